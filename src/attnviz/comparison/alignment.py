@@ -17,7 +17,6 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,10 +88,6 @@ class Alignment:
     def b_lengths(self) -> Positions:
         """How many tokens of b each unit has, int64, (units,)."""
         return np.diff(self.b_ends, prepend=0)
-
-    def lengths(self, side: Literal["a", "b"]) -> Positions:
-        """How many tokens of one of them each unit has, int64, (units,)."""
-        return self.a_lengths if side == "a" else self.b_lengths
 
     @property
     def only_a(self) -> NDArray[np.bool_]:

@@ -305,12 +305,14 @@ def compare_records(
         for said in (*_alignment_notes(here, names), *_layer_notes(*stacks, layers, names)):
             notes[said if len(common) == 1 else f"Stack {name!r}: {said}"] = None
         tokens = [_common_tokens(each) for each in (here.queries, here.keys)]
-        for side, stack, made in zip(("a", "b"), stacks, sides, strict=True):
+        lengths = (
+            (here.queries.a_lengths, here.keys.a_lengths),
+            (here.queries.b_lengths, here.keys.b_lengths),
+        )
+        for units, stack, made in zip(lengths, stacks, sides, strict=True):
             made[name] = AttentionStack(
                 name,
-                aligned_layers(
-                    stack.only(layers), here.queries.lengths(side), here.keys.lengths(side)
-                ),
+                aligned_layers(stack.only(layers), *units),
                 tokens[0],
                 None if here.keys is here.queries else tokens[1],
                 normalized=stack.normalized,

@@ -545,7 +545,7 @@ class InsertedMask(Mask):
         """Whether the units are some of the rows and columns, and the base is of these."""
         sizes = num_heads, len(self.query_units), len(self.key_units)
         return _units_fit(self, num_queries, num_keys) and (
-            self.base is None or (isinstance(self.base, Mask) and self.base.fits(*sizes))
+            self.base is None or self.base.fits(*sizes)
         )
 
     def _packed(self) -> PackedMask:
@@ -746,8 +746,7 @@ class InsertedBias(Bias):
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
         """Whether the units are some of the rows and columns, and the base is of these."""
         sizes = num_heads, len(self.query_units), len(self.key_units)
-        fits = _units_fit(self, num_queries, num_keys)
-        return fits and isinstance(self.base, Bias) and self.base.fits(*sizes)
+        return _units_fit(self, num_queries, num_keys) and self.base.fits(*sizes)
 
 
 _KINDS: dict[str, type[Mask | Bias]] = {
@@ -771,7 +770,9 @@ def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]
     if rest.get("base") is not None:
         if "base" in rest["base"]:
             raise ValueError("a mask or bias has tokens inserted twice")
-        rest["base"] = from_parts(rest["base"], lambda name: tensor(f"base.{name}"))
+        base = rest["base"] = from_parts(rest["base"], lambda name: tensor(f"base.{name}"))
+        if isinstance(base, Mask) != issubclass(cls, Mask):
+            raise TypeError("a mask has a bias as its base, or a bias a mask")
     names = [field.name for field in fields(cls) if field.name not in rest]  # type: ignore[arg-type]
     return cls(**rest, **{name: tensor(name) for name in names})
 

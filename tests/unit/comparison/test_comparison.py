@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 import attnviz as av
+from attnviz.comparison.aligned import AlignedWeights
 from attnviz.record.attention import HeadSubset, QueryKeyAttention
+from attnviz.record.masks import BandMask, DistanceBias, InsertedMask
 from attnviz.record.tokens import Tokens
 
 THREE = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]
@@ -185,16 +190,89 @@ def test_nothing_as_large_as_queries_times_keys_is_held(monkeypatch: pytest.Monk
     largest = 0
     from attnviz.record.attention import QueryKeyAttention
 
-    real = QueryKeyAttention.weights
+    real = QueryKeyAttention.shared_logits
 
-    def weights(self: QueryKeyAttention, head: int, rows: slice, columns: slice) -> object:
+    def shared_logits(self: QueryKeyAttention, *arguments: Any) -> torch.Tensor:
         nonlocal largest
-        largest = max(largest, (rows.stop - rows.start) * (columns.stop - columns.start))
-        return real(self, head, rows, columns)
+        logits = real(self, *arguments)
+        largest = max(largest, logits.numel())
+        return logits
 
-    monkeypatch.setattr(QueryKeyAttention, "weights", weights)
+    monkeypatch.setattr(QueryKeyAttention, "shared_logits", shared_logits)
     found.distance(queries=2000)
     assert 0 < largest <= 1 << 22
+
+
+def given_layers() -> dict[str, QueryKeyAttention]:
+    """Layers of all that goes into logits: 6 heads, 2 or 6 key heads, 7 queries and keys."""
+    generator = torch.Generator().manual_seed(3)
+
+    def made(key_heads: int = 6, **options: Any) -> QueryKeyAttention:
+        queries = torch.randn(6, 7, 8, generator=generator) * 2
+        keys = torch.randn(key_heads, 7, 8, generator=generator) * 2
+        return QueryKeyAttention(queries, keys, 8**-0.5, **options)
+
+    distances = DistanceBias(torch.randn(6, 13, generator=generator), 7)
+    return {
+        "plain": made(),
+        "grouped": made(2, mask=BandMask(None, 0)),
+        "sliding": made(mask=BandMask(2, 1)),
+        "sink": made(mask=BandMask(None, 0), sinks=torch.linspace(-1, 2, 6)),
+        "soft cap": made(softcap=1.5, bias=distances),
+        "half": replace(
+            made(), queries=torch.ones(6, 7, 8).half(), keys=torch.ones(6, 7, 8).half()
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", given_layers())
+def test_queries_and_keys_stay_known_where_tokens_are_inserted(kind: str) -> None:
+    """The same weights as those of the given tokens, written among zeros."""
+    layer = given_layers()[kind]
+    words = [f" w{number}" for number in range(7)]
+    one = av.AttentionRecord({"self": av.AttentionStack("self", {4: layer}, Tokens.of(words))})
+    longer = random_record(0, [" first", *words[:3], " more", " still", *words[3:]])
+    longer = av.AttentionRecord(
+        {"self": av.AttentionStack("self", {4: longer.stack().attention(0)}, longer.tokens)}
+    )
+    found = av.compare(one, longer)
+    there = np.array([1, 2, 3, 6, 7, 8, 9])
+    attention = found.a.stack().attention(4)
+    assert isinstance(attention, QueryKeyAttention)
+    assert found.a.stack().has_vectors
+    as_weights = AlignedWeights(layer, there, there, 10, 10)
+    everything = slice(0, 10), slice(0, 10)
+    rows = np.array([0, 2, 4, 9])
+    for head in range(6):
+        wanted = np.zeros((10, 10))
+        wanted[np.ix_(there, there)] = layer.weights(head, slice(0, 7), slice(0, 7))
+        assert np.allclose(attention.weights(head, *everything), wanted, atol=1e-6)
+        assert np.array_equal(
+            attention.allowed(head, *everything), as_weights.allowed(head, *everything)
+        )
+        weights, allowed = attention.weights_of_rows(head, rows)
+        assert np.allclose(weights, wanted[rows], atol=1e-6)
+        assert np.array_equal(allowed, as_weights.weights_of_rows(head, rows)[1])
+    assert attention.causal == layer.causal == as_weights.causal
+
+
+def test_only_some_heads_stay_known_and_shared_masks_stay_shared() -> None:
+    words = [f" w{number}" for number in range(5)]
+    a, b = random_record(0, words), random_record(1, [*words, " more"])
+    found = av.compare(a, b)
+    masks = [each.vectors.mask for each in map(found.a.stack().attention, (0, 1)) if each.vectors]
+    assert masks[0] is masks[1]
+    # What was aligned is aligned again: the other text has one more in the middle.
+    twice = av.compare(found.a, random_record(2, [*words[:2], " new", *words[2:], " more"]))
+    mask = twice.a.stack().attention(0).vectors
+    assert mask is not None
+    assert isinstance(mask.mask, InsertedMask)
+    assert isinstance(mask.mask.base, BandMask)
+    there = [each for each in range(7) if each not in (2, 6)]
+    given = a.stack().weights(layer=1, head=2)
+    both = twice.a.stack().weights(layer=1, head=2)
+    assert np.allclose(both[np.ix_(there, there)], given, atol=1e-6)
+    assert both.sum() == pytest.approx(5)
 
 
 def test_heads_that_were_not_kept_are_not_there() -> None:

@@ -108,9 +108,10 @@ def test_blocks_of_a_bias(bias: Bias, block: Any) -> None:
         ).expand(QUERIES, KEYS)
         assert torch.equal(among.added(head, rows, columns), wanted[rows][:, columns])
     one = among.select_heads([2])
-    assert torch.equal(one.added(0, *BLOCKS[1]), among.added(2, *BLOCKS[1]))
+    everything = slice(0, NUM_QUERIES), slice(0, NUM_KEYS)
+    assert torch.equal(one.added(0, *everything), among.added(2, *everything))
     written = among.without_windows(HEADS, NUM_QUERIES, NUM_KEYS)
-    assert torch.equal(written.added(1, *BLOCKS[0]), among.added(1, *BLOCKS[0]))
+    assert torch.equal(written.added(1, *everything), among.added(1, *everything))
 
 
 def test_runs_without_a_gap_are_known_to_be_seen() -> None:
@@ -129,7 +130,7 @@ def test_runs_without_a_gap_are_known_to_be_seen() -> None:
 def layer(mask: Mask | None, bias: Bias | None = None, **options: Any) -> QueryKeyAttention:
     """Queries and keys among zeros."""
     queries, keys = vectors(HEADS, QUERIES, 8, seed=5), vectors(HEADS, KEYS, 8, seed=6)
-    among = [torch.zeros(HEADS, count, 8) for count in (NUM_QUERIES, NUM_KEYS)]
+    among = torch.zeros(HEADS, NUM_QUERIES, 8), torch.zeros(HEADS, NUM_KEYS, 8)
     among[0][:, QUERY_UNITS], among[1][:, KEY_UNITS] = queries, keys
     added = bias and InsertedBias(bias, QUERY_UNITS, KEY_UNITS, NUM_QUERIES, NUM_KEYS)
     return QueryKeyAttention(*among, 0.7, inserted(mask), added, **options)
@@ -165,6 +166,12 @@ def test_what_does_not_fit_is_refused() -> None:
     twice = {**numbers, "base": {**numbers, "base": None}}
     with pytest.raises(ValueError, match="inserted twice"):
         from_parts(twice, lambda name: tensors[name.removeprefix("base.")])
+    bias = BIASES["shared"].to_parts()
+    with pytest.raises(TypeError, match="a mask has a bias as its base"):
+        from_parts(
+            {**numbers, "base": bias[0]},
+            lambda name: tensors[name] if name in tensors else bias[1][name.removeprefix("base.")],
+        )
     for wrong in (
         inserted(PackedMask.pack(torch.ones(1, 2, 2, dtype=torch.bool))),
         InsertedMask(None, QUERY_UNITS.flip(0), KEY_UNITS, NUM_QUERIES, NUM_KEYS),
@@ -172,7 +179,6 @@ def test_what_does_not_fit_is_refused() -> None:
         InsertedMask(None, QUERY_UNITS, KEY_UNITS + 5, NUM_QUERIES, NUM_KEYS),
         InsertedMask(None, QUERY_UNITS[:0], KEY_UNITS, NUM_QUERIES, NUM_KEYS),
         InsertedMask(None, QUERY_UNITS, KEY_UNITS, NUM_QUERIES - 1, NUM_KEYS),
-        InsertedMask(BIASES["shared"], QUERY_UNITS, KEY_UNITS, NUM_QUERIES, NUM_KEYS),  # type: ignore[arg-type]
     ):
         assert not wrong.fits(HEADS, NUM_QUERIES, NUM_KEYS)
 

@@ -16,7 +16,14 @@ import attnviz.server.pyramid
 import attnviz.server.row_sums
 import attnviz.server.tiles
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
+from attnviz.record.masks import (
+    BandMask,
+    DenseBias,
+    DistanceBias,
+    InsertedBias,
+    InsertedMask,
+    PackedMask,
+)
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import Encoded, decode
@@ -134,6 +141,11 @@ def in_one_go(
 
 FLAGS = torch.from_numpy(np.random.default_rng(5).random((4, 53, 101)) < 0.3)
 FLAGS[1, 7] = False
+# Where texts are compared: 40 of the queries and 90 of the keys, and what hides the others.
+THERE = (
+    torch.cat([torch.arange(5, 30), torch.arange(38, 53)]),
+    torch.cat([torch.arange(0, 20), torch.arange(31, 101)]),
+)
 ATTENTIONS: dict[str, dict[str, Any]] = {
     "everything": {},
     "causal": {"mask": BandMask(None, 0, offset=48)},
@@ -144,6 +156,10 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
     "biases": {"bias": DistanceBias(vectors(4, 153, seed=3), 53)},
     "biases of keys": {"bias": DenseBias(vectors(1, 1, 101, seed=3)), "softcap": 4.0},
     "sinks": {"sinks": vectors(4, seed=3), "mask": BandMask(None, 0)},
+    "tokens inserted": {
+        "mask": InsertedMask(BandMask(None, 0, offset=50), *THERE, 53, 101),
+        "bias": InsertedBias(DistanceBias(vectors(4, 129, seed=3), 40), *THERE, 53, 101),
+    },
 }
 
 

@@ -59,8 +59,8 @@ def layer_of(case: dict[str, Any]) -> QueryKeyAttention:
         # Of tokens that no query sees and that see nothing, nothing is known.
         flags = torch.tensor(allowed)
         units = torch.nonzero(flags[0].any(0)).flatten()
-        of_base, sizes = np.ix_(range(len(flags)), units, units), (flags.shape[1], flags.shape[2])
-        mask = InsertedMask(compact_mask(flags[of_base]), units, units, *sizes)
+        sizes = flags.shape[1], flags.shape[2]
+        mask = InsertedMask(compact_mask(flags[:, units][:, :, units]), units, units, *sizes)
         base = compact_bias(torch.tensor(bias)[:, units][:, :, units])
         assert base is not None
         added = InsertedBias(base, units, units, *sizes)
