@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import expect
 
 from browser.hosts import FIRST_PICTURE, RECORD
 
@@ -16,16 +17,30 @@ if TYPE_CHECKING:
 PREPARE = f"""{RECORD}
 import comm, weakref
 made = []
-def show():
+def new_record():
     record = av.AttentionRecord.from_qk(vectors(0), vectors(1), tokens, causal=True)
     made.append(weakref.ref(record))
-    return av.show_head_view(record, layer=0)
+    return record
+def show():
+    return av.show_head_view(new_record(), layer=0)
 def alive():
     return sum(each() is not None for each in made)
 def comms():
     return len(comm.get_comm_manager().comms)
 """
+# Boxes in a box, a tab out of sight, a slider that changes a view, and a link in the browser.
+BOX = """
+import ipywidgets
+views = [av.HeadView(new_record(), layer=0) for _ in range(3)]
+slider = ipywidgets.IntSlider(max=2)
+slider.observe(lambda change, view=views[0]: setattr(view, "layer", change.new), "value")
+ipywidgets.jslink((views[0], "token"), (views[1], "token"))
+box = ipywidgets.Tab([ipywidgets.VBox([slider, ipywidgets.HBox(views[:2])]), views[2]])
+del views, slider
+box
+"""
 RUNS = 12
+BOX_RUNS = 5
 # A browser compiles more of what runs often (2 MB here), and JupyterLab keeps 20 kB of any widget
 # that is closed. Views that stay, or whose code is loaded for each, take a megabyte a run.
 BYTES = 5_000_000
@@ -46,10 +61,14 @@ def notebook(lab: JupyterLab) -> Notebook:
 def run(notebook: Notebook) -> None:
     """Run the cell again, and wait until its new picture is there and the last one is gone."""
     output = notebook.output(CELL)
-    output.locator(DRAWN).evaluate("(root) => root.setAttribute('data-old', '')")
+    views = output.locator(".attnviz").count()
+    output.locator(".attnviz").evaluate_all(
+        "(roots) => roots.forEach((root) => root.setAttribute('data-old', ''))"
+    )
     notebook.lab.command("notebook:run-cell")
-    output.locator(f"{DRAWN}:not([data-old])").wait_for()
-    assert output.locator(".attnviz").count() == 1
+    output.locator(f"{DRAWN}:not([data-old])").first.wait_for()
+    expect(output.locator(".attnviz:not([data-old])")).to_have_count(views)
+    expect(output.locator(".attnviz")).to_have_count(views)
 
 
 def counts(session: CDPSession) -> dict[str, float]:
@@ -102,3 +121,28 @@ def test_a_deleted_cell_comes_back_with_its_view(notebook: Notebook) -> None:
     head.locator(".av-plot").focus()
     notebook.lab.page.keyboard.press("]")
     notebook.output(CELL).locator('[data-attnviz-drawn="head:self:1"]').wait_for()
+
+
+def test_runs_of_a_cell_with_a_box_keep_the_views_of_one(
+    lab: JupyterLab, notebook: Notebook
+) -> None:
+    notebook.close()
+    notebook = lab.open([PREPARE, BOX])
+    notebook.run_all()
+    notebook.output(CELL).locator(DRAWN).first.wait_for(timeout=FIRST_PICTURE)
+    expect(notebook.output(CELL).locator(".attnviz")).to_have_count(3)
+    notebook.select(CELL)
+    comms = notebook.evaluate("comms()")
+    for _ in range(BOX_RUNS):
+        run(notebook)
+        # Those that are shown, and those that are linked until Python looks for circles.
+        assert notebook.evaluate("alive()") <= 6
+    # The views are the kernel's own, drawn in the box.
+    notebook.execute("box.children[0].children[0].value = 2")
+    drawn = notebook.output(CELL).locator('[data-attnviz-drawn="head:self:2"]')
+    drawn.wait_for()
+    assert notebook.evaluate("comms()") <= 2 * comms
+    # Another cell holds no view of the box that is left.
+    notebook.execute("del box, _; Out.clear(); __import__('gc').collect()")
+    drawn.wait_for()
+    assert notebook.evaluate("alive()") == 3

@@ -56,13 +56,13 @@ class View(anywidget.AnyWidget):
 
     def __init__(self, **traits: Any) -> None:
         self._lifetime = Lifetime(self)
+        watch_cells()
         super().__init__(**traits)
         # Weakly, so that a view ends with the last variable that holds it, and not when Python
         # next looks for circles: it may have a large record.
         self._channel = KernelChannel(self._server(), weakly(self._send_message))
         self.on_msg(weakly(self._receive_message))
         self.layout.comm.on_msg(weakly(self.layout._handle_msg))
-        watch_cells()
 
     @property
     def record(self) -> AttentionRecord:

@@ -9,9 +9,14 @@ it, and ipywidgets knows it only weakly. If no variable holds it, it ends there,
 its comm and its model in the browser. If one does, it lives on, and is held again as soon as it is
 displayed or drawn.
 
-What is not known holds the view: a host that names no cells (Colab, marimo, a script), a view that
-was made in a callback, and a page that disappeared without a word while a browser drew the view.
-A box of ipywidgets holds its views, and ipywidgets the box. There `close()` ends it, as everywhere.
+A box of ipywidgets with views in it (`HBox`, `Tab`, boxes in boxes) holds them, and lives by the
+same rules, as do sliders and buttons that were made in the same cell and stand in it, and links of
+`ipywidgets.jslink` to any of them. Such a box is drawn while its views are. Boxes without views,
+and widgets that another cell made, stay as ipywidgets keeps them.
+
+What is not known holds the view: a host that names no cells (Colab, marimo, a script), a view or a
+box that was made in a callback, and a page that disappeared without a word while a browser drew the
+view. There `close()` ends it, as everywhere.
 """
 
 from __future__ import annotations
@@ -22,11 +27,13 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import ipywidgets
 from ipywidgets.widgets import widget as registry
+from ipywidgets.widgets.widget_link import Link
 
 __all__ = ["Lifetime", "watch_cells", "weakly"]
 
@@ -37,6 +44,17 @@ _lock = threading.RLock()
 _lifetimes: weakref.WeakSet[Lifetime] = weakref.WeakSet()
 # Views that were let go and that something still holds: a variable, or only a circle of references.
 _let_go: weakref.WeakSet[Lifetime] = weakref.WeakSet()
+
+
+@dataclass
+class _Run:
+    """The run of a cell, and the ids of the widgets that were there before it."""
+
+    cell: str | None
+    widgets_before: frozenset[str]
+
+
+_run = _Run(None, frozenset())
 
 
 def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,29 +69,42 @@ def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Lifetime:
-    """Where a view is seen, and with that, whether it is held.
+    """Where a view or a box of views is seen, and with that, whether it is held.
 
     Parameters
     ----------
-    view : Widget
+    widget : DOMWidget
         Is not held by this.
     """
 
-    def __init__(self, view: ipywidgets.DOMWidget) -> None:
-        self._view = weakref.ref(view)
+    def __init__(self, widget: ipywidgets.DOMWidget) -> None:
+        self._widget = weakref.ref(widget)
         # Cells by their ids; None is a place that is not known, which no later run replaces.
         self._cells: set[str | None] = {_current_cell()}
         self._pictures: set[str] = set()
+        # Of a box: what else stands in it, and the views that were made with it.
+        self._parts: weakref.WeakSet[ipywidgets.Widget] = weakref.WeakSet()
+        self._own: weakref.WeakSet[Lifetime] = weakref.WeakSet()
+        self._held = True
         with _lock:
             _lifetimes.add(self)
 
     @property
     def seen(self) -> bool:
-        """Whether a cell or a browser shows the view, as far as that is known."""
-        return bool(self._cells or self._pictures)
+        """Whether a cell or a browser shows the widget, as far as that is known."""
+        if self._cells or self._pictures:
+            return True
+        widget = self._widget()
+        if not isinstance(widget, ipywidgets.Box):
+            return False
+        views = list(_views(widget))
+        # A view that was there before the box may be drawn by itself, which says nothing of the
+        # box. A box that lost its views is none of this module's affair.
+        own = [view for view in views if view in self._own]
+        return not views or any(view._pictures for view in own or views)
 
     def displayed(self) -> None:
-        """The cell that runs displays the view."""
+        """The cell that runs displays the widget."""
         with _lock:
             self._cells.add(_current_cell())
             self._update()
@@ -104,7 +135,7 @@ class Lifetime:
                 for lifetime in _known():
                     lifetime._remove(gone)
         # Where no cell shows the view any more, a page that is loaded again still looks for it.
-        elif said == "gone" or (said == "left" and self._cells):
+        elif said == "gone" or (said == "left" and self._in_a_cell()):
             self._remove(picture)
 
     def _remove(self, picture: Any) -> None:
@@ -120,33 +151,129 @@ class Lifetime:
             self._pictures.clear()
             self._update()
 
+    def takes_part(self, made: Iterable[ipywidgets.Widget]) -> None:
+        """Note which of the widgets that were just made stand in this box."""
+        box = self._widget()
+        inside = set() if box is None else set(_inside(box))
+        for widget in inside.intersection(made):
+            lifetime = _lifetime(widget)
+            if lifetime is not None:
+                self._own.add(lifetime)
+            elif isinstance(widget, ipywidgets.DOMWidget):
+                self._parts.add(widget)
+                _hear_of_display(widget)
+
+    def _in_a_cell(self) -> bool:
+        """Whether a cell shows the view, by itself or in a box."""
+        return bool(self._cells) or any(
+            lifetime._cells and self in _views(box)
+            for lifetime in _known()
+            if isinstance(box := lifetime._widget(), ipywidgets.Box)
+        )
+
     def _update(self) -> None:
-        """Hold the view if it is seen, and let it go if not."""
-        view = self._view()
-        if view is None:
+        """Hold the widget if it is seen, and let it go if not; and then the boxes that it is in."""
+        widget = self._widget()
+        if widget is None:
             return
-        # Not `view.layout`, which makes one for a view that was refused before it had any.
-        widgets = [view, view._trait_values.get("layout")]
-        for widget in widgets:
-            comm = None if widget is None else widget.comm
-            if comm is not None:
-                # Never out of it: a box that holds the view may be asked for by a page that is
-                # loaded again.
-                held = widget if self.seen else weakref.proxy(widget)
-                registry._instances[comm.comm_id] = held
-        if self.seen:
+        self._held = self.seen
+        for each in [widget, *self._parts]:
+            (_hold if self._held else _hold_weakly)(each)
+        if self._held:
             _let_go.discard(self)
         else:
             _let_go.add(self)
-            _forget_result(view)
+            _forget_result(widget)
+        for other in _known():
+            if other._held != other.seen:
+                other._update()
+
+
+def _hold(widget: ipywidgets.Widget) -> None:
+    """Have ipywidgets hold a widget, as it does with any."""
+    for each in _with_models(widget):
+        registry._instances[each.comm.comm_id] = each
+
+
+def _hold_weakly(widget: ipywidgets.Widget) -> None:
+    """Let a widget end with the last variable or box that holds it."""
+    for each in _with_models(widget):
+        # Never out of it: a box that holds the widget may be asked for by a page that is loaded
+        # again.
+        registry._instances[each.comm.comm_id] = weakref.proxy(each)
+        each.comm.on_msg(weakly(each._handle_msg))
+
+
+def _with_models(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
+    """A widget, its layout and its style: what has a comm of its own."""
+    # Not `widget.layout`, which makes one for a view that was refused before it had any.
+    for each in (widget, *map(widget._trait_values.get, ("layout", "style"))):
+        if isinstance(each, ipywidgets.Widget) and each.comm is not None:
+            yield each
+
+
+def _lifetime(widget: ipywidgets.Widget) -> Lifetime | None:
+    """Of a view, or of a box that is known here."""
+    found = vars(widget).get("_lifetime")
+    return found if isinstance(found, Lifetime) else None
+
+
+def _inside(box: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
+    """What stands in a box, and in the boxes in it; each once."""
+    found: dict[ipywidgets.Widget, None] = {}
+    left = [box]
+    while left:
+        widget = left.pop()
+        if isinstance(widget, ipywidgets.Box):
+            new = [child for child in widget.children if child not in found and child is not box]
+            found.update(dict.fromkeys(new))
+            left += new
+    yield from found
+
+
+def _views(box: ipywidgets.Widget) -> Iterator[Lifetime]:
+    """The lifetimes of all views in a box."""
+    for widget in _inside(box):
+        lifetime = _lifetime(widget)
+        if lifetime is not None and not isinstance(widget, ipywidgets.Box):
+            yield lifetime
+
+
+def _hear_of_display(widget: ipywidgets.Widget) -> None:
+    """Hear of it when this one widget is displayed by itself."""
+    if "_repr_mimebundle_" in vars(widget):
+        return
+    reference = weakref.ref(widget)
+    bundle = weakly(widget._repr_mimebundle_)
+
+    def display(**options: Any) -> Any:
+        if (displayed := reference()) is not None:
+            _displayed(displayed)
+        return bundle(**options)
+
+    # On the widget itself, where ipywidgets puts None when it closes one.
+    widget._repr_mimebundle_ = display
+
+
+def _displayed(widget: ipywidgets.Widget) -> None:
+    lifetime = _lifetime(widget)
+    if lifetime is not None:
+        lifetime.displayed()
+        return
+    # Where it stands by itself, no box says how long it is seen: it is ipywidgets' own again.
+    with _lock:
+        for box in _known():
+            box._parts.discard(widget)
+        _hold(widget)
 
 
 def watch_cells() -> None:
     """Hear of every cell that runs, in IPython."""
     shell = _shell()
-    if shell is not None:
-        # A second time changes nothing.
+    if shell is not None and _cell_runs not in shell.events.callbacks["pre_run_cell"]:
+        _run.cell, _run.widgets_before = _current_cell(), frozenset(registry._instances)
         shell.events.register("pre_run_cell", _cell_runs)
+        shell.events.register("post_run_cell", _cell_ran)
 
 
 def _cell_runs(info: Any) -> None:
@@ -163,6 +290,41 @@ def _cell_runs(info: Any) -> None:
         gc.collect()
     for lifetime in known:
         lifetime.cell_runs(cell)
+    _run.cell, _run.widgets_before = cell, frozenset(registry._instances)
+
+
+def _cell_ran(result: Any) -> None:
+    """Take over the boxes of views, and the links to them, that the cell has made."""
+    cell = getattr(result.info, "cell_id", None)
+    # Not of a notebook that names no cells, nor of a cell that ran another one.
+    if cell is None or cell != _run.cell:
+        return
+    made = [
+        widget
+        for key, widget in list(registry._instances.items())
+        if key not in _run.widgets_before and type(widget) is not weakref.ProxyType
+    ]
+    with _lock:
+        for widget in made:
+            if isinstance(widget, ipywidgets.Box) and any(_views(widget)):
+                widget._lifetime = Lifetime(widget)
+                _hear_of_display(widget)
+        for lifetime in _known():
+            lifetime.takes_part(made)
+        for widget in made:
+            if isinstance(widget, Link):
+                _hold_by_its_ends(widget)
+
+
+def _hold_by_its_ends(link: Link) -> None:
+    """Have a link live as long as a view, or what stands in a box with one, that it links."""
+    parts = {part for lifetime in _known() for part in lifetime._parts}
+    ends = {widget for widget, _ in (link.source, link.target)}
+    ours = [end for end in ends if end in parts or _lifetime(end) is not None]
+    for end in ours:
+        vars(end).setdefault("_linked_by", []).append(link)
+    if ours:
+        _hold_weakly(link)
 
 
 def _known() -> list[Lifetime]:
@@ -212,8 +374,8 @@ def _forget_result(view: object) -> None:
 
 @atexit.register
 def _leave_open() -> None:
-    """Have no view closed while the interpreter ends: ipywidgets' registry is gone by then."""
+    """Have nothing closed while the interpreter ends: ipywidgets' registry is gone by then."""
     for lifetime in list(_lifetimes):
-        view = lifetime._view()
-        if view is not None:
-            view.comm = view.layout.comm = None
+        for widget in filter(None, [lifetime._widget(), *lifetime._parts]):
+            for each in _with_models(widget):
+                each.comm = None

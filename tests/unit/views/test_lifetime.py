@@ -238,6 +238,169 @@ def test_a_view_in_a_box_lives_as_long_as_the_box(kernel: Kernel) -> None:
     assert kernel.alive() == []
 
 
+VIEWS = "noted(av.HeadView(record())), noted(av.HeadView(record()))"
+SLIDER = "slider = ipywidgets.IntSlider(); view = noted(av.HeadView(record()))\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"ipywidgets.HBox([{VIEWS}])",
+        f"box = ipywidgets.VBox([{VIEWS}], layout=ipywidgets.Layout(width='90%'))\ndisplay(box)",
+        f"ipywidgets.Tab([{VIEWS}], titles=['a', 'b'])",
+        f"ipywidgets.Accordion([ipywidgets.GridBox([{VIEWS}]), ipywidgets.Label('none')])",
+        f"ipywidgets.VBox([ipywidgets.HBox([{VIEWS}])])",
+        f"box = ipywidgets.HBox()\ndisplay(box)\nbox.children = [{VIEWS}]",
+        f"{SLIDER}slider.observe(lambda change: view.close(), 'value')\n"
+        f"ipywidgets.VBox([ipywidgets.HBox([slider]), view, {LAST}])",
+    ],
+)
+def test_runs_hold_the_views_of_one_box(kernel: Kernel, code: str) -> None:
+    held = 0
+    for number in range(0, 10, 2):
+        if number:
+            kernel.remove(number - 1)
+            kernel.remove(number - 2)
+        kernel.run("cell", code)
+        assert kernel.alive() == [number, number + 1]
+        kernel.draw(number)
+        kernel.draw(number + 1)
+        held = held or kernel.held()
+        assert kernel.held() == held
+    kernel.remove(8)
+    kernel.remove(9)
+    kernel.run("cell", "box = view = slider = None")
+    assert kernel.alive() == []
+    assert kernel.held() == 0
+    assert kernel.evaluate("len(comm.get_comm_manager().comms)") == 0
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"{SLIDER}traitlets.link((slider, 'value'), (view, 'layer'))\n"
+        "ipywidgets.VBox([slider, view])",
+        f"{SLIDER}ipywidgets.jslink((slider, 'value'), (view, 'layer'))\n"
+        "ipywidgets.VBox([slider, view])",
+        f"view, other = {VIEWS}\nipywidgets.jslink((other, 'layer'), (view, 'layer'))\nview",
+        # Listens to itself.
+        f"ipywidgets.AppLayout(center=ipywidgets.HBox([{LAST}]))",
+    ],
+)
+def test_runs_hold_two_records_where_widgets_are_linked(kernel: Kernel, code: str) -> None:
+    kernel.run(None, "import traitlets")
+    for _ in range(5):
+        kernel.run("cell", code)
+    per_run = code.count("noted")
+    assert len(kernel.alive()) <= 2 * per_run, "those of the last run, and of the run before"
+    kernel.run("cell", "other = view = slider = None")
+    kernel.run("cell", "None")
+    assert (kernel.alive(), kernel.held()) == ([], 0)
+
+
+def test_a_link_lives_as_long_as_the_views_that_it_links(kernel: Kernel) -> None:
+    kernel.run("cell", f"link = ipywidgets.jslink(({LAST}, 'layer'), ({LAST}, 'layer')).model_id")
+    kernel.run("other", "gc.collect()")
+    assert kernel.evaluate("type(_instances[link].source[0]).__name__") == "HeadView"
+
+
+BOX = "ipywidgets.HBox([noted(av.HeadView(record()))])"
+
+
+def test_a_box_that_is_drawn_lives(kernel: Kernel) -> None:
+    """In a copy of its output, or in another tab."""
+    kernel.run("cell", BOX)
+    kernel.draw(0, "tab")
+    kernel.draw(0, "copy")
+    kernel.remove(0, "tab")
+    kernel.run("cell", BOX)
+    kernel.draw(1)
+    assert kernel.alive() == [0, 1]
+    identifiers = kernel.evaluate("[key for key, w in _instances.items() if 'HBox' in repr(w)]")
+    assert len(identifiers) == 2, "a page that is loaded again finds both"
+    kernel.remove(0, "copy")
+    assert kernel.alive() == [1]
+
+
+def test_a_box_ends_when_the_browser_says_so_after_the_run(kernel: Kernel) -> None:
+    kernel.run("cell", BOX)
+    kernel.draw(0)
+    kernel.run("cell", BOX)
+    assert kernel.alive() == [0, 1]
+    kernel.remove(0)
+    assert kernel.alive() == [1]
+
+
+def test_a_box_that_a_variable_or_another_cell_holds_lives(kernel: Kernel) -> None:
+    kernel.run("cell", f"box = {BOX}")
+    kernel.run("cell", "None")
+    assert (kernel.alive(), kernel.held()) == ([0], 0), "its variable is left"
+    kernel.run("shows", "display(box)")
+    assert kernel.held() == 2, "the box and its layout; the box holds the view"
+    kernel.run("cell", "box = None")
+    assert kernel.alive() == [0], "it is on the screen, though no browser has drawn it yet"
+    kernel.run("shows", "None")
+    assert kernel.alive() == []
+
+
+def test_a_box_of_which_the_cell_did_not_run_again_stays_in_the_history(kernel: Kernel) -> None:
+    kernel.run("cell", BOX)
+    for number in range(5):
+        kernel.run("other", f"{number}")
+    assert kernel.alive() == [0]
+    assert kernel.evaluate("[type(v).__name__ for v in Out.values() if hasattr(v, 'comm')]") == [
+        "HBox"
+    ]
+
+
+def test_a_view_that_another_cell_shows_does_not_keep_boxes(kernel: Kernel) -> None:
+    kernel.run("first", f"kept = {LAST}\nkept")
+    kernel.draw(0)
+    for number in range(1, 5):
+        kernel.run("cell", f"ipywidgets.HBox([kept, {LAST}])")
+        assert kernel.alive() == [0, number]
+    kernel.run("first", "kept = None")
+    assert kernel.alive() == [0, 4], "the box holds it"
+
+
+def test_a_part_of_a_box_that_is_displayed_by_itself_stays(kernel: Kernel) -> None:
+    kernel.run("cell", f"slider = ipywidgets.IntSlider()\nipywidgets.VBox([slider, {LAST}])")
+    kernel.run("other", "display(slider); reference = weakref.ref(slider); del slider")
+    kernel.run("cell", "None")
+    assert kernel.alive() == []
+    assert kernel.evaluate("type(_instances[reference().model_id]).__name__") == "IntSlider"
+    kernel.run("other", "reference().close()")
+
+
+def test_widgets_without_views_stay_as_ipywidgets_keeps_them(kernel: Kernel) -> None:
+    kernel.run("first", "slider = ipywidgets.IntSlider(); box = None")
+    code = "plain = weakref.ref(ipywidgets.HBox([ipywidgets.Button()]))"
+    kernel.run("cell", f"{code}\nipywidgets.VBox([slider, {LAST}])")
+    kernel.run("cell", "before = plain().model_id; del slider")
+    assert kernel.alive() == []
+    assert kernel.evaluate("type(_instances[before]) is ipywidgets.HBox")
+    assert kernel.evaluate("sorted(type(w).__name__ for w in _instances.values())") == [
+        "Button", "ButtonStyle", "HBox", "IntSlider", *["Layout"] * 3, "SliderStyle"
+    ]  # fmt: skip
+
+
+def test_a_box_that_a_callback_makes_is_kept(kernel: Kernel) -> None:
+    kernel.run("cell", LAST)
+    kernel.run("cell", "def answer(*_): ipywidgets.HBox([noted(av.HeadView(record()))])")
+    kernel.run("cell", f"view = {LAST}; view.on_msg(answer)")
+    kernel.say(1)
+    kernel.run("cell", "view = None")
+    kernel.run("cell", "view = None")
+    assert kernel.alive() == [2]
+
+
+def test_a_box_in_itself_is_no_endless_work(kernel: Kernel) -> None:
+    kernel.run("cell", f"box = {BOX}; box.children = [*box.children, box]; display(box); del box")
+    kernel.run("cell", "None")
+    kernel.run("cell", "None")
+    assert kernel.alive() == []
+
+
 def test_linked_views_end_together(kernel: Kernel) -> None:
     code = (
         "import traitlets\nhead, matrix = noted(av.HeadView(record())), noted(av.MatrixView("
