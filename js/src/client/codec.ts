@@ -7,27 +7,35 @@
 
 import type { Encoding, PieceHeader } from "./protocol";
 
-/** The number of bytes that one value takes. */
-export function bytesPerValue(encoding: Encoding): number {
-  return encoding === "uint8-sqrt" || encoding === "int8-sqrt" ? 1 : 4;
+function isCoded(encoding: Encoding): boolean {
+  return encoding === "uint8-sqrt" || encoding === "int8-sqrt";
 }
 
-/** The 256 values that the codes of "uint8-sqrt" stand for: maximum * (code / 255)^2. */
-export function codeValues(maximum: number): Float32Array {
-  const values = new Float32Array(256);
-  for (let code = 0; code < 256; code++) values[code] = maximum * (code / 255) ** 2;
-  return values;
+/** The number of bytes that one value takes. */
+export function bytesPerValue(encoding: Encoding): number {
+  return isCoded(encoding) ? 1 : 4;
+}
+
+/** The codes of the largest weight, and of the largest number of either sign. */
+export const TOP_CODE = 255;
+export const TOP_SIGNED_CODE = 127;
+
+/** The signed code of a byte, as two's complement has it. */
+function signedCode(byte: number): number {
+  return byte < 128 ? byte : byte - 256;
 }
 
 /**
- * The 256 numbers that the bytes of "int8-sqrt" stand for: sign * maximum * (code / 127)^2, where a
- * byte above 127 is a negative code in two's complement.
+ * The 256 values that the bytes of "uint8-sqrt" stand for, maximum * (code / 255)^2, or those of
+ * "int8-sqrt", whose codes have a sign: sign * maximum * (code / 127)^2.
  */
-export function signedCodeValues(maximum: number): Float32Array {
-  return Float32Array.from({ length: 256 }, (_, byte) => {
-    const root = (byte - (byte > 127 ? 256 : 0)) / 127;
-    return maximum * root * Math.abs(root);
-  });
+export function codeValues(maximum: number, signed = false): Float32Array {
+  const values = new Float32Array(256);
+  for (let byte = 0; byte < 256; byte++) {
+    const share = signed ? signedCode(byte) / TOP_SIGNED_CODE : byte / TOP_CODE;
+    values[byte] = maximum * share * Math.abs(share);
+  }
+  return values;
 }
 
 /** Weights may exceed the maximum by what is rounded off in a softmax; so may those of the top code. */
@@ -35,10 +43,16 @@ const ROUNDING = 1.005;
 /** Half the distance of two codes, and what single precision may add to it. */
 const HALF = 0.5001;
 
-/** Between which weights a code of "uint8-sqrt" may stand for. */
-export function codeRanges(maximum: number): (code: number) => [number, number] {
-  const edge = (code: number): number => maximum * (Math.max(0, code) / 255) ** 2;
-  return (code) => [edge(code - HALF), code === 255 ? ROUNDING * maximum : edge(code + HALF)];
+/** Between which numbers a byte of "uint8-sqrt" or "int8-sqrt" may stand for. */
+export function codeRanges(maximum: number, signed = false): (byte: number) => [number, number] {
+  const top = signed ? TOP_SIGNED_CODE : TOP_CODE;
+  const edge = (code: number): number => maximum * (Math.max(0, code) / top) ** 2;
+  const high = (code: number): number => (code >= top ? ROUNDING * maximum : edge(code + HALF));
+  return (byte) => {
+    const code = signed ? signedCode(byte) : byte;
+    if (signed && code === 0) return [-high(0), high(0)];
+    return code < 0 ? [-high(-code), -edge(-code - HALF)] : [edge(code - HALF), high(code)];
+  };
 }
 
 /** The bytes of a reply's buffer; its own offset and length are honoured. */
@@ -77,23 +91,22 @@ export async function decodeReply(
 export function decode(header: PieceHeader, data: ArrayBufferView | ArrayBuffer): Float32Array {
   const bytes = asBytes(data);
   const count = header.shape[0] * header.shape[1] * header.shape[2];
-  const { encoding } = header;
-  if (encoding !== "uint8-sqrt" && encoding !== "int8-sqrt" && encoding !== "float32") {
+  if (!isCoded(header.encoding) && header.encoding !== "float32") {
     throw new Error(`The reply has an encoding that is not known: ${String(header.encoding)}.`);
   }
-  const expected = count * bytesPerValue(encoding);
+  const expected = count * bytesPerValue(header.encoding);
   if (bytes.byteLength !== expected) {
     throw new Error(
       `The reply holds ${bytes.byteLength} bytes; its shape ${header.shape.join(" x ")} needs ${expected}.`,
     );
   }
-  if (encoding === "float32") {
+  if (header.encoding === "float32") {
     // Made here, for this answer.
     if (data instanceof Float32Array) return data;
     // A copy, because a view of a message need not start at a multiple of four bytes.
     return new Float32Array(bytes.slice().buffer);
   }
-  const values = (encoding === "int8-sqrt" ? signedCodeValues : codeValues)(header.maximum);
+  const values = codeValues(header.maximum, header.encoding === "int8-sqrt");
   const out = new Float32Array(count);
   for (let i = 0; i < count; i++) out[i] = values[bytes[i] as number] as number;
   return out;

@@ -2,6 +2,7 @@
 
 import {
   type CurvesMark,
+  DASHES,
   fontOf,
   type ImageMark,
   type Mark,
@@ -23,6 +24,7 @@ function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: n
   }
   context.strokeStyle = mark.color;
   context.lineCap = "butt";
+  if (mark.dashed) context.setLineDash(DASHES);
   const vertical = mark.columns === "vertical";
   // Weak ones first.
   for (const step of [...buckets.keys()].sort((a, b) => a - b)) {
@@ -45,6 +47,7 @@ function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: n
       context.stroke();
     }
   }
+  if (mark.dashed) context.setLineDash([]);
 }
 
 function paintText(context: CanvasRenderingContext2D, mark: TextMark): void {

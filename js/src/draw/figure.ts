@@ -141,7 +141,7 @@ export function textMark(
 
 /** Named colours in rows that fit. */
 export function namedColors(
-  entries: readonly { name: string; color: string }[],
+  entries: readonly { name: string; color: string; dashed?: boolean }[],
   width: number,
   ink: string,
 ): Box {
@@ -149,13 +149,22 @@ export function namedColors(
   const row = 20;
   let x = 0;
   let y = 0;
-  for (const { name, color } of entries) {
+  for (const { name, color, dashed } of entries) {
     const wide = measureText(name, fontOf({ size: 12, font: "text" })) + 34;
     if (x > 0 && x + wide > width) {
       x = 0;
       y += row;
     }
-    marks.push({ kind: "rect", x, y: y - 2, width: 14, height: 4, fill: color, radius: 2 });
+    // What stands for a line that is dashed has a gap.
+    for (const [at, length] of dashed
+      ? [
+          [0, 6],
+          [8, 6],
+        ]
+      : [[0, 14]]) {
+      const place = { x: x + (at as number), y: y - 2, width: length as number, height: 4 };
+      marks.push({ kind: "rect", ...place, fill: color, radius: 2 });
+    }
     marks.push(textMark(name, x + 20, y, ink, 12));
     x += wide + 6;
   }
@@ -184,22 +193,26 @@ export function rampMarks(
   ];
 }
 
-/** A colour scale with labels below it; `color` is as in `rampMarks`. */
+/** A colour scale with labels below it, and what it shows; `color` is as in `rampMarks`. */
 export function rampBox(
   palette: FigureColors,
   color: (share: number) => readonly [number, number, number, number],
   labels: readonly [string, string, string],
+  quantity?: string,
 ): Box {
   const label = (text: string, x: number, align: "start" | "middle" | "end"): Mark =>
     textMark(text, x, 20, palette.muted, 11, { align });
   return {
     width: RAMP_WIDTH,
-    height: 30,
+    height: quantity ? 44 : 30,
     marks: [
       ...rampMarks(color, palette.rule),
       label(labels[0], 0, "start"),
       label(labels[1], RAMP_WIDTH / 2, "middle"),
       label(labels[2], RAMP_WIDTH, "end"),
+      ...(quantity
+        ? [textMark(quantity, RAMP_WIDTH / 2, 35, palette.muted, 11, { align: "middle" })]
+        : []),
     ],
   };
 }

@@ -75,6 +75,9 @@ export interface ImageMark {
   ground?: string | undefined;
 }
 
+/** Lengths of a dashed curve's dashes and of the gaps between them, in pixels. */
+export const DASHES = [4.5, 3];
+
 /**
  * Many curves of one colour, in typed arrays: a mark for each would be too many objects.
  *
@@ -94,6 +97,8 @@ export interface CurvesMark {
   opacity: Float32Array;
   /** Pixels each. */
   width: Float32Array;
+  /** Whether they are dashed, as those of negative numbers are. */
+  dashed?: boolean;
   /** The meaning of curve i, for the hit test. */
   meaning?: (i: number) => Meaning;
 }

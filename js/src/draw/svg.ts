@@ -5,6 +5,7 @@ import { dotsIn, MOST_DOTS } from "./dots";
 import { fileFonts } from "./fonts";
 import {
   type CurvesMark,
+  DASHES,
   type ImageMark,
   type Mark,
   printable,
@@ -54,7 +55,8 @@ function curves(mark: CurvesMark): string {
       `<path d="M${number(x0)} ${number(y0)}C${control} ${number(x1)} ${number(y1)}" stroke-width="${number(mark.width[i] as number)}" stroke-opacity="${opacity}"/>`,
     );
   }
-  return `<g fill="none" stroke="${escapeXml(mark.color)}">${paths.join("")}</g>`;
+  const dashes = mark.dashed ? ` stroke-dasharray="${DASHES.join(" ")}"` : "";
+  return `<g fill="none" stroke="${escapeXml(mark.color)}"${dashes}>${paths.join("")}</g>`;
 }
 
 function text(mark: TextMark): string {

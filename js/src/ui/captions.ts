@@ -87,6 +87,74 @@ export function formatSmall(weight: number): string {
   return weight < 0.01 ? String(Number(weight.toPrecision(2))) : formatWeight(weight);
 }
 
+/** What the numbers of a stack are called, and how they are written. */
+export interface Quantity {
+  /** "weight", "difference", ... */
+  name: string;
+  /** Whether they have signs: those are no shares of one, and are drawn around zero. */
+  signed: boolean;
+  /** The largest size. */
+  maximum: number;
+}
+
+export function quantityOf({
+  measure = "weight",
+  signed = false,
+  maximum,
+}: Pick<StackDescription, "measure" | "signed" | "maximum">): Quantity {
+  return { name: measure, signed, maximum };
+}
+
+/** "weights", "differences", "entropies". */
+export function pluralOf({ name }: Pick<Quantity, "name">): string {
+  if (/[^aeiou]y$/i.test(name)) return `${name.slice(0, -1)}ies`;
+  return name.endsWith("s") ? name : `${name}s`;
+}
+
+/** "+" or "−", nothing before 0. */
+function signOf(value: number): string {
+  return value < 0 ? "−" : value > 0 ? "+" : "";
+}
+
+/** Decimals, of which larger numbers have fewer, and smaller ones more. */
+function decimalsFor({ maximum }: Quantity, decimals: number): number {
+  const power = maximum > 0 ? Math.floor(Math.log10(maximum)) : 0;
+  return Math.max(0, Math.min(12, decimals - (power < 0 ? power + 1 : power)));
+}
+
+/** A number of a quantity: a weight as `formatWeight` writes it, another with its sign. */
+export function written(quantity: Quantity, value: number, decimals = 2): string {
+  if (!quantity.signed) return formatWeight(value, decimals);
+  const size = formatWeight(Math.abs(value), decimalsFor(quantity, decimals));
+  return Number.isNaN(value) ? size : `${signOf(value)}${size}`;
+}
+
+/** The same with two digits, however small. */
+export function writtenSmall(quantity: Quantity, value: number): string {
+  if (!quantity.signed) return formatSmall(value);
+  const size = Math.abs(value);
+  const tiny = size > 0 && size < 10 ** -decimalsFor(quantity, 2);
+  return tiny
+    ? `${signOf(value)}${plainNumber(Number(size.toPrecision(2)))}`
+    : written(quantity, value);
+}
+
+/** A number that was written, with its sign in words: "−0.30 (less)". */
+export function withWay({ name, signed }: Quantity, value: number, number: string): string {
+  if (!signed || name !== "difference" || !value) return number;
+  return `${number} (${value < 0 ? "less" : "more"})`;
+}
+
+/** What the two colours of signed numbers mean: "less" and "more", or their signs. */
+export function waysOf({ name }: Pick<Quantity, "name">): readonly [string, string] {
+  return name === "difference" ? ["less", "more"] : ["negative", "positive"];
+}
+
+/** The ends and the middle of a scale around zero. */
+export function aroundZero(end: string): [string, string, string] {
+  return [`−${end}`, "0", `+${end}`];
+}
+
 /** "0.0001", never "1e-4". */
 export function plainNumber(value: number): string {
   return Number(value.toPrecision(3)).toLocaleString("en-US", {
@@ -107,10 +175,22 @@ export function formatShare(share: number): string {
   return `${Math.round(share * 100)}%`;
 }
 
+/** What a share of an exported page is of. */
+function wholeOf(stack?: Pick<StackDescription, "signed" | "measure">): string {
+  const name = stack?.measure ?? "weight";
+  return stack?.signed ? `all ${pluralOf({ name })} by size` : `the ${name}`;
+}
+
 /** "exact to 0.004", or "exact" for weights as they are; of a page also how much it contains. */
-export function precision(error: number, embedded?: EmbeddedShare): string {
+export function precision(
+  error: number,
+  stack?: Pick<StackDescription, "embedded" | "signed" | "measure">,
+): string {
   const exact = error > 0 ? `exact to ${roundedUp(error)}` : "exact";
-  return embedded?.form === "strongest" ? `${shareOf(embedded)} of the weight, ${exact}` : exact;
+  const embedded = stack?.embedded;
+  return embedded?.form === "strongest"
+    ? `${shareOf(embedded)} of ${wholeOf(stack)}, ${exact}`
+    : exact;
 }
 
 /** Rounded down, so that no more is promised than there is. */
@@ -119,7 +199,10 @@ function shareOf({ covered }: EmbeddedShare): string {
 }
 
 /** What an exported page says where it does not contain every weight; null where it does. */
-export function embeddedInWords(embedded: EmbeddedShare): string | null {
+export function embeddedInWords(
+  embedded: EmbeddedShare,
+  stack?: Pick<StackDescription, "signed" | "measure">,
+): string | null {
   const { form, error } = embedded;
   if (form === "all") return null;
   const largest = error > 0 ? `largest error ${roundedUp(error)}` : "exact";
@@ -127,8 +210,10 @@ export function embeddedInWords(embedded: EmbeddedShare): string | null {
     return `This page contains queries and keys, and computes the weights from them: ${largest}.`;
   }
   return (
-    `This page contains each query’s strongest keys: ${shareOf(embedded)} of the weight, ${largest}. ` +
-    "What is left of a query is spread evenly over its other keys."
+    `This page contains each query’s strongest keys: ${shareOf(embedded)} of ${wholeOf(stack)}, ${largest}. ` +
+    (stack?.signed
+      ? "Its other keys are shown as 0."
+      : "What is left of a query is spread evenly over its other keys.")
   );
 }
 
@@ -195,8 +280,11 @@ export function zerosInWords({ stack, layer, heads }: ShownHeads): string {
   const numKeys = (stack.key_tokens ?? stack.query_tokens).text.length;
   const pairs = heads.length * stack.query_tokens.text.length * numKeys;
   const masked = total < pairs ? ", masked pairs not counted" : "";
+  const numbers = pluralOf(quantityOf(stack));
   const whose =
-    heads.length === 1 ? `head ${heads[0]}'s weights` : `the weights of ${headsInWords(heads)}`;
+    heads.length === 1
+      ? `head ${heads[0]}'s ${numbers}`
+      : `the ${numbers} of ${headsInWords(heads)}`;
   return `${formatShare(zeros / total)} of ${whose} are exactly 0${masked}.`;
 }
 

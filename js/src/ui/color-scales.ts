@@ -139,8 +139,29 @@ export function numberColors(theme: ThemeName): string[] {
 }
 
 /** The hue of a signed number; its opacity says how far it is from zero. */
-export function signColor(value: number, palette: Pick<Palette, "positive" | "negative">): string {
+export function signColor(value: number, palette: SignColors): string {
   return value < 0 ? palette.negative : palette.positive;
+}
+
+/** The two hues of signed numbers, around a zero that is the background. */
+export type SignColors = Pick<Palette, "positive" | "negative">;
+
+/** The colour of a signed number: its hue, and how opaque it is by its share of the scale's end. */
+export function signColorAt(share: number, colors: SignColors): [number, number, number, number] {
+  return [...rgbOf(signColor(share, colors)), 255 * Math.min(1, Math.abs(share))];
+}
+
+/** The share of a signed scale that a number is at, -1 to 1; null for 0 and for no number. */
+export function signedShareOf(value: number, end: number, scale: ColorScale): number | null {
+  const share = shareOf(Math.abs(value), end, scale);
+  return share === null ? null : value < 0 ? -share : share;
+}
+
+/** The ink of small maps: one colour for weights, two for signed numbers. */
+export type Ink = string | SignColors;
+
+export function inkColor(ink: Ink, value: number): string {
+  return typeof ink === "string" ? ink : signColor(value, ink);
 }
 
 /** How far along its map a weight is, 0 to 1; null for no weight. */
@@ -163,13 +184,18 @@ export function colorAt(theme: ThemeName, share: number): [number, number, numbe
   return [map[at] as number, map[at + 1] as number, map[at + 2] as number, 255];
 }
 
-/** Pixels of cells: without weight transparent, and where nothing has come yet `unknown`. */
+/**
+ * Pixels of cells: without weight transparent, and where nothing has come yet `unknown`.
+ *
+ * @param signs of signed numbers, which then have opacity in place of lightness.
+ */
 export function pixelsOf(
   values: Float32Array,
   theme: ThemeName,
   end: number,
   scale: ColorScale,
   unknown: string,
+  signs?: SignColors,
 ): Uint8ClampedArray<ArrayBuffer> {
   const pixels = new Uint8ClampedArray(values.length * 4);
   const map = colorMap(theme);
@@ -179,9 +205,13 @@ export function pixelsOf(
     if (weight === 0) continue;
     const at = i * 4;
     pixels[at + 3] = 255;
-    const share = shareOf(weight, end, scale);
+    const share = (signs ? signedShareOf : shareOf)(weight, end, scale);
     if (share === null) {
       pixels.set(waiting, at);
+      continue;
+    }
+    if (signs) {
+      pixels.set(signColorAt(share, signs), at);
       continue;
     }
     const from = 3 * Math.round(share * (COLORS - 1));

@@ -3,10 +3,10 @@
 import type { Signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { isAbort } from "../client/kernel";
-import { quoted } from "./captions";
+import { pluralOf, quantityOf, quoted } from "./captions";
 import { copyText } from "./clipboard";
 import type { MenuEntry } from "./controls/menu";
-import { roundedTo, tabbedText, writtenError } from "./csv";
+import { columnName, roundedTo, tabbedText, writtenError } from "./csv";
 import type { Notice } from "./frame/notice";
 import type { Place, RecordStore } from "./record";
 
@@ -80,14 +80,14 @@ export function copiedValue(place: Place, row: QueryRow, key: number): Copied {
   const all = [first, ...more];
   return {
     text: all.map(({ name, number }) => `${name}\t${number}`).join("\n"),
-    words: `Copied ${all.length} weights${within}: ${at}.`,
+    words: `Copied ${all.length} ${pluralOf(quantityOf(place.stack))}${within}: ${at}.`,
   };
 }
 
 /** A row as a table: one key a line, with the texts of the tokens. */
 export function copiedRow(place: Place, row: QueryRow): Copied {
   const { query, series, error } = row;
-  const names = series.length === 1 ? ["weight"] : series.map(({ name }) => name);
+  const names = series.length === 1 ? [columnName(place.stack)] : series.map(({ name }) => name);
   const columns = ["query", "query_token", "key", "key_token", ...names];
   const rows = place.keys.text.map((text, key) => {
     const own = errorAt(row, key);
@@ -103,7 +103,7 @@ export function copiedRow(place: Place, row: QueryRow): Copied {
   const of = series.length === 1 ? "" : `, ${series.length} for each key`;
   return {
     text: tabbedText(error > 0 ? [...columns, "largest_error"] : columns, rows),
-    words: `Copied the weights of ${tokenAt(place.queries.text, query)} to ${rows.length} keys${of}.`,
+    words: `Copied the ${pluralOf(quantityOf(place.stack))} of ${tokenAt(place.queries.text, query)} to ${rows.length} keys${of}.`,
   };
 }
 

@@ -47,6 +47,12 @@ export function shortest(value: number): number {
 
 type Rows = readonly (readonly (string | number | null)[])[];
 
+/** The name of the column with a stack's numbers: what they are, which came in as data. */
+export function columnName({ measure = "weight" }: { measure?: string }, before = ""): string {
+  const name = [...(before ? [before] : []), ...measure.split(" ")].join("_");
+  return /^\w+$/.test(name) ? name : cell(name);
+}
+
 /** Rows as comma-separated values (RFC 4180), the names of the columns first. */
 export function csvText(columns: readonly string[], rows: Rows): string {
   return [columns.join(","), ...rows.map((row) => row.map(cell).join(","))].join("\r\n");

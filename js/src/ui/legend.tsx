@@ -34,12 +34,13 @@ export function fitSwitch(
   label: string,
   scaling: Signal<Scaling>,
   scale: { end: number; maximum: number },
+  quantity = "weight",
 ): LegendSwitch {
   const auto = scaling.value === "auto";
   const on = auto ? scale.end < scale.maximum : scaling.value === "largest";
   return {
     label,
-    title: `On: the scale ends at about the largest weight ${label.replace("scale to the largest ", "")}. Off: at the largest there can be.`,
+    title: `On: the scale ends at about the largest ${quantity} ${label.replace("scale to the largest ", "")}. Off: at the largest there can be.`,
     on,
     onChange: () => {
       scaling.value = on ? "whole" : "largest";

@@ -1,6 +1,6 @@
 /** Rows of a layer's weights, in whichever form an exported page contains them. */
 
-import { codeRanges, codeValues, fromBase64, inflate, signedCodeValues } from "../codec";
+import { codeRanges, codeValues, fromBase64, inflate } from "../codec";
 import type { Encoding } from "../protocol";
 import type { RowRange } from "../quotients";
 
@@ -47,7 +47,9 @@ export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
     ends[row + 1] = (ends[row] as number) + width;
   }
   const each = ends[rows] as number;
-  const size = { bfloat16: 2, float32: 4, "float32-deflated": 4 }[encoding as string] ?? 1;
+  const size = { "uint8-sqrt": 1, "int8-sqrt": 1, bfloat16: 2, float32: 4, "float32-deflated": 4 }[
+    encoding
+  ];
   if (bytes.length !== count * each * size) {
     throw new Error(
       `Layer ${piece.layer} holds ${bytes.length} bytes; its shape ${shape.join(" x ")} needs ${count * each * size}.`,
@@ -80,21 +82,14 @@ export interface EmbeddedWeights {
   range: (at: number) => [number, number];
 }
 
-/** A byte each. */
-export function byteWeights(codes: Uint8Array, maximum: number): EmbeddedWeights {
-  const values = codeValues(maximum);
-  const between = codeRanges(maximum);
+/** A byte each, whose codes may have a sign. */
+export function byteWeights(codes: Uint8Array, maximum: number, signed = false): EmbeddedWeights {
+  const values = codeValues(maximum, signed);
+  const between = codeRanges(maximum, signed);
   return {
     value: (at) => values[codes[at] as number] as number,
     range: (at) => between(codes[at] as number),
   };
-}
-
-/** A byte each, with a sign: nothing is divided by their sums, and so ranges say no more. */
-function signedWeights(codes: Uint8Array, maximum: number): EmbeddedWeights {
-  const values = signedCodeValues(maximum);
-  const value = (at: number): number => values[codes[at] as number] as number;
-  return { value, range: (at) => [value(at), value(at)] };
 }
 
 /** A number of eight binary places is off by at most half of one in the last. */
@@ -110,7 +105,11 @@ export function fineWeights(bytes: Uint8Array): EmbeddedWeights {
   const values = new Float32Array(bits.buffer);
   return {
     value: (at) => values[at] as number,
-    range: (at) => [(values[at] as number) * (1 - FINE), (values[at] as number) * (1 + FINE)],
+    range: (at) => {
+      const value = values[at] as number;
+      const off = Math.abs(value) * FINE;
+      return [value - off, value + off];
+    },
   };
 }
 
@@ -122,7 +121,7 @@ function exactWeights(bytes: Uint8Array): EmbeddedWeights {
 
 const READERS = {
   "uint8-sqrt": byteWeights,
-  "int8-sqrt": signedWeights,
+  "int8-sqrt": (codes: Uint8Array, maximum: number) => byteWeights(codes, maximum, true),
   bfloat16: fineWeights,
   float32: exactWeights,
   "float32-deflated": exactWeights,

@@ -1,5 +1,6 @@
 /**
- * Each query's strongest keys, with what is left of its weight spread evenly over its other keys.
+ * Each query's strongest keys, with what is left of its weight spread evenly over its other keys:
+ * of signed numbers, which are no shares of one, nothing is spread.
  *
  * `attnviz/pages/strongest.py` writes them and says how; both are held against
  * `tests/fixtures/sparse.json`.
@@ -19,6 +20,8 @@ export interface EmbeddedKeys {
   most_rest: number;
   /** Whether weights and rests are bfloat16, not a byte each. */
   fine?: boolean;
+  /** Whether codes of weights have a sign. */
+  signed?: boolean;
   reach: number;
   /** Bytes of each run. */
   runs: number[];
@@ -79,7 +82,8 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
       keys[at] = key;
     }
   }
-  const weights = read(run(5), maximum);
+  const { signed = false } = piece;
+  const weights = read(run(5), maximum, signed);
   return {
     ...{ shape, maximum, error, bytes: bytes.length + 16 * all + 4 * keys.length },
     add: (places, row, left, line) => {
@@ -123,6 +127,12 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
         weakest = Math.min(weakest, high[key] as number);
       }
       if (stop - first === end - begin) return { low, high, shared: null };
+      if (signed) {
+        // Of the others no more is known than that the error holds for them.
+        for (let key = first; key < stop; key++)
+          if (others[key]) [low[key], high[key]] = [-error, error];
+        return { low, high, shared: null };
+      }
       const [least, most] = rests.range(at);
       // The keys that are embedded are the strongest of their row.
       for (let key = first; key < stop; key++) if (others[key]) high[key] = Math.min(weakest, most);

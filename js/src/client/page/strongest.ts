@@ -3,6 +3,7 @@
 import type { Reply } from "../carrier";
 import type { StackDescription, StrongestRequest } from "../protocol";
 import { meantBy, strongestOf } from "../requests/strongest";
+import { larger } from "../signs";
 import type { Rows } from "./rows";
 
 /**
@@ -33,7 +34,7 @@ export function pageStrongest(
       for (const head of heads) {
         rows.add([head], row, 0, one.fill(0));
         one.forEach((value, key) => {
-          line[key] = Math.max(line[key] as number, value);
+          line[key] = larger(line[key] as number, value);
         });
       }
       return line;

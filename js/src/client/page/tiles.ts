@@ -1,6 +1,7 @@
 /** Cuts, pools and averages embedded weights, as the kernel does for a live view. Pure functions. */
 
 import type { Pooled, Range } from "../protocol";
+import { larger } from "../signs";
 import type { Rows } from "./rows";
 
 /** Cells of a tile's side; the kernel's is the same (`attnviz/server/tiles.py`). */
@@ -18,7 +19,10 @@ export interface Starts {
   columns: number[];
 }
 
-/** The mean over heads of a block of a layer, pooled. */
+/**
+ * The mean over heads of a block of a layer, pooled. Of numbers of both signs a cell shows the
+ * larger in size: one of them, or the mean of the positive or of the negative ones.
+ */
 export function pooledMean(
   from: Rows,
   heads: readonly number[],
@@ -28,6 +32,7 @@ export function pooledMean(
   const numRows = starts.rows.length - 1;
   const numColumns = starts.columns.length - 1;
   const out = new Float64Array(numRows * numColumns);
+  const below = new Float64Array(numRows * numColumns);
   const left = starts.columns[0] as number;
   const line = new Float32Array((starts.columns[numColumns] as number) - left);
   for (let r = 0; r < numRows; r++) {
@@ -42,7 +47,9 @@ export function pooledMean(
         let value = out[cell] as number;
         for (let x = begin; x < end; x++) {
           const weight = line[x] as number;
-          value = pooled === "max" ? Math.max(value, weight) : value + weight;
+          if (pooled === "max") value = larger(value, weight);
+          else if (weight < 0) below[cell] = (below[cell] as number) + weight;
+          else value += weight;
         }
         out[cell] = value;
       }
@@ -50,7 +57,8 @@ export function pooledMean(
     for (let c = 0; c < numColumns; c++) {
       const width = (starts.columns[c + 1] as number) - (starts.columns[c] as number);
       const cells = pooled === "max" ? 1 : (bottom - top) * width;
-      out[r * numColumns + c] = (out[r * numColumns + c] as number) / (cells * heads.length);
+      const cell = r * numColumns + c;
+      out[cell] = larger(out[cell] as number, below[cell] as number) / (cells * heads.length);
     }
   }
   return Float32Array.from(out);

@@ -18,6 +18,7 @@ export interface Found {
   /**
    * For each row the weight of the keys that are meant, of those left out and of those not taken;
    * NaN: not yet known. The first is summed directly: a difference would be rounding where it is little.
+   * Of signed numbers these are sums of sizes, as in `spread`.
    */
   sums: Float32Array;
   /** Weight of all rows that are taken, without what is left out or not taken, along the keys. */
@@ -137,24 +138,25 @@ export function strongestOf(
     let [kept, leftOut, otherPair] = [0, 0, 0];
     for (let key = 0; key < numKeys; key++) {
       const value = values[key] as number;
+      const size = Math.abs(value);
       // Half of the keys of a causal text, and of what a page contains most, have nothing.
       if (value === 0) continue;
       if (meant.leftOut[key]) {
-        leftOut += value;
+        leftOut += size;
         continue;
       }
       if (!meant.pairKeys[key]) {
-        otherPair += value;
+        otherPair += size;
         continue;
       }
-      kept += value;
+      kept += size;
       if (spread) {
         const bin = Math.floor(key / request.bin_size);
-        spread[bin] = (spread[bin] as number) + value;
+        spread[bin] = (spread[bin] as number) + size;
       }
       let at = first + k - 1;
-      if (value <= (found.weights[at] as number)) continue;
-      while (at > first && (found.weights[at - 1] as number) < value) {
+      if (size <= Math.abs(found.weights[at] as number)) continue;
+      while (at > first && Math.abs(found.weights[at - 1] as number) < size) {
         found.weights[at] = found.weights[at - 1] as number;
         found.keys[at] = found.keys[at - 1] as number;
         at--;

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import { between, formatWeight } from "../captions";
+import { type Ink, inkColor } from "../color-scales";
 import { headColor, type Palette, rgbOf } from "../palette";
 import type { HeadMaps, HeadOrder } from "../record";
 
@@ -18,6 +19,8 @@ export interface HeadStripProps {
   numHeads: number;
   kept: readonly number[];
   palette: Palette;
+  /** Whether maps are of signed numbers, whose colours are those of the signs. */
+  signed?: boolean | undefined;
   width: number;
   onToggle: (head: number) => void;
   onAll: () => void;
@@ -43,29 +46,28 @@ export function mapSize(count: number, width: number): number {
 export function mapPixels(
   matrix: Float32Array,
   maximum: number,
-  color: string,
+  ink: Ink,
 ): Uint8ClampedArray<ArrayBuffer> {
-  const [red, green, blue] = rgbOf(color);
+  const [above, below] = [rgbOf(inkColor(ink, 1)), rgbOf(inkColor(ink, -1))];
   const pixels = new Uint8ClampedArray(matrix.length * 4);
   for (let i = 0; i < matrix.length; i++) {
-    pixels[i * 4] = red;
-    pixels[i * 4 + 1] = green;
-    pixels[i * 4 + 2] = blue;
-    pixels[i * 4 + 3] = 255 * Math.sqrt((matrix[i] as number) / maximum);
+    const value = matrix[i] as number;
+    pixels.set(value < 0 ? below : above, i * 4);
+    pixels[i * 4 + 3] = 255 * Math.sqrt(Math.abs(value) / maximum);
   }
   return pixels;
 }
 
-function HeadMap(props: { maps: HeadMaps | null; head: number; color: string; size: number }) {
+function HeadMap(props: { maps: HeadMaps | null; head: number; ink: Ink; size: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const { maps, head, color, size } = props;
+  const { maps, head, ink, size } = props;
   useEffect(() => {
     const matrix = maps?.matrices[maps.heads.indexOf(head)];
     const context = canvas.current?.getContext("2d");
     if (!maps || !matrix || !context) return;
-    const pixels = mapPixels(matrix, maps.maximum, color);
+    const pixels = mapPixels(matrix, maps.maximum, ink);
     context.putImageData(new ImageData(pixels, maps.columns, maps.rows), 0, 0);
-  }, [maps, head, color]);
+  }, [maps, head, ink]);
   return (
     <canvas
       ref={canvas}
@@ -173,7 +175,9 @@ export function HeadStrip(props: HeadStripProps) {
           const score = order.scores?.[i];
           const place = chosen.indexOf(head);
           const from = props.maps?.sampled ? ` (map of ${props.maps.sampled} queries)` : "";
-          const color = place < 0 ? palette.neutral : headColor(palette, place, chosen.length);
+          // Of one head's signed numbers colours are those of the signs.
+          const own = place >= 0 && !(props.signed && chosen.length === 1);
+          const color = own ? headColor(palette, place, chosen.length) : palette.neutral;
           return [
             missing && <Gap key={`before ${head}`} which={between(before, head)} />,
             <button
@@ -196,7 +200,12 @@ export function HeadStrip(props: HeadStripProps) {
               onFocus={() => props.onHover(head)}
               onBlur={() => props.onHover(null)}
             >
-              <HeadMap maps={props.maps} head={head} color={color} size={size} />
+              <HeadMap
+                maps={props.maps}
+                head={head}
+                ink={props.signed ? palette : color}
+                size={size}
+              />
               <span>{head}</span>
               {score !== undefined && <span class="av-score">{scoreText(score)}</span>}
             </button>,

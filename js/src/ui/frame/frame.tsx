@@ -60,8 +60,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const { context } = props;
   const { record } = context;
   const description = record.description.value;
-  const share = description?.stacks[0]?.embedded;
-  const embedded = share ? embeddedInWords(share) : null;
+  const first = description?.stacks[0];
+  const embedded = first?.embedded ? embeddedInWords(first.embedded, first) : null;
   const place = record.place.value;
   const opening = place ? openingInWords(context.common.opening.value, place) : "";
   useRevealed(context, props.onReveal);
@@ -254,6 +254,7 @@ function PlaceControls<S extends RecordState>(
       numHeads={place.numHeads}
       kept={place.kept}
       palette={context.palette.value}
+      signed={place.stack.signed}
       width={context.width.value}
       // From the state and not from what was rendered: a double click is two clicks.
       onToggle={(head) =>

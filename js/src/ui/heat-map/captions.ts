@@ -1,21 +1,26 @@
 /** The captions of a heat map. Pure functions. */
 
+import { TOP_CODE, TOP_SIGNED_CODE } from "../../client/codec";
 import type { Range } from "../../client/protocol";
 import {
   absentInWords,
   allInWords,
   counted,
-  formatSmall,
   formatWeight,
   headsInWords,
   pinInWords,
   plainNumber,
+  pluralOf,
   precision,
+  quantityOf,
   quoted,
   quotedAt,
   rangeInWords,
   stackName,
   tokensInWords,
+  withWay,
+  written,
+  writtenSmall,
   zerosInWords,
 } from "../captions";
 import { type ColorScale, LOG_FLOOR } from "../color-scales";
@@ -41,7 +46,7 @@ export function whatInWords(
 export function subtitleOf(viewport: Viewport, error: number | null): string {
   const same = viewport.stack.key_tokens === null;
   const tokens = tokensInWords(viewport.queries.text.length, viewport.keys.text.length, same);
-  const exact = error === null ? [] : [precision(error, viewport.stack.embedded)];
+  const exact = error === null ? [] : [precision(error, viewport.stack)];
   return [stackName(viewport.stack.name), tokens, whatInWords(viewport), ...exact].join(" · ");
 }
 
@@ -52,16 +57,17 @@ interface Strong {
   weight: number;
 }
 
-/** The strongest cells, the strongest first. */
+/** The strongest cells, the strongest first: of signed numbers those of the largest sizes. */
 export function strongestCells(grid: Grid, most: number): Strong[] {
   const cells: Strong[] = [];
   for (let i = 0; i < grid.values.length; i++) {
     const weight = grid.values[i] as number;
-    if (!(weight > 0)) continue;
-    if (cells.length === most && weight <= (cells[most - 1] as Strong).weight) continue;
+    const size = Math.abs(weight);
+    if (!(size > 0)) continue;
+    if (cells.length === most && size <= Math.abs((cells[most - 1] as Strong).weight)) continue;
     const cell = { row: Math.floor(i / grid.columns), column: i % grid.columns, weight };
     let at = cells.length;
-    while (at > 0 && (cells[at - 1] as Strong).weight < weight) at--;
+    while (at > 0 && Math.abs((cells[at - 1] as Strong).weight) < size) at--;
     cells.splice(at, 0, cell);
     if (cells.length > most) cells.pop();
   }
@@ -83,14 +89,17 @@ export function pooledInWords(viewport: Viewport, row: number, column: number): 
   const [left, right] = tokensOf(viewport.columns, column);
   const [high, wide] = [bottom - top, right - left];
   if (high * wide === 1) return "";
-  return `${viewport.pooled === "max" ? "maximum" : "mean"} of ${high} × ${wide} weights`;
+  const { stack, pooled } = viewport;
+  const how = pooled === "max" ? (stack.signed ? "largest" : "maximum") : "mean";
+  return `${how} of ${high} × ${wide} ${pluralOf(quantityOf(stack))}`;
 }
 
 /** The strongest of a pinned line, as place in its window and weight. */
 function strongestOf(line: Line): { index: number; weight: number } | null {
   let best: { index: number; weight: number } | null = null;
   line.values.forEach((weight, i) => {
-    if (weight > (best?.weight ?? 0)) best = { index: line.window[0] + i, weight };
+    if (Math.abs(weight) > Math.abs(best?.weight ?? 0))
+      best = { index: line.window[0] + i, weight };
   });
   return best;
 }
@@ -110,8 +119,10 @@ export interface CaptionInput {
 /** From so many keys on nearly all weights are less than a hundredth. */
 const MANY_KEYS = 1000;
 
-function weightInWords(viewport: Viewport, weight: number): string {
-  return viewport.keys.text.length < MANY_KEYS ? formatWeight(weight) : formatSmall(weight);
+function weightInWords({ stack, keys }: Viewport, weight: number): string {
+  const quantity = quantityOf(stack);
+  const number = (keys.text.length < MANY_KEYS ? written : writtenSmall)(quantity, weight);
+  return withWay(quantity, weight, number);
 }
 
 function whereOf(viewport: Viewport): string {
@@ -132,6 +143,7 @@ function strongInWords(input: CaptionInput, cell: Strong): string {
 export function sentence(input: CaptionInput): string {
   const { viewport, row, column } = input;
   const where = whereOf(viewport);
+  const { name, signed } = quantityOf(viewport.stack);
   const query =
     input.token === null
       ? ""
@@ -140,23 +152,38 @@ export function sentence(input: CaptionInput): string {
   if (input.token !== null && input.key !== null && row?.token === input.token) {
     const at = input.key - row.window[0];
     const weight = at >= 0 && at < row.values.length ? (row.values[at] as number) : null;
-    if (weight !== null)
-      return `${where} ${query} attends to ${key}: ${weightInWords(viewport, weight)}.`;
+    if (weight !== null) {
+      const number = weightInWords(viewport, weight);
+      return signed
+        ? `${where} ${query} to ${key}: ${name} ${number}.`
+        : `${where} ${query} attends to ${key}: ${number}.`;
+    }
   }
   if (input.token !== null && input.key === null && row?.token === input.token) {
     const best = strongestOf(row);
+    if (!best && signed) return `${where} No ${name} from ${query} in sight.`;
     if (!best) return `${where} ${query} attends to no key in sight.`;
-    return `${where} ${query} attends most to ${quotedAt(viewport.keys.text, best.index)}: ${weightInWords(viewport, best.weight)}.`;
+    const to = quotedAt(viewport.keys.text, best.index);
+    const number = weightInWords(viewport, best.weight);
+    return signed
+      ? `${where} Largest ${name} from ${query}: to ${to}, ${number}.`
+      : `${where} ${query} attends most to ${to}: ${number}.`;
   }
   if (input.key !== null && input.token === null && column?.token === input.key) {
     const best = strongestOf(column);
+    if (!best && signed) return `${where} No ${name} to ${key} in sight.`;
     if (!best) return `${where} No query in sight attends to ${key}.`;
-    return `${where} ${key} gets most from ${quotedAt(viewport.queries.text, best.index)}: ${weightInWords(viewport, best.weight)}.`;
+    const from = quotedAt(viewport.queries.text, best.index);
+    const number = weightInWords(viewport, best.weight);
+    return signed
+      ? `${where} Largest ${name} to ${key}: from ${from}, ${number}.`
+      : `${where} ${key} gets most from ${from}: ${number}.`;
   }
   if (!input.grid.fine) return `${where} Finer cells are on their way.`;
   const [best] = strongestCells(input.grid, 1);
-  if (!best) return `${where} No weight is in sight.`;
-  const inSight = isWhole(viewport) ? "Strongest" : "Strongest in sight";
+  if (!best) return `${where} No ${name} is in sight.`;
+  const strongest = signed ? `Largest ${name}` : "Strongest";
+  const inSight = isWhole(viewport) ? strongest : `${strongest} in sight`;
   return `${where} ${inSight}: ${strongInWords(input, best)}.`;
 }
 
@@ -176,8 +203,8 @@ export function summary(input: CaptionInput): string {
   ];
   const ofLine = (line: Line, name: (index: number) => string): string[] =>
     Array.from(line.values, (weight, i) => ({ weight, index: line.window[0] + i }))
-      .filter(({ weight }) => weight > 0)
-      .sort((a, b) => b.weight - a.weight)
+      .filter(({ weight }) => weight !== 0)
+      .sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight))
       .slice(0, MOST_IN_SUMMARY)
       .map(({ weight, index }) => `${name(index)} ${weightInWords(viewport, weight)}`);
   const named =
@@ -186,7 +213,9 @@ export function summary(input: CaptionInput): string {
       : column !== null
         ? ofLine(column, query)
         : strongestCells(grid, MOST_IN_SUMMARY).map((cell) => strongInWords(input, cell));
-  const strongest = named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No weight is in sight.";
+  const { name, signed } = quantityOf(viewport.stack);
+  const most = signed ? `Largest ${pluralOf({ name })}` : "Strongest";
+  const strongest = named.length > 0 ? `${most}: ${named.join("; ")}.` : `No ${name} is in sight.`;
   return [`${stackName(viewport.stack.name)}.`, whereOf(viewport), ...pinned, strongest].join(" ");
 }
 
@@ -229,13 +258,21 @@ function windowInWords(name: string, window: Range, count: number): string {
   return `${one ? name.replace("queries", "query").replace("keys", "key") : name} ${which} of ${count}`;
 }
 
-/** Smaller shares of the maximum are sent as nothing (uint8-sqrt, `channel/codec.ts`). */
-const SMALLEST = (0.5 / 255) ** 2;
+/** The share of the maximum below which numbers are sent as nothing (`client/codec.ts`). */
+function smallest({ signed }: Pick<Viewport["stack"], "signed">): number {
+  return (0.5 / (signed ? TOP_SIGNED_CODE : TOP_CODE)) ** 2;
+}
 
 /** What a cell that is drawn as nothing holds: the codec cannot tell the smallest weights from 0. */
-export function nothingInWords(grid: Pick<Grid, "error" | "maximum" | "largest">): string {
+export function nothingInWords(
+  grid: Pick<Grid, "error" | "maximum" | "largest">,
+  stack: Pick<Viewport["stack"], "signed" | "embedded"> = {},
+): string {
   if (grid.error === 0) return "0";
-  return `less than ${plainNumber(roundedUp((grid.largest ?? grid.maximum) * SMALLEST))}`;
+  // Of signed numbers a page may leave out all but the strongest.
+  const left = stack.signed && stack.embedded?.form === "strongest";
+  const least = left ? grid.error : (grid.largest ?? grid.maximum) * smallest(stack);
+  return `less than ${plainNumber(roundedUp(least))}${stack.signed ? " in size" : ""}`;
 }
 
 /** "Estimate from 2,048 of 131,072 queries" */
@@ -245,17 +282,18 @@ export function estimateInWords({ queries, of }: Estimate): string {
 
 /** What a full bar stands for where it is out of sight, or where only what is in sight is known. */
 function barsInWords({ viewport, row, column }: CaptionInput): string[] {
-  const { rows, columns, queries, keys, pooled } = viewport;
+  const { rows, columns, queries, keys, pooled, stack } = viewport;
   const at = (texts: readonly string[], token: number): string =>
     `${quoted(texts[token] ?? "")} (${token})`;
   return ([row, column] as const).flatMap((line, side) => {
     if (!line) return [];
     const { weight, token, inSight, whole } = fullBar(line, side === 0 ? columns : rows, pooled);
     if (weight === 0 || (inSight && whole)) return [];
-    if (!whole) return [`A full bar is ${formatSmall(weight)}, the largest in sight.`];
+    const number = writtenSmall(quantityOf(stack), weight);
+    if (!whole) return [`A full bar is ${number}, the largest in sight.`];
     const [query, key] = side === 0 ? [line.token, token] : [token, line.token];
     const between = `from ${at(queries.text, query)} to ${at(keys.text, key)}`;
-    return [`A full bar is ${formatSmall(weight)}, ${between}, out of sight.`];
+    return [`A full bar is ${number}, ${between}, out of sight.`];
   });
 }
 
@@ -266,6 +304,7 @@ export function coverage(
 ): string {
   const { viewport, grid } = input;
   const { rows, columns } = viewport;
+  const quantity = quantityOf(viewport.stack);
   const parts: string[] = [];
   if (grid.estimate) parts.push(`${estimateInWords(grid.estimate)}.`);
   const [numQueries, numKeys] = [viewport.queries.text.length, viewport.keys.text.length];
@@ -282,9 +321,17 @@ export function coverage(
     parts.push(text.charAt(0).toUpperCase() + text.slice(1));
   }
   if (isPooled(viewport)) {
-    const how = viewport.pooled === "max" ? "maximum" : "mean";
     const [high, wide] = [2 ** rows.level, 2 ** columns.level];
-    parts.push(`Each cell is the ${how} of ${high} × ${wide} weights.`);
+    const of = `${high} × ${wide} ${pluralOf(quantity)}`;
+    if (!quantity.signed) {
+      parts.push(`Each cell is the ${viewport.pooled === "max" ? "maximum" : "mean"} of ${of}.`);
+    } else if (viewport.pooled === "max") {
+      parts.push(`Each cell is the one of ${of} that is largest in size.`);
+    } else {
+      parts.push(
+        `Each cell is the mean of ${of}, those of one sign alone: of a cell with both signs the larger in size is shown.`,
+      );
+    }
     const reaches = [rows, columns].some(
       ({ window, extent }) => window[0] < extent[0] || window[1] > extent[1],
     );
@@ -293,22 +340,23 @@ export function coverage(
     }
   } else if (whole) {
     const one = viewport.heads.length === 1;
-    parts.push(one ? "Each cell is one weight." : "Each cell is one query and one key.");
+    parts.push(one ? `Each cell is one ${quantity.name}.` : "Each cell is one query and one key.");
   }
   if (grid.values.some((weight) => weight === 0)) {
-    const least = grid.error > 0 ? ` or ${nothingInWords(grid)}` : "";
+    const least = grid.error > 0 ? ` or ${nothingInWords(grid, viewport.stack)}` : "";
     const ahead = viewport.stack.causal ? "; no query looks ahead" : "";
-    parts.push(`Blank: no weight${least}${ahead}.`);
+    parts.push(`Blank: no ${quantity.name}${least}${ahead}.`);
   }
   const zeros = zerosInWords(viewport);
   if (zeros !== "") parts.push(zeros);
   if (look.scale === "log") {
-    parts.push(`Colour follows the logarithm, from ${plainNumber(look.end * LOG_FLOOR)} on.`);
+    const what = quantity.signed ? "the logarithm of the size" : "the logarithm";
+    parts.push(`Colour follows ${what}, from ${plainNumber(look.end * LOG_FLOOR)} on.`);
   }
   const empty = emptyQueries(viewport, grid);
   if (empty > 0) {
     const who = empty === 1 ? "1 query has" : `${empty} queries have`;
-    parts.push(`${who} no weight at all.`);
+    parts.push(`${who} no ${quantity.name} at all.`);
   }
   parts.push(...barsInWords(input));
   const pin = (

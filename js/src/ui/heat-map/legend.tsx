@@ -2,11 +2,11 @@
 
 import { type Box, RAMP_WIDTH, rampMarks, textMark } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
-import { plainNumber } from "../captions";
-import { type ColorScale, colorAt, weightAt } from "../color-scales";
+import { aroundZero, plainNumber, quantityOf, waysOf } from "../captions";
+import { type ColorScale, colorAt, type SignColors, signColorAt, weightAt } from "../color-scales";
 import { ColorLegend, fitSwitch } from "../legend";
 import type { Palette, ThemeName } from "../palette";
-import type { HeatMap } from "./marks";
+import { type HeatMap, signsOf } from "./marks";
 import type { HeatMapStore } from "./store";
 
 /** How weights are coloured: linearly or not, up to which weight, and whether some are larger. */
@@ -15,6 +15,8 @@ interface WeightScale {
   scale: ColorScale;
   end: number;
   beyond?: boolean;
+  /** The colours of signed numbers. */
+  signs?: SignColors | undefined;
 }
 
 /** The weights at the ends and in the middle of a scale. */
@@ -22,7 +24,14 @@ export function scaleLabels({
   scale,
   end,
   beyond,
+  signs,
 }: Omit<WeightScale, "theme">): [string, string, string] {
+  if (signs) {
+    const most = plainNumber(end);
+    const [low, , high] = aroundZero(most);
+    const zero = scale === "log" ? `±${plainNumber(weightAt(0, end, scale))} and less` : "0";
+    return beyond ? [`≤${low}`, zero, `≥${high}`] : [low, zero, high];
+  }
   const label = (share: number): string => plainNumber(weightAt(share, end, scale));
   return [
     scale === "log" ? `≤${label(0)}` : label(0),
@@ -31,8 +40,9 @@ export function scaleLabels({
   ];
 }
 
-/** CSS colours of weights, from the smallest to the largest. */
-export function weightStops(theme: ThemeName, steps = 13): string[] {
+/** CSS colours of weights, from the smallest to the largest; of signed numbers from minus to plus. */
+export function weightStops(theme: ThemeName, steps = 13, signs?: SignColors): string[] {
+  if (signs) return [signs.negative, "transparent", signs.positive];
   return Array.from({ length: steps }, (_, i) => {
     const [red, green, blue] = colorAt(theme, i / (steps - 1));
     return `rgb(${red} ${green} ${blue})`;
@@ -41,7 +51,7 @@ export function weightStops(theme: ThemeName, steps = 13): string[] {
 
 /** The legend in print. */
 export function scaleBox(weights: WeightScale & { palette: Palette }, quantity = "weight"): Box {
-  const { palette, theme } = weights;
+  const { palette, theme, signs } = weights;
   const aligned = ["start", "middle", "end"] as const;
   const labels = scaleLabels(weights).map(
     (label, i): Mark =>
@@ -51,16 +61,28 @@ export function scaleBox(weights: WeightScale & { palette: Palette }, quantity =
     width: RAMP_WIDTH,
     height: 43,
     marks: [
-      ...rampMarks((share) => colorAt(theme, share), palette.rule),
+      ...rampMarks(
+        (share) => (signs ? signColorAt(2 * share - 1, signs) : colorAt(theme, share)),
+        palette.rule,
+      ),
       ...labels,
       textMark(quantity, RAMP_WIDTH / 2, 34, palette.muted, 11, { align: "middle" }),
     ],
   };
 }
 
+/** What colours of a heat map show: "weight", or "less ← difference → more". */
+export function quantityInWords({ layout }: HeatMap): string {
+  const quantity = quantityOf(layout.viewport.stack);
+  const [below, above] = waysOf(quantity);
+  return quantity.signed ? `${below} ← ${quantity.name} → ${above}` : quantity.name;
+}
+
 /** Whether colours end at the largest weight in sight. */
-export function scaleSwitch(store: HeatMapStore, { end, grid }: HeatMap) {
-  return fitSwitch("scale to the largest in sight", store.scaling, { end, maximum: grid.maximum });
+export function scaleSwitch(store: HeatMapStore, { end, grid, layout }: HeatMap) {
+  const { name } = quantityOf(layout.viewport.stack);
+  const scale = { end, maximum: grid.maximum };
+  return fitSwitch("scale to the largest in sight", store.scaling, scale, name);
 }
 
 /** The legend, whose switch sets the end of the scale. */
@@ -68,9 +90,9 @@ export function HeatMapLegend({ store, heatMap }: { store: HeatMapStore; heatMap
   return (
     <ColorLegend
       name="av-color-legend"
-      stops={weightStops(heatMap.theme)}
-      labels={scaleLabels(heatMap)}
-      quantity="weight"
+      stops={weightStops(heatMap.theme, undefined, signsOf(heatMap))}
+      labels={scaleLabels({ ...heatMap, signs: signsOf(heatMap) })}
+      quantity={quantityInWords(heatMap)}
       toggle={scaleSwitch(store, heatMap)}
     />
   );

@@ -1,14 +1,25 @@
 /** The marks of a heat map: cells, labels, bars of pinned lines, and what is pointed at. */
 
 import type { Range, TokenList } from "../../client/protocol";
+import { largestOf, meanOf } from "../../client/signs";
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark, shapeOf } from "../../draw/patches";
-import { formatWeight, quoted } from "../captions";
-import { type ColorScale, colorAt, oklabOf, pixelsOf, shareOf } from "../color-scales";
+import { quantityOf, quoted, written } from "../captions";
+import {
+  type ColorScale,
+  colorAt,
+  oklabOf,
+  pixelsOf,
+  type SignColors,
+  shareOf,
+  signColor,
+  signColorAt,
+  signedShareOf,
+} from "../color-scales";
 import { answerStart } from "../generated-token/state";
 import type { Images } from "../image/state";
-import { type Palette, pinColor, type ThemeName } from "../palette";
+import { type Palette, pinColor, rgbOf, type ThemeName } from "../palette";
 import {
   AXIS_NAME,
   GAP,
@@ -69,6 +80,8 @@ export interface HeatMap {
 /** Cells that hold a number. */
 const NUMBER_CELL = 30;
 const NUMBER_SIZE = 10;
+/** Smaller cells hold no minus sign. */
+const LEAST_SIGN_CELL = 9;
 /** Numbers are written from this weight on. */
 const LEAST_NUMBER = 0.005;
 const TICK_SIZE = 10.5;
@@ -80,7 +93,7 @@ export function backMarks(heatMap: HeatMap): Mark[] {
   const { layout, palette, grid, theme, end, scale } = heatMap;
   const { left, top, cellsWidth, cellsHeight } = layout;
   const place = { x: left, y: top, width: cellsWidth, height: cellsHeight };
-  const pixels = pixelsOf(grid.values, theme, end, scale, palette.rule);
+  const pixels = pixelsOf(grid.values, theme, end, scale, palette.rule, signsOf(heatMap));
   return [
     { kind: "image", ...place, pixels, columns: grid.columns, rows: grid.rows, averaged: true },
     ...numberMarks(heatMap),
@@ -96,23 +109,50 @@ export function backMarks(heatMap: HeatMap): Mark[] {
   ];
 }
 
-/** Weights in their cells, where there is room. */
+/** The colours of signed numbers; undefined where the map is of weights. */
+export function signsOf({ layout, palette }: HeatMap): SignColors | undefined {
+  return layout.viewport.stack.signed ? palette : undefined;
+}
+
+/** A colour that is not opaque as it looks on another. */
+function over(
+  [red, green, blue, opacity]: readonly [number, number, number, number],
+  ground: string,
+): [number, number, number] {
+  const below = rgbOf(ground);
+  return [red, green, blue].map(
+    (value, i) => (value * opacity + (below[i] as number) * (255 - opacity)) / 255,
+  ) as [number, number, number];
+}
+
+/** Fainter cells have no sign of their own. */
+const LEAST_SIGNED = 0.1;
+
+/** Weights in their cells, where there is room; where there is less, the signs of negative numbers. */
 function numberMarks(heatMap: HeatMap): Mark[] {
-  const { layout, grid, theme, end, scale } = heatMap;
-  const { rows, columns } = layout.viewport;
-  if (rows.level > 0 || columns.level > 0) return [];
-  if (rows.cell < 20 || columns.cell < NUMBER_CELL) return [];
+  const { layout, grid, theme, end, scale, palette } = heatMap;
+  const { rows, columns, stack } = layout.viewport;
+  const quantity = quantityOf(stack);
+  const signs = signsOf(heatMap);
+  const level = Math.max(rows.level, columns.level);
+  const numbers = level === 0 && rows.cell >= 20 && columns.cell >= NUMBER_CELL;
+  const room = Math.min(rows.cell, columns.cell);
+  const least = leastNumber(heatMap, end);
+  if (!numbers && (!signs || room < LEAST_SIGN_CELL)) return [];
   const marks: Mark[] = [];
   for (let row = 0; row < grid.rows; row++) {
     for (let column = 0; column < grid.columns; column++) {
       const weight = grid.values[row * grid.columns + column] as number;
-      const share = shareOf(weight, end, scale);
-      if (share === null || weight < LEAST_NUMBER) continue;
-      const [red, green, blue] = colorAt(theme, share);
+      const share = (signs ? signedShareOf : shareOf)(weight, end, scale);
+      if (share === null || (numbers && Math.abs(weight) < least)) continue;
+      if (!numbers && share > -LEAST_SIGNED) continue;
+      const [red, green, blue] = signs
+        ? over(signColorAt(share, signs), palette.background)
+        : colorAt(theme, share);
       const light = oklabOf([red, green, blue])[0] > 0.62;
       marks.push({
         kind: "text",
-        text: formatWeight(weight).replace(/^0(?=\.)/, ""),
+        text: numbers ? written(quantity, weight).replace(/^([+−]?)0(?=\.)/, "$1") : "−",
         x: layout.left + (column + 0.5) * columns.cell,
         y: layout.top + (row + 0.5) * rows.cell,
         fill: light ? "#16181d" : "#ffffff",
@@ -446,8 +486,7 @@ function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
   return Array.from({ length: axis.cells }, (_, cell) => {
     const start = axis.window[0] + cell * each - line.window[0];
     const part = line.values.subarray(Math.max(0, start), Math.max(0, start + each));
-    if (pooled === "max") return part.reduce((most, value) => Math.max(most, value), 0);
-    return part.length === 0 ? 0 : part.reduce((sum, value) => sum + value, 0) / part.length;
+    return pooled === "max" ? largestOf(part) : meanOf(part);
   });
 }
 
@@ -461,7 +500,7 @@ export interface FullBar {
   whole: boolean;
 }
 
-/** The largest weight along a line, out of sight as well, pooled as bars are. */
+/** The weight that is largest in size along a line, out of sight as well, pooled as bars are. */
 export function fullBar(line: Line, axis: Axis, pooled: "mean" | "max"): FullBar {
   const each = 2 ** axis.level;
   const [first, stop] = axis.window;
@@ -474,7 +513,7 @@ export function fullBar(line: Line, axis: Axis, pooled: "mean" | "max"): FullBar
   const longest = { weight: 0, token: first, inSight: true, whole };
   values.forEach((weight, cell) => {
     const token = start + cell * each;
-    if (weight > longest.weight)
+    if (Math.abs(weight) > Math.abs(longest.weight))
       Object.assign(longest, { weight, token, inSight: token >= first && token < stop });
   });
   longest.token = Math.max(longest.token, line.window[0]);
@@ -484,50 +523,76 @@ export function fullBar(line: Line, axis: Axis, pooled: "mean" | "max"): FullBar
 /** The bars that have their number: the longest first, none too near to another. */
 function numbered(values: readonly number[], step: number, apart: number): number[] {
   const chosen: number[] = [];
-  const order = values.map((_, i) => i).filter((i) => (values[i] as number) > 0);
-  order.sort((a, b) => (values[b] as number) - (values[a] as number));
+  const sizes = values.map(Math.abs);
+  const order = sizes.map((_, i) => i).filter((i) => (sizes[i] as number) > 0);
+  order.sort((a, b) => (sizes[b] as number) - (sizes[a] as number));
   for (const i of order) {
     if (chosen.every((other) => Math.abs(other - i) * step >= apart)) chosen.push(i);
   }
   return chosen;
 }
 
-function number(text: string, x: number, y: number, fill: string, align: "start" | "middle"): Mark {
+function number(
+  text: string,
+  x: number,
+  y: number,
+  fill: string,
+  align: TextMark["align"] & string,
+): Mark {
   return { kind: "text", text, x, y, fill, size: BAR_NUMBER_SIZE, font: "text", align };
 }
 
 /** Numbers that are only said to be small step back. */
-function inkOf(weight: number, palette: Palette): string {
-  return weight < LEAST_NUMBER ? palette.muted : palette.ink;
+function inkOf(weight: number, least: number, palette: Palette): string {
+  return Math.abs(weight) < least ? palette.muted : palette.ink;
 }
+
+/** Smaller numbers are not worth a place of their own: signed ones may be of any size. */
+function leastNumber(heatMap: HeatMap, most: number): number {
+  return signsOf(heatMap) ? most / 100 : LEAST_NUMBER;
+}
+
+/** Room for numbers on both sides of a line that bars leave both ways. */
+const NUMBER_HIGH = 13;
+const NUMBER_WIDE = 34;
 
 function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   const { layout, palette, queries } = heatMap;
   const axis = layout.viewport.columns;
+  const quantity = quantityOf(layout.viewport.stack);
+  const signs = signsOf(heatMap);
   const values = pooledLine(line, axis, layout.viewport.pooled);
-  const most = fullBar(line, axis, layout.viewport.pooled).weight || 1;
-  const y = layout.top + layout.cellsHeight + GAP;
+  const most = Math.abs(fullBar(line, axis, layout.viewport.pooled).weight) || 1;
+  const start = layout.top + layout.cellsHeight + GAP;
+  const least = leastNumber(heatMap, most);
+  // Numbers above zero stand above the line, those below it below.
+  const y = signs ? start + NUMBER_HIGH + LONGEST_BELOW / 3 : start;
+  const longest = signs ? LONGEST_BELOW / 3 : LONGEST_BELOW;
   const thick = Math.max(0.75, Math.min(16, axis.cell - (axis.cell > 3 ? 1 : 0)));
   const middle = (i: number): number => layout.left + (i + 0.5) * axis.cell;
   const x1 = layout.left + layout.cellsWidth;
   const marks: Mark[] = [{ kind: "line", x0: layout.left, y0: y, x1, y1: y, stroke: palette.rule }];
   values.forEach((value, i) => {
-    if (value <= 0) return;
-    const height = Math.max(0.75, (value / most) * LONGEST_BELOW);
+    if (value === 0) return;
+    const height = Math.max(0.75, (Math.abs(value) / most) * longest);
     const x = middle(i) - thick / 2;
-    marks.push({ kind: "rect", x, y, width: thick, height, fill: palette.neutral });
+    const fill = signs ? signColor(value, signs) : palette.neutral;
+    const top = signs && value > 0 ? y - height : y;
+    marks.push({ kind: "rect", x, y: top, width: thick, height, fill });
   });
   for (const i of numbered(values, axis.cell, NUMBERS_APART)) {
     const value = values[i] as number;
-    const end = y + (value / most) * LONGEST_BELOW + 8;
-    marks.push(number(formatWeight(value), middle(i), end, inkOf(value, palette), "middle"));
+    const down = signs ? -Math.sign(value) : 1;
+    const end = y + down * ((Math.abs(value) / most) * longest + 8);
+    const text = written(quantity, value);
+    marks.push(number(text, middle(i), end, inkOf(value, least, palette), "middle"));
   }
-  const title = `weight from ${quoted(queries.text[line.token] ?? "")}`;
+  const title = `${quantity.name} from ${quoted(queries.text[line.token] ?? "")}`;
   marks.push({
     kind: "text",
     text: title,
     x: layout.left,
-    y: y + LONGEST_BELOW + 22,
+    y: start + LONGEST_BELOW + 22,
     fill: palette.muted,
     size: 11.5,
     font: "text",
@@ -538,45 +603,54 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
 function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
   const { layout, palette, keys } = heatMap;
   const axis = layout.viewport.rows;
+  const quantity = quantityOf(layout.viewport.stack);
+  const signs = signsOf(heatMap);
   const values = pooledLine(line, axis, layout.viewport.pooled);
-  const most = fullBar(line, axis, layout.viewport.pooled).weight || 1;
-  const x = layout.left + layout.cellsWidth + GAP;
+  const most = Math.abs(fullBar(line, axis, layout.viewport.pooled).weight) || 1;
+  const start = layout.left + layout.cellsWidth + GAP;
+  const longest = signs ? LONGEST_BESIDE / 3 : LONGEST_BESIDE;
+  const least = leastNumber(heatMap, most);
+  const x = signs ? start + NUMBER_WIDE + longest : start;
   const thick = Math.max(0.75, Math.min(12, axis.cell - (axis.cell > 3 ? 1 : 0)));
   const middle = (i: number): number => layout.top + (i + 0.5) * axis.cell;
   const y1 = layout.top + layout.cellsHeight;
   const marks: Mark[] = [{ kind: "line", x0: x, y0: layout.top, x1: x, y1, stroke: palette.rule }];
-  const lengthOf = (i: number): number => ((values[i] ?? 0) / most) * LONGEST_BESIDE;
+  /** To one side of the line alone. */
+  const lengthOf = (i: number, sign = 1): number =>
+    Math.max(0, (sign * (values[i] ?? 0)) / most) * longest;
   values.forEach((value, i) => {
-    if (value <= 0) return;
-    const width = Math.max(0.75, lengthOf(i));
+    if (value === 0) return;
+    const width = Math.max(0.75, lengthOf(i, Math.sign(value)));
     marks.push({
       kind: "rect",
-      x,
+      x: value < 0 ? x - width : x,
       y: middle(i) - thick / 2,
       width,
       height: thick,
-      fill: palette.neutral,
+      fill: signs ? signColor(value, signs) : palette.neutral,
     });
   });
   const reach = axis.cell < BAR_NUMBER_SIZE ? Math.ceil(BAR_NUMBER_SIZE / 2 / axis.cell) : 0;
   for (const i of numbered(values, axis.cell, 12)) {
     // Clear of the bars of its neighbours where rows are lower than a number.
-    let end = lengthOf(i);
-    for (let near = i - reach; near <= i + reach; near++) end = Math.max(end, lengthOf(near));
+    const value = values[i] as number;
+    const side = Math.sign(value);
+    let end = 0;
+    for (let near = i - reach; near <= i + reach; near++) end = Math.max(end, lengthOf(near, side));
     marks.push(
       number(
-        formatWeight(values[i] as number),
-        x + end + 5,
+        written(quantity, value),
+        x + side * (end + 5),
         middle(i),
-        inkOf(values[i] as number, palette),
-        "start",
+        inkOf(value, least, palette),
+        side < 0 ? "end" : "start",
       ),
     );
   }
   marks.push({
     kind: "text",
     text: `to ${quoted(keys.text[line.token] ?? "")}`,
-    x,
+    x: start,
     y: y1 + GAP + 5,
     fill: palette.muted,
     size: 11.5,

@@ -2,7 +2,7 @@
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { formatSmall, formatWeight, quoted } from "../captions";
+import { type Quantity, quantityOf, quoted, written, writtenSmall } from "../captions";
 import { toggleHead } from "../controls/heads";
 import { layerForKey } from "../controls/layers";
 import {
@@ -45,9 +45,10 @@ function tokensInWords(viewport: Viewport, side: "query" | "key", cell: number):
 }
 
 /** A weight with as many decimals as it is exact to. */
-function formatExact(exact: Exact): string {
-  if (exact.error === 0 && exact.weight < 5e-4) return formatSmall(exact.weight);
-  return formatWeight(exact.weight, exact.error > 0 ? 3 : 5);
+function formatExact(exact: Exact, quantity: Quantity): string {
+  if (exact.error === 0 && Math.abs(exact.weight) < 5e-4)
+    return writtenSmall(quantity, exact.weight);
+  return written(quantity, exact.weight, exact.error > 0 ? 3 : 5);
 }
 
 /** The error of a weight: an exported page embeds them rounded, or spread evenly. */
@@ -76,15 +77,20 @@ export function hintOf(heatMap: HeatMap, at: CellAt, exact: Exact | null): Omit<
   const { error, estimate } = heatMap.grid;
   const known = what === "" ? exact : null;
   const own = known ?? (error === 0 && !estimate ? { weight: value, error } : null);
+  const quantity = quantityOf(viewport.stack);
+  const { name } = quantity;
+  const number = (decimals: number): string =>
+    Math.abs(value) < 5e-5 ? writtenSmall(quantity, value) : written(quantity, value, decimals);
+  const rounded = quantity.signed || value < 5e-5 ? number(4) : roundedTo(value, error);
   const weight = Number.isNaN(value)
     ? "on its way"
     : own
-      ? `weight  ${formatExact(own)}${own.error === 0 ? ", exact" : ""}`
+      ? `${name}  ${formatExact(own, quantity)}${own.error === 0 ? ", exact" : ""}`
       : value === 0
-        ? `weight  ${nothingInWords(heatMap.grid)}`
+        ? `${name}  ${nothingInWords(heatMap.grid, viewport.stack)}`
         : heatMap.grid.estimate
-          ? `weight  ${value < 5e-5 ? formatSmall(value) : formatWeight(value, value < 0.00995 ? 4 : 3)}${within(error)}, estimate`
-          : `weight  ${value < 5e-5 ? formatSmall(value) : roundedTo(value, error)}${within(error)}`;
+          ? `${name}  ${number(value < 0.00995 ? 4 : 3)}${within(error)}, estimate`
+          : `${name}  ${rounded}${within(error)}`;
   const rows = [{ color: "", text: weight, meant: true }];
   if (what !== "") rows.push({ color: "", text: what, meant: false });
   return { title, rows };
@@ -109,7 +115,7 @@ function copyingOf({ context, store }: PlotProps): Copying {
   };
   const rowOf = async (query: number, ended: AbortSignal) => {
     const { weights, error } = await store.row(query, ended);
-    return { query, error, series: [{ name: "weight", weights }] };
+    return { query, error, series: [{ name: "", weights }] };
   };
   return {
     value: async (ended) => {
@@ -128,7 +134,7 @@ function copyingOf({ context, store }: PlotProps): Copying {
         return { text: String(number), words: `Copied ${number}, ${what}${estimate}: ${cell}.` };
       }
       const { weight, error } = await store.weight(at.query, at.key, ended);
-      const series = [{ name: "weight", weights: { [at.key]: weight, length: at.key + 1 } }];
+      const series = [{ name: "", weights: { [at.key]: weight, length: at.key + 1 } }];
       return copiedValue(viewport, { query: at.query, error, series }, at.key);
     },
     row: async (ended) => {

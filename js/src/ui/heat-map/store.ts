@@ -2,6 +2,7 @@
 
 import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
 import type { Range, TileRequest } from "../../client/protocol";
+import { largestOf } from "../../client/signs";
 import type { Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
@@ -119,7 +120,10 @@ const REACHED = 0.995;
 
 /** The weight that so many of the cells with weight do not exceed. */
 function quantile(values: Float32Array): number {
-  const sorted = values.filter((value) => value > 0).sort();
+  const sorted = values
+    .map(Math.abs)
+    .filter((value) => value > 0)
+    .sort();
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * REACHED))] ?? 0;
 }
 
@@ -243,8 +247,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
   const column = lineOf("key");
 
   const largest = computed(() => {
-    const values = shown.value?.grid.values ?? new Float32Array(0);
-    return values.reduce((most, value) => (value > most ? value : most), 0);
+    const values = shown.value?.grid.values ?? [];
+    return Math.abs(largestOf(values));
   });
 
   // Means of many weights are small but for a few, which would leave all others pale.

@@ -3,6 +3,7 @@
 import { TILE } from "../../client/page/tiles";
 import type { Pooled, TileRequest, TileWork } from "../../client/protocol";
 import { Recent } from "../../client/recent";
+import { larger } from "../../client/signs";
 import type { Piece, Source } from "../../client/source";
 import type { Place } from "../record";
 import type { Axis, Viewport } from "./viewport";
@@ -335,7 +336,7 @@ function fill(
     const [top, bottom] = [rowStarts[row] as number, rowStarts[row + 1] as number];
     for (let column = at.left; column < at.right; column++) {
       const [left, right] = [columnStarts[column] as number, columnStarts[column + 1] as number];
-      let sum = 0;
+      let [above, below] = [0, 0];
       let largest = 0;
       // Tokens of a cell may be several cells of the tile, or a part of one.
       for (let y = top; y < bottom; y = nextStart(y, each, bottom)) {
@@ -344,12 +345,13 @@ function fill(
         for (let x = left; x < right; x = nextStart(x, each, right)) {
           const wide = nextStart(x, each, right) - x;
           const value = values[inRow + Math.floor((x - firstColumn) / each)] as number;
-          sum += value * high * wide;
-          if (value > largest) largest = value;
+          if (value < 0) below += value * high * wide;
+          else above += value * high * wide;
+          largest = larger(largest, value);
         }
       }
       grid.values[row * grid.columns + column] =
-        pooled === "max" ? largest : sum / ((bottom - top) * (right - left));
+        pooled === "max" ? largest : larger(above, below) / ((bottom - top) * (right - left));
     }
   }
 }

@@ -2,22 +2,24 @@
 
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
-import { formatSmall, formatWeight, quoted } from "../../ui/captions";
+import { quoted, written, writtenSmall } from "../../ui/captions";
 import { fitLabel } from "../../ui/labels";
 import { MOST_COLOURS } from "../../ui/palette";
 import { along, type Column, type Layout, type Side } from "./layout";
-import { type Focus, isHovered, type LinePlot, seriesColor, seriesTextColor } from "./line-plot";
+import { type Focus, isHovered, type LinePlot, seriesTextColor, valueColor } from "./line-plot";
 import type { Series } from "./lines";
 import { strongestKeys } from "./strongest";
 
-/** Narrower columns hold no number beside a bar. */
+/** Narrower columns hold no number beside a bar; of signed numbers, none on both sides. */
 const LEAST_COLUMN = 50;
+const LEAST_SIGNED_COLUMN = 104;
 const NUMBER_SIZE = 10.5;
 const TITLE_SIZE = 12.5;
 /** Narrower columns write "h 7" behind a number, not "head 7". */
 const LEAST_LONG_NAME = 130;
-/** Room for "0.68" behind the longest bar. */
+/** Room for "0.68" behind the longest bar, and for "−0.68". */
 const NUMBER_ROOM = 30;
+const SIGNED_NUMBER_ROOM = 37;
 
 /** One column of bars: a head's, or the strongest of many. */
 interface BarColumn {
@@ -59,7 +61,7 @@ interface Bar {
   faded: boolean;
 }
 
-/** The largest weight that the bars of a token could show, and where it is. */
+/** The largest weight that the bars of a token could show, of either sign, and where it is. */
 export interface Longest {
   value: number;
   series: number;
@@ -85,7 +87,7 @@ function barsOf(linePlot: LinePlot, side: Side, of: number, columns: BarColumn[]
       const bar = { place: index - start, column, value: 0, series: places[0] ?? 0, faded };
       for (const place of places) {
         const value = valueIn(linePlot, place, query, key);
-        if (value > bar.value) Object.assign(bar, { value, series: place });
+        if (Math.abs(value) > Math.abs(bar.value)) Object.assign(bar, { value, series: place });
       }
       bars.push(bar);
     });
@@ -108,12 +110,12 @@ function scaleOf(
   const [start, stop] = layout[side].window;
   let longest: Longest | null = null;
   const consider = (series: number, index: number, value: number): void => {
-    if (value <= (longest?.value ?? 0)) return;
+    if (Math.abs(value) <= Math.abs(longest?.value ?? 0)) return;
     const [query, key] = side === "key" ? [of, index] : [index, of];
     longest = { value, series, query, key, inSight: index >= start && index < stop };
   };
   for (const bar of bars) if (!bar.faded) consider(bar.series, start + bar.place, bar.value);
-  const inSight = (longest as Longest | null)?.value ?? 0;
+  const inSight = Math.abs((longest as Longest | null)?.value ?? 0);
   const places = columns.flatMap((each) => each.places);
   if (side === "key") {
     const whole = stop - start === weights.numKeys;
@@ -129,7 +131,7 @@ function scaleOf(
     for (let query = first; query < last && linePlot.leftOut[of] !== 1; query++)
       for (const place of places) consider(place, query, valueIn(linePlot, place, query, of));
   }
-  return { end: (longest as Longest | null)?.value ?? 1, longest };
+  return { end: Math.abs((longest as Longest | null)?.value ?? 1), longest };
 }
 
 /** Whether a column has room for bars. */
@@ -142,26 +144,27 @@ function hasBars(column: Column): boolean {
  * “it” (7) to “animal” (412), out of sight."; "" where the bars say it themselves.
  */
 export function barsInWords(linePlot: LinePlot, focus: Focus): string {
-  const { layout, queries, keys, lines, weights } = linePlot;
+  const { layout, queries, keys, lines, weights, quantity } = linePlot;
   const columns = barColumns(linePlot);
   const words = (side: Side, of: number | null): string[] => {
     if (of === null || !hasBars(layout[side])) return [];
     const bars = barsOf(linePlot, side, of, columns);
     const { end, longest } = scaleOf(linePlot, side, of, columns, bars);
     // Nothing is known yet, or nothing is drawn.
-    if (bars.every(({ value, faded }) => faded || value <= 0)) return [];
+    if (bars.every(({ value, faded }) => faded || value === 0)) return [];
     if (longest?.inSight) return [];
     if (!longest) {
       const what =
         end > lines.largest && end >= weights.maximum
-          ? "the largest weight there can be"
-          : "the largest weight drawn; queries out of sight are not looked at";
-      return [`A full bar is ${formatSmall(end)}, ${what}.`];
+          ? `the largest ${quantity.name} there can be`
+          : `the largest ${quantity.name} drawn; queries out of sight are not looked at`;
+      return [`A full bar is ${writtenSmall({ ...quantity, signed: false }, end)}, ${what}.`];
     }
     const from = `${quoted(queries.text[longest.query] ?? "")} (${longest.query})`;
     const to = `${quoted(keys.text[longest.key] ?? "")} (${longest.key})`;
     const head = lines.series.length > 1 ? ` in ${lines.series[longest.series]?.name}` : "";
-    return [`A full bar is ${formatSmall(end)}, from ${from} to ${to}${head}, out of sight.`];
+    const full = writtenSmall(quantity, longest.value);
+    return [`A full bar is ${full}, from ${from} to ${to}${head}, out of sight.`];
   };
   return [...words("key", focus.query), ...words("query", focus.key)].join(" ");
 }
@@ -183,12 +186,16 @@ function barsBeside(linePlot: LinePlot, column: Column, of: number): Mark[] {
   const besideKeys = column.side === "key";
   const tokens = besideKeys ? linePlot.queries : linePlot.keys;
   const others = besideKeys ? linePlot.keys : linePlot.queries;
-  const titles = [`weight ${besideKeys ? "from" : "to"} ${quoted(tokens.text[of] ?? "")}`];
+  const { quantity } = linePlot;
+  const titles = [
+    `${quantity.name} ${besideKeys ? "from" : "to"} ${quoted(tokens.text[of] ?? "")}`,
+  ];
   if (longest && !longest.inSight) {
     const index = besideKeys ? longest.key : longest.query;
     const where = `${besideKeys ? "to" : "from"} ${quoted(others.text[index] ?? "")} (${index})`;
-    const full = `${titles[0]}; a full bar is ${formatSmall(end)}`;
-    const short = `${titles[0]}, full bar ${formatSmall(end)}`;
+    const number = writtenSmall(quantity, longest.value);
+    const full = `${titles[0]}; a full bar is ${number}`;
+    const short = `${titles[0]}, full bar ${number}`;
     titles.unshift(`${full}, ${where}, out of sight`, `${full}, out of sight`, short);
   }
   return layout.orientation === "vertical"
@@ -212,11 +219,12 @@ function headOf(linePlot: LinePlot, columns: BarColumn[], bar: Bar, short: boole
 const LEAST_WRITTEN = 0.005;
 
 function numberMark(linePlot: LinePlot, bar: Bar, head = ""): Omit<TextMark, "x" | "y"> {
-  const { palette } = linePlot;
+  const { palette, quantity } = linePlot;
+  const least = quantity.signed ? quantity.maximum / 200 : LEAST_WRITTEN;
   return {
     kind: "text",
-    text: `${formatWeight(bar.value)}${head === "" ? "" : `, ${head}`}`,
-    fill: bar.faded || bar.value < LEAST_WRITTEN ? palette.muted : palette.ink,
+    text: `${written(quantity, bar.value)}${head === "" ? "" : `, ${head}`}`,
+    fill: bar.faded || Math.abs(bar.value) < least ? palette.muted : palette.ink,
     size: NUMBER_SIZE,
     font: "text",
   };
@@ -231,24 +239,33 @@ function standingBars(
   titles: string[],
 ): Mark[] {
   const { layout, palette } = linePlot;
+  const { signed } = linePlot.quantity;
   const direction = Math.sign(column.barReach);
   const reach = Math.abs(column.barReach);
   // A column of its own for every head where there is room, so that numbers never collide;
   // else the heads' bars share a row and the longest has the number.
-  const apart = reach / columns.length >= LEAST_COLUMN;
+  const apart = reach / columns.length >= (signed ? LEAST_SIGNED_COLUMN : LEAST_COLUMN);
   const named = columns.some(({ places }) => places.length > 1);
   const wide = Math.min(named ? 190 : 150, apart ? reach / columns.length : reach);
-  const shortName = wide < LEAST_LONG_NAME;
-  const longest = wide - (named ? (shortName ? 58 : 76) : NUMBER_ROOM) - 8;
+  const shortName = signed || wide < LEAST_LONG_NAME;
+  const numberRoom = signed ? SIGNED_NUMBER_ROOM : NUMBER_ROOM;
+  const behind = named ? numberRoom + (shortName ? 28 : 46) : numberRoom;
+  // Numbers above zero go to the right of a line and those below it to the left, where there is
+  // room for both; else all go one way, and those below zero are hollow.
+  const both = signed && wide >= LEAST_SIGNED_COLUMN + (named ? 2 * 28 : 0);
+  const longest = (wide - 8 - (both ? 2 * behind : behind)) / (both ? 2 : 1);
   const marks: Mark[] = [];
   const align = direction > 0 ? "start" : "end";
   const bottom = along(layout, column.labels.length - 1, column) + layout.step / 2;
   const top = layout.first - layout.step / 2;
   const startOf = (c: number): number => column.barStart + direction * (apart ? c * wide : 0);
+  const zeroOf = (c: number): number => startOf(c) + (both ? (direction * wide) / 2 : 0);
+  const sideOf = (bar: Bar): number => (both ? Math.sign(bar.value) : direction);
   const free = direction > 0 ? layout.width - column.barStart : column.barStart;
   const titleFont = fontOf({ size: TITLE_SIZE, font: "text" });
   const title = titles.at(-1) as string;
-  const chosen = fitting([...titles, title.replace("weight ", "")], free, titleFont);
+  const shortest = title.replace(`${linePlot.quantity.name} `, "");
+  const chosen = fitting([...titles, shortest], free, titleFont);
   marks.push({
     kind: "text",
     text: fitLabel(chosen, free, titleFont, measureText).text,
@@ -261,8 +278,9 @@ function standingBars(
   });
   columns.forEach((each, c) => {
     if (!apart && c > 0) return;
-    const x = startOf(c);
-    marks.push({ kind: "line", x0: x, y0: top, x1: x, y1: bottom, stroke: palette.rule });
+    const x = zeroOf(c);
+    const stroke = signed ? palette.muted : palette.rule;
+    marks.push({ kind: "line", x0: x, y0: top, x1: x, y1: bottom, stroke });
     // The caption below has the whole name, with the heads that a mean is of.
     const [own = ""] = each.name.split(",");
     const single =
@@ -276,15 +294,15 @@ function standingBars(
       fill: apart ? each.textColor : palette.muted,
       size: 11.5,
       font: "text",
-      align,
+      align: both ? "middle" : align,
       ...(apart ? { bold: true } : {}),
     });
   });
   const share = apart ? 1 : columns.length;
   const thick = Math.max(1, Math.min(11, (layout.step - 3) / share));
-  const numbered = numberedBars(bars, layout, apart);
+  const numbered = numberedBars(bars, layout, apart, signed);
   const lengthOf = (bar: Bar): number =>
-    bar.faded || bar.value <= 0 ? 0 : Math.max(0.75, (bar.value / end) * longest);
+    bar.faded || bar.value === 0 ? 0 : Math.max(0.75, (Math.abs(bar.value) / end) * longest);
   const near = layout.step < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / layout.step) : 0;
   // Where rows are lower than a number, it stands clear of its neighbours' bars as well.
   const clearOf = (bar: Bar): number => {
@@ -292,31 +310,34 @@ function standingBars(
     for (let place = bar.place - near; place <= bar.place + near; place++) {
       for (let c = 0; c < columns.length; c++) {
         const other = bars[place * columns.length + c];
-        if (other && (!apart || c === bar.column)) most = Math.max(most, lengthOf(other));
+        if (other && sideOf(other) === sideOf(bar) && (!apart || c === bar.column))
+          most = Math.max(most, lengthOf(other));
       }
     }
     return most;
   };
   for (const bar of bars) {
-    if (bar.value <= 0) continue;
-    const x = startOf(bar.column);
+    if (bar.value === 0) continue;
+    const x = zeroOf(bar.column);
+    const side = sideOf(bar);
     const length = lengthOf(bar);
+    const color = valueColor(linePlot, bar.series, bar.value);
     const middle =
       along(layout, bar.place, column) + (apart ? 0 : (bar.column - (share - 1) / 2) * thick);
     marks.push({
       kind: "rect",
-      x: direction > 0 ? x : x - length,
+      x: side > 0 ? x : x - length,
       y: middle - thick / 2,
       width: length,
       height: Math.max(0.75, thick - (share > 1 ? 0.5 : 0)),
-      fill: seriesColor(linePlot, bar.series),
+      ...(bar.value < 0 && !both ? { stroke: color } : { fill: color }),
     });
     if (numbered.has(bar)) {
       marks.push({
         ...numberMark(linePlot, bar, headOf(linePlot, columns, bar, shortName)),
-        x: x + direction * (clearOf(bar) + 5),
+        x: x + side * (clearOf(bar) + 5),
         y: along(layout, bar.place, column),
-        align,
+        align: side > 0 ? "start" : "end",
       });
     }
   }
@@ -330,11 +351,14 @@ function sharedName(numHeads: number, room: number, font: string): string {
 }
 
 /** The bars that get their number: strongest first, none too near to another of its column. */
-function numberedBars(bars: Bar[], layout: Layout, apart: boolean): Set<Bar> {
+function numberedBars(bars: Bar[], layout: Layout, apart: boolean, signed: boolean): Set<Bar> {
   const taken = new Map<number, number[]>();
   const chosen = new Set<Bar>();
-  const ordered = bars.filter((bar) => bar.value > 0).sort((a, b) => b.value - a.value);
-  const least = layout.orientation === "vertical" ? NUMBER_SIZE + 0.5 : NUMBER_ROOM + 4;
+  const ordered = bars
+    .filter((bar) => bar.value !== 0)
+    .sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+  const across = signed ? SIGNED_NUMBER_ROOM : NUMBER_ROOM + 4;
+  const least = layout.orientation === "vertical" ? NUMBER_SIZE + 0.5 : across;
   for (const bar of ordered) {
     const lane = apart ? bar.column : 0;
     const places = taken.get(lane) ?? [];
@@ -355,10 +379,15 @@ function lyingBars(
   titles: string[],
 ): Mark[] {
   const { layout, palette } = linePlot;
+  const { signed } = linePlot.quantity;
   const direction = Math.sign(column.barReach);
   const named = columns.some(({ places }) => places.length > 1);
   // The head's name stands behind its number.
-  const longest = Math.abs(column.barReach) - (named ? 24 : 14);
+  const reach = Math.abs(column.barReach);
+  // Numbers above zero stand above a line in the middle.
+  const longest = reach / (signed ? 2 : 1) - (named ? 24 : 14);
+  const zero = column.barStart + (signed ? column.barReach / 2 : 0);
+  const sideOf = (bar: Bar): number => (signed ? -Math.sign(bar.value) : direction);
   const titleFont = fontOf({ size: TITLE_SIZE, font: "text" });
   const thick = Math.max(1, Math.min(14, (layout.step - 6) / columns.length));
   const left = layout.first - layout.step / 2;
@@ -366,41 +395,42 @@ function lyingBars(
     {
       kind: "line",
       x0: left,
-      y0: column.barStart,
+      y0: zero,
       x1: along(layout, column.labels.length - 1, column) + layout.step / 2,
-      y1: column.barStart,
-      stroke: palette.rule,
+      y1: zero,
+      stroke: signed ? palette.muted : palette.rule,
     },
     {
       kind: "text",
       text: fitting(titles, layout.width - 16, titleFont),
       x: 8,
-      y: column.barStart + direction * (Math.abs(column.barReach) + 6),
+      y: column.barStart + direction * (reach + 6),
       fill: palette.muted,
       size: TITLE_SIZE,
       font: "text",
     },
   ];
-  const numbered = numberedBars(bars, layout, false);
+  const numbered = numberedBars(bars, layout, false, signed);
   for (const bar of bars) {
-    if (bar.value <= 0) continue;
-    const length = bar.faded ? 0 : Math.max(0.75, (bar.value / end) * longest);
+    if (bar.value === 0) continue;
+    const side = sideOf(bar);
+    const length = bar.faded ? 0 : Math.max(0.75, (Math.abs(bar.value) / end) * longest);
     const middle =
       along(layout, bar.place, column) + (bar.column - (columns.length - 1) / 2) * thick;
     marks.push({
       kind: "rect",
       x: middle - thick / 2,
-      y: direction > 0 ? column.barStart : column.barStart - length,
+      y: side > 0 ? zero : zero - length,
       width: Math.max(0.75, thick - 0.5),
       height: length,
-      fill: seriesColor(linePlot, bar.series),
+      fill: valueColor(linePlot, bar.series, bar.value),
     });
     if (numbered.has(bar)) {
       marks.push({
         ...numberMark(linePlot, bar),
         // Under the token and not the bar, so that neighbours' numbers keep their distance.
         x: along(layout, bar.place, column),
-        y: column.barStart + direction * (length + 8),
+        y: zero + side * (length + 8),
         align: "middle",
       });
       const head = headOf(linePlot, columns, bar, layout.step < 46);
@@ -409,7 +439,7 @@ function lyingBars(
           ...numberMark(linePlot, bar),
           text: head,
           x: along(layout, bar.place, column),
-          y: column.barStart + direction * (length + 19),
+          y: zero + side * (length + 19),
           align: "middle",
         });
       }

@@ -4,16 +4,20 @@ import type { TokenList } from "../../client/protocol";
 import type { Captions } from "../../draw/figure";
 import {
   absentInWords,
+  capital,
   formatShare,
-  formatSmall,
-  formatWeight,
   headsInWords,
   pinInWords,
+  pluralOf,
   precision,
+  type Quantity,
   quoted,
   quotedAt,
   stackName,
   tokensInWords,
+  withWay,
+  written,
+  writtenSmall,
   zerosInWords,
 } from "../../ui/captions";
 import { predictingInWords } from "../../ui/generated-token/state";
@@ -21,7 +25,7 @@ import { keysInWords, type Pair, pairOf } from "../../ui/pairs";
 import { barsInWords } from "./bars";
 import { drawnValue, type Focus, focusOf, type LinePlot } from "./line-plot";
 import { FAINTEST, type Lines, type Shares } from "./lines";
-import type { HeadState, Plan } from "./state";
+import { type HeadState, leftOutOf, type Plan } from "./state";
 import type { Spread } from "./strips";
 import { type StrongKey, strongestKeys } from "./strongest";
 
@@ -55,7 +59,11 @@ export interface SentenceInput {
   keyWindow: readonly [number, number];
   queryWindow: readonly [number, number];
   leftOut: Uint8Array;
+  /** What the numbers are; weights where it is left out. */
+  quantity?: Quantity;
 }
+
+const WEIGHT: Quantity = { name: "weight", signed: false, maximum: 1 };
 
 /** A query in a sentence, with what it predicted. */
 function queryOf(input: SentenceInput, query: number): string {
@@ -74,35 +82,46 @@ const MOST_NAMED = 3;
 
 /** The one sentence: where we are, and what stands out. */
 export function sentence(input: SentenceInput): string {
-  const { lines, focus } = input;
+  const { lines, focus, quantity = WEIGHT } = input;
+  const { signed, name } = quantity;
   const where = `Layer ${input.layer}, ${drawnInWords(lines)}.`;
+  const number = (value: number, write = written): string =>
+    withWay(quantity, value, write(quantity, value));
   if (focus.query !== null && focus.key !== null) {
     const values = lines.series.map((_, series) => ({
       series,
       value: input.value(series, focus.query as number, focus.key as number),
     }));
-    values.sort((a, b) => b.value - a.value);
+    values.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
     const named = values.length > MOST_NAMED + 1 ? values.slice(0, MOST_NAMED) : values;
     const others = values.slice(named.length);
-    const parts = named.map(
-      ({ series, value }) => `${formatWeight(value)}${inSeries(lines, series)}`,
-    );
+    const parts = named.map(({ series, value }) => `${number(value)}${inSeries(lines, series)}`);
     if (others.length > 0) {
-      parts.push(`${formatWeight(others[0]?.value ?? 0)} or less in the other ${others.length}`);
+      const least = Math.abs(others[0]?.value ?? 0);
+      const most = written({ ...quantity, signed: false }, least);
+      parts.push(`${most} or less${signed ? " in size" : ""} in the other ${others.length}`);
     }
-    return `${where} ${queryOf(input, focus.query)} attends to ${quotedAt(input.keyTexts, focus.key)}: ${listed(parts)}.`;
+    const [from, to] = [queryOf(input, focus.query), quotedAt(input.keyTexts, focus.key)];
+    return signed
+      ? `${where} ${from} to ${to}: ${name} ${listed(parts)}.`
+      : `${where} ${from} attends to ${to}: ${listed(parts)}.`;
   }
   if (focus.query !== null && input.strongest) {
     const [first] = input.strongest(focus.query) ?? [];
     if (!first) return where;
     const [start, stop] = input.keyWindow;
     const outside = first.key < start || first.key >= stop ? " outside the window" : "";
-    return `${where} ${queryOf(input, focus.query)} attends most to ${quotedAt(input.keyTexts, first.key)}${outside}: ${formatSmall(first.value)}${inSeries(lines, first.series)}.`;
+    const most = `${number(first.value, writtenSmall)}${inSeries(lines, first.series)}`;
+    const [from, to] = [queryOf(input, focus.query), quotedAt(input.keyTexts, first.key)];
+    return signed
+      ? `${where} Largest ${name} from ${from}: to ${to}${outside}, ${most}.`
+      : `${where} ${from} attends most to ${to}${outside}: ${most}.`;
   }
   let best = { series: -1, query: -1, key: -1, value: 0 };
   const consider = (series: number, query: number, key: number, value: number): void => {
-    if (value > best.value) best = { series, query, key, value };
+    if (Math.abs(value) > Math.abs(best.value)) best = { series, query, key, value };
   };
+  const most = (): string => `${number(best.value)}${inSeries(lines, best.series)}`;
   if (focus.query !== null || focus.key !== null) {
     const [start, stop] = focus.query !== null ? input.keyWindow : input.queryWindow;
     lines.series.forEach((_, series) => {
@@ -115,14 +134,24 @@ export function sentence(input: SentenceInput): string {
     });
     if (focus.query !== null) {
       const query = queryOf(input, focus.query);
+      const to = quotedAt(input.keyTexts, best.key);
+      if (best.series < 0 && signed) return `${where} No ${name} from ${query} in sight.`;
       if (best.series < 0) return `${where} ${query} attends to no key in sight.`;
-      return `${where} ${query} attends most to ${quotedAt(input.keyTexts, best.key)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+      return signed
+        ? `${where} Largest ${name} from ${query}: to ${to}, ${most()}.`
+        : `${where} ${query} attends most to ${to}: ${most()}.`;
     }
     const key = quotedAt(input.keyTexts, focus.key as number);
+    if (best.series < 0 && signed) return `${where} No ${name} to ${key} in sight.`;
     if (best.series < 0) return `${where} No query in sight attends to ${key}.`;
-    const most = `gets most from ${quotedAt(input.queryTexts, best.query)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
-    const some = stop - start < input.queryTexts.length ? "Of the queries in sight, " : "";
-    return `${where} ${some}${key} ${most}`;
+    const from = quotedAt(input.queryTexts, best.query);
+    const part = stop - start < input.queryTexts.length;
+    if (signed) {
+      const some = part ? ", of the queries in sight" : "";
+      return `${where} Largest ${name} to ${key}${some}: from ${from}, ${most()}.`;
+    }
+    const some = part ? "Of the queries in sight, " : "";
+    return `${where} ${some}${key} gets most from ${from}: ${most()}.`;
   }
   lines.series.forEach((each, series) => {
     for (let i = 0; i < each.count; i++) {
@@ -130,7 +159,8 @@ export function sentence(input: SentenceInput): string {
     }
   });
   if (best.series < 0) return `${where} No line is drawn.`;
-  return `${where} Strongest: ${quotedAt(input.queryTexts, best.query)} to ${quotedAt(input.keyTexts, best.key)}, ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+  const between = `${quotedAt(input.queryTexts, best.query)} to ${quotedAt(input.keyTexts, best.key)}`;
+  return `${where} ${signed ? `Largest ${name}` : "Strongest"}: ${between}, ${most()}.`;
 }
 
 /** Weights that a summary names. */
@@ -138,7 +168,7 @@ const MOST_IN_SUMMARY = 5;
 
 /** Layer, heads, token and the five strongest weights that are shown, in one breath. */
 export function summary(input: SentenceInput): string {
-  const { lines, focus } = input;
+  const { lines, focus, quantity = WEIGHT } = input;
   const all: { series: number; query: number; key: number; value: number }[] = [];
   lines.series.forEach((each, series) => {
     if (focus.query === null && focus.key === null) {
@@ -154,7 +184,7 @@ export function summary(input: SentenceInput): string {
       for (let key = start; key < stop; key++) {
         if (input.leftOut[key] && focus.key === null) continue;
         const value = input.value(series, query, key);
-        if (value > 0) all.push({ series, query, key, value });
+        if (value) all.push({ series, query, key, value });
       }
     }
   });
@@ -163,7 +193,7 @@ export function summary(input: SentenceInput): string {
     all.length = 0;
     for (const each of anywhere) all.push({ query: focus.query as number, ...each });
   }
-  all.sort((a, b) => b.value - a.value);
+  all.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const query = (index: number): string => quotedAt(input.queryTexts, index);
   const key = (index: number): string => quotedAt(input.keyTexts, index);
   const pinned = [
@@ -175,11 +205,14 @@ export function summary(input: SentenceInput): string {
   const named = all.slice(0, MOST_IN_SUMMARY).map((each) => {
     const between =
       focus.query === null ? `${query(each.query)} to ${key(each.key)}` : key(each.key);
-    const value = anywhere ? formatSmall(each.value) : formatWeight(each.value);
+    const number = (anywhere ? writtenSmall : written)(quantity, each.value);
+    const value = withWay(quantity, each.value, number);
     return `${between} ${value}${inSeries(lines, each.series)}`;
   });
-  const which = anywhere ? "Strongest anywhere" : "Strongest";
-  const strongest = named.length > 0 ? `${which}: ${named.join("; ")}.` : "No weight is shown.";
+  const most = quantity.signed ? `Largest ${pluralOf(quantity)}` : "Strongest";
+  const which = anywhere ? `${most} anywhere` : most;
+  const strongest =
+    named.length > 0 ? `${which}: ${named.join("; ")}.` : `No ${quantity.name} is shown.`;
   return [`Layer ${input.layer}, ${drawnInWords(lines)}.`, ...pinned, strongest].join(" ");
 }
 
@@ -212,26 +245,32 @@ export interface CoverageInput {
   pinned: string[];
   /** Whether keys can be pressed: not in a figure. */
   live: boolean;
+  /** What the numbers are; weights where it is left out. */
+  quantity?: Quantity;
 }
 
 /** The second sentence: the covered share of the weight and where the rest is. */
 export function coverage(input: CoverageInput): string {
-  const { shares } = input;
+  const { shares, quantity = WEIGHT } = input;
+  const { signed } = quantity;
   const parts: string[] = [];
   const least =
     input.faintest !== null
       ? String(Number(input.faintest.toPrecision(2)))
       : input.threshold > 0
-        ? formatWeight(input.threshold)
+        ? written({ ...quantity, signed: false }, input.threshold)
         : null;
+  const inSize = signed ? " in size" : "";
   const what =
     input.topK === null
       ? least === null
         ? "All lines drawn"
-        : `Weights of ${least} and more drawn`
-      : `Top ${input.topK === 1 ? "key" : `${input.topK} keys`} per query${least === null ? "" : ` from ${least}`} drawn`;
-  const whole = input.maxima ? "the maxima over heads, summed" : "the weight";
-  parts.push(`${what}: ${formatShare(shares.drawn + shares.away)} of ${whole}.`);
+        : `${capital(pluralOf(quantity))} of ${least} and more${inSize} drawn`
+      : `Top ${input.topK === 1 ? "key" : `${input.topK} keys`}${inSize} per query${least === null ? "" : ` from ${least}`} drawn`;
+  const whole = input.maxima ? "the maxima over heads, summed" : `the ${quantity.name}`;
+  const share = signed ? "" : `: ${formatShare(shares.drawn + shares.away)} of ${whole}`;
+  parts.push(`${what}${share}.`);
+  if (signed && input.maxima) parts.push("Of several heads the largest in size is shown.");
   const keysOf = keysInWords(input.pair, input.queries);
   if (input.leaveOut.length > 0) {
     const where = input.wholeRows ? "" : " within the window";
@@ -244,8 +283,12 @@ export function coverage(input: CoverageInput): string {
   }
   if (input.coarse)
     parts.push("A page that is saved with renormalize=True is exact to 0.002 after renormalising.");
-  if (keysOf !== "") parts.push(`To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`);
-  if (shares.outside > 0.0005) {
+  if (keysOf !== "" && signed) parts.push(`Only to tokens of ${keysOf}.`);
+  else if (keysOf !== "")
+    parts.push(`To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`);
+  if (signed && shares.far > 0) {
+    parts.push(`The ${shares.far} strongest lines out of the window end in the strips.`);
+  } else if (!signed && shares.outside > 0.0005) {
     const { spread } = input;
     const known = spread && spread.query === null && spread.done === 1;
     const ways = known
@@ -256,7 +299,7 @@ export function coverage(input: CoverageInput): string {
     parts.push(`${input.spread ? "Outside" : "Leaves"} the window: ${whole}.`);
   }
   if (input.awaited) parts.push(`${input.awaited} rows are still awaited.`);
-  if (input.emptyQueries > 0) parts.push("Some queries have no weight at all.");
+  if (input.emptyQueries > 0) parts.push(`Some queries have no ${quantity.name} at all.`);
   if (input.zeros) parts.push(input.zeros);
   if (input.bars) parts.push(input.bars);
   if (input.pinned.length > 0)
@@ -280,11 +323,9 @@ export function subtitleOf(plan: Plan, error: number | null, state: HeadState): 
   const numKeys = plan.keys.text.length;
   const tokens = tokensInWords(numQueries, numKeys, plan.stack.key_tokens === null);
   const parted = state.leave_out.length > 0 || pairOf(plan, state.pair) !== "all";
-  const divided = state.renormalize && parted && (error ?? 0) > 0;
+  const divided = state.renormalize && !plan.stack.signed && parted && (error ?? 0) > 0;
   const exact =
-    error === null
-      ? []
-      : [precision(error, plan.stack.embedded) + (divided ? " after renormalising" : "")];
+    error === null ? [] : [precision(error, plan.stack) + (divided ? " after renormalising" : "")];
   return [stackName(plan.stack.name), tokens, ...exact].join(" · ");
 }
 
@@ -308,6 +349,7 @@ function sentenceInputOf(
     keyWindow: plan.keyWindow,
     queryWindow: plan.queryWindow,
     leftOut: linePlot.leftOut,
+    quantity: linePlot.quantity,
   };
 }
 
@@ -328,7 +370,8 @@ export function captionOf(
   state: HeadState,
   live: boolean,
 ): Caption {
-  const { lines, scale, weights } = linePlot;
+  const { lines, scale, weights, quantity } = linePlot;
+  const renormalize = state.renormalize && !quantity.signed;
   const pinned: string[] = [];
   const pin = (
     index: number | null,
@@ -342,7 +385,7 @@ export function captionOf(
   };
   pin(plan.token, plan.queries.text, plan.queryWindow, "query");
   pin(plan.key, plan.keys.text, plan.keyWindow, "key");
-  const leaveOut = state.leave_out.map((each) =>
+  const leaveOut = leftOutOf(plan, state.leave_out).map((each) =>
     each === "special"
       ? "special tokens"
       : each === "first"
@@ -354,7 +397,7 @@ export function captionOf(
     title: "",
     subtitle: subtitleOf(plan, lines.error, state),
     sentence:
-      `${sentence(sentenceInputOf(plan, linePlot, focusOf(linePlot), state.renormalize))} ${absent}`.trim(),
+      `${sentence(sentenceInputOf(plan, linePlot, focusOf(linePlot), renormalize))} ${absent}`.trim(),
     coverage: coverage({
       shares: lines.shares,
       maxima: state.combine === "max" && plan.heads.length > 1,
@@ -362,8 +405,8 @@ export function captionOf(
       threshold: state.threshold,
       faintest: lines.faint >= 0.005 ? FAINTEST * weights.maximum : null,
       leaveOut,
-      renormalize: state.renormalize,
-      coarse: plan.stack.embedded?.form === "all" && state.renormalize && lines.error > COARSE,
+      renormalize,
+      coarse: plan.stack.embedded?.form === "all" && renormalize && lines.error > COARSE,
       pair: pairOf(plan, state.pair),
       queries: plan.queries,
       emptyQueries: lines.emptyQueries,
@@ -374,9 +417,9 @@ export function captionOf(
       bars: barsInWords(linePlot, focusOf(linePlot)),
       pinned,
       live,
+      quantity,
     }),
     scale: String(Number(scale.toPrecision(2))),
-    scaleNote:
-      scale === 1 ? "opacity = weight" : `opacity = weight ÷ ${Number(scale.toPrecision(2))}`,
+    scaleNote: `opacity = ${quantity.signed ? "size of " : ""}${quantity.name}${scale === 1 ? "" : ` ÷ ${Number(scale.toPrecision(2))}`}`,
   };
 }

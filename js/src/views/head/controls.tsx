@@ -4,7 +4,16 @@ import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
 import { wholeSum } from "../../client/requests/strongest";
-import { counted, formatShare, formatSmall, formatWeight, quoted } from "../../ui/captions";
+import {
+  capital,
+  counted,
+  formatShare,
+  pluralOf,
+  quantityOf,
+  quoted,
+  written,
+  writtenSmall,
+} from "../../ui/captions";
 import { Choice, StepSlider, Switch } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/define-view";
 import { OrderControl, PairControl } from "../../ui/frame/frame";
@@ -53,6 +62,8 @@ export function thresholdAt(way: number, maximum: number): number {
 export function LineControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const several = plan.heads.length > 1;
+  const quantity = quantityOf(plan.stack);
+  const most = plan.stack.maximum || 1;
   const leaveOut = state.leave_out.value;
   const tokens = leaveOut.filter((each): each is number => typeof each === "number");
   return (
@@ -67,19 +78,21 @@ export function LineControls({ context, store, plan }: ControlProps) {
         <span>from</span>
         <input
           type="range"
-          aria-label="Smallest weight that is drawn"
+          aria-label={`Smallest ${quantity.name} that is drawn${quantity.signed ? ", by size" : ""}`}
           min={0}
           max={100}
           step={1}
           // The square gives small weights, where most are, most of the way.
-          value={Math.round(Math.sqrt(state.threshold.value / plan.stack.maximum) * 100)}
+          value={Math.round(Math.sqrt(state.threshold.value / most) * 100)}
           onInput={(event) =>
             assign(state, {
-              threshold: thresholdAt(Number(event.currentTarget.value) / 100, plan.stack.maximum),
+              threshold: thresholdAt(Number(event.currentTarget.value) / 100, most),
             })
           }
         />
-        <output class="av-number">{formatWeight(state.threshold.value)}</output>
+        <output class="av-number">
+          {written({ ...quantity, signed: false }, state.threshold.value)}
+        </output>
       </label>
       {several && (
         <Choice
@@ -92,56 +105,62 @@ export function LineControls({ context, store, plan }: ControlProps) {
           options={[
             ...(plan.chosen.length > 0 ? ([["separate", "separate"]] as const) : []),
             ["mean", "mean"],
-            ["max", "maximum"],
+            ["max", quantity.signed ? "largest" : "maximum"],
           ]}
           onChange={(combine) => assign(state, { combine })}
         />
       )}
       <PairControl context={context} />
-      <fieldset class="av-field av-group">
-        <legend>Leave out</legend>
-        {plan.keys.special.length > 0 && (
+      {quantity.signed ? (
+        <span class="av-muted">
+          {capital(pluralOf(quantity))} are no shares of one: none are left out or renormalised.
+        </span>
+      ) : (
+        <fieldset class="av-field av-group">
+          <legend>Leave out</legend>
+          {plan.keys.special.length > 0 && (
+            <Switch
+              label="special"
+              on={leaveOut.includes("special")}
+              onChange={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, "special") })}
+            />
+          )}
           <Switch
-            label="special"
-            on={leaveOut.includes("special")}
-            onChange={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, "special") })}
+            label="first"
+            on={leaveOut.includes("first")}
+            onChange={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, "first") })}
           />
-        )}
-        <Switch
-          label="first"
-          on={leaveOut.includes("first")}
-          onChange={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, "first") })}
-        />
-        {tokens.map((index) => (
-          <button
-            type="button"
-            class="av-chip"
-            key={index}
-            title={`Key ${index} is left out; click to include it again`}
-            onClick={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, index) })}
-          >
-            {quoted(plan.keys.text[index] ?? `#${index}`)} ×
-          </button>
-        ))}
-        {plan.key !== null && !tokens.includes(plan.key) && (
-          <button
-            type="button"
-            class="av-chip"
-            onClick={() =>
-              assign(state, { leave_out: toggleLeaveOut(leaveOut, plan.key as number) })
-            }
-          >
-            + {quoted(plan.keys.text[plan.key] ?? "")}
-          </button>
-        )}
-        {(leaveOut.length > 0 || pairOf(plan, state.pair.value) !== "all") && (
-          <Switch
-            label="renormalise"
-            on={state.renormalize.value}
-            onChange={(renormalize) => assign(state, { renormalize })}
-          />
-        )}
-      </fieldset>
+          {tokens.map((index) => (
+            <button
+              type="button"
+              class="av-chip"
+              key={index}
+              title={`Key ${index} is left out; click to include it again`}
+              onClick={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, index) })}
+            >
+              {quoted(plan.keys.text[index] ?? `#${index}`)} ×
+            </button>
+          ))}
+          {plan.key !== null && !tokens.includes(plan.key) && (
+            <button
+              type="button"
+              class="av-chip"
+              onClick={() =>
+                assign(state, { leave_out: toggleLeaveOut(leaveOut, plan.key as number) })
+              }
+            >
+              + {quoted(plan.keys.text[plan.key] ?? "")}
+            </button>
+          )}
+          {(leaveOut.length > 0 || pairOf(plan, state.pair.value) !== "all") && (
+            <Switch
+              label="renormalise"
+              on={state.renormalize.value}
+              onChange={(renormalize) => assign(state, { renormalize })}
+            />
+          )}
+        </fieldset>
+      )}
       <Choice
         label="Layout"
         value={state.orientation.value}
@@ -295,6 +314,9 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
   if (!found || !linePlot || !plan) return null;
   const query = found.rows[0];
   const { series } = linePlot.lines;
+  const { quantity } = linePlot;
+  // Signed numbers may be of any size.
+  const least = LEAST * (quantity.signed ? quantity.maximum : 1);
   const { text } = plan.keys;
   const each = found.matrices.length > 1 ? OF_EACH : found.k;
   const show = (key: number): void => {
@@ -316,7 +338,8 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
       }}
     >
       <span class="av-muted">
-        Strongest keys of {quoted(plan.queries.text[query] ?? "")} ({query}), anywhere:
+        {quantity.signed ? `Largest ${pluralOf(quantity)}` : "Strongest keys"} of{" "}
+        {quoted(plan.queries.text[query] ?? "")} ({query}), anywhere:
       </span>
       <button
         type="button"
@@ -329,10 +352,11 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
       </button>
       {found.matrices.map((matrix, m) => {
         const keys = [...matrix.keys.slice(0, each)].filter(
-          (key, i) => key >= 0 && (i === 0 || (matrix.weights[i] as number) >= LEAST),
+          (key, i) => key >= 0 && (i === 0 || Math.abs(matrix.weights[i] as number) >= least),
         );
         const total = wholeSum(matrix, 0) || 1;
         const sum = keys.reduce((all, _, i) => all + (matrix.weights[i] as number), 0);
+        const share = quantity.signed ? "" : `together ${formatShare(sum / total)} of its weight`;
         return (
           <div class="av-row av-options" key={series[m]?.name}>
             <b style={{ color: seriesTextColor(linePlot, m) }}>{series[m]?.name}</b>
@@ -342,18 +366,14 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
                 class="av-chip"
                 key={key}
                 aria-pressed={plan.key === key}
-                aria-label={`Key ${key}, ${quoted(text[key] ?? "")}, ${formatSmall(matrix.weights[i] as number)}: bring into sight`}
+                aria-label={`Key ${key}, ${quoted(text[key] ?? "")}, ${writtenSmall(quantity, matrix.weights[i] as number)}: bring into sight`}
                 onClick={() => show(key)}
               >
                 {quoted(text[key] ?? "")} <span class="av-muted">{key}</span>{" "}
-                {formatSmall(matrix.weights[i] as number)}
+                {writtenSmall(quantity, matrix.weights[i] as number)}
               </button>
             ))}
-            <span class="av-muted">
-              {keys.length === 0
-                ? "no weight"
-                : `together ${formatShare(sum / total)} of its weight`}
-            </span>
+            <span class="av-muted">{keys.length === 0 ? `no ${quantity.name}` : share}</span>
           </div>
         );
       })}

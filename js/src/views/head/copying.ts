@@ -14,7 +14,7 @@ import type { ViewContext } from "../../ui/define-view";
 import { pairOf } from "../../ui/pairs";
 import type { TokenAt } from "./line-plot";
 import { computeLines, errorsOf, shownMatrices } from "./lines";
-import { type HeadState, isTogether, type Plan } from "./state";
+import { type HeadState, isTogether, leftOutOf, type Plan } from "./state";
 import type { HeadStore } from "./store";
 
 /** A query's weights to all keys, as exact as the source knows them, as the view combines them. */
@@ -36,8 +36,9 @@ async function rowOf(
   };
   const combine = state.combine.peek();
   const options = {
-    ...{ combine, topK: null, threshold: 0, renormalize: state.renormalize.peek() },
-    ...meantBy(plan, state.leave_out.peek(), pairOf(plan, state.pair.peek())),
+    ...{ combine, topK: null, threshold: 0 },
+    renormalize: state.renormalize.peek() && !stack.signed,
+    ...meantBy(plan, leftOutOf(plan, state.leave_out.peek()), pairOf(plan, state.pair.peek())),
     ...{ queryWindow: rows, keyWindow: columns },
   };
   const shown = shownMatrices(weights, combine, isTogether(plan), plan);

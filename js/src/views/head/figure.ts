@@ -3,10 +3,12 @@
 import { composeFigure, type FigureParts, namedColors, rampBox } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
-import { csvText, roundedTo, writtenError } from "../../ui/csv";
+import { aroundZero } from "../../ui/captions";
+import { signColor } from "../../ui/color-scales";
+import { columnName, csvText, roundedTo, writtenError } from "../../ui/csv";
 import { rgbOf } from "../../ui/palette";
 import type { Caption } from "./captions";
-import { type LinePlot, legendOf } from "./line-plot";
+import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 
 /** The whole figure. What the pointer is on is not part of it. */
@@ -27,7 +29,8 @@ export function figure(
     isFound: null,
   };
   const { palette, layout } = linePlot;
-  const [red, green, blue] = rgbOf(palette.neutral);
+  const signs = colorsSigns(linePlot);
+  const [first, middle, last] = scaleLabels(caption, signs);
   const parts: FigureParts = {
     palette,
     captions: caption,
@@ -39,26 +42,29 @@ export function figure(
       backOpacity: backOpacity(still),
       front: frontMarks(still),
     }),
-    scale: rampBox(palette, (share) => [red, green, blue, 255 * share], [
-      "0",
-      caption.scaleNote,
-      caption.scale,
-    ]),
+    scale: rampBox(
+      palette,
+      (share) => {
+        const value = signs ? 2 * share - 1 : share;
+        const color = signs ? signColor(value, palette) : palette.neutral;
+        return [...rgbOf(color), 255 * Math.abs(value)];
+      },
+      [first, middle, last],
+      signs ? caption.scaleNote : undefined,
+    ),
   };
   return composeFigure(parts, request);
 }
 
-const LINE_COLUMNS = [
-  "stack",
-  "layer",
-  "head",
-  "query",
-  "query_token",
-  "key",
-  "key_token",
-  "weight",
-  "largest_error",
-];
+/** The labels of the scale of opacity: where colours say the sign, it has two ends. */
+export function scaleLabels(
+  { scale, scaleNote }: Pick<Caption, "scale" | "scaleNote">,
+  signs: boolean,
+): [string, string, string] {
+  return signs ? aroundZero(scale) : ["0", scaleNote, scale];
+}
+
+const LINE_COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "key_token"];
 
 /** The lines that are drawn, one a row. */
 export function linesCsv(linePlot: LinePlot, stack: string, layer: number): string {
@@ -81,5 +87,6 @@ export function linesCsv(linePlot: LinePlot, stack: string, layer: number): stri
       ]);
     }
   }
-  return csvText(LINE_COLUMNS, rows);
+  const number = columnName({ measure: linePlot.quantity.name });
+  return csvText([...LINE_COLUMNS, number, "largest_error"], rows);
 }

@@ -15,8 +15,8 @@ import { RECORD_HASH } from "../../ui/record";
 import { assign, follow, valuesOf } from "../../ui/state";
 import { captionOf, subtitleOf } from "./captions";
 import { LineControls, StrongestList, toggleLeaveOut, WindowControls } from "./controls";
-import { figure, linesCsv } from "./figure";
-import { type LinePlot, legendOf } from "./line-plot";
+import { figure, linesCsv, scaleLabels } from "./figure";
+import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
 import type { LeaveOut } from "./lines";
 import { HeadPlot } from "./plot";
 import { HEAD_DEFAULTS, type HeadState, isLoaded, planOf, windowsShowing } from "./state";
@@ -38,6 +38,9 @@ const KEYS = [
   ["Alt-click", "on a key: leave it out"],
   ["?", "show or hide these keys"],
 ] as const;
+
+/** Of signed numbers nothing is left out. */
+const SIGNED_KEYS = KEYS.filter(([, what]) => !what.includes("leave"));
 
 /** The figure of what is shown now, without what the pointer is on. */
 function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
@@ -86,8 +89,11 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
   const plan = store.plan.value;
   const loaded = store.loaded.value;
 
-  const leaveOut = (key: number): void =>
+  const leaveOut = (key: number): void => {
+    // Of signed numbers nothing is left out.
+    if (plan?.stack.signed) return;
     assign(state, { leave_out: toggleLeaveOut(state.leave_out.peek(), key) });
+  };
 
   return (
     <ViewFrame
@@ -104,7 +110,7 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
       }
       summary={summary}
       exports={entries}
-      keys={withImageKeys(KEYS, inner)}
+      keys={withImageKeys(plan?.stack.signed ? SIGNED_KEYS : KEYS, inner)}
       // Windows and left out keys would point elsewhere.
       onStack={() => ({
         query_window: null,
@@ -138,15 +144,23 @@ function HeadFooter({ store, busy }: { store: HeadStore; busy: string | null }) 
   const caption = store.caption.value;
   const linePlot = store.linePlot.value;
   if (!caption || !linePlot) return null;
+  const { palette } = linePlot;
+  const signs = colorsSigns(linePlot);
   return (
     <Footer sentence={caption.sentence} coverage={busy ?? caption.coverage}>
       <HeadLegend store={store} linePlot={linePlot} />
       <ColorLegend
-        labels={["0", caption.scaleNote, caption.scale]}
-        toggle={fitSwitch("scale to the largest drawn", store.scaling, {
-          end: linePlot.scale,
-          maximum: linePlot.weights.maximum,
+        {...(signs && {
+          stops: [palette.negative, "transparent", palette.positive],
+          quantity: caption.scaleNote,
         })}
+        labels={scaleLabels(caption, signs)}
+        toggle={fitSwitch(
+          "scale to the largest drawn",
+          store.scaling,
+          { end: linePlot.scale, maximum: linePlot.weights.maximum },
+          linePlot.quantity.name,
+        )}
       />
     </Footer>
   );
@@ -162,9 +176,12 @@ function HeadLegend({ store, linePlot }: { store: HeadStore; linePlot: LinePlot 
   };
   return (
     <span class="av-head-legend" onPointerLeave={() => hover([])}>
-      {legendOf(linePlot).map(({ name, color, heads }) => (
+      {legendOf(linePlot).map(({ name, color, heads, dashed }) => (
         <span key={name} onPointerEnter={() => hover(heads)}>
-          <span class="av-dash" style={{ background: color }} />
+          <span
+            class={`av-dash${dashed ? " av-dashed" : ""}`}
+            style={dashed ? { color } : { background: color }}
+          />
           {name}
         </span>
       ))}

@@ -71,6 +71,8 @@ export interface LayoutInput {
   starts?: Record<Side, number | null>;
   /** Tokens that are drawn as image patches. */
   shapes?: Shapes;
+  /** Whether bars leave a line both ways. */
+  signed?: boolean | undefined;
   /** For a figure of a stated width: texts of one size, and rows no higher than they need. */
   printed?: boolean;
   measure: Measure;
@@ -95,6 +97,8 @@ const MOST_STRETCH = 3;
 /** Across a horizontal plot. */
 const CROSS = 230;
 const HORIZONTAL_BARS = { query: 58, key: 72 };
+/** Bars that leave a line both ways take more. */
+const SIGNED_BARS = 30;
 const HORIZONTAL_MARGIN = 74;
 const PRINTED_MARGIN = 48;
 
@@ -313,7 +317,9 @@ function horizontal(input: LayoutInput): Layout {
   };
   const query = extent(queryLabels);
   const key = extent(keyLabels);
-  const queryAnchor = HORIZONTAL_BARS.query + GAP + query.height;
+  const more = input.signed ? SIGNED_BARS : 0;
+  const bars = { query: HORIZONTAL_BARS.query + more, key: HORIZONTAL_BARS.key + more };
+  const queryAnchor = bars.query + GAP + query.height;
   const queryEdge = queryAnchor + GAP;
   const keyEdge = queryEdge + CROSS;
   const keyAnchor = keyEdge + GAP;
@@ -322,7 +328,7 @@ function horizontal(input: LayoutInput): Layout {
     orientation: "horizontal",
     // Tokens that do not fit are reached by scrolling sideways.
     width: Math.max(input.width, right + rooms.after + GAP),
-    height: keyAnchor + key.height + GAP + HORIZONTAL_BARS.key + 4,
+    height: keyAnchor + key.height + GAP + bars.key + 4,
     step,
     first: left + step / 2,
     query: {
@@ -336,7 +342,7 @@ function horizontal(input: LayoutInput): Layout {
       turned: query.turned,
       parted: parted.query,
       barStart: queryAnchor - query.height - GAP / 2,
-      barReach: -(HORIZONTAL_BARS.query - 14),
+      barReach: -(bars.query - 14),
       ...stripsOf(input, "query", left, right),
     },
     key: {
@@ -350,7 +356,7 @@ function horizontal(input: LayoutInput): Layout {
       turned: key.turned,
       parted: parted.key,
       barStart: keyAnchor + key.height + GAP / 2,
-      barReach: HORIZONTAL_BARS.key - 14,
+      barReach: bars.key - 14,
       ...stripsOf(input, "key", left, right),
     },
   };

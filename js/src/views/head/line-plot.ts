@@ -2,7 +2,8 @@
 
 import type { TokenList } from "../../client/protocol";
 import type { Strongest } from "../../client/requests/strongest";
-import { headsInWords } from "../../ui/captions";
+import { headsInWords, type Quantity, waysOf } from "../../ui/captions";
+import { signColor } from "../../ui/color-scales";
 import type { Images } from "../../ui/image/state";
 import { headColor, headsPerColor, headTextColor, type Palette } from "../../ui/palette";
 import type { Matches } from "../../ui/token-search";
@@ -33,6 +34,8 @@ export interface LinePlot {
   /** Of which tokens may be patches. */
   images: Images;
   weights: Weights;
+  /** What the numbers are. */
+  quantity: Quantity;
   lines: Lines;
   /** The weight that is drawn with full opacity. */
   scale: number;
@@ -110,10 +113,20 @@ export function seriesColor(linePlot: LinePlot, place: number): string {
   return headColor(linePlot.palette, place, series.length);
 }
 
+/** Whether colours say the sign: of one series of signed numbers. Of several they say the head. */
+export function colorsSigns({ quantity, lines }: Pick<LinePlot, "quantity" | "lines">): boolean {
+  return quantity.signed && lines.series.length === 1;
+}
+
+/** The colour of one number of a series. */
+export function valueColor(linePlot: LinePlot, place: number, value: number): string {
+  return colorsSigns(linePlot) ? signColor(value, linePlot.palette) : seriesColor(linePlot, place);
+}
+
 /** The same for text. */
 export function seriesTextColor(linePlot: LinePlot, place: number): string {
   const { series } = linePlot.lines;
-  if (series[place]?.head == null) return linePlot.palette.neutral;
+  if (series[place]?.head == null || colorsSigns(linePlot)) return linePlot.palette.neutral;
   return headTextColor(linePlot.palette, place, series.length);
 }
 
@@ -122,6 +135,8 @@ export interface LegendEntry {
   name: string;
   color: string;
   heads: number[];
+  /** Whether its lines are dashed. */
+  dashed?: boolean;
 }
 
 /** "heads 0, 1", or "heads 0 to 3" where they follow each other. */
@@ -134,9 +149,21 @@ function groupName(heads: readonly number[]): string {
 
 /** The names of what is drawn: of more heads than colours, those that share one together. */
 export function legendOf(linePlot: LinePlot): LegendEntry[] {
-  const { series } = linePlot.lines;
+  const { lines, quantity, palette } = linePlot;
+  const { series } = lines;
   const each = headsPerColor(series.length);
-  return series
+  const [less, more] = waysOf(quantity);
+  if (colorsSigns(linePlot)) {
+    return [
+      { name: `${series[0]?.name}: ${more}`, color: palette.positive, heads: [] },
+      { name: less, color: palette.negative, heads: [], dashed: true },
+    ];
+  }
+  const signs = [
+    { name: more, color: palette.neutral, heads: [] },
+    { name: less, color: palette.neutral, heads: [], dashed: true },
+  ];
+  const named = series
     .map((_, place) => place)
     .filter((place) => place % each === 0)
     .map((place) => {
@@ -145,6 +172,7 @@ export function legendOf(linePlot: LinePlot): LegendEntry[] {
       const name = own.length > 1 ? groupName(heads) : (own[0]?.name ?? "");
       return { name, color: seriesColor(linePlot, place), heads };
     });
+  return quantity.signed ? [...named, ...signs] : named;
 }
 
 /** Whether a series is of a head that the pointer is on. */

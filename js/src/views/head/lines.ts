@@ -3,6 +3,7 @@
 import type { Range } from "../../client/protocol";
 import { type ErrorOf, quotientErrors, type RangeOf } from "../../client/quotients";
 import { type Strongest, strongestOf } from "../../client/requests/strongest";
+import { larger } from "../../client/signs";
 import { allInWords } from "../../ui/captions";
 import type { Place } from "../../ui/record";
 
@@ -60,7 +61,10 @@ export interface Series {
   matrix: Float32Array;
 }
 
-/** Shares of the weight of the queries in sight; but for `away` they add up to one. */
+/**
+ * Shares of the weight of the queries in sight; but for `away` they add up to one. Of signed
+ * numbers they are shares of all sizes.
+ */
 export interface Shares {
   drawn: number;
   /** To keys that are left out. */
@@ -81,7 +85,7 @@ export interface Lines {
   shares: Shares;
   /** Share of the weight, part of the rest, that only is not drawn because it could not be seen. */
   faint: number;
-  /** Largest weight drawn. */
+  /** Largest weight drawn, of signed numbers the largest size. */
   largest: number;
   /** How far any number that is shown of the queries in sight may be off. */
   error: number;
@@ -102,7 +106,7 @@ const TO_ONE_PLACE = 12;
 const PLACES = 64;
 const AWAY_OF_ALL = 3;
 
-/** The mean or the maximum over matrices, cell by cell. */
+/** The mean over matrices, cell by cell, or the number that is largest in size. */
 export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): Float32Array {
   const first = matrices[0];
   if (!first) return new Float32Array(0);
@@ -111,7 +115,7 @@ export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): 
     for (let i = 0; i < out.length; i++) {
       const value = matrix[i] as number;
       if (how === "mean") out[i] = (out[i] as number) + value;
-      else if (value > (out[i] as number)) out[i] = value;
+      else out[i] = larger(out[i] as number, value);
     }
   }
   if (out instanceof Float32Array) return out;
@@ -210,7 +214,7 @@ export function computeLines(
   // The strongest of a long text are weak: what cannot be seen is measured by them.
   let strong = 0;
   for (const found of founds) {
-    for (const value of found?.weights ?? []) strong = Math.max(strong, value);
+    for (const value of found?.weights ?? []) strong = Math.max(strong, Math.abs(value));
   }
   const faintestFound = strongest ? Math.min(faintest, FAINTEST * strong) : faintest;
   const sums = { total: 0, drawn: 0, leftOut: 0, otherPair: 0, outside: 0, away: 0, faint: 0 };
@@ -234,8 +238,8 @@ export function computeLines(
       key.push(to);
       weight.push(value);
       errors.push(error);
-      sums.drawn += share;
-      if (value > largest) largest = value;
+      sums.drawn += Math.abs(share);
+      largest = Math.max(largest, Math.abs(value));
     };
     for (let row = top; row < bottom; row++) {
       if (!options.pairQueries[row]) continue;
@@ -252,7 +256,7 @@ export function computeLines(
         }
       } else {
         for (let column = left; column < right; column++) {
-          const value = matrix[offset + column] as number;
+          const value = Math.abs(matrix[offset + column] as number);
           if (options.leftOut[column]) leftOut += value;
           else if (!options.pairKeys[column]) otherPair += value;
           else remaining += value;
@@ -276,10 +280,11 @@ export function computeLines(
         const to = found.keys[i] as number;
         const share = found.weights[i] as number;
         const value = share * factor;
-        if (to < 0 || value < options.threshold) break;
+        const size = Math.abs(value);
+        if (to < 0 || size < options.threshold) break;
         const away = to < options.keyWindow[0] || to >= options.keyWindow[1];
         const error = errorOf(to, value);
-        if (value < faintestFound) sums.faint += away ? 0 : share;
+        if (size < faintestFound) sums.faint += away ? 0 : Math.abs(share);
         else if (away)
           leaving.push({ series, query: row, key: to, weight: value, value: share, error });
         else if (topK !== null) draw(row, to, value, share, error);
@@ -293,12 +298,13 @@ export function computeLines(
         }
         const share = matrix[offset + column] as number;
         const value = share * factor;
-        inSight += share;
+        const size = Math.abs(value);
+        inSight += Math.abs(share);
         if (options.renormalize) drawnMatrix[offset + column] = value;
         const error = divides ? errorOf(column, value) : weights.error;
         // A weight of 0 has no line, also where the maximum is nothing.
-        if (topK !== null || value === 0 || value < options.threshold) continue;
-        if (value < faintest) sums.faint += share;
+        if (topK !== null || value === 0 || size < options.threshold) continue;
+        if (size < faintest) sums.faint += Math.abs(share);
         else draw(row, column, value, share, error);
       }
       sums.total += total;
@@ -310,7 +316,7 @@ export function computeLines(
   });
   // Each its part, so that none looks as if it never left the window.
   const each = Math.max(2, Math.floor(MOST_AWAY / drawn.length));
-  leaving.sort((a, b) => b.weight - a.weight);
+  leaving.sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight));
   const starts = drawn.map((each) => each.query.length);
   const counts = [...starts];
   const ways = new Map<string, number>();
@@ -330,8 +336,8 @@ export function computeLines(
     ways.set(way, taken + 1);
     counts[series] = at + 1;
     far++;
-    sums.away += value;
-    if (weight > largest) largest = weight;
+    sums.away += Math.abs(value);
+    largest = Math.max(largest, Math.abs(weight));
   }
   const series = drawn.map((each, place) => ({
     ...each,

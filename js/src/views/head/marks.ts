@@ -17,7 +17,7 @@ import {
   standsUpright,
   staysLevel,
 } from "./layout";
-import { focusOf, isHovered, type LinePlot, pointedAt, seriesColor } from "./line-plot";
+import { focusOf, isHovered, type LinePlot, pointedAt, valueColor } from "./line-plot";
 import type { Series } from "./lines";
 import { stripMarks } from "./strips";
 
@@ -42,18 +42,33 @@ export function strength(
   scale: number,
   step: number,
 ): { opacity: number; width: number } {
-  const opacity = Math.min(1, weight / scale);
+  const opacity = Math.min(1, Math.abs(weight) / scale);
   // Browsers paint lines of just one pixel several times faster, and most lines are weak.
   const thin = opacity < WEAK || step < NARROW_STEP;
   return { opacity, width: thin ? 1 : 0.9 + 1.7 * opacity };
 }
 
+/** The lines of a series; those of negative numbers by themselves, dashed, behind the others. */
 function curvesOf(
   linePlot: LinePlot,
   place: number,
   takes: (query: number, key: number) => boolean,
   wider: number,
   all = false,
+): CurvesMark[] {
+  const signs = linePlot.quantity.signed ? ([-1, 1] as const) : [null];
+  return signs
+    .map((sign) => curvesOfSign(linePlot, place, takes, wider, all, sign))
+    .filter((mark) => mark !== null);
+}
+
+function curvesOfSign(
+  linePlot: LinePlot,
+  place: number,
+  takes: (query: number, key: number) => boolean,
+  wider: number,
+  all: boolean,
+  sign: 1 | -1 | null,
 ): CurvesMark | null {
   const { layout, scale } = linePlot;
   const series = linePlot.lines.series[place] as Series;
@@ -62,6 +77,7 @@ function curvesOf(
   for (let i = 0; i < most; i++) {
     const query = series.query[i] as number;
     if (query < layout.query.window[0] || query >= layout.query.window[1]) continue;
+    if (sign !== null && Math.sign(series.weight[i] as number) !== sign) continue;
     if (takes(query, series.key[i] as number)) picked.push(i);
   }
   const count = picked.length;
@@ -84,7 +100,8 @@ function curvesOf(
   return {
     kind: "curves",
     columns: layout.orientation,
-    color: seriesColor(linePlot, place),
+    color: valueColor(linePlot, place, sign ?? 1),
+    ...(sign === -1 && { dashed: true }),
     count,
     x0: standing ? start : from,
     y0: standing ? from : start,
@@ -99,15 +116,9 @@ function curvesOf(
   };
 }
 
-function isCurves(mark: CurvesMark | null): mark is CurvesMark {
-  return mark !== null;
-}
-
 /** All lines, as they look when nothing stands out. */
 export function backMarks(linePlot: LinePlot): Mark[] {
-  return linePlot.lines.series
-    .map((_, place) => curvesOf(linePlot, place, () => true, 0))
-    .filter(isCurves);
+  return linePlot.lines.series.flatMap((_, place) => curvesOf(linePlot, place, () => true, 0));
 }
 
 /** How strongly all lines are seen behind what stands out. */
@@ -121,15 +132,15 @@ export function backOpacity(linePlot: LinePlot): number {
 function focusCurves(linePlot: LinePlot): Mark[] {
   const { series } = linePlot.lines;
   const focus = focusOf(linePlot);
-  const marks: (CurvesMark | null)[] = [];
+  const marks: Mark[] = [];
   const dimmed = series.some((one) => isHovered(linePlot, one.head));
   series.forEach((each, place) => {
     if (isHovered(linePlot, each.head)) {
-      marks.push(curvesOf(linePlot, place, () => true, 0.2));
+      marks.push(...curvesOf(linePlot, place, () => true, 0.2));
     } else if (focus.query !== null || focus.key !== null) {
       if (!dimmed) {
         marks.push(
-          curvesOf(
+          ...curvesOf(
             linePlot,
             place,
             (query, key) => query === focus.query || key === focus.key,
@@ -142,20 +153,20 @@ function focusCurves(linePlot: LinePlot): Mark[] {
   });
   const line = linePlot.hoveredLine;
   if (line && series[line.series]) {
-    const mark = curvesOf(
+    const lines = curvesOf(
       linePlot,
       line.series,
       (query, key) => query === line.query && key === line.key,
       1.2,
       true,
     );
-    if (mark) {
+    for (const mark of lines) {
       // A faint line that is pointed at must be seen to be the one that is spoken of.
       mark.opacity.fill(1);
       marks.push(mark);
     }
   }
-  return marks.filter(isCurves);
+  return marks;
 }
 
 /** Tokens of one side, with what marks them out. */
@@ -348,7 +359,8 @@ function stripsOf(linePlot: LinePlot, column: Column): Mark[] {
     .map((index) => ({ index, color: palette.positive }));
   if (typeof pin === "number") marked.push({ index: pin, color: palette.ink });
   const pinned = quoted(linePlot.queries.text[linePlot.token ?? -1] ?? "");
-  return stripMarks({ layout, palette, spread, pinned, marked }, column, measureText);
+  const { signed } = linePlot.quantity;
+  return stripMarks({ layout, palette, spread, pinned, signed, marked }, column, measureText);
 }
 
 /** What stands out, the tokens, and the bars of what stands out. */

@@ -3,7 +3,7 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { hitTest } from "../../draw/marks";
-import { formatWeight, quoted } from "../../ui/captions";
+import { quoted, written } from "../../ui/captions";
 import { toggleHead } from "../../ui/controls/heads";
 import { layerForKey } from "../../ui/controls/layers";
 import { useCopying } from "../../ui/copying";
@@ -17,8 +17,8 @@ import {
   focusOf,
   type LineAt,
   type LinePlot,
-  seriesColor,
   type TokenAt,
+  valueColor,
 } from "./line-plot";
 import { type HeadState, windowsShowing } from "./state";
 import { goBack, type HeadStore, jumpTo, togglePin } from "./store";
@@ -56,11 +56,11 @@ function hintRows(
 ): Hint["rows"] {
   const rows = linePlot.lines.series.map((series, place) => {
     const weight = drawnValue(linePlot, place, query, key);
-    const text = `${series.name}  ${formatWeight(weight, 3)}`;
-    return { color: seriesColor(linePlot, place), text, weight, meant: place === meant };
+    const text = `${series.name}  ${written(linePlot.quantity, weight, 3)}`;
+    return { color: valueColor(linePlot, place, weight), text, weight, meant: place === meant };
   });
   if (rows.length <= MOST_ROWS) return rows;
-  rows.sort((a, b) => b.weight - a.weight);
+  rows.sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight));
   const shown = rows.slice(0, MOST_ROWS);
   const pointedAt = rows.find((row) => row.meant);
   if (pointedAt && !shown.includes(pointedAt)) shown.push(pointedAt);
@@ -174,7 +174,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
     const on = under.strip && stripOf(under.strip, under);
     const text =
       on && linePlot
-        ? { title: stripWords(on.strip, on.at, on.column, linePlot.spread), rows: [] }
+        ? { title: stripWords(on.strip, on.at, on.column, linePlot), rows: [] }
         : linePlot && hintOf(linePlot, token, line);
     // The box stands beside what scrolls sideways, not in it, where it would be cut off.
     hint.value = text ? { ...text, x: x - (plot.current?.scrollLeft ?? 0), y } : null;

@@ -145,6 +145,14 @@ export function windowsShowing(
   return { query_window, key_window };
 }
 
+/**
+ * What is left out: nothing of signed numbers, which are no shares of one that others could take
+ * over; so they are not renormalised either.
+ */
+export function leftOutOf({ stack }: Place, leaveOut: readonly LeaveOut[]): readonly LeaveOut[] {
+  return stack.signed ? [] : leaveOut;
+}
+
 /** Whether all heads are shown together because none is chosen: all may be chosen, too. */
 export function isTogether(plan: Pick<Plan, "chosen">): boolean {
   return plan.chosen.length === 0;

@@ -13,6 +13,7 @@ import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { type Mark, type Scene, sceneOf } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";
+import { quantityOf } from "../../ui/captions";
 import { type Scaling, scaleEnd } from "../../ui/color-scales";
 import type { ViewContext } from "../../ui/define-view";
 import { answerStart } from "../../ui/generated-token/state";
@@ -32,6 +33,7 @@ import {
   isLoaded,
   isTogether,
   type Loaded,
+  leftOutOf,
   load,
   type Plan,
   partOf,
@@ -111,7 +113,8 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   const meant = computed(() => {
     const drawn = base.value?.plan;
     if (!drawn) return null;
-    return meantBy(drawn, state.leave_out.value, pairOf(drawn, state.pair.value));
+    const leaveOut = leftOutOf(drawn, state.leave_out.value);
+    return meantBy(drawn, leaveOut, pairOf(drawn, state.pair.value));
   });
   const strongest = createStrongest(
     context,
@@ -159,7 +162,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       topK: state.top_k.value,
       threshold: state.threshold.value,
       ...meant.value,
-      renormalize: state.renormalize.value,
+      renormalize: state.renormalize.value && !drawn.stack.signed,
       queryWindow: drawn.queryWindow,
       keyWindow: drawn.keyWindow,
     };
@@ -234,6 +237,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       barSides,
       keepRoom,
       printed: isPrinted(context.figure),
+      signed: drawn.stack.signed,
       measure: measureText,
     });
   };
@@ -249,8 +253,9 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       keys: now.plan.keys,
       images: context.image?.images.value ?? [],
       weights: now.weights,
+      quantity: quantityOf(now.plan.stack),
       lines: lines.value,
-      scale: scaleEnd(lines.value.largest, now.weights.maximum, scaling.value),
+      scale: scaleEnd(lines.value.largest, now.weights.maximum, scaling.value) || 1,
       token: null,
       key: null,
       hovered: null,
@@ -329,7 +334,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       ? summaryOf(
           { ...drawn, ...pinsOf(asked) },
           { ...now, cursor: cursorInSight.value },
-          state.renormalize.value,
+          options.value?.renormalize ?? false,
         )
       : "";
   });
@@ -422,6 +427,7 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
   const note = computed(() => {
     const { renormalize, leave_out, pair } = context.state;
     const plan = store.plan.value;
+    if (plan?.stack.signed) return "";
     const parted = leave_out.value.length > 0 || (plan && pairOf(plan, pair.value) !== "all");
     return renormalize.value && parted
       ? "Over the image are the model's own weights, not renormalised."

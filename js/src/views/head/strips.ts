@@ -5,7 +5,7 @@
 
 import { type Strongest, wholeSum } from "../../client/requests/strongest";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
-import { counted, formatShare } from "../../ui/captions";
+import { counted, formatShare, pluralOf, type Quantity } from "../../ui/captions";
 import type { Measure } from "../../ui/labels";
 import type { Palette } from "../../ui/palette";
 import { alongToken, type Column, type Layout, type Strip, tokenIn } from "./layout";
@@ -64,7 +64,7 @@ export function spreadOf(
     let sum = 0;
     for (let row = rows[0]; row < rows[1]; row++) {
       const at = (row - weights.rows[0]) * width + key - left;
-      if (options.pairQueries[row]) sum += matrix[at] ?? 0;
+      if (options.pairQueries[row]) sum += Math.abs(matrix[at] ?? 0);
     }
     return sum;
   };
@@ -119,14 +119,15 @@ export function stripWords(
   strip: Strip,
   at: number,
   column: Column,
-  spread: Spread | null,
+  { spread, quantity }: { spread: Spread | null; quantity: Pick<Quantity, "name" | "signed"> },
 ): string {
   const [first, last] = [tokenIn(strip, at - SLOT / 2), tokenIn(strip, at + SLOT / 2)];
   const range = first === last ? counted(first) : `${counted(first)}–${counted(last)}`;
   if (column.side === "query" || !spread) return `${column.side} ${range}`;
   const slots = slotsOf(strip, spread);
   const slot = Math.max(0, Math.min(slots.length - 1, Math.floor((at - strip.start) / SLOT)));
-  return `key ${range}: ${formatShare(slots[slot] as number)} of the weight`;
+  const whole = quantity.signed ? `all ${pluralOf(quantity)} by size` : `the ${quantity.name}`;
+  return `key ${range}: ${formatShare(slots[slot] as number)} of ${whole}`;
 }
 
 interface Drawn {
@@ -135,6 +136,8 @@ interface Drawn {
   spread: Spread | null;
   /** The pinned query in words. */
   pinned: string;
+  /** Of signed numbers no share is written. */
+  signed: boolean;
   /** Tokens of the column that are marked in its strips: pins, and what was found. */
   marked: { index: number; color: string }[];
 }
@@ -185,7 +188,8 @@ export function stripMarks(drawn: Drawn, column: Column, measure: Measure): Mark
     const name = before ? "before" : "after";
     const count = counted(strip.tokens[1] - strip.tokens[0]);
     const share = spread && (before ? spread.before : spread.after);
-    const shown = spread && spread.done < 1 ? "…" : share === null ? "" : formatShare(share);
+    const known = share !== null && !drawn.signed;
+    const shown = spread && spread.done < 1 ? "…" : known ? formatShare(share) : "";
     const pinned = `of ${drawn.pinned}`;
     const short = standing || measure(pinned, fontOf(look)) < PINNED;
     const of = spread?.query == null ? `${count} keys` : short ? pinned : "of the pinned query";

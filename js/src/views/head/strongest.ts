@@ -10,7 +10,7 @@ import {
 } from "../../client/requests/strongest";
 import type { ViewContext } from "../../ui/define-view";
 import { pairOf } from "../../ui/pairs";
-import { type HeadState, isTogether, type Plan } from "./state";
+import { type HeadState, isTogether, leftOutOf, type Plan } from "./state";
 import { binSizeOf } from "./strips";
 
 /** Asked for each query, so that fewer lines are not asked for anew; and of all together no more. */
@@ -44,7 +44,7 @@ function requestOf(
     k,
     bin_size: binSizeOf(plan.keys.text.length, plan.keyWindow),
     combine: combineOf(plan, state.combine),
-    leave_out: state.leave_out,
+    leave_out: [...leftOutOf(plan, state.leave_out)],
     pair: pairOf(plan, state.pair),
   };
 }
@@ -95,7 +95,7 @@ export function strongestKeys(
       if (key >= 0) all.push({ series, key, value: (weights[i] as number) / whole });
     }
   }
-  return all.sort((a, b) => b.value - a.value);
+  return all.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
 }
 
 /**

@@ -37,7 +37,7 @@ export function MatrixControls({ context, store, viewport }: ControlProps) {
             value={state.pooled.value}
             options={[
               ["mean", "mean"],
-              ["max", "maximum"],
+              ["max", viewport.stack.signed ? "largest" : "maximum"],
             ]}
             onChange={(pooled) => assign(state, { pooled })}
           />

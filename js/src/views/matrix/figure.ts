@@ -3,10 +3,10 @@
 import { type Captions, composeFigure, type FigureParts } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
-import { csvText, roundedTo, writtenError } from "../../ui/csv";
+import { columnName, csvText, roundedTo, writtenError } from "../../ui/csv";
 import { withoutSpareRoom } from "../../ui/heat-map/layout";
-import { scaleBox } from "../../ui/heat-map/legend";
-import { backMarks, frontMarks, type HeatMap } from "../../ui/heat-map/marks";
+import { quantityInWords, scaleBox } from "../../ui/heat-map/legend";
+import { backMarks, frontMarks, type HeatMap, signsOf } from "../../ui/heat-map/marks";
 import { tokensOf } from "../../ui/heat-map/viewport";
 
 /** The whole figure. What the pointer is on is not part of it. */
@@ -30,22 +30,12 @@ export function figure(
       backOpacity: 1,
       front: frontMarks(still),
     }),
-    scale: scaleBox(still),
+    scale: scaleBox({ ...still, signs: signsOf(still) }, quantityInWords(still)),
   };
   return composeFigure(parts, request);
 }
 
-const CELL_COLUMNS = [
-  "stack",
-  "layer",
-  "heads",
-  "query",
-  "query_token",
-  "key",
-  "key_token",
-  "weight",
-  "largest_error",
-];
+const CELL_COLUMNS = ["stack", "layer", "heads", "query", "query_token", "key", "key_token"];
 const POOLED_COLUMNS = ["query_stop", "key_stop", "pooled"];
 
 /** The cells in sight, one a row; where they are pooled, with the ranges that they stand for. */
@@ -79,5 +69,6 @@ export function cellsCsv(heatMap: HeatMap): string {
       ]);
     }
   }
-  return csvText(pooled ? [...CELL_COLUMNS, ...POOLED_COLUMNS] : CELL_COLUMNS, rows);
+  const columns = [...CELL_COLUMNS, columnName(viewport.stack), "largest_error"];
+  return csvText(pooled ? [...columns, ...POOLED_COLUMNS] : columns, rows);
 }

@@ -3,13 +3,20 @@
 import type { StackDescription } from "../../client/protocol";
 import type { Strip } from "../../client/requests/strips";
 import {
+  capital,
   counted,
   formatWeight,
+  pluralOf,
   precision,
+  type Quantity,
+  quantityOf,
   quotedAt,
   rangeInWords,
   stackName,
   tokensInWords,
+  waysOf,
+  withWay,
+  written,
 } from "../../ui/captions";
 import { scoreText } from "../../ui/controls/heads";
 import { predictingInWords } from "../../ui/generated-token/state";
@@ -51,7 +58,7 @@ export function subtitleOf(place: Place, grid: HeadGrid, error: number | null): 
     ...(grid.offered < grid.all ? [`${grid.offered} of ${grid.all} heads offered`] : []),
     tokensInWords(queries.text.length, keys.text.length, same),
     ...estimateInWords(place),
-    ...(error === null ? [] : [precision(error, stack.embedded)]),
+    ...(error === null ? [] : [precision(error, stack)]),
   ].join(" · ");
 }
 
@@ -89,10 +96,11 @@ export function captionLines(cell: ScoredHead, words: boolean): [string, string]
 /** A head's strongest weight and where it is, as far as its map tells. */
 export function strongestInWords(map: HeadMap, place: Place, part: Part): string {
   const best = strongest(map);
-  if (!best) return "no weight at all";
+  const quantity = quantityOf(place.stack);
+  if (!best) return `no ${quantity.name} at all`;
   const rows = covered(best.row, map.rows, part.rows);
   const columns = covered(best.column, map.columns, part.columns);
-  const weight = formatWeight(best.weight);
+  const weight = withWay(quantity, best.weight, written(quantity, best.weight));
   if (rows[1] - rows[0] === 1 && columns[1] - columns[0] === 1) {
     const query = quotedAt(place.queries.text, rows[0]);
     const key = quotedAt(place.keys.text, columns[0]);
@@ -100,6 +108,12 @@ export function strongestInWords(map: HeadMap, place: Place, part: Part): string
   }
   const from = rangeInWords(rows, "query", "queries");
   return `${weight}, between ${from} and ${rangeInWords(columns, "key", "keys")}`;
+}
+
+/** What a head's strongest weight is called. */
+function strongestName({ stack }: Place): string {
+  const { name, signed } = quantityOf(stack);
+  return signed ? `largest ${name}` : "strongest";
 }
 
 /** The hint for the head under the pointer. */
@@ -132,7 +146,7 @@ export function hintOf(
           {
             color: "",
             meant: false,
-            text: `strongest: ${strongestInWords(map, place, store.part.peek())}`,
+            text: `${strongestName(place)}: ${strongestInWords(map, place, store.part.peek())}`,
           },
         ]
       : [];
@@ -188,6 +202,7 @@ export function thumbnailsInWords(
   cell: number,
   thumbnails: ModelState["thumbnails"],
   live: boolean,
+  quantity: Quantity,
 ): string {
   if (!map) return "";
   const [queries, keys] = [part.rows[1] - part.rows[0], part.columns[1] - part.columns[0]];
@@ -198,12 +213,20 @@ export function thumbnailsInWords(
   const [rows, columns] = [Math.min(map.rows, most), Math.min(map.columns, most)];
   const pooled =
     rows < queries || columns < keys
-      ? `Thumbnails are pooled by maximum to ${rows} × ${columns}.`
-      : "Thumbnails show every weight.";
-  if (thumbnails === "heat-map")
-    return `${pooled} More ink, more weight (square root); queries downwards, keys to the right.`;
-  const least = formatWeight(FAINTEST_LINE * map.maximum);
-  const drawn = `A head's ${mostLines(cell)} strongest weights at most, from ${least} on`;
+      ? quantity.signed
+        ? `Thumbnails are pooled to ${rows} × ${columns}: a cell shows its largest ${quantity.name} in size.`
+        : `Thumbnails are pooled by maximum to ${rows} × ${columns}.`
+      : `Thumbnails show every ${quantity.name}.`;
+  const [less, more] = waysOf(quantity);
+  if (thumbnails === "heat-map") {
+    const ink = quantity.signed
+      ? `More ink, larger ${quantity.name} (square root of its size)`
+      : `More ink, more ${quantity.name} (square root)`;
+    return `${pooled} ${ink}; queries downwards, keys to the right.`;
+  }
+  const least = written({ ...quantity, signed: false }, FAINTEST_LINE * map.maximum);
+  const sizes = quantity.signed ? ` in size, dashed where ${less}, not where ${more}` : "";
+  const drawn = `A head's ${mostLines(cell)} strongest ${pluralOf(quantity)} at most, from ${least} on${sizes}`;
   const sides = "queries on the left, keys on the right";
   return rows < queries || columns < keys ? `${drawn}; ${sides}. ${pooled}` : `${drawn}; ${sides}.`;
 }
@@ -242,7 +265,9 @@ export function sentenceOf(store: ModelStore, place: Place, grid: HeadGrid, live
   }
   const [map, strip] = [store.map(opened), store.strip(opened)];
   if (strip) return `Layer ${opened.layer}, head ${opened.head}: ${stripInWords(strip)}.`;
-  const best = map ? ` Strongest: ${strongestInWords(map, place, store.part.peek())}.` : "";
+  const best = map
+    ? ` ${capital(strongestName(place))}: ${strongestInWords(map, place, store.part.peek())}.`
+    : "";
   return `Layer ${opened.layer}, head ${opened.head}.${best}`;
 }
 

@@ -8,7 +8,8 @@ import { type ColorScale, LOG_FLOOR } from "../../ui/color-scales";
 import { Choice } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/define-view";
 import { coverage, sentence } from "../../ui/heat-map/captions";
-import { scaleSwitch, weightStops } from "../../ui/heat-map/legend";
+import { quantityInWords, scaleLabels, scaleSwitch, weightStops } from "../../ui/heat-map/legend";
+import { signsOf } from "../../ui/heat-map/marks";
 import { HeatMapPlot } from "../../ui/heat-map/plot";
 import { EstimateProgress } from "../../ui/heat-map/progress";
 import type { HeatMapState } from "../../ui/heat-map/state";
@@ -152,6 +153,8 @@ function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMa
   if (!captions || !picture) return null;
   const { end, scale } = picture;
   const log = scale === "log";
+  const signs = signsOf(picture);
+  const name = quantityInWords(picture);
   return (
     <div class="av-model-captions">
       <p class="av-muted">{coverage(captions, { scale, end, live: true })}</p>
@@ -166,12 +169,17 @@ function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMa
           onChange={(color_scale) => assign(state, { color_scale })}
         />
         <ColorLegend
-          stops={weightStops(context.theme.value, 17)}
-          labels={[
-            log ? `≤ ${plainNumber(end * LOG_FLOOR)}` : "0",
-            log ? "weight, logarithmic" : "weight",
-            plainNumber(end),
-          ]}
+          stops={weightStops(context.theme.value, 17, signs)}
+          labels={
+            signs
+              ? scaleLabels({ ...picture, signs })
+              : [
+                  log ? `≤ ${plainNumber(end * LOG_FLOOR)}` : "0",
+                  log ? `${name}, logarithmic` : name,
+                  plainNumber(end),
+                ]
+          }
+          {...(signs && { quantity: name })}
           toggle={scaleSwitch(matrix, picture)}
         />
       </div>

@@ -12,7 +12,9 @@ import {
 } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Mark, Scene } from "../../draw/marks";
-import { csvText, roundedTo, roundedUp, writtenError } from "../../ui/csv";
+import { aroundZero, quantityOf, waysOf } from "../../ui/captions";
+import { signColor } from "../../ui/color-scales";
+import { columnName, csvText, roundedTo, roundedUp, writtenError } from "../../ui/csv";
 import {
   columnLabel,
   type HeadGrid,
@@ -130,7 +132,9 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   const back: Mark[] = [];
   const front: Mark[] = labels(parts);
   const lines: [HeadMap, Square][] = [];
-  let maximum = 1;
+  const quantity = quantityOf(place.stack);
+  const ink = quantity.signed ? palette : palette.neutral;
+  let maximum = place.stack.signed ? place.stack.maximum : 1;
   let parted: readonly string[] = [];
   grid.rows.forEach((row, at) => {
     row.forEach((cell, column) => {
@@ -147,7 +151,7 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
       } else if (thumbnails === "lines") lines.push([map, square]);
       else {
         maximum = map.maximum;
-        back.push({ ...heatMark(map, square, palette.neutral), ground: parts.ground });
+        back.push({ ...heatMark(map, square, ink), ground: parts.ground });
         if (parts.outlinedRow) front.push(rowMark(square, parts.outlinedRow, palette));
       }
       const chosen = place.layer === cell.layer ? place.chosen.indexOf(cell.head) : -1;
@@ -163,23 +167,34 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
       });
     });
   });
-  if (thumbnails === "lines") back.push(...lineMarks(lines, palette.neutral));
-  const [red, green, blue] = rgbOf(palette.neutral);
+  if (thumbnails === "lines") back.push(...lineMarks(lines, ink));
   const straight = thumbnails === "lines";
   const picture = { width: layout.width, height: layout.height, back, backOpacity: 1, front };
   if (parted.length > 0) {
     const legend = (width: number): Box => stripLegend(parted, palette, width);
     return composeFigure({ palette, captions, picture, legend }, request);
   }
-  const scale = rampBox(
-    palette,
-    (share) => [red, green, blue, 255 * (straight ? share : inkOf(share, 1))],
-    ["0", straight ? "opacity = weight" : "ink = √weight", String(Number(maximum.toPrecision(2)))],
-  );
+  const end = String(Number(maximum.toPrecision(2)));
+  const { name, signed } = quantity;
+  const opacityOf = (share: number): number => (straight ? Math.abs(share) : inkOf(share, 1));
+  const note = straight ? `opacity = ${name}` : `ink = √${name}`;
+  const [less, more] = waysOf(quantity);
+  const scale = signed
+    ? rampBox(
+        palette,
+        (way) => [...rgbOf(signColor(2 * way - 1, palette)), 255 * opacityOf(2 * way - 1)],
+        aroundZero(end),
+        `${less} ← ${note} → ${more}`,
+      )
+    : rampBox(palette, (share) => [...rgbOf(palette.neutral), 255 * opacityOf(share)], [
+        "0",
+        note,
+        end,
+      ]);
   return composeFigure({ palette, captions, picture, scale }, request);
 }
 
-const COLUMNS = ["strongest_weight", "query", "query_token", "key", "key_token", "largest_error"];
+const COLUMNS = ["query", "query_token", "key", "key_token", "largest_error"];
 
 /** Requests on their way at once. */
 const AT_ONCE = 4;
@@ -278,7 +293,7 @@ export async function headsCsv(
       best ? writtenError(best.error) : roundedUp(errorOf(map(cell))),
     ];
   });
-  return csvText(named(grid, COLUMNS), rows);
+  return csvText(named(grid, [columnName(place.stack, "strongest"), ...COLUMNS]), rows);
 }
 
 /** Every head that is shown with the shares of its strip, one a row. */

@@ -63,7 +63,8 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
         ],
         paint: (canvas, cells, scale) => {
           const thumbs = cells.map((cell) => (cell ? store.thumb(cell) : null));
-          paintRow(canvas, thumbs, { layout, thumbnails, palette, outlinedRow, scale });
+          const signed = place?.stack.signed === true;
+          paintRow(canvas, thumbs, { layout, thumbnails, palette, signed, outlinedRow, scale });
         },
         onPainted: (complete) => {
           drawn.value = complete ? store.sign.peek() : null;

@@ -6,7 +6,8 @@
 import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import { stackName } from "../../ui/captions";
+import { aroundZero, type Quantity, quantityOf, stackName, waysOf } from "../../ui/captions";
+import { signColor } from "../../ui/color-scales";
 import { Choice } from "../../ui/controls/fields";
 import { defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
@@ -15,6 +16,7 @@ import { type HeadGrid, type HeadIndex, isSameHead } from "../../ui/head-grid/gr
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { ColorLegend } from "../../ui/legend";
 import { pairInWords, pairOf } from "../../ui/pairs";
+import type { Palette } from "../../ui/palette";
 import { type Place, RECORD_HASH } from "../../ui/record";
 import { assign } from "../../ui/state";
 import {
@@ -316,6 +318,7 @@ function coverageOf(
       cell,
       thumbnails.value,
       drawn === undefined,
+      quantityOf(place?.stack ?? { maximum: 1 }),
     ),
   ]
     .filter((part) => part !== "")
@@ -344,7 +347,8 @@ function ModelFooter(props: {
         <InkLegend
           straight={context.state.thumbnails.value === "lines"}
           maximum={store.sample.value?.maximum ?? place.stack.maximum}
-          color={context.palette.value.neutral}
+          quantity={quantityOf(place.stack)}
+          palette={context.palette.value}
         />
       )}
     </Footer>
@@ -383,21 +387,36 @@ function StripLegend({ context, store }: { context: ViewContext<ModelState>; sto
 }
 
 /** How ink follows weight. */
-function InkLegend(props: { straight: boolean; maximum: number; color: string }) {
-  const stops = Array.from({ length: 9 }, (_, i) => {
-    const share = i / 8;
-    const ink = Math.round(255 * (props.straight ? share : inkOf(share, 1)));
-    return `${props.color}${ink.toString(16).padStart(2, "0")}`;
+function InkLegend(props: {
+  straight: boolean;
+  maximum: number;
+  quantity: Quantity;
+  palette: Palette;
+}) {
+  const { straight, quantity, palette } = props;
+  const { signed, name } = quantity;
+  const steps = signed ? 16 : 8;
+  const stops = Array.from({ length: steps + 1 }, (_, i) => {
+    const share = signed ? (2 * i) / steps - 1 : i / steps;
+    const size = Math.abs(share);
+    const ink = Math.round(255 * (straight ? size : inkOf(size, 1)));
+    const color = signed ? signColor(share, palette) : palette.neutral;
+    return `${color}${ink.toString(16).padStart(2, "0")}`;
   });
+  const end = String(Number(props.maximum.toPrecision(2)));
+  const [less, more] = waysOf(quantity);
   return (
     <ColorLegend
       name="av-ink-legend"
       stops={stops}
-      labels={[
-        "0",
-        `thumbnails: ${props.straight ? "opacity = weight" : "ink = √weight"}`,
-        String(Number(props.maximum.toPrecision(2))),
-      ]}
+      labels={
+        signed
+          ? aroundZero(end)
+          : ["0", `thumbnails: ${straight ? `opacity = ${name}` : `ink = √${name}`}`, end]
+      }
+      {...(signed && {
+        quantity: `thumbnails: ${less} ← ${straight ? `opacity = ${name}` : `ink = √${name}`} → ${more}`,
+      })}
     />
   );
 }

@@ -42,6 +42,16 @@ export function isStrip(thumb: Thumb | null | undefined): thumb is Strip {
   return thumb !== undefined && thumb !== null && "shares" in thumb;
 }
 
+/**
+ * Whether a text is too long for maps of all heads. Signed numbers are no shares, of which strips
+ * are made: their maps are of some queries.
+ */
+export function hasStrips(
+  stack: StackDescription | null | undefined,
+): stack is StackDescription & { sampled: number } {
+  return stack?.sampled !== undefined && !stack.signed;
+}
+
 /** Which maps are wanted. */
 export interface Wanted extends MapSet {
   /** Heads by layer. */
@@ -141,7 +151,7 @@ export class HeadMaps {
     if (!found) return 1;
     const queries = found.query_tokens.text.length;
     const keys = (found.key_tokens ?? found.query_tokens).text.length;
-    if (found.sampled !== undefined) return headsAtOnce(found.sampled, keys);
+    if (hasStrips(found)) return headsAtOnce(found.sampled, keys);
     const [rows, columns] = part
       ? [part.rows, part.columns]
       : [
@@ -157,7 +167,7 @@ export class HeadMaps {
 
   #ask(wanted: Wanted, layer: number, heads: number[]): Asked {
     const controller = new AbortController();
-    const strips = this.#stackOf(wanted.stack)?.sampled !== undefined;
+    const strips = hasStrips(this.#stackOf(wanted.stack));
     const coming = strips
       ? this.#askStrips(wanted, layer, heads, controller.signal)
       : this.#askMaps(wanted, layer, heads, controller.signal);
@@ -217,13 +227,16 @@ export class HeadMaps {
   }
 }
 
-/** The strongest weight of a map: its cell, row by row, and its value; null where all are 0. */
+/**
+ * The strongest weight of a map: its cell, row by row, and its value; null where all are 0. Of
+ * signed numbers the largest in size.
+ */
 export function strongest(map: HeadMap): { row: number; column: number; weight: number } | null {
   let [best, weight] = map.largest ?? [-1, 0];
   if (weight === 0) best = -1;
   for (let i = 0; i < map.values.length && !map.largest; i++) {
     const value = map.values[i] as number;
-    if (value > weight) {
+    if (Math.abs(value) > Math.abs(weight)) {
       best = i;
       weight = value;
     }

@@ -2,8 +2,10 @@
 
 import type { Range } from "../../client/protocol";
 import type { Strip } from "../../client/requests/strips";
+import { larger } from "../../client/signs";
 import { paintMarks } from "../../draw/canvas";
 import type { CurvesMark, ImageMark, Mark, RectMark } from "../../draw/marks";
+import { type Ink, inkColor } from "../../ui/color-scales";
 import { type Palette, pinColor, rgbOf } from "../../ui/palette";
 import type { Layout } from "./layout";
 import { type HeadMap, isStrip, type Thumb } from "./maps";
@@ -18,7 +20,7 @@ export interface Square {
 
 /** Opacity of a heat-map's cell: the root, so that weak patterns are seen. */
 export function inkOf(weight: number, maximum: number): number {
-  return maximum > 0 ? Math.sqrt(Math.min(1, weight / maximum)) : 0;
+  return maximum > 0 ? Math.sqrt(Math.min(1, Math.abs(weight) / maximum)) : 0;
 }
 
 /**
@@ -47,15 +49,17 @@ function spansOf(count: number, pixels: number): [number, number][] {
   return lastSpans.spans;
 }
 
+type Rgb = [number, number, number];
+
 /** Paints a head's heat map into RGBA pixels `across` wide, its corner at (x, y). */
 export function paintHeat(
   pixels: Uint8ClampedArray,
   across: number,
   map: HeadMap,
   square: Square,
-  color: string,
+  ink: Ink,
 ): void {
-  const [red, green, blue] = rgbOf(color);
+  const [above, below] = [1, -1].map((sign) => rgbOf(inkColor(ink, sign))) as [Rgb, Rgb];
   const rows = spansOf(map.rows, square.side);
   const columns = spansOf(map.columns, square.side);
   for (let y = 0; y < square.side; y++) {
@@ -65,8 +69,9 @@ export function paintHeat(
       let weight = 0;
       for (let row = top; row <= bottom; row++)
         for (let column = left; column <= right; column++)
-          weight = Math.max(weight, map.values[row * map.columns + column] as number);
+          weight = larger(weight, map.values[row * map.columns + column] as number);
       const at = ((square.y + y) * across + square.x + x) * 4;
+      const [red, green, blue] = weight < 0 ? below : above;
       pixels[at] = red;
       pixels[at + 1] = green;
       pixels[at + 2] = blue;
@@ -76,11 +81,11 @@ export function paintHeat(
 }
 
 /** A head's heat map as a mark. */
-export function heatMark(map: HeadMap, square: Square, color: string): ImageMark {
-  const [red, green, blue] = rgbOf(color);
+export function heatMark(map: HeadMap, square: Square, ink: Ink): ImageMark {
   const pixels = new Uint8ClampedArray(map.values.length * 4);
+  const [above, below] = [1, -1].map((sign) => rgbOf(inkColor(ink, sign))) as [Rgb, Rgb];
   map.values.forEach((weight, i) => {
-    pixels.set([red, green, blue, 255 * inkOf(weight, map.maximum)], i * 4);
+    pixels.set([...(weight < 0 ? below : above), 255 * inkOf(weight, map.maximum)], i * 4);
   });
   const { x, y, side } = square;
   const { rows, columns } = map;
@@ -121,13 +126,24 @@ export function strongestCells(map: HeadMap, most: number): number[] {
   const cells: number[] = [];
   const least = FAINTEST_LINE * map.maximum;
   for (let i = 0; i < map.values.length; i++)
-    if ((map.values[i] as number) >= least && (map.values[i] as number) > 0) cells.push(i);
-  cells.sort((a, b) => (map.values[b] as number) - (map.values[a] as number));
+    if (map.values[i] && Math.abs(map.values[i] as number) >= least) cells.push(i);
+  const sizeOf = (cell: number): number => Math.abs(map.values[cell] as number);
+  cells.sort((a, b) => sizeOf(b) - sizeOf(a));
   return cells.slice(0, most);
 }
 
 /** The lines of several heads, queries on the left of each square and keys on the right. */
-export function lineMarks(heads: readonly [HeadMap, Square][], color: string): Mark[] {
+export function lineMarks(heads: readonly [HeadMap, Square][], ink: Ink): Mark[] {
+  if (typeof ink === "string") return [linesOf(heads, ink, null)];
+  return [linesOf(heads, ink.positive, 1), linesOf(heads, ink.negative, -1)];
+}
+
+/** Those of one colour; of numbers of one sign where it is given. */
+function linesOf(
+  heads: readonly [HeadMap, Square][],
+  color: string,
+  sign: 1 | -1 | null,
+): CurvesMark {
   const lines: [number, number, number, number, number][] = [];
   let width = 1;
   for (const [map, square] of heads) {
@@ -137,6 +153,8 @@ export function lineMarks(heads: readonly [HeadMap, Square][], color: string): M
     // No wider than what lies between two tokens, so that lines stay apart.
     width = Math.max(0.4, Math.min(1.2, (0.75 * inner) / Math.max(map.rows, map.columns)));
     for (const cell of strongestCells(map, mostLines(side))) {
+      const value = map.values[cell] as number;
+      if (sign !== null && Math.sign(value) !== sign) continue;
       const row = Math.floor(cell / map.columns);
       const column = cell % map.columns;
       lines.push([
@@ -144,16 +162,17 @@ export function lineMarks(heads: readonly [HeadMap, Square][], color: string): M
         square.y + edge + ((row + 0.5) / map.rows) * inner,
         square.x + side - edge,
         square.y + edge + ((column + 0.5) / map.columns) * inner,
-        Math.min(1, (map.values[cell] as number) / map.maximum),
+        Math.min(1, Math.abs(value) / map.maximum),
       ]);
     }
   }
   const field = (at: number): Float32Array =>
     Float32Array.from(lines, (line) => line[at] as number);
-  const mark: CurvesMark = {
+  return {
     kind: "curves",
     columns: "vertical",
     color,
+    ...(sign === -1 && { dashed: true }),
     count: lines.length,
     x0: field(0),
     y0: field(1),
@@ -162,7 +181,6 @@ export function lineMarks(heads: readonly [HeadMap, Square][], color: string): M
     opacity: field(4),
     width: new Float32Array(lines.length).fill(width),
   };
-  return [mark];
 }
 
 /** What a band is called where there is little room. */
@@ -254,13 +272,14 @@ export function paintRow(
     layout: Layout;
     thumbnails: ModelState["thumbnails"];
     palette: Palette;
+    signed: boolean;
     outlinedRow: [number, number] | null;
     scale: number;
   },
 ): void {
   const { layout, thumbnails, palette, outlinedRow, scale } = look;
   const { cell, across } = layout;
-  const ink = palette.neutral;
+  const ink = look.signed ? palette : palette.neutral;
   const there: [HeadMap, number][] = [];
   const strips = thumbs.flatMap((thumb, i) => {
     if (isStrip(thumb))
@@ -293,7 +312,7 @@ function paintHeatMaps(
   maps: [HeadMap, number][],
   wanted: number,
   scale: number,
-  ink: string,
+  ink: Ink,
 ): void {
   const { canvas } = context;
   const side = Math.min(canvas.height, Math.round(wanted));

@@ -34,6 +34,7 @@ import {
 import {
   type HeadMap,
   HeadMaps,
+  hasStrips,
   isStrip,
   type MapSet,
   type Part,
@@ -109,7 +110,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   const size = signal<CellSize>("fit");
 
   const stack = computed(() => record.place.value?.stack ?? null);
-  const strips = computed(() => stack.value?.sampled !== undefined);
+  const strips = computed(() => hasStrips(stack.value));
   const offered = computed(() =>
     stack.value ? offeredHeads(stack.value, state.include_heads.value) : [],
   );

@@ -10,9 +10,9 @@ import {
 } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import { type Scene, translate } from "../../draw/marks";
-import { signColor } from "../../ui/color-scales";
+import { signColorAt } from "../../ui/color-scales";
 import { csvText, roundedUp, shortest, tabbedText } from "../../ui/csv";
-import { type Palette, rgbOf } from "../../ui/palette";
+import type { Palette } from "../../ui/palette";
 import { type CaptionInput, scaleInWords } from "./captions";
 import { backMarks, type DrawnTable } from "./marks";
 import { headOf, tokenOf } from "./state";
@@ -44,7 +44,7 @@ function rampOf(palette: Palette, name: string, scale: Scale): Box {
   const [low, high] = scaleEnds(scale);
   const color = (share: number): [number, number, number, number] => {
     const value = 2 * share - 1;
-    return [...rgbOf(signColor(value, palette)), 255 * Math.abs(value)];
+    return signColorAt(value, palette);
   };
   return rampBox(palette, color, [low, name, high]);
 }

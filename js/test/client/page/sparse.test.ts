@@ -120,8 +120,8 @@ describe("the strongest keys of a page", () => {
     const source = sourceOf(cases[0] as Case);
     const { stacks } = await source.describe();
     expect(stacks[0]?.embedded).toEqual({ form: "strongest", covered: 0.9521, error: 0.0041 });
-    expect(precision(0.0021, stacks[0]?.embedded)).toBe("95.2% of the weight, exact to 0.003");
-    expect(precision(0, { form: "vectors", covered: 1, error: 0 })).toBe("exact");
+    expect(precision(0.0021, stacks[0])).toBe("95.2% of the weight, exact to 0.003");
+    expect(precision(0, { embedded: { form: "vectors", covered: 1, error: 0 } })).toBe("exact");
     expect(embeddedInWords({ form: "strongest", covered: 0.95799, error: 0.0041 })).toBe(
       "This page contains each query’s strongest keys: 95.7% of the weight, largest error 0.005. " +
         "What is left of a query is spread evenly over its other keys.",

@@ -79,6 +79,7 @@ function plotOf(asked: Asked): LinePlot {
     keys: tokens,
     images: [],
     weights,
+    quantity: { name: "weight", signed: false, maximum: 1 },
     lines: computeLines(weights, options, shown),
     scale: 1,
     token: null,

@@ -381,7 +381,7 @@ describe("strips", () => {
     const spread = spreadOf(far, weights, [], options, null);
     expect(spread.before).toBeCloseTo(0.5, 3);
     const marks = stripMarks(
-      { layout: laid, palette: PALETTES.light, spread, pinned: "", marked: [] },
+      { layout: laid, palette: PALETTES.light, spread, pinned: "", signed: false, marked: [] },
       laid.key,
       (text) => 7 * text.length,
     );
@@ -389,7 +389,10 @@ describe("strips", () => {
     const words = marks.flatMap((mark) => (mark.kind === "text" ? [mark.text] : []));
     expect(words).toEqual(["50% before, 65,536 keys", "50% after, 65,472 keys"]);
     const strip = laid.key.before as Strip;
-    const said = stripWords(strip, strip.start + 1, laid.key, spread);
+    const said = stripWords(strip, strip.start + 1, laid.key, {
+      spread,
+      quantity: { name: "weight", signed: false },
+    });
     expect(said).toMatch(/^key 0–[\d,]+: 2% of the weight$/);
   });
 });
