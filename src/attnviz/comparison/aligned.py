@@ -110,10 +110,18 @@ def _aligned(
 ) -> LayerAttention:
     rows, columns = _starts(queries), _starts(keys)
     if len(rows) < attention.num_queries or len(columns) < attention.num_keys:
-        attention = MergedWeights(attention, rows, columns)
+        attention = _merged(attention, rows, columns)
     if len(rows) == len(queries) and len(columns) == len(keys):
         return attention
     return insert.into(attention)
+
+
+def _merged(attention: LayerAttention, rows: Positions, columns: Positions) -> MergedWeights:
+    if isinstance(attention, MergedWeights):
+        # Of words the tokens are summed and averaged, and not the words once more.
+        rows, columns = attention.query_starts[rows], attention.key_starts[columns]
+        attention = attention.base
+    return MergedWeights(attention, rows, columns)
 
 
 class _Insertion:

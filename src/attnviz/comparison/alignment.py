@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,7 +24,7 @@ from rapidfuzz.distance import Levenshtein
 
 from attnviz.record.tokens import Tokens
 
-__all__ = ["Alignment", "align_tokens"]
+__all__ = ["Alignment", "align_tokens", "common_tokens", "on_common_units"]
 
 Positions = NDArray[np.int64]
 
@@ -120,7 +120,10 @@ class Alignment:
         labels = []
         for (a, b), same in zip(self._pairs(), self.same, strict=True):
             before, after = _label(a), _label(b)
-            if not b:
+            if not a and not b:
+                # A unit that only a third text has.
+                labels.append("")
+            elif not b:
                 labels.append(f"−{before}")
             elif not a:
                 labels.append(f"+{after}")
@@ -292,3 +295,94 @@ def _spelled(parts: Sequence[str]) -> str:
     text = "".join(map(_inside, parts)).translate(_SPACES)
     letters = unicodedata.normalize("NFKD", text)
     return "".join(each for each in letters if not unicodedata.combining(each)).casefold()
+
+
+def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
+    """Several texts aligned with the same one, on units that are common to all of them.
+
+    The first list (a) of all is the same one. A unit ends where units end in every alignment.
+    Between two tokens of a, the tokens that one text has more stand beside those of the others. An
+    alignment may have units that are empty on both sides: those that only a third text has.
+
+    >>> a = Tokens.of(["he", " sat"])
+    >>> others = [["he", " sat", " down"], ["she", " sat"]]
+    >>> aligned = on_common_units([align_tokens(a, Tokens.of(text)) for text in others])
+    >>> [each.text for each in aligned]
+    [('he', '·sat', '+·down'), ('he→she', '·sat', '')]
+    """
+    if len(alignments) == 1 or all(each.identical for each in alignments):
+        return list(alignments)
+    ends = [np.unique(each.a_ends[each.a_lengths > 0]) for each in alignments]
+    common = ends[0]
+    for other in ends[1:]:
+        common = np.intersect1d(common, other)
+    # For each text: where its tokens end that belong to a's, and where those that come after.
+    units: list[tuple[int, ...]] = []
+    before = 0
+    for position in (0, *common.tolist()):
+        inserted = []
+        for each in alignments:
+            # Units at this end of a: the one that ends here, then those that only b has.
+            start, stop = np.searchsorted(each.a_ends, [position, position + 1])
+            own = start + int(position > 0 and start < stop and each.a_lengths[start] > 0)
+            inserted.append((each.b_ends[own - 1] if own else 0, each.b_ends[own:stop]))
+        if position:
+            units.append((position, *(int(end) for end, _ in inserted)))
+        before = position
+        longest = max(len(more) for _, more in inserted)
+        units.extend(
+            (
+                before,
+                *(
+                    int(more[min(step, len(more) - 1)]) if len(more) else int(end)
+                    for end, more in inserted
+                ),
+            )
+            for step in range(longest)
+        )
+    found = np.array(units, np.int64)
+    return [
+        Alignment(each.a, each.b, found[:, 0].copy(), found[:, 1 + number].copy())
+        for number, each in enumerate(alignments)
+    ]
+
+
+def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
+    """The units of alignments with the same text, as tokens; that text's where all are the same."""
+    first = alignments[0]
+    if all(each.identical for each in alignments):
+        return replace(first.a, predictions=())
+    special, sequence, labels = [], [], []
+    texts = [each.text for each in alignments]
+    for unit in range(len(first)):
+        # The first text that has it.
+        has = next((each for each in alignments if not each.only_b[unit]), None)
+        side = "a" if has is not None else "b"
+        if has is None:
+            has = next(each for each in alignments if not each.only_a[unit])
+        tokens, ends, lengths = (
+            (has.a, has.a_ends, has.a_lengths)
+            if side == "a"
+            else (has.b, has.b_ends, has.b_lengths)
+        )
+        start = int(ends[unit] - lengths[unit])
+        special.append(tokens.special[start])
+        sequence.append(tokens.sequence[start])
+        labels.append(_shared_label([each[unit] for each in texts], alignments, unit))
+    return Tokens(text=tuple(labels), special=tuple(special), sequence=tuple(sequence))
+
+
+def _shared_label(labels: Sequence[str], alignments: Sequence[Alignment], unit: int) -> str:
+    """One label of a unit: where several texts differ from the first, what they have there."""
+    changed = [
+        label
+        for label, each in zip(labels, alignments, strict=True)
+        if label and not each.same[unit]
+    ]
+    if not changed:
+        return max(labels, key=len)
+    first, *rest = dict.fromkeys(changed)
+    others = [each.split("→", 1)[-1] for each in rest]
+    if first.startswith("+"):
+        others = [each.removeprefix("+") for each in others]
+    return "/".join([first, *others])

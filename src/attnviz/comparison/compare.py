@@ -1,53 +1,80 @@
-"""`compare`: two records, or models and inputs that become two records."""
+"""`compare`: records, or models and inputs that become records."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import inspect
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
 from typing import Any
 
-from attnviz.comparison.comparison import Comparison, compare_records
+from attnviz.comparison.common import align_records
+from attnviz.comparison.comparison import Comparison
+from attnviz.comparison.matching import match_heads
 from attnviz.record.record import AttentionRecord
+from attnviz.utils.arguments import shown
+from attnviz.utils.progress import finished
 
 __all__ = ["compare"]
+
+_FORMS = (
+    "give two records, a model and two inputs, or several models and one input: "
+    "compare(record_a, record_b), compare(model, text_a, text_b), "
+    "compare([model_a, model_b], text)"
+)
 
 
 def compare(
     a: Any,
-    b: Any,
+    b: Any = None,
     c: Any = None,
     *,
     names: Sequence[str] | None = None,
     words: bool = False,
+    heads: Any = None,
     **options: Any,
 ) -> Comparison:
-    """Compare the attention of two texts, two models or two records.
+    """Compare the attention of two texts, of two or more models, or of records.
 
     Parameters
     ----------
     a, b, c : object
         ``compare(record_a, record_b)``: two records. ``compare(model, text_a, text_b)``: one model
         reads two texts (or whatever inputs it takes). ``compare((model_a, model_b), text)``: two
-        models read one text.
-    names : pair of str, optional
-        What the two are called, for example ``("base", "tuned")``; ``a`` and ``b`` when left out.
+        models read one text. ``compare([model_0, ..., model_k], text)`` or a list of records:
+        several, such as checkpoints; the first is what the others are compared with.
+
+        A model may be a hub id or a folder, or a function that gives one, and a list may be a
+        generator: then one model at a time is in memory.
+    names : sequence of str, optional
+        What they are called, for example ``("base", "tuned")``; ``a`` and ``b`` when left out, and
+        of more than two the names of their folders, or numbers from 0.
     words : bool, default False
         Whether tokens are merged into words before they are aligned. Give it where both the texts
         and the tokenizers differ.
+    heads : int, iterable of int, mapping or "match", optional
+        The heads to keep, as for `attnviz.extract`. With ``"match"`` all are kept, and each head of
+        b is compared with the head of a that it is most like, at the same depth: for two models
+        that were trained apart (needs scipy). `Comparison.pairs` says which these are.
     **options
-        Further arguments of `attnviz.extract` (`tokenizer`, `layers`, `heads`, `target`, ...);
-        a pair of values for `tokenizer` and `processor` where two models differ in them.
+        Further arguments of `attnviz.extract` (`tokenizer`, `layers`, `target`, ...); a list with
+        one for each model for `tokenizer` and `processor` where models differ in them.
 
     Returns
     -------
     Comparison
-        The two records on their common units, and the distances of their heads.
+        The records on their common units, and what differs between them.
 
     Raises
     ------
     TypeError
-        If the arguments are none of the three forms; says which.
+        If the arguments are none of these forms; says which.
     ValueError
-        If the two have no stack or layer in common, or only one has rows that are shares of one.
+        If there are fewer than two, names do not fit, or the records have no stack, layer, head or
+        token in common, or hold different kinds of numbers.
+    ImportError
+        If heads are to be paired and scipy is not installed.
 
     Examples
     --------
@@ -57,61 +84,144 @@ def compare(
     ...                                                                        # doctest: +SKIP
     >>> comparison.distance()                                                  # doctest: +SKIP
     """
-    pair = _names(names)
-    records = _records(a, b, c, options)
+    given = None if names is None else _checked_names(names)
+    matched = isinstance(heads, str) and heads == "match"
+    if heads is not None and not matched:
+        options["heads"] = heads
+    records, found = _records(a, b, c, options, given)
+    named = given or found
+    if len(named) != len(records):
+        raise ValueError(
+            f"names={shown(names)} are {len(named)} names, and {len(records)} are compared; give a "
+            "name for each"
+        )
     if words:
-        records = (records[0].merge_words(), records[1].merge_words())
-    return compare_records(*records, pair)
+        records = [record.merge_words() for record in records]
+    if not matched:
+        return Comparison(align_records(records, named), given=records, names=named)
+    if len(records) > 2:
+        raise ValueError(
+            f'heads="match" pairs the heads of two models, and {len(records)} are compared: '
+            "compare each with the first"
+        )
+    other, pairs, said = finished(match_heads(records[0], records[1], named), "compare")
+    records = [records[0], other]
+    common = align_records(records, named, said)
+    return Comparison(common, given=records, names=named, pairs=pairs)
 
 
-def _names(names: Sequence[str] | None) -> tuple[str, str]:
-    if names is None:
-        return ("a", "b")
+def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     given: list[Any] = [names] if isinstance(names, str) else list(names)
-    if len(given) != 2 or not all(isinstance(each, str) and each for each in given):
-        raise ValueError(f'names={names!r} must be two texts, such as ("base", "tuned")')
-    return (given[0], given[1])
+    if len(given) < 2 or not all(isinstance(each, str) and each.strip() for each in given):
+        raise ValueError(
+            f'names={shown(names)} must be two texts or more, such as ("base", "tuned")'
+        )
+    if len(set(given)) < len(given):
+        raise ValueError(f"names={shown(names)} must differ: each is a name of one of them")
+    return tuple(given)
 
 
 def _records(
-    a: Any, b: Any, c: Any, options: dict[str, Any]
-) -> tuple[AttentionRecord, AttentionRecord]:
-    if isinstance(a, AttentionRecord) or isinstance(b, AttentionRecord):
+    a: Any, b: Any, c: Any, options: dict[str, Any], names: Sequence[str] | None
+) -> tuple[list[AttentionRecord], tuple[str, ...]]:
+    """The records to compare, and names for them."""
+    several = isinstance(a, (tuple, list, Iterator))
+    if not several and (isinstance(a, AttentionRecord) or isinstance(b, AttentionRecord)):
         for name, given in (("a", a), ("b", b)):
             if not isinstance(given, AttentionRecord):
                 raise TypeError(
                     f"{name} must be an AttentionRecord, as the other is; got "
                     f"{type(given).__name__}"
                 )
-        if c is not None or options:
-            given = ", ".join([*(["c"] if c is not None else []), *options])
-            raise TypeError(f"a and b are records, which hold their tokens; leave out {given}")
-        return a, b
-    models = tuple(a) if isinstance(a, (tuple, list)) else None
-    if models is None and c is None:
+        _check_left_out(c, options)
+        return [a, b], ("a", "b")
+    if not several:
+        if b is None or c is None:
+            raise TypeError(_FORMS)
+        return [_extracted(a, each, options, None) for each in (b, c)], ("a", "b")
+    if c is not None:
+        count = f"{len(a)} models" if isinstance(a, (tuple, list)) else "an iterable"
         raise TypeError(
-            "give two records, a model and two inputs, or a pair of models and one input: "
-            "compare(record_a, record_b), compare(model, text_a, text_b), "
-            "compare((model_a, model_b), text)"
+            f"a is {count} and there are two inputs; give models and one input, "
+            "compare([model_a, model_b], text)"
         )
-    if models is not None and (len(models) != 2 or c is not None):
-        raise TypeError(
-            f"a is {len(models)} models{' and there are two inputs' if c is not None else ''}; "
-            "give a pair of models and one input, compare((model_a, model_b), text)"
-        )
-    inputs = (b, b) if models is not None else (b, c)
-    one, two = (
-        _extracted(model, given, options, number)
-        for number, (model, given) in enumerate(zip(models or (a, a), inputs, strict=True))
-    )
-    return one, two
+    if isinstance(a, (tuple, list)):
+        _check_count(len(a), names)
+        for name in ("tokenizer", "processor"):
+            value = options.get(name)
+            if isinstance(value, (tuple, list)) and len(value) != len(a):
+                raise ValueError(
+                    f"{name} has {len(value)} entries for {len(a)} models; give one for each, or "
+                    "one for all"
+                )
+    records, found = _one_by_one(a, b, options)
+    _check_count(len(records), names)
+    return records, found
 
 
-def _extracted(model: Any, inputs: Any, options: dict[str, Any], number: int) -> AttentionRecord:
+def _one_by_one(
+    members: Iterable[Any], inputs: Any, options: dict[str, Any]
+) -> tuple[list[AttentionRecord], tuple[str, ...]]:
+    """Records of several models over one input; each model is let go before the next comes."""
+    records: list[AttentionRecord] = []
+    names: list[str | None] = []
+    coming = iter(members)
+    while True:
+        try:
+            member = next(coming)
+        except StopIteration:
+            break
+        number = len(records)
+        names.append(_name_of(member))
+        if isinstance(member, AttentionRecord):
+            if inputs is not None or options:
+                _check_left_out(inputs, options, argument="b")
+            records.append(member)
+            continue
+        if inputs is None:
+            raise TypeError(_FORMS)
+        if inspect.isroutine(member) or isinstance(member, functools.partial):
+            member = member()
+        records.append(_extracted(member, inputs, options, number))
+        del member
+    if len(records) == 2:
+        return records, ("a", "b")
+    known = [name for name in names if name]
+    if len(set(known)) == len(records):
+        return records, tuple(known)
+    return records, tuple(map(str, range(len(records))))
+
+
+def _name_of(member: Any) -> str | None:
+    """The last part of a hub id or folder."""
+    return PurePath(member).name if isinstance(member, (str, os.PathLike)) else None
+
+
+def _check_count(count: int, names: Sequence[str] | None) -> None:
+    if count < 2:
+        raise TypeError(
+            f"a is {count} models or records; give two or more, compare([model_a, model_b], text)"
+        )
+    if names is not None and len(names) != count:
+        raise ValueError(
+            f"names={shown(names)} are {len(names)} names, and {count} are compared; give a name "
+            "for each"
+        )
+
+
+def _check_left_out(c: Any, options: dict[str, Any], argument: str = "c") -> None:
+    if c is not None or options:
+        given = ", ".join([*([argument] if c is not None else []), *options])
+        raise TypeError(f"records hold their tokens already: leave out {given}")
+
+
+def _extracted(
+    model: Any, inputs: Any, options: dict[str, Any], number: int | None
+) -> AttentionRecord:
     from attnviz.extraction import extract
 
     its = {
-        name: value[number]
+        name: _entry(name, value, number)
         if name in ("tokenizer", "processor") and isinstance(value, (tuple, list))
         else value
         for name, value in options.items()
@@ -125,3 +235,11 @@ def _extracted(model: Any, inputs: Any, options: dict[str, Any], number: int) ->
         f"the input holds {len(record)} examples, and one is compared with one: "
         "compare(records_a[i], records_b[i])"
     )
+
+
+def _entry(name: str, values: Sequence[Any], number: int | None) -> Any:
+    if number is None:
+        raise ValueError(f"{name} is a list, and one model reads both inputs; give one")
+    if number >= len(values):
+        raise ValueError(f"{name} has {len(values)} entries, and there are more models")
+    return values[number]

@@ -1,65 +1,63 @@
-"""Two records on their common units, and numbers for what differs between them."""
+"""Records on their common units, and numbers for what differs between them."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.comparison.aligned import aligned_layers
-from attnviz.comparison.alignment import Alignment, align_tokens
-from attnviz.comparison.distance import (
-    MEASURES,
-    Measure,
-    head_distance,
-    rounding_distance,
-    rows_at_once,
-)
+from attnviz.comparison.alignment import Alignment
+from attnviz.comparison.changes import largest_changes
+from attnviz.comparison.common import Common, Sides, common_heads
+from attnviz.comparison.distance import MEASURES, Measure, head_distance, rounding_distance
+from attnviz.comparison.matching import HeadPair
+from attnviz.record.difference import DifferenceAttention
 from attnviz.record.record import AttentionRecord
-from attnviz.record.rows import sampled_queries
+from attnviz.record.rows import SAMPLED_QUERIES, affords_maps, sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import spans, whole_number
+from attnviz.utils.arguments import from_end, whole_number
 from attnviz.utils.progress import Progress, Steps, finished
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "compare_records"]
+__all__ = ["Comparison"]
 
 Distances = NDArray[np.float64]
 
-
-@dataclass(frozen=True)
-class _Alignments:
-    """How queries and keys of a stack belong together; one object where they are one text."""
-
-    queries: Alignment
-    keys: Alignment
+# Whole distances of so many heads of 4,096 tokens are computed before a view is shown: seconds.
+_HEADS_AT_ONCE = 16
 
 
 class Comparison:
-    """Two records on the units that they have in common.
+    """Records on the units that they have in common.
 
-    `attnviz.compare` makes one.
+    `attnviz.compare` makes one. The usual two are `a` and `b`. Of more, as the checkpoints of a
+    model are, the first is what the others are compared with: `distance`, `to_pandas` and
+    `difference` say how the last differs from the first, and `pair` gives any other.
 
     Attributes
     ----------
+    members : tuple of AttentionRecord
+        The records with the same rows and columns, so that every view can show any of them. Where
+        texts differ a token is labelled ``he→she``; ``−very`` is only in the first, ``+very`` only
+        in another, and has no weight in those that lack it. Where tokenizers differ, tokens are
+        merged to the finest units that all have: their keys are summed, their queries averaged.
     a, b : AttentionRecord
-        The two records with the same rows and columns, so that every view can show either. Where
-        texts differ a token is labelled ``he→she``; ``−very`` is only in a, ``+very`` only in b,
-        and has no weight in the other. Where tokenizers differ, tokens are merged to the finest
-        units that both have: their keys are summed, their queries averaged.
+        The first and the last of `members`.
     names : tuple of str
-        What the two are called.
+        What they are called.
     notes : tuple of str
         What a reader must know: tokens without a counterpart, layers and heads that only one has.
+    pairs : tuple of HeadPair
+        Which head of b belongs to which of a, where they were paired by likeness
+        (``heads="match"``); empty otherwise.
 
     Examples
     --------
@@ -75,23 +73,77 @@ class Comparison:
 
     def __init__(
         self,
-        a: AttentionRecord,
-        b: AttentionRecord,
+        common: Common,
         *,
-        given: tuple[AttentionRecord, AttentionRecord],
-        alignments: Mapping[str, _Alignments],
-        names: tuple[str, str],
-        notes: Sequence[str],
+        given: Sequence[AttentionRecord],
+        names: Sequence[str],
+        pairs: Sequence[HeadPair] = (),
     ) -> None:
-        self.a = a
-        self.b = b
-        self.names = names
-        self.notes = tuple(notes)
-        self._given = given
-        self._alignments = dict(alignments)
+        self.members = common.records
+        self.names = tuple(names)
+        self.notes = common.notes
+        self.pairs = tuple(pairs)
+        self._common = common
+        self._given = tuple(given)
+        self._computed: dict[tuple[Any, ...], list[Distances]] = {}
+
+    @property
+    def a(self) -> AttentionRecord:
+        """The first member, which the others are compared with."""
+        return self.members[0]
+
+    @property
+    def b(self) -> AttentionRecord:
+        """The last member."""
+        return self.members[-1]
+
+    def pair(self, member: int | str) -> Comparison:
+        """The comparison of the first member with one of the others, on the same units.
+
+        Parameters
+        ----------
+        member : int or str
+            Its place among `members`, negative from the end, or its name.
+
+        Returns
+        -------
+        Comparison
+            With two members.
+
+        Raises
+        ------
+        IndexError, KeyError
+            If there is no such member, or it is the first.
+
+        Examples
+        --------
+        >>> comparison.pair("step 300").distance()     # doctest: +SKIP
+        """
+        if isinstance(member, str):
+            if member not in self.names:
+                raise KeyError(f"member={member!r}: there are {', '.join(map(repr, self.names))}")
+            place = self.names.index(member)
+        else:
+            place = from_end(whole_number("member", member, None), range(len(self.members)))
+        if place not in range(1, len(self.members)):
+            raise IndexError(
+                f"member={member!r} must be one of 1 to {len(self.members) - 1} "
+                f"({', '.join(map(repr, self.names[1:]))}); the first is what it is compared with"
+            )
+        common = self._common
+        return Comparison(
+            replace(
+                common,
+                records=(common.records[0], common.records[place]),
+                sides={name: (sides[place - 1],) for name, sides in common.sides.items()},
+            ),
+            given=(self._given[0], self._given[place]),
+            names=(self.names[0], self.names[place]),
+            pairs=self.pairs,
+        )
 
     def alignment(self, stack: str | None = None) -> tuple[Alignment, Alignment]:
-        """How tokens belong together.
+        """How tokens of the last member belong to those of the first.
 
         Parameters
         ----------
@@ -108,8 +160,11 @@ class Comparison:
         KeyError
             If there is no such stack.
         """
-        found = self._alignments[self.a.stack(stack).name]
+        found = self._sides(self.a.stack(stack).name)
         return found.queries, found.keys
+
+    def _sides(self, stack: str) -> Sides:
+        return self._common.sides[stack][-1]
 
     def distance(
         self,
@@ -118,7 +173,7 @@ class Comparison:
         measure: Measure = "total variation",
         queries: int | None = None,
     ) -> list[Distances]:
-        """How far the attention of every head lies apart.
+        """How far the attention of every head lies apart, of the first member and the last.
 
         Parameters
         ----------
@@ -159,8 +214,11 @@ class Comparison:
         if measure not in MEASURES:
             raise ValueError(f"measure={measure!r} must be one of {', '.join(map(repr, MEASURES))}")
         one, two = self.a.stack(stack), self.b.stack(stack)
-        rows = self._common_queries(one.name, queries)
-        return finished(_distances(one, two, rows, measure), "compare")
+        key = ("distance", one.name, measure, queries)
+        if key not in self._computed:
+            rows = self._common_queries(one.name, queries)
+            self._computed[key] = finished(_distances(one, two, rows, measure), "compare")
+        return [values.copy() for values in self._computed[key]]
 
     def rounding(self, stack: str | None = None) -> list[Distances]:
         """How far rounding alone may move every head: a smaller distance says nothing.
@@ -187,20 +245,27 @@ class Comparison:
         >>> comparison.rounding()                      # doctest: +SKIP
         """
         name = self.a.stack(stack).name
-        stacks = [record.stack(name) for record in self._given]
+        key = ("rounding", name)
+        if key not in self._computed:
+            self._computed[key] = finished(self._roundings(name), "compare")
+        return [values.copy() for values in self._computed[key]]
+
+    def _roundings(self, name: str) -> Steps[list[Distances]]:
+        one, two = (record.stack(name) for record in (self._given[0], self._given[-1]))
+        stack = self.a.stack(name)
         found = []
-        for layer in self.a.stack(name).layers:
-            vectors = [each.attention(layer).vectors for each in stacks]
-            one, two = vectors
-            values = np.full(self.a.stack(name).attention(layer).num_heads, np.nan)
-            if one is not None and two is not None:
+        for number, layer in enumerate(stack.layers):
+            its, others = one.attention(layer), two.attention(layer)
+            values = np.full(stack.attention(layer).num_heads, np.nan)
+            if its.vectors is not None and others.vectors is not None:
                 dtype = max(
-                    (one.queries.dtype, two.queries.dtype), key=lambda each: torch.finfo(each).eps
+                    (its.vectors.queries.dtype, others.vectors.queries.dtype),
+                    key=lambda each: torch.finfo(each).eps,
                 )
-                attention = stacks[0].attention(layer)
-                for head in self._heads(name, layer):
-                    values[head] = rounding_distance(one, attention.index(head), layer, dtype)
+                for head in common_heads(stack, self.b.stack(name), layer):
+                    values[head] = rounding_distance(its.vectors, its.index(head), layer, dtype)
             found.append(values)
+            yield Progress("rounding", number + 1, len(stack.layers), "layer")
         return found
 
     def to_pandas(
@@ -248,7 +313,7 @@ class Comparison:
         top_k = whole_number("top_k", top_k, 1, hint="the number of pairs")
         one, two = self.a.stack(stack), self.b.stack(stack)
         rows = self._common_queries(one.name, queries)
-        edges = finished(_largest_changes(one, two, rows, top_k), "compare")
+        edges = finished(largest_changes(one, two, rows, top_k), "compare")
         names = ["layer", "head", "query", "key", "a", "b", "difference"]
         table = pd.DataFrame(edges, columns=pd.Index(names))
         for side, tokens in (("query", one.query_tokens), ("key", one.key_tokens)):
@@ -256,141 +321,199 @@ class Comparison:
             table.insert(list(table.columns).index(side) + 1, f"{side}_token", texts)
         return table
 
+    @property
+    def difference(self) -> AttentionRecord:
+        """What the last member has more than the first: a record of signed numbers, b - a.
+
+        Every view takes it. Blocks are computed when they are asked for. A query that only one of
+        the two has is all zero, and nothing in its row is allowed; a key that one has not has no
+        weight there.
+
+        Examples
+        --------
+        >>> from attnviz import AttentionRecord, compare
+        >>> a = AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["a", "b"])
+        >>> b = AttentionRecord.from_weights([[[[1.0, 0.0], [0.25, 0.75]]]], ["a", "b"])
+        >>> compare(a, b).difference.stack().weights(layer=0, head=0)
+        array([[ 0.  ,  0.  ],
+               [-0.25,  0.25]], dtype=float32)
+        """
+        stacks = {name: self._difference(name, name, -1) for name in self.a.stacks}
+        return self._record(stacks, self._title(-1), self.a.images)
+
+    def record(self) -> AttentionRecord:
+        """All members and what differs, as stacks of one record.
+
+        Returns
+        -------
+        AttentionRecord
+            For each stack ``"self"`` of the members: ``"self: a"`` and ``"self: b"`` (with their
+            `names`), and ``"self: b − a"`` with the signed differences. Nothing is copied.
+
+        Examples
+        --------
+        >>> from attnviz import AttentionRecord, compare
+        >>> a = AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["a", "b"])
+        >>> list(compare(a, a, names=("before", "after")).record().stacks)
+        ['self: before', 'self: after', 'self: after − before']
+        """
+        images: list[NDArray[np.uint8]] = list(self.a.images)
+        tokens: list[Callable[[Tokens], Tokens]] = [lambda each: each]
+        for member in self.members[1:]:
+            first = 0
+            same = len(member.images) == len(self.a.images) and all(
+                map(np.array_equal, member.images, self.a.images)
+            )
+            if not same:
+                first = len(images)
+                images += member.images
+            tokens.append(_of_later_images(first))
+        stacks: dict[str, AttentionStack] = {}
+        for name in self.a.stacks:
+            for number, member in enumerate(self.members):
+                stack = member.stack(name)
+                queries = tokens[number](stack.query_tokens)
+                one_text = stack.key_tokens is stack.query_tokens
+                made = AttentionStack(
+                    self._stack_name(name, number),
+                    {layer: stack.attention(layer) for layer in stack.layers},
+                    queries,
+                    None if one_text else tokens[number](stack.key_tokens),
+                    normalized=stack.normalized,
+                    measure=stack.measure,
+                )
+                stacks[made.name] = made
+            for number in range(1, len(self.members)):
+                named = self._difference_name(name, number)
+                stacks[named] = self._difference(name, named, number)
+        return self._record(stacks, self._title(*range(1, len(self.members))), images)
+
+    def describe(self) -> dict[str, Any]:
+        """What a view of this comparison is told beside `record`: names, stacks and distances.
+
+        Of a long text distances are estimated from 64 queries of each head, which ``"sampled"``
+        says.
+
+        Returns
+        -------
+        dict
+            Fit for JSON. ``names``; and ``stacks``, by name, each with ``members`` and
+            ``differences`` (names of the stacks of `record`), ``distances`` and ``rounding`` (by
+            layer and head, None where a number is not known), and ``sampled`` (how many queries,
+            None for all). Entry i of each list is member i; the first has None where it would be
+            compared with itself.
+
+        Examples
+        --------
+        >>> from attnviz import AttentionRecord, compare
+        >>> a = AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["a", "b"])
+        >>> compare(a, a).describe()["stacks"]["self"]["distances"]
+        [None, [[0.0]]]
+        """
+        others = range(1, len(self.members))
+        pairs = [self] if len(self.members) == 2 else [self.pair(number) for number in others]
+        stacks = {}
+        for name in self.a.stacks:
+            queries = self._sampled(name)
+            stacks[name] = {
+                "members": [self._stack_name(name, each) for each in range(len(self.members))],
+                "differences": [None, *(self._difference_name(name, each) for each in others)],
+                "distances": [
+                    None,
+                    *(_listed(each.distance(name, queries=queries)) for each in pairs),
+                ],
+                "rounding": [None, *(_listed(each.rounding(name)) for each in pairs)],
+                "sampled": queries,
+            }
+        return {"names": list(self.names), "stacks": stacks}
+
+    def _sampled(self, name: str) -> int | None:
+        """How many queries a view's distances are made from; None for all."""
+        layers, heads = [], 0
+        for member in self.members:
+            stack = member.stack(name)
+            layers += [stack.attention(layer) for layer in stack.layers]
+            heads = max(heads, sum(len(stack.kept_heads(layer)) for layer in stack.layers))
+        cells = len(stack.query_tokens) * len(stack.key_tokens)
+        if affords_maps(layers, max(cells, heads * cells // _HEADS_AT_ONCE)):
+            return None
+        return min(SAMPLED_QUERIES, len(stack.query_tokens))
+
+    def _stack_name(self, name: str, member: int) -> str:
+        return f"{name}: {self.names[member]}"
+
+    def _difference_name(self, name: str, member: int) -> str:
+        return f"{name}: {self.names[member]} − {self.names[0]}"
+
+    def _difference(self, name: str, named: str, member: int) -> AttentionStack:
+        one, two = self.a.stack(name), self.members[member].stack(name)
+        return AttentionStack(
+            named,
+            {
+                layer: DifferenceAttention(one.attention(layer), two.attention(layer))
+                for layer in one.layers
+            },
+            one.query_tokens,
+            None if one.key_tokens is one.query_tokens else one.key_tokens,
+            signed=True,
+            measure="difference",
+        )
+
+    def _title(self, *members: int) -> str:
+        """Names of the models, once where they are one."""
+        models = list(dict.fromkeys(each.model for each in self._given))
+        names = " and ".join(f"{self.names[member]} − {self.names[0]}" for member in members[-1:])
+        if len(members) > 1:
+            names = ", ".join(self.names)
+        return f"{models[0]} ({names})" if len(models) == 1 and models[0] else names
+
+    def _record(
+        self,
+        stacks: Mapping[str, AttentionStack],
+        title: str,
+        images: Sequence[NDArray[np.uint8]],
+    ) -> AttentionRecord:
+        notes = dict.fromkeys(note for member in self.members for note in member.notes)
+        record = AttentionRecord(stacks, model=title, notes=list(notes), images=images)
+        files = dict.fromkeys(file for member in self.members for file in member.mapped_files)
+        record.mapped_files = tuple(files)
+        return record
+
     def _common_queries(self, stack: str, queries: int | None) -> NDArray[np.int64]:
-        alignment = self._alignments[stack].queries
+        alignment = self._sides(stack).queries
         common = np.flatnonzero(~(alignment.only_a | alignment.only_b))
         return common if queries is None else common[sampled_queries(len(common), queries)]
 
-    def _heads(self, stack: str, layer: int) -> list[int]:
-        return _common_heads(self.a.stack(stack), self.b.stack(stack), layer)
-
     def __repr__(self) -> str:
-        a, b = self.names
-        return f"<Comparison of {a} and {b}: {', '.join(map(repr, self.a.stacks.values()))}>"
+        names = " and ".join([", ".join(self.names[:-1]), self.names[-1]])
+        return f"<Comparison of {names}: {', '.join(map(repr, self.a.stacks.values()))}>"
 
 
-def compare_records(
-    a: AttentionRecord, b: AttentionRecord, names: tuple[str, str] = ("a", "b")
-) -> Comparison:
-    """Align two records; see `attnviz.compare`. ValueError where they have nothing in common."""
-    common = [name for name in a.stacks if name in b.stacks]
-    if not common:
-        raise ValueError(
-            f"a and b have no stack in common: {names[0]} has {_listed(a.stacks)}, {names[1]} has "
-            f"{_listed(b.stacks)}"
-        )
-    notes: dict[str, None] = {}
-    alignments: dict[str, _Alignments] = {}
-    sides: tuple[dict[str, AttentionStack], dict[str, AttentionStack]] = ({}, {})
-    # Queries and keys that are one text stay one text.
-    aligned = cache(align_tokens)
-    for name in common:
-        stacks = (a.stacks[name], b.stacks[name])
-        if stacks[0].normalized != stacks[1].normalized:
-            raise ValueError(
-                f"stack {name!r}: the rows of one record are shares of one, those of the other are "
-                "not; give both with the same normalized="
-            )
-        layers = [number for number in stacks[0].layers if number in stacks[1].layers]
-        if not layers:
-            raise ValueError(
-                f"stack {name!r}: no layer in common; {names[0]} has {spans(stacks[0].layers)}, "
-                f"{names[1]} has {spans(stacks[1].layers)}"
-            )
-        here = _Alignments(
-            aligned(stacks[0].query_tokens, stacks[1].query_tokens),
-            aligned(stacks[0].key_tokens, stacks[1].key_tokens),
-        )
-        alignments[name] = here
-        for said in (*_alignment_notes(here, names), *_layer_notes(*stacks, layers, names)):
-            notes[said if len(common) == 1 else f"Stack {name!r}: {said}"] = None
-        tokens = [_common_tokens(each) for each in (here.queries, here.keys)]
-        lengths = (
-            (here.queries.a_lengths, here.keys.a_lengths),
-            (here.queries.b_lengths, here.keys.b_lengths),
-        )
-        for units, stack, made in zip(lengths, stacks, sides, strict=True):
-            made[name] = AttentionStack(
-                name,
-                aligned_layers(stack.only(layers), *units),
-                tokens[0],
-                None if here.keys is here.queries else tokens[1],
-                normalized=stack.normalized,
-            )
-    for one, other, its, others in ((a, b, *names), (b, a, *names[::-1])):
-        lacking = [name for name in one.stacks if name not in other.stacks]
-        if lacking:
-            notes[f"{its} has {_listed(lacking)} too, which {others} has not."] = None
-    records = [
-        AttentionRecord(
-            stacks,
-            model=f"{record.model} ({name})" if record.model else name,
-            notes=[*record.notes, *notes],
-            images=record.images,
-        )
-        for record, stacks, name in zip((a, b), sides, names, strict=True)
-    ]
-    return Comparison(*records, given=(a, b), alignments=alignments, names=names, notes=list(notes))
+def _of_later_images(first: int) -> Callable[[Tokens], Tokens]:
+    """Tokens whose patches are of images that stand behind others; one object for each given."""
+    known: dict[int, Tokens] = {}
+
+    def moved(tokens: Tokens) -> Tokens:
+        if not first or not tokens.grids:
+            return tokens
+        if id(tokens) not in known:
+            grids = tuple(replace(grid, image=grid.image + first) for grid in tokens.grids)
+            known[id(tokens)] = replace(tokens, grids=grids)
+        return known[id(tokens)]
+
+    return moved
 
 
-def _common_tokens(alignment: Alignment) -> Tokens:
-    """The units as tokens; those of a where the other's are the same."""
-    if alignment.identical:
-        return replace(alignment.a, predictions=())
-    starts = np.array(
-        [alignment.a_ends - alignment.a_lengths, alignment.b_ends - alignment.b_lengths]
-    )
-    special, sequence = [], []
-    for a_start, b_start, missing in zip(*starts.tolist(), alignment.only_b, strict=True):
-        tokens, start = (alignment.b, b_start) if missing else (alignment.a, a_start)
-        special.append(tokens.special[start])
-        sequence.append(tokens.sequence[start])
-    return Tokens(text=alignment.text, special=tuple(special), sequence=tuple(sequence))
-
-
-def _alignment_notes(alignments: _Alignments, names: tuple[str, str]) -> list[str]:
-    said = [alignments.queries.describe(names)]
-    if alignments.keys is not alignments.queries:
-        said = [
-            f"{side}: {text}" if text else ""
-            for side, text in zip(
-                ("Queries", "Keys"), (*said, alignments.keys.describe(names)), strict=True
-            )
-        ]
-    return [text for text in said if text]
-
-
-def _layer_notes(
-    a: AttentionStack, b: AttentionStack, layers: Sequence[int], names: tuple[str, str]
-) -> list[str]:
-    notes = []
-    for one, name in ((a, names[0]), (b, names[1])):
-        rest = [number for number in one.layers if number not in layers]
-        if rest:
-            notes.append(f"Only {name} has layer{'s' if rest[1:] else ''} {spans(rest)}.")
-    counts = {
-        number: (a.attention(number).num_heads, b.attention(number).num_heads) for number in layers
-    }
-    for number, (its, others) in counts.items():
-        if its != others:
-            notes.append(
-                f"Layer {number} has {its} heads in {names[0]} and {others} in {names[1]}: heads "
-                "are compared by their numbers."
-            )
-            break
-    return notes
-
-
-def _common_heads(a: AttentionStack, b: AttentionStack, layer: int) -> list[int]:
-    there = set(b.kept_heads(layer))
-    return [head for head in a.kept_heads(layer) if head in there]
+def _listed(values: Sequence[Distances]) -> list[list[float | None]]:
+    """Numbers that JSON has."""
+    return [[float(each) if math.isfinite(each) else None for each in layer] for layer in values]
 
 
 def _distances(
     a: AttentionStack, b: AttentionStack, rows: NDArray[np.int64], measure: Measure
 ) -> Steps[list[Distances]]:
     found = []
-    heads = {layer: _common_heads(a, b, layer) for layer in a.layers}
+    heads = {layer: common_heads(a, b, layer) for layer in a.layers}
     done, total = 0, sum(map(len, heads.values()))
     for layer in a.layers:
         values = np.full(a.attention(layer).num_heads, np.nan)
@@ -402,48 +525,3 @@ def _distances(
             yield Progress("heads", done, total, "head")
         found.append(values)
     return found
-
-
-_Edge = tuple[int, int, int, int, float, float, float]
-
-
-def _largest_changes(
-    a: AttentionStack, b: AttentionStack, rows: NDArray[np.int64], top_k: int
-) -> Steps[list[_Edge]]:
-    """The largest differences of all heads, largest first; of equal ones the first."""
-    # By size, then from the first: the smallest of the heap goes first.
-    best: list[tuple[float, tuple[int, ...], _Edge]] = []
-    heads = {layer: _common_heads(a, b, layer) for layer in a.layers}
-    done, total = 0, sum(map(len, heads.values()))
-    for layer in a.layers:
-        for head in heads[layer]:
-            for some in rows_at_once(rows, len(a.key_tokens)):
-                one = a.attention(layer).weights_of_rows(head, some)[0]
-                two = b.attention(layer).weights_of_rows(head, some)[0]
-                change = two.astype(np.float64) - one
-                for row, key in _largest(np.abs(change), top_k):
-                    where = (layer, head, int(some[row]), key)
-                    entry = (
-                        abs(change[row, key]),
-                        tuple(-each for each in where),
-                        (*where, float(one[row, key]), float(two[row, key]), change[row, key]),
-                    )
-                    if len(best) < top_k:
-                        heapq.heappush(best, entry)
-                    else:
-                        heapq.heappushpop(best, entry)
-            done += 1
-            yield Progress("heads", done, total, "head")
-    return [edge for _, _, edge in sorted(best, reverse=True)]
-
-
-def _largest(change: Distances, count: int) -> Iterator[tuple[int, int]]:
-    """Where the largest values above 0 are; all of those that are as large as the last."""
-    flat = change.ravel()
-    least = 0.0 if flat.size <= count else float(np.partition(flat, -count)[-count])
-    for place in np.flatnonzero(flat >= max(least, np.finfo(np.float64).tiny)):
-        yield divmod(int(place), change.shape[1])
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(map(repr, names))

@@ -1,0 +1,265 @@
+"""Records on the units that they have in common, and what a reader must know about that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.comparison.aligned import aligned_layers
+from attnviz.comparison.alignment import Alignment, align_tokens, common_tokens, on_common_units
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.utils.arguments import spans
+
+__all__ = ["Common", "Sides", "align_records", "common_heads", "common_stacks"]
+
+
+@dataclass(frozen=True)
+class Sides:
+    """How queries and keys of a stack belong together; one object where they are one text."""
+
+    queries: Alignment
+    keys: Alignment
+
+
+@dataclass(frozen=True)
+class Common:
+    """Records on common units.
+
+    Attributes
+    ----------
+    records : tuple of AttentionRecord
+        All with the same stacks, layers, rows and columns.
+    sides : mapping of str to tuple of Sides
+        By stack, how each record but the first belongs to the first.
+    notes : tuple of str
+        What is not the same in all.
+    """
+
+    records: tuple[AttentionRecord, ...]
+    sides: Mapping[str, tuple[Sides, ...]]
+    notes: tuple[str, ...]
+
+
+def align_records(
+    records: Sequence[AttentionRecord], names: Sequence[str], said: Sequence[str] = ()
+) -> Common:
+    """Put two or more records on common units, each aligned with the first.
+
+    `said` are notes that come first. ValueError where the records have nothing in common, or hold
+    different kinds of numbers.
+    """
+    common = common_stacks(records, names)
+    notes = dict.fromkeys(said)
+    sides: dict[str, tuple[Sides, ...]] = {}
+    made: list[dict[str, AttentionStack]] = [{} for _ in records]
+    # Queries and keys that are one text stay one text.
+    aligned = cache(align_tokens)
+    for name in common:
+        stacks = [record.stacks[name] for record in records]
+        of = names if len(common) == 1 else [f"{each}, stack {name!r}" for each in names]
+        layers = _common_layers(name, stacks, names)
+        queries = _on_common_units(
+            [aligned(stacks[0].query_tokens, each.query_tokens) for each in stacks[1:]], of
+        )
+        keys = _on_common_units(
+            [aligned(stacks[0].key_tokens, each.key_tokens) for each in stacks[1:]], of
+        )
+        one_text = all(each.key_tokens is each.query_tokens for each in stacks)
+        sides[name] = tuple(
+            Sides(each, each if one_text else other)
+            for each, other in zip(queries, keys, strict=True)
+        )
+        for number, (each, stack) in enumerate(zip(sides[name], stacks[1:], strict=True), 1):
+            pair = (names[0], names[number])
+            for note in (
+                *_alignment_notes(each, pair),
+                *_stack_notes(stacks[0], stack, layers, pair),
+            ):
+                notes[note if len(common) == 1 else f"Stack {name!r}: {note}"] = None
+        query_tokens = common_tokens(queries)
+        key_tokens = None if one_text else common_tokens(keys)
+        for number, (stack, into) in enumerate(zip(stacks, made, strict=True)):
+            into[name] = AttentionStack(
+                name,
+                aligned_layers(
+                    stack.only(layers), _lengths(queries, number), _lengths(keys, number)
+                ),
+                query_tokens,
+                key_tokens,
+                normalized=stack.normalized,
+                measure=stack.measure,
+            )
+    for record, its in zip(records, names, strict=True):
+        lacking = [name for name in record.stacks if name not in common]
+        if lacking:
+            others = [each for each in names if each != its]
+            notes[
+                f"{its} has {_listed(lacking)} too, which {_joined(others)} "
+                f"{'has' if len(others) == 1 else 'have'} not."
+            ] = None
+    members = []
+    for record, its_stacks, name in zip(records, made, names, strict=True):
+        member = AttentionRecord(
+            its_stacks,
+            model=f"{record.model} ({name})" if record.model else name,
+            notes=list(dict.fromkeys([*record.notes, *notes])),
+            images=record.images,
+        )
+        member.mapped_files = record.mapped_files
+        members.append(member)
+    return Common(tuple(members), sides, tuple(notes))
+
+
+def common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> list[str]:
+    """Names of the stacks that all records have, of one kind of numbers; ValueError if none."""
+    common = [name for name in records[0].stacks if all(name in each.stacks for each in records)]
+    if not common:
+        having = (
+            f"{name} has {_listed(each.stacks)}" for name, each in zip(names, records, strict=True)
+        )
+        raise ValueError(f"{_joined(names)} have no stack in common: {', '.join(having)}")
+    for name in common:
+        stacks = [record.stacks[name] for record in records]
+        for stack, its in zip(stacks, names, strict=True):
+            if stack.signed:
+                raise ValueError(
+                    f"stack {name!r} of {its} holds signed numbers ({stack.measure}), not weights: "
+                    "give the records that it was made from"
+                )
+        if len({stack.measure for stack in stacks}) > 1:
+            measures = _listed(dict.fromkeys(stack.measure for stack in stacks))
+            raise ValueError(
+                f"stack {name!r}: the records hold different measures, {measures}; compare records "
+                "of one"
+            )
+        if len({stack.normalized for stack in stacks}) > 1:
+            raise ValueError(
+                f"stack {name!r}: the rows of one record are shares of one, those of the other are "
+                "not; give both with the same normalized="
+            )
+    return common
+
+
+def common_heads(a: AttentionStack, b: AttentionStack, layer: int) -> list[int]:
+    """Numbers of the heads of a layer that both have."""
+    return [head for head in a.kept_heads(layer) if b.attention(layer).keeps(head)]
+
+
+def _common_layers(name: str, stacks: Sequence[AttentionStack], names: Sequence[str]) -> list[int]:
+    layers = [
+        number for number in stacks[0].layers if all(number in each.layers for each in stacks)
+    ]
+    if not layers:
+        having = (
+            f"{its} has {spans(each.layers)}" for its, each in zip(names, stacks, strict=True)
+        )
+        raise ValueError(f"stack {name!r}: no layer in common; {', '.join(having)}")
+    with_heads = [
+        number for number in layers if all(common_heads(stacks[0], b, number) for b in stacks[1:])
+    ]
+    if not with_heads:
+        having = (
+            f"{its} has {spans(each.kept_heads(layers[0]))}"
+            for its, each in zip(names, stacks, strict=True)
+        )
+        raise ValueError(
+            f"stack {name!r}: no head in common; of layer {layers[0]} {', '.join(having)}. Extract "
+            'with the same heads=, or pair heads by likeness with heads="match"'
+        )
+    return with_heads
+
+
+def _on_common_units(alignments: Sequence[Alignment], names: Sequence[str]) -> list[Alignment]:
+    for name, each in zip(names[1:], alignments, strict=True):
+        ordinary = [
+            [place for place, special in enumerate(side.special) if not special]
+            for side in (each.a, each.b)
+        ]
+        if _have_same(each) or not (ordinary[0] and ordinary[1]):
+            continue
+        kinds = [_kind(side) for side in (each.a, each.b)]
+        if kinds[0] != kinds[1] or len(ordinary[0]) != len(ordinary[1]):
+            raise ValueError(
+                f"{names[0]} and {name} have no token in common: {len(ordinary[0]):,} {kinds[0]} "
+                f"such as {each.a.text[ordinary[0][0]]!r} and {len(ordinary[1]):,} {kinds[1]} such "
+                f"as {each.b.text[ordinary[1][0]]!r}. Compare inputs of one kind that share some "
+                "text; with words=True words are compared in place of tokens"
+            )
+    return on_common_units(alignments)
+
+
+def _have_same(alignment: Alignment) -> bool:
+    """Whether any unit that is no special token is the same text in both."""
+    starts = alignment.a_ends - alignment.a_lengths
+    same = np.flatnonzero(alignment.same & (alignment.a_lengths > 0) & (alignment.b_lengths > 0))
+    return any(not alignment.a.special[start] for start in starts[same].tolist())
+
+
+def _kind(tokens: Tokens) -> str:
+    return "patches" if tokens.grids else "tokens"
+
+
+def _lengths(alignments: Sequence[Alignment], number: int) -> NDArray[np.int64]:
+    """How many tokens of the first text, or of another, each unit has."""
+    return alignments[0].a_lengths if number == 0 else alignments[number - 1].b_lengths
+
+
+def _alignment_notes(sides: Sides, names: tuple[str, str]) -> list[str]:
+    said = [sides.queries.describe(names)]
+    if sides.keys is not sides.queries:
+        said = [
+            f"{side}: {text}" if text else ""
+            for side, text in zip(
+                ("Queries", "Keys"), (*said, sides.keys.describe(names)), strict=True
+            )
+        ]
+    if not _have_same(sides.queries):
+        said.append(
+            f"No token of {names[0]} is in {names[1]}: tokens are compared by their places."
+        )
+    return [text for text in said if text]
+
+
+def _stack_notes(
+    a: AttentionStack, b: AttentionStack, layers: Sequence[int], names: tuple[str, str]
+) -> list[str]:
+    notes = []
+    for one, other, name in ((a, b, names[0]), (b, a, names[1])):
+        rest = [number for number in one.layers if number not in other.layers]
+        if rest:
+            notes.append(f"Only {name} has layer{'s' if rest[1:] else ''} {spans(rest)}.")
+    apart = [number for number in a.layers if number in b.layers and number not in layers]
+    if apart:
+        notes.append(f"Layer{'s' if apart[1:] else ''} {spans(apart)} left out: no head in common.")
+    for number in layers:
+        its, others = (each.attention(number).num_heads for each in (a, b))
+        if its != others:
+            notes.append(
+                f"Layer {number} has {its} heads in {names[0]} and {others} in {names[1]}: heads "
+                "are compared by their numbers."
+            )
+            break
+    if a.has_vectors != b.has_vectors and a.merged == b.merged:
+        without = names[1] if a.has_vectors else names[0]
+        notes.append(
+            f"Of {without} only weights are known, no queries and keys: what rounding does cannot "
+            "be estimated."
+        )
+    if a.merged != b.merged:
+        has, lacks = names if a.merged else names[::-1]
+        notes.append(f"{has} has words, {lacks} tokens, which are merged to the same words.")
+    return notes
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if names[1:] else names[0]

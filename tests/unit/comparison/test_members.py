@@ -1,0 +1,292 @@
+"""Members and differences as stacks of one record, and more than two members."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz as av
+from attnviz.comparison.alignment import align_tokens, common_tokens, on_common_units
+from attnviz.record.images import PatchGrid
+from attnviz.record.tokens import Tokens
+from unit.comparison.test_comparison import FOUR, THREE, random_record, record
+
+NAMES = ["before", "after"]
+
+
+def hand_worked() -> av.Comparison:
+    return av.compare(
+        record(THREE, ["he", " was", " tired"]),
+        record(FOUR, ["she", " was", " very", " tired"]),
+        names=NAMES,
+    )
+
+
+def test_the_difference_of_three_tokens_and_four_by_hand() -> None:
+    found = hand_worked().difference.stack()
+    assert (found.signed, found.measure, found.normalized) == (True, "difference", False)
+    wanted: list[list[float]] = [
+        [0, 0, 0, 0],
+        [-0.25, 0.25, 0, 0],
+        [0, 0, 0, 0],
+        [-0.125, 0.25, 0.125, -0.25],
+    ]
+    assert np.allclose(found.weights(layer=0, head=0), wanted, atol=1e-7)
+    allowed = found.allowed(layer=0, head=0)
+    assert not allowed[2].any()
+    # A key that only one has counts where its own text may see it.
+    assert allowed[3].all()
+    assert found.maximum == 0.25
+
+
+def test_members_and_differences_are_stacks_of_one_record() -> None:
+    comparison = hand_worked()
+    found = comparison.record()
+    assert list(found.stacks) == ["self: before", "self: after", "self: after − before"]
+    for name, of in (
+        ("self: before", comparison.a),
+        ("self: after", comparison.b),
+        ("self: after − before", comparison.difference),
+    ):
+        stack, own = found.stack(name), of.stack()
+        assert np.array_equal(stack.weights(layer=0, head=0), own.weights(layer=0, head=0))
+        assert (stack.signed, stack.normalized) == (own.signed, own.normalized)
+    assert found.tokens.text == ("he→she", "·was", "+·very", "·tired")
+    assert set(comparison.notes) <= set(found.notes)
+    described = comparison.describe()
+    assert json.loads(json.dumps(described, allow_nan=False)) == {
+        "names": NAMES,
+        "stacks": {
+            "self": {
+                "members": ["self: before", "self: after"],
+                "differences": [None, "self: after − before"],
+                "distances": [None, [[pytest.approx((0 + 0.25 + 0.375) / 3)]]],
+                "rounding": [None, [[None]]],
+                "sampled": None,
+            }
+        },
+    }
+
+
+def test_a_difference_of_nothing_is_zero_and_turns_its_sign_with_the_order() -> None:
+    words = [f" w{number}" for number in range(9)]
+    a, b = random_record(0, words), random_record(1, [*words[:4], " more", *words[4:]])
+    nothing = av.compare(a, a).difference
+    there, back = av.compare(a, b).difference, av.compare(b, a).difference
+    for layer in (0, 1):
+        assert not nothing.stack().weights(layer=layer).any()
+        ahead, behind = there.stack().weights(layer=layer), back.stack().weights(layer=layer)
+        assert np.abs(ahead).max() > 0.1
+        assert np.array_equal(ahead, -behind)
+        # Rows sum to zero: what one key gains another loses.
+        assert np.abs(ahead.sum(-1)).max() < 1e-6
+
+
+def test_long_texts_are_sampled_and_say_so() -> None:
+    words = [f" w{number}" for number in range(5000)]
+    a, b = (random_record(seed, words).only(0) for seed in (0, 1))
+    comparison = av.compare(a, b)
+    stack = comparison.describe()["stacks"]["self"]
+    assert stack["sampled"] == 64
+    assert stack["distances"][1][0] == comparison.distance(queries=64)[0].tolist()
+    assert all(each > 0 for each in stack["rounding"][1][0])
+
+
+def test_checkpoints_are_compared_with_the_first() -> None:
+    words = [f" w{number}" for number in range(6)]
+    members = [random_record(seed, words) for seed in range(4)]
+    comparison = av.compare(members)
+    assert comparison.names == ("0", "1", "2", "3")
+    assert len(comparison.members) == 4
+    assert list(comparison.record().stacks) == [
+        *(f"self: {name}" for name in "0123"),
+        *(f"self: {name} − 0" for name in "123"),
+    ]
+    described = comparison.describe()["stacks"]["self"]
+    for number in (1, 2, 3):
+        two = av.compare(members[0], members[number])
+        assert comparison.pair(number).names == ("0", str(number))
+        for one, other in zip(comparison.pair(number).distance(), two.distance(), strict=True):
+            assert np.array_equal(one, other)
+        assert described["distances"][number] == [each.tolist() for each in two.distance()]
+        assert np.array_equal(
+            comparison.record().stack(f"self: {number} − 0").weights(layer=1),
+            two.difference.stack().weights(layer=1),
+        )
+    # The last is what a comparison of more than two speaks of.
+    assert comparison.b is comparison.members[3]
+    assert np.array_equal(comparison.distance()[0], comparison.pair("3").distance()[0])
+    assert np.array_equal(
+        comparison.difference.stack().weights(layer=0),
+        comparison.pair(-1).difference.stack().weights(layer=0),
+    )
+    for wrong in (0, 4, -4):
+        with pytest.raises(IndexError, match="must be one of 1 to 3"):
+            comparison.pair(wrong)
+    with pytest.raises(KeyError, match="there are '0', '1'"):
+        comparison.pair("4")
+
+
+def test_records_come_one_at_a_time_from_a_generator() -> None:
+    words = ["a", " b", " c"]
+
+    def members() -> Iterator[av.AttentionRecord]:
+        for seed in range(3):
+            yield random_record(seed, words)
+
+    assert len(av.compare(members(), names=["x", "y", "z"]).members) == 3
+    with pytest.raises(TypeError, match="a is 0 models"):
+        av.compare(iter([]))
+    with pytest.raises(TypeError, match="a is 1 models"):
+        av.compare(iter([random_record(0, words)]))
+    with pytest.raises(ValueError, match="are 2 names, and 3 are compared"):
+        av.compare(members(), names=["x", "y"])
+
+
+def test_several_texts_on_common_units() -> None:
+    """Of three texts every token is in one unit, and units are those that all share."""
+    a = Tokens.of(["[", " he", " sat", " un", "der", " it"])
+    others = [
+        Tokens.of(["[", " she", " sat", " under", " it"]),
+        Tokens.of([" so", "[", " he", " sat", " un", "der", " it", " now"]),
+        Tokens.of(["[", " he", " un", "der", " it", " now", " too"]),
+    ]
+    found = on_common_units([align_tokens(a, other) for other in others])
+    assert common_tokens(found).text == (
+        *("+·so", "[", "·he→·she", "−·sat"),
+        *("·un→·under/−·un", "−der", "·it", "+·now", "+·too"),
+    )
+    for each, other in zip(found, others, strict=True):
+        assert len(each) == 9
+        assert each.a_ends.tolist() == found[0].a_ends.tolist()
+        assert each.a_lengths.sum() == len(a)
+        assert each.b_lengths.sum() == len(other)
+    # Two tokenizers: the finest units that all share.
+    whole = on_common_units(
+        [
+            align_tokens(Tokens.of([" un", "der", " it"]), Tokens.of(text))
+            for text in ([" under", " it"], [" un", "der", " i", "t"])
+        ]
+    )
+    assert common_tokens(whole).text == ("·under", "·it")
+    assert [each.b_lengths.tolist() for each in whole] == [[1, 1], [2, 2]]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_three_random_texts_are_each_whole(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    letters = [f" {letter}" for letter in "abcd"]
+    texts = [
+        [*generator.choice(letters, generator.integers(2, 9)).tolist(), " end"] for _ in range(4)
+    ]
+    records = [random_record(number, text) for number, text in enumerate(texts)]
+    comparison = av.compare(records)
+    units = len(comparison.a.tokens)
+    for member, given in zip(comparison.members, records, strict=True):
+        weights, own = (each.stack().weights(layer=1, head=1) for each in (member, given))
+        assert weights.shape == (units, units)
+        there = np.flatnonzero(weights.any(axis=1))
+        assert len(there) == len(own)
+        assert np.allclose(weights[np.ix_(there, there)], own, atol=1e-6)
+
+
+def test_pictures_of_both_are_there() -> None:
+    grid = PatchGrid(image=0, start=1, rows=1, columns=2)
+    tokens = Tokens.of(["[CLS]", "[1]", "[2]"], special=[True, False, False])
+    tokens = Tokens(**{**vars(tokens), "grids": (grid,)})
+    images = [np.full((2, 4, 3), value, np.uint8) for value in (0, 255)]
+    records = [
+        av.AttentionRecord.from_weights([[THREE]], tokens, images=[image]) for image in images
+    ]
+    found = av.compare(*records).record()
+    assert [int(image.max()) for image in found.images] == [0, 255]
+    assert [stack.query_tokens.grids[0].image for stack in found.stacks.values()] == [0, 1, 0]
+    assert len(av.compare(records[0], records[0]).record().images) == 1
+
+
+def test_names_are_told_apart() -> None:
+    a = record(THREE, ["a", "b", "c"])
+    with pytest.raises(ValueError, match="must differ"):
+        av.compare(a, a, names=["x", "x"])
+    with pytest.raises(ValueError, match="are 3 names, and 2 are compared"):
+        av.compare(a, a, names=["x", "y", "z"])
+
+
+def test_what_cannot_be_compared_is_refused_or_said() -> None:
+    words = ["a", " b", " c"]
+    a = random_record(0, words)
+    signed = av.compare(a, random_record(1, words)).difference
+    with pytest.raises(ValueError, match=r"of b holds signed numbers \(difference\)"):
+        av.compare(a, signed)
+    with pytest.raises(ValueError, match="a and b have no token in common: 3 tokens such as 'a'"):
+        av.compare(a, random_record(0, ["x", " y", " z", " q"]))
+    # As many, all replaced: compared by their places, which is said.
+    places = av.compare(a, random_record(0, ["x", " y", " z"]))
+    assert places.notes[1] == "No token of a is in b: tokens are compared by their places."
+    grid = PatchGrid(image=0, start=0, rows=1, columns=3)
+    patches = Tokens(
+        text=("[1]", "[2]", "[3]"), special=(False,) * 3, sequence=(0,) * 3, grids=(grid,)
+    )
+    image = av.AttentionRecord.from_weights(
+        [[THREE]], patches, images=[np.zeros((2, 6, 3), np.uint8)]
+    )
+    with pytest.raises(ValueError, match=r"3 tokens such as 'a' and 3 patches such as '\[1\]'"):
+        av.compare(record(THREE, words), image)
+    given = av.AttentionRecord.from_weights(a.to_numpy(), words)
+    assert "Of b only weights are known" in av.compare(a, given).notes[0]
+    assert "Of a only weights are known" in av.compare(given, a).notes[0]
+
+
+def some_heads(heads: list[int]) -> av.AttentionRecord:
+    from attnviz.record.attention import HeadSubset, QueryKeyAttention
+
+    queries, keys = torch.randn(2, len(heads), 3, 4, generator=torch.Generator().manual_seed(1))
+    base = QueryKeyAttention(queries, keys, 0.5)
+    layers = {0: HeadSubset(base, tuple(heads), 4, 4)}
+    return av.AttentionRecord(
+        {"self": av.AttentionStack("self", layers, Tokens.of(["a", " b", " c"]))}
+    )
+
+
+def test_no_head_in_common() -> None:
+    with pytest.raises(ValueError, match="no head in common; of layer 0 a has 0, 1, b has 2"):
+        av.compare(some_heads([0, 1]), some_heads([2]))
+    found = av.compare(some_heads([0, 1]), some_heads([1, 2]))
+    assert found.difference.stack().kept_heads(0) == (1,)
+    assert found.describe()["stacks"]["self"]["distances"][1][0][0] is None
+
+
+def test_words_against_tokens() -> None:
+    """The words of one record, and the tokens of the other merged to them."""
+    text = ["un", "do", " it", " now"]
+    a, b = random_record(0, text), random_record(1, text)
+    merged = av.compare(a.merge_words(), b)
+    both = av.compare(a.merge_words(), b.merge_words())
+    assert merged.a.tokens.text == ("undo", "·it", "·now")
+    assert any("a has words, b tokens" in note for note in merged.notes)
+    for one, other in zip(merged.distance(), both.distance(), strict=True):
+        assert np.allclose(one, other, atol=1e-7)
+    # Words that are merged further: those of tokens, summed and averaged once.
+    again = av.compare(a.merge_words(), random_record(2, ["undo", " it now"]))
+    whole = a.stack().weights(layer=0, head=0).astype(float)
+    wanted = [
+        [part[:, :2].sum(1).mean(), part[:, 2:].sum(1).mean()] for part in (whole[:2], whole[2:])
+    ]
+    assert np.allclose(again.a.stack().weights(layer=0, head=0), wanted, atol=1e-6)
+
+
+def test_what_is_read_from_a_file_stays_known(tmp_path: Any) -> None:
+    words = ["a", " b", " c"]
+    saved = av.load(random_record(0, words).save(tmp_path / "a.safetensors"))
+    comparison = av.compare(saved, random_record(1, words))
+    assert comparison.a.mapped_files == saved.mapped_files != ()
+    assert comparison.record().mapped_files == saved.mapped_files
+    # And what is compared can be saved, with tokens that only one has.
+    longer = av.compare(saved, random_record(1, [*words, " d"]))
+    again = av.load(longer.a.save(tmp_path / "b.safetensors"))
+    assert np.array_equal(again.stack().weights(layer=0), longer.a.stack().weights(layer=0))
