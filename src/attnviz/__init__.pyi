@@ -21,12 +21,14 @@ from .record.stack import AttentionStack as AttentionStack
 from .record.tokens import Candidate as Candidate
 from .record.tokens import Prediction as Prediction
 from .record.tokens import Tokens as Tokens
+from .views.compare import CompareView as CompareView
 from .views.dashboard import Dashboard as Dashboard
 from .views.head import HeadView as HeadView
 from .views.matrix import MatrixView as MatrixView
 from .views.model import ModelView as ModelView
 from .views.neuron import NeuronView as NeuronView
 from .views.show import dashboard as dashboard
+from .views.show import show_compare_view as show_compare_view
 from .views.show import show_head_view as show_head_view
 from .views.show import show_matrix_view as show_matrix_view
 from .views.show import show_model_view as show_model_view

@@ -24,6 +24,7 @@ import type { ImageRoom } from "./image/state";
 import { type Palette, paletteOf, type ThemeName } from "./palette";
 import { printCopies } from "./printing";
 import { type ControlsForm, createRecordStore, type RecordState, type RecordStore } from "./record";
+import type { SharedScale } from "./shared-scale";
 import {
   assign,
   bindModel,
@@ -52,6 +53,10 @@ export interface ViewContext<S extends RecordState> {
   controls: ReadonlySignal<ControlsForm>;
   /** Whether the view stands among others in one frame, which has layers, heads and title. */
   embedded: boolean;
+  /** What it is called there; its own name where it is left out. */
+  paneTitle?: ReadonlySignal<string>;
+  /** The scale that it has in common with others there. */
+  scale?: SharedScale;
   /** Whether it shows the image itself where it is embedded: no other view there does. */
   ownImage?: boolean;
   /** The images that tokens are patches of, where a view draws them. */

@@ -67,6 +67,7 @@ def estimated_height(view: str, record: AttentionRecord, state: Mapping[str, Any
         "matrix": min(36 * tokens, _COLUMN - 100),
         "model": cell * layers - 180,
         "embedding": _COLUMN if state.get("enlarged") else (cell + 26) * layers,
+        "compare": min(cell, 44) * layers + _TOKEN * tokens + 120,
         "dashboard": cell // 2 * layers + _TOKEN * tokens + _AROUND,
     }
     return min(_AROUND + pictures[view], _HIGHEST)

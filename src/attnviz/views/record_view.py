@@ -254,7 +254,15 @@ class RecordView(PositionedView):
         )
 
     def _server(self) -> Server:
-        return RecordServer(self._record, page=weakly(self._page_of))
+        return RecordServer(self._served_record(), page=weakly(self._page_of))
+
+    def _served_record(self) -> AttentionRecord:
+        """What the browser and pages get; a view of several records has more in it."""
+        return self._record
+
+    def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """A page's state, with what the view knows beside its traits."""
+        return dict(state)
 
     def _page(
         self,
@@ -262,17 +270,20 @@ class RecordView(PositionedView):
         precision: PagePrecision = "auto",
         max_mb: float | None = None,
     ) -> str:
+        opening = {"opening": self.opening} if self.opening else {}
         return make_page(
-            self._record,
+            self._served_record(),
             self.name,
-            {**state, **({"opening": self.opening} if self.opening else {})},
+            self._page_state({**state, **opening}),
             embeds=self.embeds,
             precision=precision,
             max_mb=max_mb,
         )
 
     def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
-        return page_steps(self._record, self.name, state, embeds=self.embeds)
+        return page_steps(
+            self._served_record(), self.name, self._page_state(state), embeds=self.embeds
+        )
 
     @traitlets.validate("pair")
     def _validate_pair(self, proposal: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
 from attnviz.utils.host import in_marimo, ipython_cell, offer_file
 from attnviz.views.base import View
+from attnviz.views.compare import CompareView
 from attnviz.views.dashboard import Dashboard
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
@@ -26,6 +27,7 @@ __all__ = [
     "given_options",
     "record_of",
     "show",
+    "show_compare_view",
     "show_head_view",
     "show_matrix_view",
     "show_model_view",
@@ -198,6 +200,80 @@ dashboard = _show_function(
     "dashboard",
     "Show model view, head view and matrix view together, linked: one widget, one page.",
 )
+
+
+def show_compare_view(
+    a: Any,
+    b: Any = None,
+    c: Any = None,
+    *,
+    names: Sequence[str] | None = None,
+    words: bool = False,
+    keep_heads: Any = None,
+    include_layers: int | Iterable[int] | None = None,
+    **options: Any,
+) -> CompareView:
+    """Show how far the heads of two texts, models or records lie apart, and what moved in one.
+
+    Parameters
+    ----------
+    a, b, c : object
+        What `attnviz.compare` takes: two records; a model and two texts; a pair of models, or a
+        list of checkpoints, and a text. Or a `Comparison` alone.
+    names : sequence of str, optional
+        What the members are called, for example ``("base", "tuned")``.
+    words : bool, default False
+        Whether tokens are merged into words before they are aligned.
+    keep_heads : optional
+        Heads that are extracted: `heads` of `attnviz.extract`. Here `heads` chooses the head that
+        is shown, but for ``heads="match"``, which pairs heads by likeness (`attnviz.compare`).
+    include_layers : int or iterable of int, optional
+        The model's numbers of the layers to offer; all when left out.
+    **options
+        What is shown first: layer, heads, stack, token, key, member, form, order, theme and all
+        others that `CompareView` lists. The rest are arguments of `attnviz.compare` and
+        `attnviz.extract`, such as `tokenizer` and `layers`.
+
+    Returns
+    -------
+    CompareView
+        The view, already on the screen (in marimo: to be the cell's last expression). In a script
+        the page is written to a file whose path is printed.
+
+    Raises
+    ------
+    TypeError
+        If an argument is missing, of a wrong kind or unknown.
+    ValueError
+        If the members have nothing in common.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")                            # doctest: +SKIP
+    >>> av.show_compare_view(model, "the cat sat", "the dog sat", tokenizer=tokenizer)
+    ...                                                                        # doctest: +SKIP
+    """
+    from attnviz.comparison.compare import compare
+    from attnviz.comparison.comparison import Comparison
+
+    of_view = set(CompareView.state_names())
+    traits = {name: value for name, value in options.items() if name in of_view}
+    rest = {name: value for name, value in options.items() if name not in of_view}
+    if isinstance(traits.get("heads"), str) and traits["heads"] == "match":
+        rest["heads"] = traits.pop("heads")
+    elif keep_heads is not None:
+        rest["heads"] = keep_heads
+    if names is not None:
+        rest["names"] = names
+    if words:
+        rest["words"] = words
+    if isinstance(a, Comparison):
+        given = {"b": b, "c": c}
+        unused = [name for name, value in given.items() if value is not None] + [*rest]
+        _leave_out(dict.fromkeys(unused), "a is a Comparison, which holds what is compared")
+        return show(CompareView(a, include_layers=include_layers, **traits))
+    return show(CompareView(compare(a, b, c, **rest), include_layers=include_layers, **traits))
 
 
 def show(view: _View) -> _View:

@@ -81,7 +81,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   if (context.embedded) {
     return (
       <PaneFrame
-        name={props.name}
+        name={context.paneTitle?.value ?? props.name}
         progress={props.progress}
         exports={[...props.exports, ...copyEntries(context)]}
         keys={withCommon(props.keys, copies, false)}

@@ -151,7 +151,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
   const hovered = signal<CellAt | null>(null);
   const cursor = signal<TokensAt | null>(null);
   const search = signal("");
-  const scaling = signal<Scaling>("auto");
+  const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
   const tiles = new Tiles(source);
   // Counts tiles that have come, so that what is drawn of them follows.
   const arrivals = signal(0);
@@ -252,11 +252,13 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
   });
 
   // Means of many weights are small but for a few, which would leave all others pale.
-  const most = computed(() => {
+  const own = computed(() => {
     const now = shown.value;
     const averaged = now && isPooled(now.layout.viewport) && now.layout.viewport.pooled === "mean";
     return averaged && scaling.value === "auto" ? quantile(now.grid.values) : largest.value;
   });
+
+  const most = context.scale?.largest(own) ?? own;
 
   const base = computed<HeatMap | null>(() => {
     const now = shown.value;

@@ -1,16 +1,17 @@
 /** The dashboard: model view, head view and matrix view at the same place of one record. */
 
 import { computed, effect, type ReadonlySignal, signal, useComputed } from "@preact/signals";
-import type { ComponentType } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Figure, pictureWidth } from "../../draw/figure";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import type { Figure } from "../../draw/figure";
 import { type FigureRequest, isPrinted } from "../../draw/figure-request";
-import { type Scene, translate } from "../../draw/marks";
+import type { Scene } from "../../draw/marks";
 import { stackName, tokensInWords } from "../../ui/captions";
-import { type AttnvizElement, defineView, markDrawn, type ViewContext } from "../../ui/define-view";
+import { type AttnvizElement, defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
 import { OrderControl, PairControl, ViewFrame } from "../../ui/frame/frame";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
+import { inColumns, PANE_GAP, Pane, type PaneProps } from "../../ui/panes";
+import panesCss from "../../ui/panes.css";
 import { type ControlsForm, RECORD_HASH } from "../../ui/record";
 import { HEAD_DEFAULTS, type HeadState, HeadView } from "../head";
 import { MATRIX_CSS, MatrixView } from "../matrix";
@@ -24,7 +25,6 @@ const THREE_COLUMNS = 820;
 const TWO_COLUMNS = 620;
 /** From this width on a figure of a stated width has two columns. */
 const PRINTED_COLUMNS = 1000;
-const PANE_GAP = 20;
 
 const KEYS = [
   ["Tab", "to the next pane or control"],
@@ -42,53 +42,6 @@ function arrangementAt(width: number, printed: boolean): Arrangement {
   return width >= THREE_COLUMNS ? "columns" : width >= TWO_COLUMNS ? "two" : "stack";
 }
 
-interface PaneProps {
-  context: ViewContext<DashboardState>;
-  name: PaneName;
-  arrangement: Arrangement;
-  view: ComponentType<{ context: ViewContext<DashboardState> }>;
-  onDrawn: (name: PaneName, place: string | null) => void;
-  onRoot: (name: PaneName, root: AttnvizElement) => void;
-}
-
-/** One view in the frame of all, with a root, a width and exports of its own. */
-function Pane({ context, name, arrangement, view: View, onDrawn, onRoot }: PaneProps) {
-  const root = useRef<HTMLDivElement>(null);
-  const [pane, setPane] = useState<ViewContext<DashboardState> | null>(null);
-  useEffect(() => {
-    const element = root.current as AttnvizElement | null;
-    if (!element) return;
-    const figure = paneRequest(context.figure, arrangement);
-    const stated = pictureWidth(figure);
-    const width = signal(stated ?? (element.clientWidth || 600));
-    const observer = new ResizeObserver((entries) => {
-      const inner = entries[0]?.contentRect.width ?? 0;
-      if (inner > 0 && stated === null) width.value = Math.floor(inner);
-    });
-    observer.observe(element);
-    onRoot(name, element);
-    setPane({
-      ...context,
-      root: element,
-      width,
-      copying: signal(null),
-      notice: signal(null),
-      figure,
-      embedded: true,
-      setDrawn: (place) => {
-        markDrawn(element, place);
-        onDrawn(name, place);
-      },
-    });
-    return () => observer.disconnect();
-  }, []);
-  return (
-    <div class={`av-pane av-pane-${name}`} ref={root}>
-      {pane && <View context={pane} />}
-    </div>
-  );
-}
-
 /** What is asked of a pane's figure: its share of the width. */
 function paneRequest(
   request: FigureRequest | undefined,
@@ -98,53 +51,12 @@ function paneRequest(
   return { ...request, width: (request.width - PANE_GAP) / 2 };
 }
 
-/** Figures in columns, as the panes stand. */
-export function inColumns(columns: readonly (readonly Scene[])[]): Scene {
-  let left = 0;
-  let height = 0;
-  const front: Scene["front"] = [];
-  for (const column of columns) {
-    let top = 0;
-    for (const scene of column) {
-      // What lies behind may be dimmed as one in its own figure only.
-      const back = scene.back.map((mark) => dimmed(mark, scene.backOpacity));
-      front.push(...translate([...back, ...scene.front], left, top));
-      top += scene.height + PANE_GAP;
-    }
-    left += Math.max(...column.map((scene) => scene.width)) + PANE_GAP;
-    height = Math.max(height, top - PANE_GAP);
-  }
-  const background = columns[0]?.[0]?.background ?? null;
-  const description = columns
-    .flat()
-    .map((scene) => scene.description ?? "")
-    .join(" ")
-    .trim();
-  return {
-    width: left - PANE_GAP,
-    height,
-    background,
-    back: [],
-    backOpacity: 1,
-    front,
-    ...(description && { description }),
-  };
-}
-
 /** The panes' figures, as the panes stand. */
 function arranged(arrangement: Arrangement, model: Scene, head: Scene, matrix: Scene): Scene {
   if (arrangement === "columns") return inColumns([[model], [head], [matrix]]);
   if (arrangement === "printed") return inColumns([[model, head], [matrix]]);
   if (arrangement === "two") return inColumns([[model, inColumns([[head], [matrix]])]]);
   return inColumns([[model, head, matrix]]);
-}
-
-function dimmed(mark: Scene["back"][number], opacity: number): Scene["back"][number] {
-  if (opacity === 1 || mark.kind === "image") return mark;
-  if (mark.kind === "curves") {
-    return { ...mark, opacity: mark.opacity.map((value) => value * opacity) };
-  }
-  return { ...mark, opacity: (mark.opacity ?? 1) * opacity };
 }
 
 /**
@@ -178,8 +90,8 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
     arrangementAt(context.width.value, isPrinted(context.figure)),
   );
 
-  const onDrawn = (name: PaneName, place: string | null): void => {
-    drawn.current[name] = place;
+  const onDrawn = (name: string, place: string | null): void => {
+    drawn.current[name as PaneName] = place;
     const at = record.place.peek();
     const all = PANES.every((each) => drawn.current[each]);
     context.setDrawn(all && at ? `dashboard:${at.stack.name}:${at.layer}` : null);
@@ -212,18 +124,18 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
   );
 
   const place = record.place.value;
-  const pane = (name: PaneName, view: PaneProps["view"]) => (
+  const pane = (name: PaneName, view: PaneProps<DashboardState>["view"]) => (
     <Pane
       context={inner}
       name={name}
-      arrangement={arrangement.peek()}
+      figure={paneRequest(context.figure, arrangement.peek())}
       view={view}
       onDrawn={onDrawn}
       onRoot={setRoot}
     />
   );
-  const setRoot = (name: PaneName, root: AttnvizElement): void => {
-    roots.current[name] = root;
+  const setRoot = (name: string, root: AttnvizElement): void => {
+    roots.current[name as PaneName] = root;
   };
   return (
     <ViewFrame
@@ -266,7 +178,7 @@ const view = defineView<DashboardState>({
   name: "dashboard",
   defaults: { ...HEAT_MAP_DEFAULTS, ...MODEL_DEFAULTS, ...HEAD_DEFAULTS },
   hash: RECORD_HASH,
-  css: MODEL_CSS + MATRIX_CSS + dashboardCss,
+  css: MODEL_CSS + MATRIX_CSS + panesCss + dashboardCss,
   component: Dashboard,
 });
 

@@ -91,7 +91,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   const cursor = signal<TokenAt | null>(null);
   const search = signal("");
   const before = signal<Partial<HeadState> | null>(null);
-  const scaling = signal<Scaling>("auto");
+  const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
 
   const plan = computed<Plan | null>(() => {
     const place = record.place.value;
@@ -186,6 +186,9 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     return computeLines(now.weights, options.value, shown.value, far.value);
   });
 
+  const own = computed(() => lines.value?.largest ?? 0);
+  const largest = context.scale?.largest(own) ?? own;
+
   const spread = computed<Spread | null>(() => {
     const [now, pinned] = [loaded.value, strongest.ofPinned.value];
     const query = pinned && pinsInSight.value.token !== null ? pinned.rows[0] : null;
@@ -255,7 +258,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       weights: now.weights,
       quantity: quantityOf(now.plan.stack),
       lines: lines.value,
-      scale: scaleEnd(lines.value.largest, now.weights.maximum, scaling.value) || 1,
+      scale: scaleEnd(largest.value, now.weights.maximum, scaling.value) || 1,
       token: null,
       key: null,
       hovered: null,

@@ -1,0 +1,166 @@
+/** What the compare view says of itself, in words. */
+
+import {
+  formatWeight,
+  plainNumber,
+  quotedAt,
+  several,
+  stackName,
+  tokensInWords,
+} from "../../ui/captions";
+import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
+import type { Change, Moved } from "./moved";
+import { type CompareOpening, type ComparePlace, distanceOf, isSame } from "./state";
+
+/** A change with its sign: "+0.12", "−0.30". */
+export function signed(change: number): string {
+  const size = formatWeight(Math.abs(change));
+  return `${change < 0 ? "−" : "+"}${size}`;
+}
+
+/** A distance, with more digits where two would say nothing. */
+export function formatDistance(distance: number): string {
+  return distance > 0 && distance < 0.01
+    ? plainNumber(Number(distance.toPrecision(2)))
+    : formatWeight(distance);
+}
+
+/** "head 8.3": its layer and its number. */
+export function headName({ layer, head }: HeadIndex): string {
+  return `head ${layer}.${head}`;
+}
+
+/** The stack, its tokens and what is compared. */
+export function subtitleOf(place: ComparePlace): string {
+  const { stack, queries, keys, names, member } = place;
+  return [
+    `${names[member]} compared with ${names[0]}`,
+    stackName(stack.name),
+    tokensInWords(queries.text.length, keys.text.length, stack.key_tokens === null),
+  ].join(" · ");
+}
+
+/** What is said of a head on hover, by the keyboard and to a screen reader. */
+export function distanceInWords(place: ComparePlace, cell: HeadIndex): string {
+  const at = distanceOf(place, cell.layer, cell.head);
+  if (at.distance === null) return "nothing to compare";
+  const floor = at.rounding === null ? "" : `rounding alone: up to ${formatDistance(at.rounding)}`;
+  if (isSame(at)) {
+    return at.distance === 0
+      ? "no difference: exactly the same"
+      : `no difference: ${formatDistance(at.distance)}, ${floor}`;
+  }
+  return `distance ${formatDistance(at.distance)}${floor ? `; ${floor}` : ""}`;
+}
+
+/** Whose row, in a sentence. */
+function rowOf(place: ComparePlace, moved: Moved): string {
+  const query = quotedAt(place.queries.text, moved.query);
+  return moved.most ? `${query}, the query that changed most in this head` : query;
+}
+
+function changeOf(place: ComparePlace, { key, change }: Change): string {
+  return `${quotedAt(place.keys.text, key)} (${signed(change)})`;
+}
+
+/** The units that the first member and the other have not. */
+function missing(place: ComparePlace): { queries: Set<number>; all: [number, number] } {
+  const [first, other] = [place.compared.missing?.[0], place.compared.missing?.[place.member]];
+  const queries = new Set([...(first?.queries ?? []), ...(other?.queries ?? [])]);
+  const count = (side: typeof first): number =>
+    Math.max(side?.queries.length ?? 0, side?.keys.length ?? 0);
+  return { queries, all: [count(first), count(other)] };
+}
+
+/** One sentence: what moved in the head that is shown. */
+export function sentenceOf(place: ComparePlace, moved: Moved | null): string {
+  const { layer, head, names, member, token } = place;
+  const name = `Head ${layer}.${head}`;
+  const at = distanceOf(place, layer, head);
+  const [a, b] = [names[0], names[member]];
+  if (token !== null && missing(place).queries.has(token)) {
+    const query = quotedAt(place.queries.text, token);
+    return `${name}: only one of ${a} and ${b} has ${query} as a query, so there is nothing to compare.`;
+  }
+  if (at.distance === null) return `${name}: nothing to compare between ${a} and ${b}.`;
+  if (at.distance === 0) return `${name} is exactly the same in ${a} and ${b}.`;
+  const mean = formatDistance(at.distance);
+  if (isSame(at)) {
+    const floor = formatDistance(at.rounding ?? 0);
+    return `${name} does not differ: ${a} and ${b} lie ${mean} apart, and rounding alone may move it by ${floor}.`;
+  }
+  const whole = `${name}: ${b} lies ${mean} from ${a}, the mean over queries.`;
+  if (!moved || (!moved.from && !moved.to)) {
+    return place.token === null ? `${whole} Pin a query to see what moved.` : whole;
+  }
+  const row = rowOf(place, moved);
+  const comma = moved.most ? "," : "";
+  const { from, to } = moved;
+  if (!place.stack.normalized) {
+    const changes = [from, to].flatMap((each) => (each ? [changeOf(place, each)] : []));
+    return `${name}: of ${row}${comma} the largest changes from ${a} to ${b} are ${changes.join(" and ")}.`;
+  }
+  const ways = [
+    from ? `from ${changeOf(place, from)}` : "from the attention sink",
+    to ? `to ${changeOf(place, to)}` : "to the attention sink",
+  ].join(" ");
+  const most = Math.max(Math.abs(from?.change ?? 0), to?.change ?? 0) < 0.95 * moved.total;
+  return (
+    `${name} moved ${formatDistance(moved.total)} of the attention of ${row}${comma} ` +
+    `${most ? "most of it " : ""}${ways}.`
+  );
+}
+
+/** What is left out, and what the distances are. */
+export function coverageOf(place: ComparePlace, grid: HeadGrid, notes: readonly string[]): string {
+  const { names, member, compared } = place;
+  const cells = grid.rows.flat().filter((cell) => cell !== null);
+  const same = cells.filter((cell) => isSame(distanceOf(place, cell.layer, cell.head))).length;
+  const known = compared.rounding[member]?.some((row) => row.some((each) => each !== null));
+  const sample = compared.sampled;
+  const error = sample === null ? "" : (0.5 / Math.sqrt(sample)).toFixed(3);
+  const [first, other] = missing(place).all;
+  const lacks = first + other > 0;
+  return [
+    place.stack.normalized
+      ? "A distance is the share of a query's attention that moved to other keys (total variation), the mean over queries."
+      : "A distance is half the sum of all changes of a query's row, the mean over queries.",
+    sample === null
+      ? ""
+      : `It is estimated from ${sample} queries of each head, with a standard error of at most ${error}.`,
+    same > 0
+      ? `${several(same, "head")} of ${cells.length}, hatched, ${same === 1 ? "differs" : "differ"} by no more than rounding alone may cause.`
+      : known
+        ? "No head lies within what rounding alone may cause."
+        : "What rounding alone may cause is not known: the record has no queries and keys.",
+    lacks
+      ? `Without counterpart: ${several(other, "token")} that only ${names[0]} has, ${several(first, "token")} that only ${names[member]} has; ${first + other === 1 ? "it counts" : "they count"} for no distance as ${first + other === 1 ? "a query" : "queries"}.`
+      : "",
+    ...notes,
+  ]
+    .filter(Boolean)
+    .join(" ");
+}
+
+/** Why the view opened where it is; "" where it was told to, or is elsewhere by now. */
+export function openingInWords(opening: CompareOpening | null, place: ComparePlace): string {
+  if (!opening) return "";
+  const { stack, layer, head, member, distance } = opening;
+  const here =
+    place.stack.name === stack &&
+    place.layer === layer &&
+    place.head === head &&
+    place.member === member;
+  if (!here) return "";
+  return (
+    `Opened at layer ${layer}, head ${head}, which lies farthest apart: ` +
+    `${formatDistance(distance)}, the mean over queries.`
+  );
+}
+
+/** What cells in a list stand for. */
+export function orderInWords(grid: HeadGrid): string {
+  return grid.columns
+    ? "Layers and their heads by distance"
+    : "Heads of all layers, the farthest apart first";
+}

@@ -1,0 +1,64 @@
+/** The compare view's own controls: which member, how the head is drawn, and the order of heads. */
+
+import { Choice, StepSlider } from "../../ui/controls/fields";
+import type { ViewContext } from "../../ui/define-view";
+import { assign } from "../../ui/state";
+import type { CompareState } from "./state";
+import type { CompareStore } from "./store";
+
+interface ControlProps {
+  context: ViewContext<CompareState>;
+  store: CompareStore;
+}
+
+export function CompareControls({ context }: ControlProps) {
+  const { state } = context;
+  return (
+    <div class="av-row av-options">
+      <Choice
+        label="Heads by"
+        value={state.order.value === "distance" ? "distance" : "number"}
+        options={[
+          ["number", "number"],
+          ["distance", "distance"],
+        ]}
+        onChange={(order) => assign(state, { order })}
+      />
+      <Choice
+        label="Head as"
+        value={state.form.value}
+        options={[
+          ["head", "lines"],
+          ["matrix", "matrix"],
+        ]}
+        onChange={(form) => assign(state, { form })}
+      />
+    </div>
+  );
+}
+
+/** Chooses what is compared with the first member; nothing where there are two. */
+export function MemberSlider({ context, store }: ControlProps) {
+  const place = store.place.value;
+  if (!place || place.compared.members.length < 3) return null;
+  const { names, member } = place;
+  const name = names[member] ?? String(member);
+  return (
+    <div class="av-row av-compare-member">
+      <span class="av-label">Compared</span>
+      <StepSlider
+        label={`What is compared with ${names[0]}`}
+        valueText={`${name}, ${member} of ${names.length - 1}`}
+        back="Previous member"
+        on="Next member"
+        min={1}
+        max={names.length - 1}
+        value={member}
+        onChange={(value) => assign(context.state, { member: value })}
+      />
+      <output>
+        {name} <span class="av-muted">with {names[0]}</span>
+      </output>
+    </div>
+  );
+}

@@ -1,0 +1,179 @@
+/** The compare view as a figure for a paper, and the chosen head as a table. */
+
+import type { Source } from "../../client/source";
+import { type Box, type Captions, composeFigure, rampBox, textMark } from "../../draw/figure";
+import type { FigureRequest } from "../../draw/figure-request";
+import { type Mark, type Scene, translate } from "../../draw/marks";
+import { csvText, roundedTo, writtenError } from "../../ui/csv";
+import { columnLabel, type GridLayout, type HeadGrid, rowLabel } from "../../ui/head-grid/grid";
+import { pinColor } from "../../ui/palette";
+import { formatDistance } from "./captions";
+import { type CellStyle, cellMarks, distanceColor, TREND, trendMarks } from "./marks";
+import { type ComparePlace, distanceOf } from "./state";
+
+export interface GridFigure {
+  grid: HeadGrid;
+  layout: GridLayout;
+  place: ComparePlace;
+  style: CellStyle;
+  /** The chosen head's distance over the members. */
+  trend: readonly (number | null)[];
+  captions: Captions;
+}
+
+/** All cells with their labels. */
+function gridMarks({ grid, layout, place, style }: GridFigure): Mark[] {
+  const { palette } = style;
+  const marks: Mark[] = [];
+  const { cell, across, down, left, top } = layout;
+  grid.columns?.forEach((head, column) => {
+    const x = left + column * across + cell / 2;
+    marks.push(textMark(columnLabel(head, layout), x, 12, palette.muted, 11, { align: "middle" }));
+  });
+  if (grid.columns && columnLabel(0, layout) === "0")
+    marks.push(textMark("head", left - 10, 12, palette.muted, 11, { align: "end" }));
+  grid.rows.forEach((row, at) => {
+    const y = top + at * down;
+    const layer = row.find((each) => each !== null)?.layer;
+    if (grid.columns) {
+      const name = rowLabel(layer, layout);
+      marks.push(textMark(name, left - 10, y + cell / 2, palette.ink, 11.5, { align: "end" }));
+    }
+    row.forEach((each, column) => {
+      if (!each) return;
+      const x = left + column * across;
+      marks.push(...cellMarks(distanceOf(place, each.layer, each.head), x, y, cell, style));
+      const chosen = each.layer === place.layer && each.head === place.head;
+      const frame = { x: x - 0.5, y: y - 0.5, width: cell + 1, height: cell + 1 };
+      marks.push({
+        kind: "rect",
+        ...frame,
+        stroke: chosen ? pinColor(palette) : palette.rule,
+        strokeWidth: chosen ? 2.5 : 1,
+      });
+      if (!grid.columns) {
+        const name = `${each.layer}.${each.head}`;
+        marks.push(
+          textMark(name, x + cell / 2, y + cell + 8, palette.ink, 10, { align: "middle" }),
+        );
+      }
+    });
+  });
+  return marks;
+}
+
+/** The chosen head's distance over the members, with its words. */
+function trendBox({ place, style, trend }: GridFigure): Box | null {
+  if (trend.length < 3) return null;
+  const { palette, end } = style;
+  const title = `head ${place.layer}.${place.head} over ${trend.length} members`;
+  const names = [place.names[0] ?? "", place.names.at(-1) ?? ""];
+  const low = TREND.height + 28;
+  return {
+    width: TREND.width,
+    height: low + 10,
+    marks: [
+      textMark(title, 0, 8, palette.ink, 11.5),
+      ...translate(trendMarks(trend, place.member, end, palette), 0, 16),
+      textMark(names[0] as string, TREND.left, low, palette.muted, 10.5),
+      textMark(names[1] as string, TREND.width, low, palette.muted, 10.5, { align: "end" }),
+    ],
+  };
+}
+
+/** The grid with the captions of the whole. */
+export function gridFigure(parts: GridFigure, request?: FigureRequest): Scene {
+  const { layout, style, captions } = parts;
+  const trend = trendBox(parts);
+  const room = request?.width === undefined ? Number.POSITIVE_INFINITY : request.width;
+  const beside = trend !== null && layout.width + 24 + trend.width <= room;
+  const marks = gridMarks(parts);
+  let { width, height } = layout;
+  if (trend && beside) {
+    marks.push(...translate(trend.marks, width + 24, layout.top));
+    width += 24 + trend.width;
+    height = Math.max(height, layout.top + trend.height);
+  } else if (trend) {
+    marks.push(...translate(trend.marks, layout.left, height + 12));
+    height += 12 + trend.height;
+  }
+  const color = (share: number) => distanceColor(style.theme, share, 1);
+  const labels = ["0", "distance", formatDistance(style.end)] as const;
+  return composeFigure(
+    {
+      palette: style.palette,
+      captions,
+      picture: { width, height, back: [], backOpacity: 1, front: marks },
+      scale: rampBox(style.palette, color, labels),
+    },
+    request,
+  );
+}
+
+const COLUMNS = [
+  "stack",
+  "layer",
+  "head",
+  "query",
+  "query_token",
+  "key",
+  "key_token",
+  "a",
+  "b",
+  "difference",
+  "largest_error",
+  "a_name",
+  "b_name",
+];
+/** Pairs of a query and a key that a table holds at most. */
+const MOST_PAIRS = 1 << 20;
+
+/** The chosen head's weights of both members and what changed; pairs that neither has are left out. */
+export async function pairsCsv(
+  source: Source,
+  place: ComparePlace,
+  windows: { queries: [number, number] | null; keys: [number, number] | null },
+): Promise<string> {
+  const { compared, member, layer, head, names } = place;
+  const numKeys = place.keys.text.length;
+  const columns = windows.keys ?? [0, numKeys];
+  let rows: [number, number] = windows.queries ?? [0, place.queries.text.length];
+  if ((rows[1] - rows[0]) * (columns[1] - columns[0]) > MOST_PAIRS) {
+    const { token } = place;
+    const most = Math.max(1, Math.floor(MOST_PAIRS / (columns[1] - columns[0])));
+    rows = token === null ? [rows[0], rows[0] + most] : [token, token + 1];
+  }
+  const ask = (stack: string) =>
+    source.block({ stack, layer, heads: [head], rows, columns, precision: "float32" });
+  const [one, two] = await Promise.all([
+    ask(compared.members[0] as string),
+    ask(compared.members[member] as string),
+  ]);
+  const error = Math.max(one.error, two.error);
+  const lines: (string | number)[][] = [];
+  const width = columns[1] - columns[0];
+  const [a, b] = [one.matrices[0] as Float32Array, two.matrices[0] as Float32Array];
+  for (let at = 0; at < a.length; at++) {
+    const [from, to] = [a[at] as number, b[at] as number];
+    if (from === 0 && to === 0) continue;
+    const query = rows[0] + Math.floor(at / width);
+    const key = columns[0] + (at % width);
+    lines.push([
+      place.stack.name,
+      layer,
+      head,
+      query,
+      place.queries.text[query] ?? "",
+      key,
+      place.keys.text[key] ?? "",
+      roundedTo(from, one.error),
+      roundedTo(to, two.error),
+      roundedTo(to - from, error),
+      // A difference is off by no more than both of its numbers together.
+      writtenError(one.error + two.error),
+      names[0] ?? "",
+      names[member] ?? "",
+    ]);
+  }
+  return csvText(COLUMNS, lines);
+}

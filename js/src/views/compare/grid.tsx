@@ -1,0 +1,170 @@
+/** The grid of all heads, and beside it what is said of the chosen one. */
+
+import { type Signal, useComputed } from "@preact/signals";
+import type { RefObject } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { paintMarks, prepare } from "../../draw/canvas";
+import { capital } from "../../ui/captions";
+import type { ViewContext } from "../../ui/define-view";
+import type { ScoredHead } from "../../ui/head-grid/grid";
+import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
+import { ColorLegend } from "../../ui/legend";
+import { pinColor } from "../../ui/palette";
+import { distanceInWords, formatDistance, headName, orderInWords, sentenceOf } from "./captions";
+import { cellMarks, rampStops, TREND, trendMarks, trendX } from "./marks";
+import { type CompareState, distanceOf } from "./state";
+import type { CompareStore } from "./store";
+
+interface GridProps {
+  context: ViewContext<CompareState>;
+  store: CompareStore;
+  /** What is drawn, once all cells in sight are painted. */
+  drawn: Signal<string | null>;
+  box: RefObject<HTMLDivElement | null>;
+}
+
+export function CompareGrid({ context, store, drawn, box }: GridProps) {
+  const place = store.place.value;
+  const grid = store.grid.value;
+  const layout = store.layout.value;
+  if (!place || !grid || !layout) return null;
+  const palette = context.palette.value;
+  const style = { theme: context.theme.value, palette, end: store.end.value };
+  const nameOf = (cell: ScoredHead): string =>
+    `Layer ${cell.layer}, head ${cell.head}, ${distanceInWords(place, cell)}`;
+  return (
+    <VirtualHeadGrid
+      store={store.heads}
+      box={box}
+      label={orderInWords(grid)}
+      corner="head"
+      look={(cell) => {
+        const selected = cell.layer === place.layer && cell.head === place.head;
+        return {
+          label: nameOf(cell),
+          selected,
+          style: selected ? `;--av-chosen:${pinColor(palette)}` : "",
+        };
+      }}
+      {...(grid.columns
+        ? {}
+        : {
+            below: (cell: ScoredHead, x: number) => (
+              <div
+                class="av-compare-caption"
+                aria-hidden="true"
+                style={`left:${x + layout.cell / 2}px;top:${layout.cell + 3}px`}
+              >
+                {cell.layer}.{cell.head}
+              </div>
+            ),
+          })}
+      hint={(cell) => ({
+        title: `Layer ${cell.layer}, head ${cell.head}`,
+        rows: distanceInWords(place, cell)
+          .split("; ")
+          .map((text) => ({ color: "", text, meant: false })),
+      })}
+      painting={{
+        follows: [store.place, store.end, context.palette],
+        sources: (cells) => [
+          ...cells.flatMap((cell) => {
+            const at = cell && distanceOf(place, cell.layer, cell.head);
+            return at ? [at.distance, at.rounding] : [null];
+          }),
+          palette,
+          style.end,
+        ],
+        paint: (canvas, cells) => {
+          cells.forEach((cell, at) => {
+            if (!cell) return;
+            const found = distanceOf(place, cell.layer, cell.head);
+            paintMarks(canvas, cellMarks(found, at * layout.across, 0, layout.cell, style));
+          });
+        },
+        onPainted: (complete) => {
+          drawn.value = complete ? `${place.stack.name}:${place.layer}` : null;
+        },
+      }}
+      open={store.choose}
+      onMove={store.choose}
+      layer={place.layer}
+      scrollAgain={JSON.stringify(layout)}
+    />
+  );
+}
+
+/** The chosen head in numbers, its distance over the members, and the scale of the grid. */
+export function ChosenHead({ context, store }: Pick<GridProps, "context" | "store">) {
+  const place = store.place.value;
+  if (!place) return null;
+  const { layer, head } = place;
+  return (
+    <div class="av-compare-side">
+      <p class="av-compare-head">{capital(headName({ layer, head }))}</p>
+      <p class="av-sentence">{sentenceOf(place, store.moved.value)}</p>
+      {distanceInWords(place, { layer, head })
+        .split("; ")
+        .map((text) => (
+          <p class="av-muted" key={text}>
+            {text}
+          </p>
+        ))}
+      {place.compared.members.length > 2 && <Trend context={context} store={store} />}
+      <div class="av-compare-legends">
+        <ColorLegend
+          name="av-scale"
+          stops={rampStops(context.theme.value)}
+          labels={["0", "distance", formatDistance(store.end.value)]}
+        />
+        <p class="av-muted av-compare-key">
+          <span class="av-compare-hatch" aria-hidden="true" />
+          no more than rounding: no difference
+        </p>
+      </div>
+    </div>
+  );
+}
+
+/** The chosen head's distance from the first member, over all members. */
+function Trend({ context, store }: Pick<GridProps, "context" | "store">) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const place = store.place.value;
+  const trend = store.trend.value;
+  const palette = context.palette.value;
+  const end = store.end.value;
+  useEffect(() => {
+    const now = store.place.peek();
+    const drawing = canvas.current && prepare(canvas.current, TREND.width, TREND.height);
+    if (drawing && now) paintMarks(drawing, trendMarks(trend, now.member, end, palette));
+  }, [trend, place?.member, end, palette]);
+  const words = useComputed(() => {
+    const names = store.place.value?.names ?? [];
+    return store.trend.value
+      .map((each, at) => `${names[at]} ${each === null ? "unknown" : formatDistance(each)}`)
+      .join(", ");
+  });
+  if (!place) return null;
+  return (
+    <figure class="av-compare-trend">
+      <canvas
+        ref={canvas}
+        role="img"
+        aria-label={`Distance from ${place.names[0]} by member: ${words.value}`}
+        style={{ width: `${TREND.width}px`, height: `${TREND.height}px` }}
+        onClick={(event) => {
+          const x = event.clientX - event.currentTarget.getBoundingClientRect().left;
+          const count = trend.length;
+          const near = trend
+            .map((_, at) => Math.abs(trendX(at, count) - x))
+            .reduce((best, away, at, all) => (away < (all[best] as number) ? at : best), 0);
+          context.state.member.value = Math.max(1, near);
+        }}
+      />
+      <figcaption class="av-muted">
+        <span>{place.names[0]}</span>
+        <span>{place.names.at(-1)}</span>
+      </figcaption>
+    </figure>
+  );
+}

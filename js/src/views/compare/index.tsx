@@ -1,0 +1,227 @@
+/**
+ * The compare view: all heads by how far two members lie apart; of the chosen head both, and what
+ * changed, side by side.
+ */
+
+import { effect, type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
+import type { ComponentType } from "preact";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { type FigureRequest, isPrinted } from "../../draw/figure-request";
+import type { Scene } from "../../draw/marks";
+import { type AttnvizElement, defineView, type ViewContext } from "../../ui/define-view";
+import { useExports } from "../../ui/exports";
+import { ViewFrame } from "../../ui/frame/frame";
+import headGridCss from "../../ui/head-grid/head-grid.css";
+import { inColumns, PANE_GAP, Pane } from "../../ui/panes";
+import panesCss from "../../ui/panes.css";
+import { type ControlsForm, RECORD_HASH } from "../../ui/record";
+import { readIndex } from "../../ui/state";
+import { HeadView } from "../head";
+import { MATRIX_CSS, MatrixView } from "../matrix";
+import { coverageOf, openingInWords, sentenceOf, subtitleOf } from "./captions";
+import css from "./compare.css";
+import { CompareControls, MemberSlider } from "./controls";
+import { gridFigure, pairsCsv } from "./figure";
+import { ChosenHead, CompareGrid } from "./grid";
+import { type Arrangement, arrangementAt } from "./layout";
+import { COMPARE_DEFAULTS, type CompareState } from "./state";
+import { type CompareStore, createCompareStore, type PaneName } from "./store";
+
+const KEYS = [
+  ["↑ ↓ ← →", "in the grid: choose a head"],
+  ["Home End", "first, last head of the layer"],
+  ["Tab", "to the next picture or control"],
+  ["?", "in a picture: its own keys"],
+  ["?", "show or hide these keys"],
+] as const;
+
+const FORMS: Record<CompareState["form"], ComponentType<{ context: ViewContext<CompareState> }>> = {
+  head: HeadView,
+  matrix: MatrixView,
+};
+
+/** What is asked of a pane's figure: its share of the width, and no words of its own. */
+function paneRequest(
+  request: FigureRequest | undefined,
+  arrangement: Arrangement,
+  count: number,
+): FigureRequest | undefined {
+  if (!request?.width || arrangement === "stack") return request;
+  return { ...request, width: (request.width - (count - 1) * PANE_GAP) / count };
+}
+
+/** Panes' controls: behind their buttons, so that the pictures stand on one line. */
+function paneControls(context: ViewContext<CompareState>): ReadonlySignal<ControlsForm> {
+  const { state, controls } = context;
+  return useComputed(() => (state.controls.value === "auto" ? "compact" : controls.value));
+}
+
+export function CompareView({ context }: { context: ViewContext<CompareState> }) {
+  const { state, source } = context;
+  const store = useMemo(() => createCompareStore(context), []);
+  const box = useRef<HTMLDivElement>(null);
+  const gridDrawn = useSignal<string | null>(null);
+  const panesDrawn = useSignal<Partial<Record<string, string | null>>>({});
+  const roots = useRef<Partial<Record<string, AttnvizElement>>>({});
+  const arrangement = useComputed(() =>
+    arrangementAt(context.width.value, isPrinted(context.figure)),
+  );
+  const { frame } = store;
+  const { entries, busy } = useExports(frame, {
+    name: "compare-view",
+    figure: async () => {
+      const { place, grid, layout } = shownNow(store);
+      const captions = {
+        title: frame.record.description.peek()?.model || "attention",
+        subtitle: subtitleOf(place),
+        sentence: sentenceOf(place, store.moved.peek()),
+        coverage: coverageOf(place, grid, frame.record.description.peek()?.notes ?? []),
+      };
+      const style = {
+        theme: context.theme.peek(),
+        palette: context.palette.peek(),
+        end: store.end.peek(),
+      };
+      const trend = store.trend.peek();
+      const whole = gridFigure({ grid, layout, place, style, trend, captions }, context.figure);
+      const panes = await Promise.all(
+        store.panes.peek().map(async (name) => (await exporterOf(roots.current[name])).scene),
+      );
+      const row: Scene[] =
+        arrangement.peek() === "columns" ? [inColumns(panes.map((each) => [each]))] : panes;
+      return {
+        scene: inColumns([[whole, ...row]]),
+        title: `${captions.title}, ${captions.subtitle}. ${captions.sentence}`,
+      };
+    },
+    csv: () =>
+      pairsCsv(source, shownNow(store).place, {
+        queries: state.query_window.peek(),
+        keys: state.key_window.peek(),
+      }),
+    csvLabel: "Head's weights, CSV",
+  });
+
+  useEffect(
+    () =>
+      effect(() => {
+        const place = store.place.value;
+        const panes = store.panes.value.every((name) => panesDrawn.value[name]);
+        const at = place && `${place.stack.name}:${place.layer}`;
+        const done = at !== null && gridDrawn.value === at && panes && store.settled.value;
+        context.setDrawn(done ? `compare:${at}` : null);
+      }),
+    [],
+  );
+
+  const place = store.place.value;
+  const grid = store.grid.value;
+  const form = state.form.value;
+  const summary = useComputed(() =>
+    store.place.value ? sentenceOf(store.place.value, store.moved.value) : "",
+  );
+  const controls = paneControls(context);
+  const opening = place ? openingInWords(store.opening.value, place) : "";
+  return (
+    <ViewFrame
+      context={frame}
+      name="Compare view"
+      subtitle={place ? subtitleOf(place) : ""}
+      summary={summary}
+      exports={entries}
+      keys={KEYS}
+      choose="none"
+      onStack={() => ({ heads: [], query_window: null, key_window: null })}
+      options={<CompareControls context={context} store={store} />}
+      footer={
+        place &&
+        grid && (
+          <footer class="av-footer">
+            <div class="av-words">
+              <p class="av-muted">{busy.value ?? coverageOf(place, grid, [])}</p>
+              {opening !== "" && <p class="av-muted av-opening">{opening}</p>}
+            </div>
+          </footer>
+        )
+      }
+    >
+      <MemberSlider context={context} store={store} />
+      <div class="av-compare">
+        <CompareGrid context={context} store={store} drawn={gridDrawn} box={box} />
+        <ChosenHead context={context} store={store} />
+      </div>
+      <div class={`av-compare-panes av-${arrangement.value}`}>
+        {store.panes.value.map((name) => (
+          <OnePane
+            // Anew for another form: its picture and its scale are others.
+            key={`${name} ${form}`}
+            store={store}
+            name={name}
+            controls={controls}
+            figure={paneRequest(context.figure, arrangement.value, store.panes.value.length)}
+            onDrawn={(drawn) => {
+              panesDrawn.value = { ...panesDrawn.peek(), [name]: drawn };
+            }}
+            onRoot={(root) => {
+              roots.current[name] = root;
+            }}
+          />
+        ))}
+      </div>
+    </ViewFrame>
+  );
+}
+
+interface OnePaneProps {
+  store: CompareStore;
+  name: PaneName;
+  controls: ReadonlySignal<ControlsForm>;
+  figure: FigureRequest | undefined;
+  onDrawn: (place: string | null) => void;
+  onRoot: (root: AttnvizElement) => void;
+}
+
+/** One member, or the difference, as it is when it is first drawn; it follows by its signals. */
+function OnePane({ store, name, controls, figure, onDrawn, onRoot }: OnePaneProps) {
+  const view = FORMS[store.frame.state.form.value];
+  const context = useMemo(() => ({ ...store.pane(name), controls }), []);
+  return (
+    <Pane
+      context={context}
+      name={name}
+      view={view}
+      figure={figure}
+      onDrawn={(_, place) => onDrawn(place)}
+      onRoot={(_, root) => onRoot(root)}
+    />
+  );
+}
+
+/** What is drawn now; throws before anything is. */
+function shownNow(store: CompareStore) {
+  const [place, grid, layout] = [store.place.peek(), store.grid.peek(), store.layout.peek()];
+  if (!place || !grid || !layout)
+    throw new Error("Nothing is drawn yet, so there is nothing to export.");
+  return { place, grid, layout };
+}
+
+function exporterOf(root: AttnvizElement | undefined): Promise<{ scene: Scene }> {
+  if (!root?.attnviz) throw new Error("Nothing is drawn yet, so there is nothing to export.");
+  return root.attnviz.figure();
+}
+
+const view = defineView<CompareState>({
+  name: "compare",
+  defaults: COMPARE_DEFAULTS,
+  hash: {
+    ...RECORD_HASH,
+    member: readIndex,
+    form: (text) => (text === "head" || text === "matrix" ? text : undefined),
+    order: (text) => (text === "number" || text === "distance" ? text : undefined),
+  },
+  css: headGridCss + MATRIX_CSS + panesCss + css,
+  component: CompareView,
+});
+
+export const openPage = view.openPage;
+export default view.widget;

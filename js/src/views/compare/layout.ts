@@ -1,0 +1,78 @@
+/** Where the cells of the grid lie, and how the panes stand. Pure functions. */
+
+import type { GridLayout } from "../../ui/head-grid/grid";
+
+/** From this width on the panes stand beside each other. */
+const COLUMNS = 900;
+/** The same of a figure of a stated width, whose texts are small. */
+const PRINTED_COLUMNS = 1000;
+
+export type Arrangement = "columns" | "stack";
+
+export function arrangementAt(width: number, printed: boolean): Arrangement {
+  return width >= (printed ? PRINTED_COLUMNS : COLUMNS) ? "columns" : "stack";
+}
+
+const LEAST_CELL = 20;
+const LEAST_PRINTED = 13;
+const MOST_CELL = 40;
+const GAP = 3;
+/** Cells as wide as this have room for "0.41". */
+export const WITH_NUMBERS = 27;
+/** Pixels for "layer 11", for "L11" where there is little room, and for "head 0" above. */
+const LABEL_WIDTH = 64;
+const SHORT_LABEL_WIDTH = 40;
+const NARROW_LABEL = 50;
+const SHORT_LABELS = 480;
+const LABEL_HEIGHT = 24;
+/** Below a cell of a gallery, for "8.3". */
+const CAPTION_HEIGHT = 15;
+const SCROLLBAR = 15;
+
+/** Cells of a gallery in one row. */
+export function cellsInRow(width: number): number {
+  return Math.max(1, Math.floor((width - SCROLLBAR) / (MOST_CELL + GAP)));
+}
+
+export function layOut(options: {
+  columns: number;
+  rows: number;
+  /** All heads in one list, the strongest first, in place of layers and their heads. */
+  gallery: boolean;
+  width: number;
+  mostHeight: number;
+  /** For a figure of a stated width, in which nothing scrolls. */
+  printed?: boolean;
+}): GridLayout {
+  const { columns, rows, gallery, width, printed = false } = options;
+  const mostHeight = printed ? Number.POSITIVE_INFINITY : options.mostHeight;
+  const short = printed ? NARROW_LABEL : SHORT_LABEL_WIDTH;
+  const left = gallery ? 2 : width < SHORT_LABELS ? short : LABEL_WIDTH;
+  const top = gallery ? 2 : LABEL_HEIGHT;
+  const at = (room: number): GridLayout => {
+    const fitting = Math.floor((room - left) / columns) - GAP;
+    const least = printed ? LEAST_PRINTED : LEAST_CELL;
+    const cell = gallery ? MOST_CELL : Math.max(least, Math.min(MOST_CELL, fitting));
+    const across = cell + GAP;
+    const down = across + (gallery ? CAPTION_HEIGHT : 0);
+    const whole = { width: left + columns * across, height: top + rows * down };
+    const upright = whole.height > mostHeight;
+    const bar = upright ? SCROLLBAR : 0;
+    const sideways = whole.width + bar > width;
+    return {
+      cell,
+      frame: 1,
+      across,
+      down,
+      left,
+      top,
+      columns,
+      ...whole,
+      boxWidth: Math.min(whole.width + bar, width),
+      boxHeight: upright ? mostHeight : whole.height + (sideways ? SCROLLBAR : 0),
+    };
+  };
+  const free = at(width);
+  // Once it scrolls, the bar takes some of the width.
+  return free.height > mostHeight ? at(width - SCROLLBAR) : free;
+}

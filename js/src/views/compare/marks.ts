@@ -1,0 +1,141 @@
+/** The grid's cells, and the line of a head's distance over the members, as marks. */
+
+import type { Mark } from "../../draw/marks";
+import { formatWeight } from "../../ui/captions";
+import { colorAt } from "../../ui/color-scales";
+import type { Palette, ThemeName } from "../../ui/palette";
+import { WITH_NUMBERS } from "./layout";
+import { type HeadDistance, isSame } from "./state";
+
+/** What cells are drawn with. */
+export interface CellStyle {
+  theme: ThemeName;
+  palette: Palette;
+  /** The distance at the end of the scale. */
+  end: number;
+}
+
+/** The colour of a distance, red, green, blue and opacity. */
+export function distanceColor(
+  theme: ThemeName,
+  distance: number,
+  end: number,
+): [number, number, number, number] {
+  return colorAt(theme, Math.max(0, Math.min(1, distance / end)));
+}
+
+function cssOf([red, green, blue]: readonly number[]): string {
+  const hex = [red, green, blue].map((value) => (value as number).toString(16).padStart(2, "0"));
+  return `#${hex.join("")}`;
+}
+
+/** Black or white, whichever stands out from a colour more. */
+function inkOn(color: readonly number[]): string {
+  const channel = (value: number): number => {
+    const share = value / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  };
+  const [red, green, blue] = color.map(channel) as [number, number, number];
+  const light = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  return light > 0.179 ? "#000000" : "#ffffff";
+}
+
+/** Lines from the lower left to the upper right within a square. */
+function hatch(x: number, y: number, side: number, color: string): Mark[] {
+  const marks: Mark[] = [];
+  const step = Math.max(5, side / 4);
+  for (let sum = step; sum < 2 * side; sum += step) {
+    const over = Math.max(0, sum - side);
+    marks.push({
+      kind: "line",
+      x0: x + over,
+      y0: y + sum - over,
+      x1: x + sum - over,
+      y1: y + over,
+      stroke: color,
+      strokeWidth: 0.8,
+    });
+  }
+  return marks;
+}
+
+/** A head's cell: its colour and number; hatched where it is no difference, "–" where unknown. */
+export function cellMarks(
+  at: HeadDistance,
+  x: number,
+  y: number,
+  side: number,
+  { theme, palette, end }: CellStyle,
+): Mark[] {
+  const middle = { x: x + side / 2, y: y + side / 2, align: "middle", size: 10 } as const;
+  if (at.distance === null) {
+    return [{ kind: "text", ...middle, text: "–", fill: palette.muted, font: "text" }];
+  }
+  if (isSame(at)) return hatch(x, y, side, palette.muted);
+  const color = distanceColor(theme, at.distance, end);
+  const marks: Mark[] = [{ kind: "rect", x, y, width: side, height: side, fill: cssOf(color) }];
+  if (side >= WITH_NUMBERS) {
+    const text = at.distance < 0.005 ? "<.01" : formatWeight(at.distance);
+    marks.push({ kind: "text", ...middle, text, fill: inkOn(color), font: "text" });
+  }
+  return marks;
+}
+
+/** CSS colours of the scale from zero to its end. */
+export function rampStops(theme: ThemeName): string[] {
+  return Array.from({ length: 9 }, (_, i) => cssOf(colorAt(theme, i / 8)));
+}
+
+/** Sizes of the line over members. */
+export const TREND = { width: 220, height: 64, left: 4, right: 6, top: 8, bottom: 6 };
+
+/** Where a member stands on the line, in pixels. */
+export function trendX(member: number, count: number): number {
+  const room = TREND.width - TREND.left - TREND.right;
+  return TREND.left + (count < 2 ? 0 : (member / (count - 1)) * room);
+}
+
+/** A head's distance from the first member over all members; the one that is shown stands out. */
+export function trendMarks(
+  distances: readonly (number | null)[],
+  member: number,
+  end: number,
+  palette: Palette,
+): Mark[] {
+  const room = TREND.height - TREND.top - TREND.bottom;
+  const low = TREND.height - TREND.bottom;
+  const y = (distance: number): number => low - (Math.min(distance, end) / end) * room;
+  const marks: Mark[] = [
+    {
+      kind: "line",
+      x0: TREND.left,
+      y0: low,
+      x1: TREND.width - TREND.right,
+      y1: low,
+      stroke: palette.rule,
+    },
+  ];
+  const points = distances.map((distance, at) =>
+    // The first does not differ from itself.
+    at === 0 ? 0 : distance,
+  );
+  points.forEach((distance, at) => {
+    const before = points[at - 1];
+    if (distance === null) return;
+    const x = trendX(at, points.length);
+    if (before !== undefined && before !== null) {
+      const from = { x0: trendX(at - 1, points.length), y0: y(before) };
+      const line = { kind: "line", ...from, x1: x, y1: y(distance) } as const;
+      marks.push({ ...line, stroke: palette.neutral, strokeWidth: 1.5 });
+    }
+  });
+  points.forEach((distance, at) => {
+    if (distance === null) return;
+    const size = at === member ? 9 : 5;
+    const box = { width: size, height: size, radius: size / 2 };
+    const x = trendX(at, points.length) - size / 2;
+    const fill = at === member ? (palette.heads[0] as string) : palette.neutral;
+    marks.push({ kind: "rect", x, y: y(distance) - size / 2, ...box, fill });
+  });
+  return marks;
+}

@@ -1,0 +1,84 @@
+/** What moved in a head: of one query, from which key to which. */
+
+import type { Source } from "../../client/source";
+
+/** Values of both members that are loaded at most to find the query that changed most. */
+const MOST_VALUES = 1 << 20;
+
+/** A key, and by how much its weight changed. */
+export interface Change {
+  key: number;
+  change: number;
+}
+
+/** What moved in a row of a head. */
+export interface Moved {
+  query: number;
+  /** Whether it is the query of the head that changed most, as none is pinned. */
+  most: boolean;
+  /** Half the sum of the sizes of all changes: what left one key and went to another. */
+  total: number;
+  /** The key that lost most and the one that gained most; null where none did. */
+  from: Change | null;
+  to: Change | null;
+}
+
+export interface MovedQuestion {
+  /** Stacks of the first member and of the other. */
+  a: string;
+  b: string;
+  layer: number;
+  head: number;
+  token: number | null;
+  numQueries: number;
+  numKeys: number;
+  /** Queries that one of the two has not: they have nothing to compare. */
+  missing: number[];
+}
+
+/** What moved in one row; what a sink took or gave counts as one more key. */
+export function movedIn(a: Float32Array, b: Float32Array): Pick<Moved, "total" | "from" | "to"> {
+  let size = 0;
+  let sum = 0;
+  let from: Change | null = null;
+  let to: Change | null = null;
+  for (let key = 0; key < a.length; key++) {
+    const change = (b[key] as number) - (a[key] as number);
+    size += Math.abs(change);
+    sum += change;
+    if (change < (from?.change ?? 0)) from = { key, change };
+    if (change > (to?.change ?? 0)) to = { key, change };
+  }
+  return { total: (size + Math.abs(sum)) / 2, from, to };
+}
+
+/** What moved of the pinned query, or else of the one that changed most; null where that is long. */
+export async function loadMoved(
+  source: Source,
+  asked: MovedQuestion,
+  signal: AbortSignal,
+): Promise<Moved | null> {
+  const { a, b, layer, head, token, numQueries, numKeys } = asked;
+  if (token === null && numQueries * numKeys > MOST_VALUES) return null;
+  const rows: [number, number] = token === null ? [0, numQueries] : [token, token + 1];
+  const request = { layer, heads: [head], rows, columns: [0, numKeys] as [number, number] };
+  const [one, two] = await Promise.all(
+    [a, b].map(async (stack) => {
+      const piece = await source.block({ ...request, stack, precision: "float32" }, signal);
+      return piece.matrices[0] as Float32Array;
+    }),
+  );
+  const missing = new Set(asked.missing);
+  let best: Moved | null = null;
+  for (let row = 0; row < rows[1] - rows[0]; row++) {
+    const query = rows[0] + row;
+    if (missing.has(query)) continue;
+    const [from, to] = [row * numKeys, (row + 1) * numKeys];
+    const found = movedIn(
+      (one as Float32Array).subarray(from, to),
+      (two as Float32Array).subarray(from, to),
+    );
+    if (!best || found.total > best.total) best = { query, most: token === null, ...found };
+  }
+  return best;
+}

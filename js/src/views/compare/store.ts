@@ -1,0 +1,254 @@
+/** The compare view's live state: from its traits to the grid, the panes and the sentence. */
+
+import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { isPrinted } from "../../draw/figure-request";
+import { niceMaximum } from "../../ui/color-scales";
+import type { ViewContext } from "../../ui/define-view";
+import {
+  type GridLayout,
+  galleryGrid,
+  type HeadGrid,
+  type HeadIndex,
+  layerGrid,
+  offeredHeads,
+  rankedCells,
+} from "../../ui/head-grid/grid";
+import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
+import { type Place, placeOf, type RecordStore } from "../../ui/record";
+import { createSharedScale } from "../../ui/shared-scale";
+import { assign, same } from "../../ui/state";
+import { cellsInRow, layOut } from "./layout";
+import { loadMoved, type Moved } from "./moved";
+import {
+  type CompareOpening,
+  type ComparePlace,
+  type CompareState,
+  comparePlace,
+  describedOnce,
+  distanceOf,
+} from "./state";
+
+export type PaneName = "a" | "b" | "difference";
+
+export interface CompareStore {
+  /** The frame's view of the record: each stack once. */
+  frame: ViewContext<CompareState>;
+  place: ReadonlySignal<ComparePlace | null>;
+  heads: HeadGridStore;
+  grid: ReadonlySignal<HeadGrid | null>;
+  layout: ReadonlySignal<GridLayout | null>;
+  /** The distance that the scale ends at: the same for all members. */
+  end: ReadonlySignal<number>;
+  /** What moved of the pinned query, or of the one that changed most. */
+  moved: ReadonlySignal<Moved | null>;
+  /** Whether the sentence is of what is shown. */
+  settled: ReadonlySignal<boolean>;
+  /** The chosen head's distance over all members. */
+  trend: ReadonlySignal<(number | null)[]>;
+  /** The panes that there are, each a view at a stack of its own. */
+  panes: ReadonlySignal<PaneName[]>;
+  pane: (name: PaneName) => ViewContext<CompareState>;
+  opening: ReadonlySignal<CompareOpening | null>;
+  choose: (head: HeadIndex) => void;
+}
+
+const MOST_HEIGHT = 460;
+
+export function createCompareStore(context: ViewContext<CompareState>): CompareStore {
+  const { record, state, source } = context;
+
+  const description = computed(
+    () =>
+      record.description.value && describedOnce(record.description.value, state.comparison.value),
+  );
+  const placeHere = computed<Place | null>(() => {
+    const now = description.value;
+    if (!now || now.stacks.length === 0) return null;
+    return placeOf(now, positionOf(state.stack.value));
+  });
+  const positionOf = (stack: string) => ({
+    stack,
+    layer: state.layer.value,
+    heads: state.heads.value,
+    token: state.token.value,
+    key: state.key.value,
+  });
+  const place = computed<ComparePlace | null>(
+    () =>
+      placeHere.value &&
+      comparePlace(placeHere.value, {
+        comparison: state.comparison.value,
+        member: state.member.value,
+      }),
+  );
+  const frameRecord: RecordStore = { ...record, description, place: placeHere };
+  const frame: ViewContext<CompareState> = {
+    ...context,
+    record: frameRecord,
+    // The frame would say of it what is true of other views.
+    common: { ...context.common, opening: signal(null) },
+  };
+
+  const current = computed<HeadIndex | null>(
+    () => place.value && { layer: place.value.layer, head: place.value.head },
+  );
+  const offered = computed(() => (place.value ? offeredHeads(place.value.stack, null) : []));
+  const grid = computed<HeadGrid | null>(() => {
+    const now = place.value;
+    if (!now) return null;
+    if (state.order.value !== "distance") return layerGrid(now.stack, offered.value);
+    const distances = now.compared.distances[now.member] ?? [];
+    const cells = rankedCells(now.stack, offered.value, distances, null);
+    const perRow = Math.min(cells.length, cellsInRow(context.width.value));
+    return galleryGrid(now.stack, offered.value, cells, "distance", perRow);
+  });
+  const layout = computed<GridLayout | null>(() => {
+    const now = grid.value;
+    if (!now) return null;
+    const window = globalThis.innerHeight || 800;
+    return layOut({
+      columns: now.columns?.length ?? now.rows[0]?.length ?? 1,
+      rows: now.rows.length,
+      gallery: now.columns === null,
+      width: Math.max(200, context.width.value),
+      mostHeight: Math.max(240, Math.min(MOST_HEIGHT, Math.floor(window * 0.6))),
+      printed: isPrinted(context.figure),
+    });
+  });
+  const heads = createHeadGrid({ grid, layout, current, isOpen: () => true });
+  const end = computed(() => {
+    const all = place.value?.compared.distances.flatMap((each) => each ?? []).flat() ?? [];
+    return niceMaximum(Math.max(0, ...all.map((each) => each ?? 0)));
+  });
+
+  const question = computed(() => {
+    const now = place.value;
+    if (!now) return null;
+    const { compared, member, layer, head, token } = now;
+    const missing = [0, member].flatMap((at) => compared.missing?.[at]?.queries ?? []);
+    return {
+      a: compared.members[0] as string,
+      b: compared.members[member] as string,
+      layer,
+      head,
+      token,
+      numQueries: now.queries.text.length,
+      numKeys: now.keys.text.length,
+      missing,
+    };
+  });
+  const answered = record.answer(question, (asked, ended) => loadMoved(source, asked, ended));
+  const settled = computed(() => same(answered.value?.question ?? null, question.value));
+
+  const panes = computed<PaneName[]>(() => {
+    const now = place.value;
+    const difference = now?.compared.differences[now.member] ?? null;
+    return difference === null ? ["a", "b"] : ["a", "b", "difference"];
+  });
+  const paneHeads = headsOf(context, current);
+  const scales = { head: createSharedScale(), matrix: createSharedScale() };
+  const pane = (name: PaneName): ViewContext<CompareState> => {
+    const stack = computed(() => stackOf(place.value, name));
+    const its = computed<Place | null>(() => {
+      const whole = record.description.value;
+      const now = place.value;
+      if (!whole || !now) return null;
+      return withGaps(placeOf(whole, { ...positionOf(stack.value), heads: [now.head] }), now, name);
+    });
+    const title = computed(() => titleOf(place.value, name));
+    const named = computed(
+      () =>
+        record.description.value && {
+          ...record.description.value,
+          model: [record.description.value.model, title.value].filter(Boolean).join(" · "),
+        },
+    );
+    const own = { stack: stack as Signal<string>, heads: paneHeads };
+    return {
+      ...context,
+      state: { ...context.state, ...own },
+      common: { ...context.common, ...own },
+      record: { ...record, description: named, place: its },
+      paneTitle: title,
+      // Differences have a scale of their own, with both signs.
+      ...(name !== "difference" && { scale: scales[state.form.peek()](name) }),
+    };
+  };
+
+  return {
+    frame,
+    place,
+    heads,
+    grid,
+    layout,
+    end,
+    moved: computed(() => (settled.value ? (answered.value?.answer ?? null) : null)),
+    settled,
+    trend: computed(() => {
+      const now = place.value;
+      if (!now) return [];
+      return now.compared.members.map((_, member) =>
+        member === 0 ? 0 : distanceOf({ ...now, member }, now.layer, now.head).distance,
+      );
+    }),
+    panes,
+    pane,
+    opening: computed(() => state.opening.value as unknown as CompareOpening | null),
+    choose: ({ layer, head }) =>
+      batch(() => {
+        heads.cursor.value = { layer, head };
+        assign(state, { layer, heads: [head] });
+      }),
+  };
+}
+
+function stackOf(place: ComparePlace | null, name: PaneName): string {
+  if (!place) return "";
+  const { members, differences } = place.compared;
+  const at = name === "a" ? 0 : place.member;
+  return (name === "difference" ? differences[at] : members[at]) ?? "";
+}
+
+function titleOf(place: ComparePlace | null, name: PaneName): string {
+  if (!place) return "";
+  const [first, other] = [place.names[0] ?? "", place.names[place.member] ?? ""];
+  return { a: first, b: other, difference: `${other} − ${first}` }[name];
+}
+
+/** Tokens that a member has not step back, as special ones do. */
+function withGaps(its: Place, now: ComparePlace, name: PaneName): Place {
+  const missing = now.compared.missing?.[name === "a" ? 0 : now.member];
+  if (!missing || name === "difference") return its;
+  const special = (of: number[], more: number[]): number[] => [...new Set([...of, ...more])];
+  return {
+    ...its,
+    queries: { ...its.queries, special: special(its.queries.special, missing.queries) },
+    keys: { ...its.keys, special: special(its.keys.special, missing.keys) },
+  };
+}
+
+/** The one head that panes show, and the choice of another in any of them. */
+function headsOf(
+  context: ViewContext<CompareState>,
+  current: ReadonlySignal<HeadIndex | null>,
+): Signal<number[]> {
+  const heads = signal<number[]>([]);
+  const stops = [
+    effect(() => {
+      const now = current.value;
+      if (now && !same(heads.peek(), [now.head])) heads.value = [now.head];
+    }),
+    effect(() => {
+      const chosen = heads.value;
+      const now = current.peek();
+      if (!now || same(chosen, [now.head])) return;
+      const other = chosen.find((head) => head !== now.head);
+      if (other === undefined) heads.value = [now.head];
+      else assign(context.state, { heads: [other] });
+    }),
+  ];
+  context.ended.addEventListener("abort", () => {
+    for (const stop of stops) stop();
+  });
+  return heads;
+}

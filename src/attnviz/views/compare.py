@@ -1,0 +1,287 @@
+"""The compare view: how far the heads of two or more records lie apart, and what moved in one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import traitlets
+
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
+from attnviz.views.position import with_layers
+from attnviz.views.record_view import RecordView
+from attnviz.views.token_windows import TokenWindows
+from attnviz.views.trait_types import Choice, Finite, Index
+
+if TYPE_CHECKING:
+    from attnviz.comparison.comparison import Comparison
+
+__all__ = ["CompareView"]
+
+# Above so many tokens all lines together are only ink; the head view has the same number.
+_TOKENS_WITH_ALL_LINES = 32
+
+
+class CompareView(TokenWindows, RecordView):
+    """All heads by how far two records lie apart; one head of both, and what changed, beside it.
+
+    A click on a cell of the grid, or Enter, chooses that head. With more than two members, such as
+    the checkpoints of a model, a slider chooses the one that is compared with the first.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        What `attnviz.compare` gives.
+    include_layers : int or iterable of int, optional
+        The layers to offer.
+    **traits
+        Initial values of the traits below, and of those that views of a record share: `layer`,
+        `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`). `stack` is a name
+        that both records have, such as ``"self"``. The head that is shown is the first of `heads`;
+        without a position, the view opens at the head that lies farthest apart beyond rounding.
+
+    Attributes
+    ----------
+    compared : Comparison
+        What is shown; it can be read only.
+    member : int
+        Which member is compared with the first, from 1.
+    form : {"head", "matrix"}
+        Whether the chosen head is drawn as lines or as a matrix.
+    order : {"number", "distance"}
+        Heads by layer and number, or those that lie farthest apart first.
+    top_k : int or None
+        As lines: draw only each query's k strongest keys; None draws all. By default 3 above 32
+        tokens.
+    threshold : float
+        As lines: draw only weights, and differences, of at least this size.
+    color_scale : {"linear", "log"}
+        As a matrix: how colour follows weight.
+    pooled : {"mean", "max"}
+        As a matrix: what a cell shows that stands for several weights.
+    query_window, key_window : list of two int, or None
+        Tokens from start to before stop that are shown; None is the default of the head view or the
+        matrix view.
+    comparison : dict
+        Read only, for the browser: names, distances and the record's stacks.
+
+    Raises
+    ------
+    TypeError
+        If `comparison` is not a `Comparison`, or a keyword is unknown.
+    traitlets.TraitError
+        If a trait's value does not fit.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> a = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["he", "sat"])
+    >>> b = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.2, 0.8]]]], ["she", "sat"])
+    >>> view = av.CompareView(av.compare(a, b), form="matrix")    # doctest: +SKIP
+    >>> view.compared.distance()                                  # doctest: +SKIP
+    """
+
+    name: ClassVar[str] = "compare"
+
+    # The member while the traits are being made.
+    _first_member: Any = 1
+
+    comparison = traitlets.Dict(read_only=True).tag(sync=True)
+    member = Index(1, min=1).tag(sync=True)
+    form = Choice(["head", "matrix"], "head").tag(sync=True)
+    order = Choice(["number", "distance"], "number").tag(sync=True)
+    top_k = Index(None, allow_none=True, min=1).tag(sync=True)
+    threshold = Finite(0.0, min=0.0).tag(sync=True)
+    color_scale = Choice(["linear", "log"], "linear").tag(sync=True)
+    pooled = Choice(["mean", "max"], "mean").tag(sync=True)
+
+    def __init__(
+        self,
+        comparison: Comparison,
+        *,
+        include_layers: int | Iterable[int] | None = None,
+        **traits: Any,
+    ) -> None:
+        self.check_names(traits)
+        _check_comparison(comparison)
+        self.compared = comparison
+        # Every stack of the records that are compared, once for each of them.
+        self._members = with_layers(_combined(comparison), include_layers)
+        self._described = _of_layers(_description(comparison), comparison, self._members)
+        super().__init__(comparison.a, include_layers=include_layers, **traits)
+        self.set_trait("comparison", self._described)
+
+    @property
+    def record(self) -> AttentionRecord:
+        """The first record, on the tokens that all have in common."""
+        return self._record
+
+    def _opening(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Where to open: at the head that lies farthest apart, if no position was given."""
+        named = {name for name, value in given.items() if value is not None}
+        if named & {"layer", "heads", "token", "key"}:
+            return None
+        stack = self._record.stack(given.get("stack"))
+        found = self._farthest(stack, stack.layers, given.get("member", 1))
+        if found is None:
+            return None
+        layer, head, distance, rounding = found
+        return {
+            "stack": stack.name,
+            "layer": layer,
+            "head": head,
+            "member": given.get("member", 1),
+            "distance": distance,
+            "rounding": rounding,
+        }
+
+    def _farthest(
+        self, stack: AttentionStack, layers: Iterable[int], member: Any
+    ) -> tuple[int, int, float, float | None] | None:
+        """The head whose distance exceeds its rounding most: layer, head, distance, rounding."""
+        about = self._described["stacks"][stack.name]
+        if not isinstance(member, int) or not 0 < member < len(about["distances"]):
+            return None
+        best: tuple[float, tuple[int, int, float, float | None]] | None = None
+        for layer in layers:
+            at = stack.layers.index(layer)
+            rounding = about["rounding"][member]
+            for head, distance in enumerate(about["distances"][member][at]):
+                floor = rounding[at][head] if rounding is not None else None
+                if distance is None or distance <= (floor or 0.0):
+                    continue
+                beyond = distance - (floor or 0.0)
+                if best is None or beyond > best[0]:
+                    best = (beyond, (layer, head, distance, floor))
+        return None if best is None else best[1]
+
+    def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
+        self._first_member = given.get("member", 1)
+        return super()._first_state(given, stack)
+
+    def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
+        """The head of the layer that lies farthest apart; all lines up to 32 tokens."""
+        there = layer in stack.layers
+        found = self._farthest(stack, [layer], self._first_member) if there else None
+        longest = max(len(stack.query_tokens), len(stack.key_tokens))
+        first = list(stack.kept_heads(layer)[:1]) if there else [0]
+        return {
+            "heads": first if found is None else [found[1]],
+            "top_k": None if longest <= _TOKENS_WITH_ALL_LINES else 3,
+        }
+
+    def _clip_heads(self) -> None:
+        """A layer that has not the head shows the one that lies farthest apart there."""
+        stack = self._stack_named(self.stack)
+        if not set(self.heads) & set(stack.kept_heads(self.layer)):
+            self.heads = self._default_traits(stack, self.layer)["heads"]
+
+    def _served_record(self) -> AttentionRecord:
+        return self._members
+
+    def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        return {**state, "comparison": self._described}
+
+    @traitlets.observe("member")
+    def _remember_member(self, change: Mapping[str, Any]) -> None:
+        self._first_member = change["new"]
+
+    @traitlets.validate("member")
+    def _validate_member(self, proposal: Mapping[str, Any]) -> int:
+        member: int = proposal["value"]
+        first, *others = self._described["names"]
+        if not 0 < member <= len(others):
+            there = ", ".join(f"{at} ({name})" for at, name in enumerate(others, 1))
+            raise traitlets.TraitError(
+                f"member={member!r} must be what {first} is compared with: {there}"
+            )
+        return member
+
+
+def _check_comparison(comparison: object) -> None:
+    from attnviz.comparison.comparison import Comparison
+
+    if not isinstance(comparison, Comparison):
+        hint = ", as attnviz.compare(record_a, record_b) does"
+        raise TypeError(
+            f"comparison must be a Comparison, got {type(comparison).__name__}; "
+            f"attnviz.compare makes one{hint if isinstance(comparison, AttentionRecord) else ''}"
+        )
+
+
+def _missing(comparison: Comparison, stack: str) -> list[dict[str, list[int]]]:
+    """The units that each of two members has not, queries and keys."""
+    sides = dict(zip(("queries", "keys"), comparison.alignment(stack), strict=True))
+    return [
+        {side: np.flatnonzero(getattr(found, lacks)).tolist() for side, found in sides.items()}
+        for lacks in ("only_b", "only_a")
+    ]
+
+
+def _of_layers(
+    described: Mapping[str, Any], comparison: Comparison, shown: AttentionRecord
+) -> dict[str, Any]:
+    """The same of those layers alone that a view offers, with the units that a member lacks."""
+    stacks: dict[str, Any] = {}
+    for name, about in described["stacks"].items():
+        member = about["members"][0]
+        if member not in shown.stacks:
+            continue
+        layers = comparison.a.stack(name).layers
+        kept = [layers.index(layer) for layer in shown.stack(member).layers]
+
+        def only(values: list[Any], kept: list[int] = kept) -> list[Any]:
+            return [each if each is None else [each[at] for at in kept] for each in values]
+
+        stacks[name] = {
+            **about,
+            "distances": only(about["distances"]),
+            "rounding": only(about["rounding"]),
+        }
+        if len(about["members"]) == 2:
+            stacks[name]["missing"] = _missing(comparison, name)
+    return {**described, "stacks": stacks}
+
+
+def _combined(comparison: Comparison) -> AttentionRecord:
+    """One record with every stack of the two, under names of their own."""
+    stacks = {}
+    for name in comparison.a.stacks:
+        for record, its in zip((comparison.a, comparison.b), comparison.names, strict=True):
+            stack = record.stack(name)
+            member = f"{name}: {its}"
+            stacks[member] = AttentionStack(
+                member,
+                {layer: stack.attention(layer) for layer in stack.layers},
+                stack.query_tokens,
+                None if stack.key_tokens is stack.query_tokens else stack.key_tokens,
+                normalized=stack.normalized,
+            )
+    return AttentionRecord(
+        stacks,
+        model=comparison.a.model.removesuffix(f" ({comparison.names[0]})"),
+        notes=comparison.a.notes,
+    )
+
+
+def _description(comparison: Comparison) -> dict[str, Any]:
+    """What the browser has to know of a comparison."""
+
+    def numbers(values: Iterable[Any]) -> list[list[float | None]]:
+        return [[None if np.isnan(each) else float(each) for each in row] for row in values]
+
+    return {
+        "names": list(comparison.names),
+        "stacks": {
+            name: {
+                "members": [f"{name}: {each}" for each in comparison.names],
+                "differences": [None, None],
+                "distances": [None, numbers(comparison.distance(name))],
+                "rounding": [None, numbers(comparison.rounding(name))],
+                "sampled": None,
+            }
+            for name in comparison.a.stacks
+        },
+    }
