@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -40,7 +41,8 @@ class CompareView(TokenWindows, RecordView):
         Initial values of the traits below, and of those that views of a record share: `layer`,
         `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`). `stack` is a name
         that both records have, such as ``"self"``. The head that is shown is the first of `heads`;
-        without a position, the view opens at the head that lies farthest apart beyond rounding.
+        without `layer` and `heads`, the view opens at the head that lies farthest apart beyond
+        rounding.
 
     Attributes
     ----------
@@ -86,10 +88,10 @@ class CompareView(TokenWindows, RecordView):
     name: ClassVar[str] = "compare"
 
     # The member while the traits are being made.
-    _first_member: Any = 1
+    _shown_member = 1
 
     comparison = traitlets.Dict(read_only=True).tag(sync=True)
-    member = Index(1, min=1).tag(sync=True)
+    member = Index(1).tag(sync=True)
     form = Choice(["head", "matrix"], "head").tag(sync=True)
     order = Choice(["number", "distance"], "number").tag(sync=True)
     top_k = Index(None, allow_none=True, min=1).tag(sync=True)
@@ -119,12 +121,13 @@ class CompareView(TokenWindows, RecordView):
         return self._record
 
     def _opening(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Where to open: at the head that lies farthest apart, if no position was given."""
+        """Where to open: at the head that lies farthest apart, if none was given."""
         named = {name for name, value in given.items() if value is not None}
-        if named & {"layer", "heads", "token", "key"}:
+        if named & {"layer", "heads"}:
             return None
-        stack = self._record.stack(given.get("stack"))
-        found = self._farthest(stack, stack.layers, given.get("member", 1))
+        name = given.get("stack")
+        stack = self._stack_named(self._record.stack().name if name is None else name)
+        found = self._farthest(stack, stack.layers, _first_member(given))
         if found is None:
             return None
         layer, head, distance, rounding = found
@@ -132,17 +135,17 @@ class CompareView(TokenWindows, RecordView):
             "stack": stack.name,
             "layer": layer,
             "head": head,
-            "member": given.get("member", 1),
+            "member": _first_member(given),
             "distance": distance,
             "rounding": rounding,
         }
 
     def _farthest(
-        self, stack: AttentionStack, layers: Iterable[int], member: Any
+        self, stack: AttentionStack, layers: Iterable[int], member: int
     ) -> tuple[int, int, float, float | None] | None:
         """The head whose distance exceeds its rounding most: layer, head, distance, rounding."""
         about = self._described["stacks"][stack.name]
-        if not isinstance(member, int) or not 0 < member < len(about["distances"]):
+        if not 0 < member < len(about["distances"]):
             return None
         best: tuple[float, tuple[int, int, float, float | None]] | None = None
         for layer in layers:
@@ -158,13 +161,13 @@ class CompareView(TokenWindows, RecordView):
         return None if best is None else best[1]
 
     def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
-        self._first_member = given.get("member", 1)
+        self._shown_member = _first_member(given)
         return super()._first_state(given, stack)
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """The head of the layer that lies farthest apart; all lines up to 32 tokens."""
         there = layer in stack.layers
-        found = self._farthest(stack, [layer], self._first_member) if there else None
+        found = self._farthest(stack, [layer], self._shown_member) if there else None
         longest = max(len(stack.query_tokens), len(stack.key_tokens))
         first = list(stack.kept_heads(layer)[:1]) if there else [0]
         return {
@@ -186,7 +189,7 @@ class CompareView(TokenWindows, RecordView):
 
     @traitlets.observe("member")
     def _remember_member(self, change: Mapping[str, Any]) -> None:
-        self._first_member = change["new"]
+        self._shown_member = change["new"]
 
     @traitlets.validate("member")
     def _validate_member(self, proposal: Mapping[str, Any]) -> int:
@@ -198,6 +201,12 @@ class CompareView(TokenWindows, RecordView):
                 f"member={member!r} must be what {first} is compared with: {there}"
             )
         return member
+
+
+def _first_member(given: Mapping[str, Any]) -> int:
+    """The member that is asked for; 0, which is none, for what its trait will refuse."""
+    member = given.get("member", 1)
+    return int(member) if isinstance(member, Integral) else 0
 
 
 def _check_comparison(comparison: object) -> None:

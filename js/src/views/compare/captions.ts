@@ -10,12 +10,11 @@ import {
 } from "../../ui/captions";
 import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
 import type { Change, Moved } from "./moved";
-import { type CompareOpening, type ComparePlace, distanceOf, isSame } from "./state";
+import { type CompareOpening, type ComparePlace, distanceOf, isSame, missingQueries } from "./state";
 
 /** A change with its sign: "+0.12", "−0.30". */
 export function signed(change: number): string {
-  const size = formatWeight(Math.abs(change));
-  return `${change < 0 ? "−" : "+"}${size}`;
+  return `${change < 0 ? "−" : "+"}${formatDistance(Math.abs(change))}`;
 }
 
 /** A distance, with more digits where two would say nothing. */
@@ -48,7 +47,7 @@ export function distanceInWords(place: ComparePlace, cell: HeadIndex): string {
   if (isSame(at)) {
     return at.distance === 0
       ? "no difference: exactly the same"
-      : `no difference: ${formatDistance(at.distance)}, ${floor}`;
+      : `no difference: ${formatDistance(at.distance)}; ${floor}`;
   }
   return `distance ${formatDistance(at.distance)}${floor ? `; ${floor}` : ""}`;
 }
@@ -63,14 +62,8 @@ function changeOf(place: ComparePlace, { key, change }: Change): string {
   return `${quotedAt(place.keys.text, key)} (${signed(change)})`;
 }
 
-/** The units that the first member and the other have not. */
-function missing(place: ComparePlace): { queries: Set<number>; all: [number, number] } {
-  const [first, other] = [place.compared.missing?.[0], place.compared.missing?.[place.member]];
-  const queries = new Set([...(first?.queries ?? []), ...(other?.queries ?? [])]);
-  const count = (side: typeof first): number =>
-    Math.max(side?.queries.length ?? 0, side?.keys.length ?? 0);
-  return { queries, all: [count(first), count(other)] };
-}
+/** What moved from one key to another is called so where it is this share of all that moved. */
+const NEARLY_ALL = 0.95;
 
 /** One sentence: what moved in the head that is shown. */
 export function sentenceOf(place: ComparePlace, moved: Moved | null): string {
@@ -78,7 +71,7 @@ export function sentenceOf(place: ComparePlace, moved: Moved | null): string {
   const name = `Head ${layer}.${head}`;
   const at = distanceOf(place, layer, head);
   const [a, b] = [names[0], names[member]];
-  if (token !== null && missing(place).queries.has(token)) {
+  if (token !== null && missingQueries(place).includes(token)) {
     const query = quotedAt(place.queries.text, token);
     return `${name}: only one of ${a} and ${b} has ${query} as a query, so there is nothing to compare.`;
   }
@@ -89,9 +82,9 @@ export function sentenceOf(place: ComparePlace, moved: Moved | null): string {
     const floor = formatDistance(at.rounding ?? 0);
     return `${name} does not differ: ${a} and ${b} lie ${mean} apart, and rounding alone may move it by ${floor}.`;
   }
-  const whole = `${name}: ${b} lies ${mean} from ${a}, the mean over queries.`;
   if (!moved || (!moved.from && !moved.to)) {
-    return place.token === null ? `${whole} Pin a query to see what moved.` : whole;
+    const all = `${name}: ${b} lies ${mean} from ${a}, the mean over queries.`;
+    return place.token === null ? `${all} Pin a query to see what moved.` : all;
   }
   const row = rowOf(place, moved);
   const comma = moved.most ? "," : "";
@@ -100,27 +93,26 @@ export function sentenceOf(place: ComparePlace, moved: Moved | null): string {
     const changes = [from, to].flatMap((each) => (each ? [changeOf(place, each)] : []));
     return `${name}: of ${row}${comma} the largest changes from ${a} to ${b} are ${changes.join(" and ")}.`;
   }
-  const ways = [
-    from ? `from ${changeOf(place, from)}` : "from the attention sink",
-    to ? `to ${changeOf(place, to)}` : "to the attention sink",
-  ].join(" ");
-  const most = Math.max(Math.abs(from?.change ?? 0), to?.change ?? 0) < 0.95 * moved.total;
+  const left = from ? `from ${changeOf(place, from)}` : "from the attention sink";
+  const went = to ? `to ${changeOf(place, to)}` : "to the attention sink";
+  const changes = [from, to].flatMap((each) => (each ? [Math.abs(each.change)] : []));
+  // One key lost nearly all, and one got it.
+  const whole = Math.min(...changes) >= NEARLY_ALL * moved.total;
   return (
-    `${name} moved ${formatDistance(moved.total)} of the attention of ${row}${comma} ` +
-    `${most ? "most of it " : ""}${ways}.`
+    `${name} moved ${formatDistance(moved.total)} of the attention of ${row}` +
+    (whole ? `${comma} ${left} ${went}.` : `: the largest part ${left}, the largest part ${went}.`)
   );
 }
 
 /** What is left out, and what the distances are. */
 export function coverageOf(place: ComparePlace, grid: HeadGrid, notes: readonly string[]): string {
-  const { names, member, compared } = place;
+  const { member, compared } = place;
   const cells = grid.rows.flat().filter((cell) => cell !== null);
   const same = cells.filter((cell) => isSame(distanceOf(place, cell.layer, cell.head))).length;
   const known = compared.rounding[member]?.some((row) => row.some((each) => each !== null));
   const sample = compared.sampled;
   const error = sample === null ? "" : (0.5 / Math.sqrt(sample)).toFixed(3);
-  const [first, other] = missing(place).all;
-  const lacks = first + other > 0;
+  const lacks = missingQueries(place).length > 0;
   return [
     place.stack.normalized
       ? "A distance is the share of a query's attention that moved to other keys (total variation), the mean over queries."
@@ -133,9 +125,7 @@ export function coverageOf(place: ComparePlace, grid: HeadGrid, notes: readonly 
       : known
         ? "No head lies within what rounding alone may cause."
         : "What rounding alone may cause is not known: the record has no queries and keys.",
-    lacks
-      ? `Without counterpart: ${several(other, "token")} that only ${names[0]} has, ${several(first, "token")} that only ${names[member]} has; ${first + other === 1 ? "it counts" : "they count"} for no distance as ${first + other === 1 ? "a query" : "queries"}.`
-      : "",
+    lacks ? "A token without counterpart counts for no distance as a query." : "",
     ...notes,
   ]
     .filter(Boolean)

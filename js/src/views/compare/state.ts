@@ -119,3 +119,8 @@ function farthestHead(place: Place & Pick<ComparePlace, "compared" | "member">):
   }
   return best;
 }
+
+/** Queries that the first member or the other has not. */
+export function missingQueries({ compared, member }: ComparePlace): number[] {
+  return [0, member].flatMap((at) => compared.missing?.[at]?.queries ?? []);
+}

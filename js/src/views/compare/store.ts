@@ -26,6 +26,7 @@ import {
   comparePlace,
   describedOnce,
   distanceOf,
+  missingQueries,
 } from "./state";
 
 export type PaneName = "a" | "b" | "difference";
@@ -125,7 +126,6 @@ export function createCompareStore(context: ViewContext<CompareState>): CompareS
     const now = place.value;
     if (!now) return null;
     const { compared, member, layer, head, token } = now;
-    const missing = [0, member].flatMap((at) => compared.missing?.[at]?.queries ?? []);
     return {
       a: compared.members[0] as string,
       b: compared.members[member] as string,
@@ -134,7 +134,7 @@ export function createCompareStore(context: ViewContext<CompareState>): CompareS
       token,
       numQueries: now.queries.text.length,
       numKeys: now.keys.text.length,
-      missing,
+      missing: missingQueries(now),
     };
   });
   const answered = record.answer(question, (asked, ended) => loadMoved(source, asked, ended));

@@ -1,0 +1,359 @@
+import { signal } from "@preact/signals";
+import { describe, expect, it } from "vitest";
+import type { StackDescription } from "../../../src/client/protocol";
+import type { Source } from "../../../src/client/source";
+import { galleryGrid, layerGrid, offeredHeads, rankedCells } from "../../../src/ui/head-grid/grid";
+import { PALETTES } from "../../../src/ui/palette";
+import { placeOf } from "../../../src/ui/record";
+import { createSharedScale } from "../../../src/ui/shared-scale";
+import {
+  coverageOf,
+  distanceInWords,
+  formatDistance,
+  openingInWords,
+  sentenceOf,
+  signed,
+} from "../../../src/views/compare/captions";
+import { pairsCsv } from "../../../src/views/compare/figure";
+import { arrangementAt, layOut, WITH_NUMBERS } from "../../../src/views/compare/layout";
+import { cellMarks, TREND, trendMarks, trendX } from "../../../src/views/compare/marks";
+import { loadMoved, movedIn } from "../../../src/views/compare/moved";
+import { type ComparePlace, comparePlace, describedOnce } from "../../../src/views/compare/state";
+
+const TOKENS = { text: ["it", "doctor", "nurse"], special: [], sequence: [0, 0, 0] };
+
+function stack(name: string): StackDescription {
+  return {
+    name,
+    layers: [0, 2],
+    heads_per_layer: [2, 3],
+    query_tokens: TOKENS,
+    key_tokens: null,
+    normalized: true,
+    maximum: 1,
+    causal: false,
+    vectors: false,
+    patterns: ["previous token"],
+  };
+}
+
+const COMPARED = {
+  names: ["first", "second", "third"],
+  stacks: {
+    self: {
+      members: ["self: first", "self: second", "self: third"],
+      differences: [null, null, null],
+      distances: [
+        null,
+        [
+          [0.1, 0.0004],
+          [0.3, null, 0.2],
+        ],
+        [
+          [0.01, 0],
+          [0.02, 0.5, 0.4],
+        ],
+      ],
+      rounding: [
+        null,
+        [
+          [0.001, 0.001],
+          [0.001, null, null],
+        ],
+        null,
+      ],
+      sampled: null,
+    },
+  },
+};
+const DESCRIPTION = {
+  model: "tiny",
+  notes: [],
+  stacks: [stack("self: first"), stack("self: second"), stack("self: third")],
+} as never;
+
+function at(given: Partial<Parameters<typeof placeOf>[1]> = {}, member = 1): ComparePlace {
+  const once = describedOnce(DESCRIPTION, COMPARED);
+  const state = { stack: "self", layer: 2, heads: [0], token: null, key: null, ...given };
+  return comparePlace(placeOf(once, state), { comparison: COMPARED, member }) as ComparePlace;
+}
+
+describe("where the view is", () => {
+  it("has each stack once, under its own name and without patterns", () => {
+    const once = describedOnce(DESCRIPTION, COMPARED);
+    expect(once.stacks.map(({ name, patterns }) => [name, patterns])).toEqual([["self", []]]);
+  });
+
+  it("falls back to a member and to the head that lies farthest apart", () => {
+    expect(at({}, 9).member).toBe(2);
+    expect(at({}, 0).member).toBe(1);
+    expect(at({ heads: [] }, 2).head).toBe(1);
+    expect(at({ heads: [2, 1] }).head).toBe(2);
+    expect(comparePlace(at(), { comparison: { names: [], stacks: {} }, member: 1 })).toBeNull();
+  });
+});
+
+describe("what moved", () => {
+  it("is half of all changes, with the keys that lost and gained most", () => {
+    const moved = movedIn(Float32Array.of(0.5, 0.25, 0.25), Float32Array.of(0.25, 0.25, 0.5));
+    expect(moved).toEqual({
+      total: 0.25,
+      from: { key: 0, change: -0.25 },
+      to: { key: 2, change: 0.25 },
+    });
+  });
+
+  it("counts what a sink takes as one more key", () => {
+    expect(movedIn(Float32Array.of(0.75, 0.25), Float32Array.of(0.25, 0.25))).toEqual({
+      total: 0.5,
+      from: { key: 0, change: -0.5 },
+      to: null,
+    });
+  });
+
+  const rows: Record<string, number[][]> = {
+    "self: first": [
+      [1, 0],
+      [0.5, 0.5],
+      [0, 1],
+    ],
+    "self: second": [
+      [0.5, 0.5],
+      [0.25, 0.75],
+      [1, 0],
+    ],
+  };
+  const source = {
+    block: async ({ stack, rows: [from, to] }: { stack: string; rows: [number, number] }) => ({
+      matrices: [Float32Array.from((rows[stack] as number[][]).slice(from, to).flat())],
+      error: 0,
+    }),
+  } as unknown as Source;
+  const question = {
+    a: "self: first",
+    b: "self: second",
+    layer: 0,
+    head: 0,
+    numQueries: 3,
+    numKeys: 2,
+    missing: [] as number[],
+  };
+  const { signal: ended } = new AbortController();
+
+  it("is of the pinned query, or of the one that changed most", async () => {
+    const pinned = await loadMoved(source, { ...question, token: 1 }, ended);
+    expect(pinned).toMatchObject({ query: 1, most: false, total: 0.25 });
+    const most = await loadMoved(source, { ...question, token: null }, ended);
+    expect(most).toMatchObject({ query: 2, most: true, total: 1 });
+  });
+
+  it("passes over queries that one of the two has not, and over long texts", async () => {
+    const most = await loadMoved(source, { ...question, token: null, missing: [2] }, ended);
+    expect(most).toMatchObject({ query: 0, total: 0.5 });
+    const long = { ...question, token: null, numQueries: 1 << 15, numKeys: 1 << 15 };
+    expect(await loadMoved(source, long, ended)).toBeNull();
+  });
+
+  it("stands in the table beside both weights", async () => {
+    const place = { ...at(), keys: { ...TOKENS, text: ["x", "=y"] } };
+    const table = await pairsCsv(source, place, { queries: [0, 2], keys: null });
+    expect(table.split("\r\n")).toEqual([
+      "stack,layer,head,query,query_token,key,key_token,a,b,difference,largest_error,a_name,b_name",
+      '"self",2,0,0,"it",0,"x",1,0.5,-0.5,0,"first","second"',
+      '"self",2,0,0,"it",1,"\'=y",0,0.5,0.5,0,"first","second"',
+      '"self",2,0,1,"doctor",0,"x",0.5,0.25,-0.25,0,"first","second"',
+      '"self",2,0,1,"doctor",1,"\'=y",0.5,0.75,0.25,0,"first","second"',
+    ]);
+  });
+});
+
+describe("the sentence", () => {
+  const moved = {
+    query: 0,
+    most: false,
+    total: 0.41,
+    from: { key: 1, change: -0.41 },
+    to: { key: 2, change: 0.4 },
+  };
+
+  it("says from which key to which, and of which query", () => {
+    expect(sentenceOf(at(), moved)).toBe(
+      "Head 2.0 moved 0.41 of the attention of “it” from “doctor” (−0.41) to “nurse” (+0.40).",
+    );
+    expect(sentenceOf(at(), { ...moved, most: true })).toBe(
+      "Head 2.0 moved 0.41 of the attention of “it”, the query that changed most in this head, from “doctor” (−0.41) to “nurse” (+0.40).",
+    );
+    expect(sentenceOf(at(), { ...moved, to: { key: 2, change: 0.2 } })).toContain(
+      "of “it”: the largest part from “doctor” (−0.41), the largest part to “nurse” (+0.20).",
+    );
+    expect(sentenceOf(at(), { ...moved, to: null })).toContain("to the attention sink.");
+  });
+
+  it("calls what rounding may cause no difference", () => {
+    const text = sentenceOf(at({ layer: 0, heads: [1] }), moved);
+    expect(text).toContain("Head 0.1 does not differ");
+    expect(text).toContain("rounding alone may move it by 0.001");
+    expect(sentenceOf(at({ layer: 0, heads: [1] }, 2), moved)).toBe(
+      "Head 0.1 is exactly the same in first and third.",
+    );
+    expect(sentenceOf(at({ heads: [1] }), moved)).toContain("nothing to compare");
+  });
+
+  it("says where a query stands in one text alone, and what is not known of a long one", () => {
+    const lacks = at({ token: 0 });
+    lacks.compared = {
+      ...lacks.compared,
+      missing: [
+        { queries: [0], keys: [0] },
+        { queries: [], keys: [] },
+      ],
+    };
+    expect(sentenceOf(lacks, null)).toContain("only one of first and second has “it” as a query");
+    expect(sentenceOf(at(), null)).toContain("0.30 from first, the mean over queries. Pin a query");
+    const grid = layerGrid(lacks.stack, offeredHeads(lacks.stack, null));
+    expect(coverageOf(lacks, grid, [])).toContain(
+      "A token without counterpart counts for no distance",
+    );
+  });
+
+  it("speaks of changes where rows are no shares of one", () => {
+    const place = at();
+    place.stack = { ...place.stack, normalized: false };
+    expect(sentenceOf(place, moved)).toBe(
+      "Head 2.0: of “it” the largest changes from first to second are “doctor” (−0.41) and “nurse” (+0.40).",
+    );
+  });
+
+  it("writes numbers with their sign, and small ones in full", () => {
+    expect([signed(-0.3), signed(0.12), signed(-0.0004)]).toEqual(["−0.30", "+0.12", "−0.0004"]);
+    expect([formatDistance(0.000012), formatDistance(0.25), formatDistance(0)]).toEqual([
+      "0.000012",
+      "0.25",
+      "0.00",
+    ]);
+  });
+});
+
+describe("what is left out", () => {
+  const grid = layerGrid(at().stack, offeredHeads(at().stack, null));
+
+  it("is counted, and an estimate is called one", () => {
+    expect(coverageOf(at(), grid, [])).toContain("1 head of 5, hatched, differs by no more");
+    const place = at({}, 2);
+    expect(coverageOf(place, grid, ["A note."])).toMatch(/1 head of 5, hatched.* A note\.$/);
+    place.compared = { ...place.compared, sampled: 64 };
+    expect(coverageOf(place, grid, [])).toContain(
+      "estimated from 64 queries of each head, with a standard error of at most 0.063",
+    );
+  });
+
+  it("is said of each head", () => {
+    expect(distanceInWords(at(), { layer: 2, head: 0 })).toBe(
+      "distance 0.30; rounding alone: up to 0.001",
+    );
+    expect(distanceInWords(at(), { layer: 2, head: 1 })).toBe("nothing to compare");
+    expect(distanceInWords(at(), { layer: 0, head: 1 })).toBe(
+      "no difference: 0.0004; rounding alone: up to 0.001",
+    );
+    expect(distanceInWords(at({}, 2), { layer: 0, head: 1 })).toBe(
+      "no difference: exactly the same",
+    );
+  });
+
+  it("says where the view opened only while it is there", () => {
+    const opening = { stack: "self", layer: 2, head: 0, member: 1, distance: 0.3, rounding: null };
+    expect(openingInWords(opening, at())).toContain("Opened at layer 2, head 0");
+    expect(openingInWords(opening, at({ heads: [2] }))).toBe("");
+    expect(openingInWords(opening, at({}, 2))).toBe("");
+    expect(openingInWords(null, at())).toBe("");
+  });
+});
+
+describe("the grid", () => {
+  const style = { theme: "light", palette: PALETTES.light, end: 0.5 } as const;
+  const kinds = (distance: number | null, rounding: number | null, side = 40) =>
+    cellMarks({ distance, rounding }, 0, 0, side, style).map(({ kind }) => kind);
+
+  it("hatches what is no difference and draws no colour there", () => {
+    expect(new Set(kinds(0.001, 0.002))).toEqual(new Set(["line"]));
+    expect(new Set(kinds(0, null))).toEqual(new Set(["line"]));
+    expect(kinds(0.003, 0.002)).toEqual(["rect", "text"]);
+    expect(kinds(0.3, null, WITH_NUMBERS - 1)).toEqual(["rect"]);
+    expect(kinds(null, null)).toEqual(["text"]);
+    const lines = cellMarks({ distance: 0, rounding: 0 }, 10, 20, 40, style);
+    for (const mark of lines) {
+      if (mark.kind !== "line") continue;
+      expect(Math.min(mark.x0, mark.x1)).toBeGreaterThanOrEqual(10);
+      expect(Math.max(mark.y0, mark.y1)).toBeLessThanOrEqual(60);
+    }
+  });
+
+  it("is darker the farther heads lie apart", () => {
+    const fills = [0.05, 0.2, 0.5].map((distance) => {
+      const [mark] = cellMarks({ distance, rounding: 0 }, 0, 0, 40, style);
+      return mark?.kind === "rect" ? Number.parseInt(mark.fill?.slice(1, 3) ?? "", 16) : 0;
+    });
+    expect([...fills].sort((a, b) => b - a)).toEqual(fills);
+    expect(new Set(fills).size).toBe(3);
+  });
+
+  it("fits the width, and scrolls where cells would be too small", () => {
+    const options = { columns: 12, rows: 6, gallery: false, mostHeight: 400 };
+    for (const width of [320, 600, 1200]) {
+      const layout = layOut({ ...options, width });
+      expect(layout.boxWidth).toBeLessThanOrEqual(width);
+      expect(layout.width).toBe(layout.boxWidth);
+    }
+    const many = layOut({ ...options, columns: 64, rows: 40, width: 600 });
+    expect([many.boxWidth, many.boxHeight]).toEqual([600, 400]);
+    expect(many.cell).toBeGreaterThanOrEqual(20);
+    const printed = layOut({ ...options, columns: 12, rows: 40, width: 300, printed: true });
+    expect(printed.boxHeight).toBe(printed.height);
+  });
+
+  it("puts the farthest apart first where it is asked for", () => {
+    const { stack } = at();
+    const offered = offeredHeads(stack, null);
+    const distances = COMPARED.stacks.self.distances[1] as (number | null)[][];
+    const cells = rankedCells(stack, offered, distances, null);
+    const grid = galleryGrid(stack, offered, cells, "distance", 3);
+    expect(grid.rows.flat().map((each) => each && `${each.layer}.${each.head}`)).toEqual([
+      "2.0",
+      "2.2",
+      "0.0",
+      "0.1",
+      "2.1",
+      null,
+    ]);
+  });
+
+  it("stacks the panes below 900 pixels", () => {
+    expect([arrangementAt(899, false), arrangementAt(900, false)]).toEqual(["stack", "columns"]);
+  });
+});
+
+describe("the line over members", () => {
+  it("has a point for each that is known, and the one shown stands out", () => {
+    const marks = trendMarks([null, 0.1, null, 0.4], 3, 0.5, PALETTES.light);
+    const points = marks.filter(({ kind }) => kind === "rect");
+    // The first does not differ from itself.
+    expect(points).toHaveLength(3);
+    const sizes = points.map((mark) => (mark.kind === "rect" ? mark.width : 0));
+    expect(sizes[2]).toBeGreaterThan(sizes[1] as number);
+    expect(trendX(3, 4)).toBeLessThanOrEqual(TREND.width);
+  });
+});
+
+describe("a shared scale", () => {
+  it("reaches the largest of all pictures, and forgets one that was made anew", () => {
+    const of = createSharedScale();
+    const [a, b] = [signal(0.2), signal(0.6)];
+    const largest = of("a").largest(a);
+    of("b").largest(b);
+    expect(largest.value).toBe(0.6);
+    of("b").largest(signal(0.1));
+    expect(largest.value).toBe(0.2);
+    a.value = 0.9;
+    expect(largest.value).toBe(0.9);
+  });
+});

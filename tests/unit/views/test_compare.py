@@ -1,0 +1,146 @@
+"""The compare view's traits: where it opens, what it refuses, what its pages say."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import traitlets
+
+import attnviz as av
+from attnviz.views.show import show_compare_view
+from unit.records import encoder_decoder_record, shares, words
+
+N, MOVED = 6, (1, 2)
+
+
+def pair() -> av.Comparison:
+    """Two layers of three heads, alike but for head 1.2 and, a little, head 0.1."""
+    weights = shares(6, N, N).reshape(2, 3, N, N)
+    changed = weights.copy()
+    # All that the last query gave goes to the first key.
+    changed[MOVED][-1] = np.eye(N)[0]
+    changed[0, 1] = 0.9 * weights[0, 1] + 0.1 * np.eye(N)
+    a, b = (av.AttentionRecord.from_weights(list(each), words(N)) for each in (weights, changed))
+    return av.compare(a, b, names=("before", "after"))
+
+
+def embedded(view: av.CompareView) -> dict[str, Any]:
+    data = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', view.to_html())
+    assert data is not None
+    found: dict[str, Any] = json.loads(data[1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def comparison() -> av.Comparison:
+    return pair()
+
+
+def test_the_view_opens_at_the_head_that_lies_farthest_apart(comparison: av.Comparison) -> None:
+    weights = shares(6, N, N).reshape(2, 3, N, N)
+    # Only the last row of that head differs: what its other keys had went to the first.
+    moved = (1 - weights[MOVED][-1, 0]) / N
+    for given in ({}, {"token": 2}):
+        view = av.CompareView(comparison, **given)
+        assert (view.layer, view.heads) == (1, [2])
+        assert view.opening["distance"] == pytest.approx(moved, abs=1e-6)
+        assert (view.opening["layer"], view.opening["head"]) == MOVED
+    assert av.CompareView(comparison, layer=0).heads == [1]
+    assert av.CompareView(comparison, layer=0).opening is None
+    assert av.CompareView(comparison, heads=0).layer == 0
+
+
+def test_a_comparison_of_equals_opens_at_the_first_head() -> None:
+    record = av.AttentionRecord.from_weights([shares(2, 3, 3)], words(3))
+    view = av.CompareView(av.compare(record, record))
+    assert (view.layer, view.heads, view.opening) == (0, [0], None)
+    assert view.comparison["stacks"]["self"]["distances"][1] == [[0.0, 0.0]]
+
+
+def test_places_are_those_of_the_stacks_that_are_compared(comparison: av.Comparison) -> None:
+    view = av.CompareView(comparison, layer=-1, heads=[0], token="t3", key=-1)
+    assert (view.stack, view.layer, view.token, view.key) == ("self", 1, 3, N - 1)
+    assert view.record.stacks.keys() == {"self"}
+    assert view.compared is comparison
+    view.layer = 0
+    assert view.heads == [0]
+    record = encoder_decoder_record()
+    view = av.CompareView(av.compare(record, record), stack="cross")
+    assert view.stack == "cross"
+    view.stack = "encoder"
+    assert set(view.comparison["stacks"]) == {"encoder", "decoder", "cross"}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"member": 0}, r"member=0 must be what before is compared with: 1 \(after\)"),
+        ({"member": 2}, "member=2"),
+        ({"form": "lines"}, 'form=\'lines\': expected any of "head", "matrix"'),
+        ({"order": "strongest"}, "order='strongest'"),
+        ({"heads": 7}, "heads=.7.: layer 0 of stack 'self' has heads 0 to 2"),
+        ({"stack": "self: before"}, "stack='self: before': this record has 'self'"),
+        ({"threshold": float("nan")}, "threshold=nan must be a finite number"),
+        ({"token": N}, f"token={N}: stack 'self' has queries 0 to {N - 1}"),
+        ({"top_k": 0}, "top_k"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(
+    comparison: av.Comparison, given: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(traitlets.TraitError, match=says):
+        av.CompareView(comparison, **given)
+
+
+def test_what_is_no_comparison_is_refused(comparison: av.Comparison) -> None:
+    record = comparison.a
+    with pytest.raises(TypeError, match=r"got AttentionRecord; .* as attnviz.compare\(record_a"):
+        av.CompareView(record)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="must be a Comparison, got NoneType"):
+        av.CompareView(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="CompareView has no argument 'scores'"):
+        av.CompareView(comparison, scores={})
+
+
+def test_include_layers_leaves_layers_out_everywhere(comparison: av.Comparison) -> None:
+    view = av.CompareView(comparison, include_layers=0)
+    assert view.heads == [1]
+    assert len(view.comparison["stacks"]["self"]["distances"][1]) == 1
+    stacks = embedded(view)["description"]["stacks"]
+    assert {tuple(each["layers"]) for each in stacks} == {(0,)}
+
+
+def test_a_page_contains_both_members_and_what_is_said_of_them(comparison: av.Comparison) -> None:
+    view = av.CompareView(comparison, form="matrix", order="distance")
+    data = embedded(view)
+    names = [each["name"] for each in data["description"]["stacks"]]
+    about = data["state"]["comparison"]["stacks"]["self"]
+    assert {*about["members"], *filter(None, about["differences"])} == set(names)
+    assert data["state"]["comparison"]["names"] == ["before", "after"]
+    assert (data["state"]["form"], data["state"]["order"]) == ("matrix", "distance")
+    assert data["state"]["opening"]["head"] == 2
+
+
+def test_units_without_counterpart_are_named_for_each_member() -> None:
+    a = av.AttentionRecord.from_weights([shares(1, 3, 3)], ["it", "was", "tired"])
+    b = av.AttentionRecord.from_weights([shares(1, 4, 4)], ["it", "was", "very", "tired"])
+    view = av.CompareView(av.compare(a, b))
+    missing = view.comparison["stacks"]["self"]["missing"]
+    assert missing == [{"queries": [2], "keys": [2]}, {"queries": [], "keys": []}]
+
+
+def test_show_compare_view_takes_records_and_comparisons(comparison: av.Comparison) -> None:
+    view = show_compare_view(
+        comparison.a, comparison.b, names=("one", "two"), layer=1, heads=0, form="matrix"
+    )
+    assert (view.layer, view.heads, view.form) == (1, [0], "matrix")
+    assert view.comparison["names"] == ["one", "two"]
+    assert show_compare_view(comparison).compared is comparison
+    with pytest.raises(TypeError, match=r"a is a Comparison, .*; leave out b, names"):
+        show_compare_view(comparison, comparison.b, names=("one", "two"))
+    with pytest.raises(TypeError, match="leave out tokenizer"):
+        show_compare_view(comparison.a, comparison.b, tokenizer=object())
