@@ -239,7 +239,10 @@ export interface StackDescription {
   vectors: boolean;
   /** Names of the patterns that its heads can be scored by. */
   patterns: string[];
-  /** Queries that estimates are made from; only where whole maps of all heads take too long. */
+  /**
+   * Queries that estimates are made from; only where whole maps of all heads take too long, and
+   * left out where `signed`.
+   */
   sampled?: number;
   /**
    * By layer and head that was kept, weights that are exactly 0 and pairs counted; only where there
@@ -295,7 +298,7 @@ export interface PieceHeader {
   error: number;
 }
 
-/** Heads' maps, pooled by the largest weight to at most `size` by `size`. */
+/** Heads' maps, pooled by the largest weight (or size, with its sign) to at most `size` squared. */
 export interface MapsRequest {
   stack: string;
   layer: number;
@@ -313,7 +316,10 @@ export interface MapsHeader {
   maximum: number;
   error: number;
   pooled: string;
-  /** Of each map the cell with the largest weight, counted row by row, and that weight, exact. */
+  /**
+   * Of each map the cell with the largest weight, counted row by row, and that weight, exact. Of
+   * signed numbers the one of the largest size, with its sign.
+   */
   largest?: [number, number][];
   /** Queries that stand for all, one a row; left out where all were gone through. */
   sampled?: number;
@@ -323,7 +329,11 @@ export type Combine = "separate" | "mean" | "max";
 
 export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
 
-/** The strongest keys of some queries, and how their weight is spread over the text. */
+/**
+ * The strongest keys of some queries, and how their weight is spread over the text.
+ *
+ * Of signed numbers the largest sizes, with their signs; what is summed and spread are sizes.
+ */
 export interface StrongestRequest {
   stack: string;
   layer: number;
@@ -353,7 +363,8 @@ export type Pooled = "mean" | "max";
  * A square of `TILE` by `TILE` cells of a head's matrix, or of the mean of several.
  *
  * At level l a cell stands for 2^l by 2^l weights, and tile (row, column) begins at query `row *
- * TILE * 2^l` and key `column * TILE * 2^l`; tiles at the end are smaller.
+ * TILE * 2^l` and key `column * TILE * 2^l`; tiles at the end are smaller. Signed numbers do not
+ * cancel out in a cell: it has the mean, or the largest, of those of one sign, the larger.
  */
 export interface TileRequest {
   stack: string;

@@ -90,6 +90,7 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         - it is below a half for every head,
         - the queries and keys of `stack` are different tokens, or fewer than 8 queries, or fewer
           than a quarter of them, can show a pattern,
+        - numbers are signed, as differences are,
         - 64 queries of all heads have more than 2**24 weights (144 heads of 1,800 tokens).
 
         The pattern is one of `patterns_of` the stack but ``"first token"``: many heads of any model
@@ -122,7 +123,7 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     (0, 1, 'previous token', 1.0, 0.1)
     """
     stack = stack_of(stack)
-    if not one_text(stack):
+    if stack.signed or not one_text(stack):
         return None
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     num_heads = sum(len(stack.kept_heads(layer)) for layer in stack.layers)

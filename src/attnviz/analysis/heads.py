@@ -51,7 +51,8 @@ def patterns_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     tuple of str
         Some of `PATTERNS`, in their order. Where queries and keys are different tokens (cross
         attention) only those of the keys alone; no ``"next token"`` where no query may look ahead,
-        and ``"same token"`` and ``"induction"`` only where a token stands twice.
+        and ``"same token"`` and ``"induction"`` only where a token stands twice. None of a stack of
+        signed numbers, such as differences.
 
     Raises
     ------
@@ -66,6 +67,8 @@ def patterns_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     ('previous token', 'next token', 'self', 'first token')
     """
     stack = stack_of(stack)
+    if stack.signed:
+        return ()
     if not one_text(stack):
         return _FOR_ANY_STACK
     codes = token_codes(stack)
@@ -109,7 +112,8 @@ def head_scores(
         If `stack` is neither a stack nor a record.
     ValueError
         If there is no such pattern, or it compares places in one text and the queries and keys of
-        `stack` are different tokens; says which patterns would work. If `queries` is not positive.
+        `stack` are different tokens; says which patterns would work. If `queries` is not positive,
+        or the numbers of `stack` are signed: those are no shares of a query's weight.
 
     See Also
     --------
@@ -151,8 +155,8 @@ def all_head_scores(
 
     Raises
     ------
-    TypeError
-        If `stack` is neither a stack nor a record.
+    TypeError, ValueError
+        As for `head_scores`.
 
     Examples
     --------
@@ -163,6 +167,7 @@ def all_head_scores(
     {'previous token': 0.25, 'next token': 0.0, 'self': 0.875, 'first token': 0.625}
     """
     stack = stack_of(stack)
+    _need_weights(stack, "scores of patterns")
     return completed(_measured(stack, patterns_of(stack), queries))
 
 
@@ -189,6 +194,8 @@ def head_entropy(
     ------
     TypeError
         If `stack` is neither a stack nor a record.
+    ValueError
+        If the numbers of `stack` are signed.
 
     Notes
     -----
@@ -204,6 +211,7 @@ def head_entropy(
     [[0.3466]]
     """
     stack = stack_of(stack)
+    _need_weights(stack, "entropies")
     measured = []
     for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
         entropies = np.full(num_heads, np.nan)
@@ -261,6 +269,7 @@ def uniform_scores(
     """
     stack = stack_of(stack)
     entropy = pattern == "entropy"
+    _need_weights(stack, "scores of even attention")
     if not entropy:
         _check_pattern(stack, pattern)
     codes = token_codes(stack) if pattern in _WITH_REPETITIONS else None
@@ -376,7 +385,15 @@ def stack_of(given: object) -> AttentionStack:
     )
 
 
+def _need_weights(stack: AttentionStack, what: str) -> None:
+    # torch comes with a record, and not with measures of arrays.
+    from attnviz.record.stack import need_weights
+
+    need_weights(stack, what)
+
+
 def _check_pattern(stack: AttentionStack, pattern: str) -> None:
+    _need_weights(stack, "scores of patterns")
     possible = PATTERNS if one_text(stack) else _FOR_ANY_STACK
     if pattern not in PATTERNS:
         raise ValueError(

@@ -111,6 +111,11 @@ class LayerAttention(ABC):
         return False
 
     @property
+    def bound(self) -> float | None:
+        """What no weight exceeds in size, known without a look at any; None where it is not."""
+        return None
+
+    @property
     def vectors(self) -> QueryKeyAttention | None:
         """The queries and keys of `kept_heads`; None where only weights are known, and of words."""
         return None
@@ -204,6 +209,11 @@ class DerivedAttention(LayerAttention):
     def kept_heads(self) -> tuple[int, ...]:
         """Numbers of the heads that were kept."""
         return self.base.kept_heads
+
+    @property
+    def bound(self) -> float | None:
+        """That of `base`: what keys of a row have together is no more than all of them have."""
+        return self.base.bound
 
     def keeps(self, head: int) -> bool:
         """Whether a head was kept."""
@@ -302,6 +312,11 @@ class QueryKeyAttention(LayerAttention):
     def causal(self) -> bool:
         """Whether no query may look ahead, as far as the mask says."""
         return self.mask is not None and self.mask.causal
+
+    @property
+    def bound(self) -> float:
+        """1, as of any softmax."""
+        return 1.0
 
     @property
     def vectors(self) -> QueryKeyAttention:
@@ -669,6 +684,11 @@ class HeadSubset(LayerAttention):
     def causal(self) -> bool:
         """Whether no query may look ahead, as far as the mask says."""
         return self.base.causal
+
+    @property
+    def bound(self) -> float | None:
+        """What no weight exceeds in size; None where only weights are known."""
+        return self.base.bound
 
     @property
     def vectors(self) -> QueryKeyAttention | None:

@@ -76,6 +76,16 @@ class DifferenceAttention(LayerAttention):
         """Whether rows and columns of either are words, each made of several tokens."""
         return self.a.merged or self.b.merged
 
+    @property
+    def bound(self) -> float | None:
+        """What no difference exceeds in size; None where weights were given."""
+        one, other = self.a.bound, self.b.bound
+        if one is None or other is None:
+            return None
+        # Weights are not negative; differences of differences add up.
+        signed = isinstance(self.a, DifferenceAttention) or isinstance(self.b, DifferenceAttention)
+        return one + other if signed else max(one, other)
+
     @cached_property
     def _places(self) -> dict[int, int]:
         both = [head for head in self.a.kept_heads if self.b.keeps(head)]

@@ -479,10 +479,10 @@ class AttentionRecord:
         stack : str, optional
             With `layer`, the first when left out; otherwise all stacks.
         top_k : int, optional
-            Of each query the strongest keys alone, so many, the strongest first. Keys without
-            weight are left out.
+            Of each query the strongest keys alone, so many, the strongest first: of signed numbers
+            those of the largest size. Keys without weight are left out.
         min_weight : float, optional
-            Only weights of at least so much.
+            Only weights of at least so much; signed numbers of at least this size.
 
         Returns
         -------
@@ -491,9 +491,10 @@ class AttentionRecord:
 
             Tidy: a row for each pair of query and key that the mask allows, with the columns
             ``stack``, ``layer``, ``head``, ``query``, ``query_token``, ``key``, ``key_token`` and
-            ``weight`` (float32). Texts are categories. With `top_k` or `min_weight` also ``kept``,
-            the share of its query's weight that the table has, 0 to 1; a query without any row
-            has none.
+            ``weight`` (float32), which is called what the stack's numbers are
+            (`AttentionStack.measure`). Texts are categories. With `top_k` or `min_weight` also
+            ``kept``, the share of its query's weight (of sizes, where numbers are signed) that the
+            table has, 0 to 1; a query without any row has none.
 
         Raises
         ------

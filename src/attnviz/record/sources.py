@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.record.stack import AttentionStack
+from attnviz.record.stack import AttentionStack, need_weights
 from attnviz.record.table import need_pandas, token_column
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.utils.arguments import whole_number
@@ -189,6 +189,7 @@ def sources_of_query(
     stack: AttentionStack, query: int, top_k: int, token: str = ""
 ) -> Steps[Sources]:
     """What all heads attend to from one query, in steps."""
+    need_weights(stack, "sources of a token")
     top_k = whole_number("top_k", top_k, 1, hint="the number of keys of each head")
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     if not 0 <= query < num_queries:

@@ -15,8 +15,10 @@ from attnviz.record.words import merged_layers
 from attnviz.utils.arguments import from_end, full_slice, listed, shown, spans, whole_numbers
 from attnviz.utils.progress import Pace, Steps, completed
 
-__all__ = ["AttentionStack", "find_maximum", "find_zeros", "rows_are_shares"]
+__all__ = ["AttentionStack", "find_maximum", "find_zeros", "need_weights", "rows_are_shares"]
 
+# Weights that are computed to find the largest of them: about a second on one core.
+_LOOKED_THROUGH = 1 << 26
 # As much as a legend has room for.
 _LONGEST_MEASURE = 40
 
@@ -153,7 +155,8 @@ class AttentionStack:
     def maximum(self) -> float:
         """The largest weight that can occur: 1 where rows are shares of one, else the largest.
 
-        Of a signed stack the largest size, whatever its sign.
+        Of a signed stack the largest size, whatever its sign; but 1 for differences of long texts,
+        whose weights are shares of one and too many to look through.
         """
         return completed(find_maximum(self))
 
@@ -316,7 +319,7 @@ class AttentionStack:
         -------
         ZeroCount or None
             Counted in the weights as they were given, before any rounding; None where weights are
-            computed, as those of a softmax, or of words.
+            computed, as those of a softmax, or of words, and of signed numbers.
 
         Raises
         ------
@@ -521,6 +524,11 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
     if stack._maximum is None:
         num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
         heads = sum(len(attention.kept_heads) for attention in stack._layers.values())
+        bounds = [attention.bound for attention in stack._layers.values()]
+        known = [bound for bound in bounds if bound is not None]
+        if len(known) == len(bounds) and heads * num_queries * num_keys > _LOOKED_THROUGH:
+            stack._maximum = max(known)
+            return stack._maximum
         pace = Pace("largest weight", heads * num_queries * num_keys)
         most = []
         for attention in stack._layers.values():
@@ -539,5 +547,16 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
 def find_zeros(stack: AttentionStack) -> Steps[dict[int, tuple[ZeroCount, ...]]]:
     """`AttentionStack.exact_zeros` of all known heads whose weights were given, in steps."""
     if stack._zeros is None:
-        stack._zeros = yield from count_zeros(stack._layers)
+        # A number that is 0 among signed ones is no key that a sparse attention leaves out.
+        stack._zeros = {} if stack.signed else (yield from count_zeros(stack._layers))
     return stack._zeros
+
+
+def need_weights(stack: AttentionStack, what: str) -> None:
+    """Refuse a signed stack where shares of a whole are needed, with the way out."""
+    if stack.signed:
+        raise ValueError(
+            f"{what} are defined for attention weights, and stack {stack.name!r} has signed "
+            f"numbers ({stack.measure}): ask for them of a record of weights, such as those that a "
+            "difference is made from"
+        )

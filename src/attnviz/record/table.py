@@ -96,8 +96,11 @@ def tidy_table(
         "query_token": token_column(sides[0], place, queries, texts),
         "key": keys,
         "key_token": token_column(sides[1], place, keys, texts),
-        "weight": joined("weights", np.float32),
     }
+    # Of stacks of different numbers, or where a column has that name, as of weights.
+    measures = {stack.measure for stack in stacks} - columns.keys() - {"kept"}
+    measure = measures.pop() if len(measures) == 1 else "weight"
+    columns[measure] = joined("weights", np.float32)
     if top_k is not None or min_weight is not None:
         columns["kept"] = joined("shares", np.float32)
     return pd.DataFrame(columns, copy=False)
@@ -167,14 +170,15 @@ def _of_tile(
     vectors = stack.attention(layer).vectors
     columns = slice(0, len(stack.key_tokens)) if vectors is None else vectors.reach(rows)
     weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
-    sums = weights.sum(axis=1, dtype=np.float64)
+    sizes = np.abs(weights) if stack.signed else weights
+    sums = sizes.sum(axis=1, dtype=np.float64)
     if not np.isfinite(sums).all():
         raise ValueError(
             f"stack {stack.name!r}, layer {layer}, head {head}: some weights are NaN or infinite; "
             "run the model in float32, or choose other layers"
         )
     if top_k is not None and weights.shape[1]:
-        strong, keys = torch.from_numpy(weights).topk(min(top_k, weights.shape[1]), dim=1)
+        strong, keys = torch.from_numpy(sizes).topk(min(top_k, weights.shape[1]), dim=1)
         values, places = strong.numpy(), keys.numpy()
         taken = values > 0 if min_weight is None else values >= min_weight
         # Strongest first, and of equal ones the first key.
@@ -184,17 +188,16 @@ def _of_tile(
         )
         query, place = np.nonzero(taken)
         key = places[query, place]
-        value = values[query, place]
     else:
         if min_weight is None:
             taken = stack.allowed(layer=layer, head=head, rows=rows, columns=columns)
         else:
-            taken = weights >= min_weight
+            taken = sizes >= min_weight
         query, key = np.nonzero(taken)
-        value = weights[query, key]
+    value = weights[query, key]
     shares = None
     if top_k is not None or min_weight is not None:
-        kept = np.bincount(query, value, minlength=len(sums)) / np.where(sums > 0, sums, 1)
+        kept = np.bincount(query, sizes[query, key], len(sums)) / np.where(sums > 0, sums, 1)
         shares = kept[query].astype(np.float32)
     numbers = (query + rows.start).astype(np.int32), (key + columns.start).astype(np.int32)
     return _Found(layer, 0, head, *numbers, value, shares)

@@ -99,7 +99,8 @@ class StackDescription(TypedDict):
     patterns : list of str
         Names of the patterns that its heads can be scored by.
     sampled : int
-        Queries that estimates are made from; only where whole maps of all heads take too long.
+        Queries that estimates are made from; only where whole maps of all heads take too long, and
+        left out where `signed`.
     zeros : list
         By layer and head that was kept, weights that are exactly 0 and pairs counted; only where
         there are any.
@@ -200,7 +201,8 @@ def _kept_heads(stack: AttentionStack) -> list[list[int]]:
 def _sampled(stack: AttentionStack) -> dict[str, Any]:
     """Queries that estimates are made from, where whole maps of all heads would take too long."""
     layers = [stack.attention(layer) for layer in stack.layers]
-    if affords_maps(layers, len(stack.query_tokens) * len(stack.key_tokens)):
+    # What is estimated are shares of weight, which signed numbers have not.
+    if stack.signed or affords_maps(layers, len(stack.query_tokens) * len(stack.key_tokens)):
         return {}
     return {"sampled": min(SAMPLED_QUERIES, len(stack.query_tokens))}
 

@@ -15,6 +15,7 @@ from attnviz.record.rows import affords_maps, sampled_queries
 from attnviz.record.softmax import normalized, tiles
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, encode
+from attnviz.server.pooling import joined, parted
 from attnviz.server.protocol import MAX_REPLY_BYTES, heads_of
 from attnviz.utils.progress import STEP, Pace, Steps
 
@@ -31,7 +32,8 @@ class Maps(NamedTuple):
     sampled : int or None
         How many queries stand for all; None where all were gone through.
     largest : list of tuple
-        Of each map the cell with the largest weight, counted row by row, and that weight.
+        Of each map the cell with the largest weight, counted row by row, and that weight. Of signed
+        numbers the largest size, and that number with its sign.
     """
 
     encoded: Encoded
@@ -48,7 +50,7 @@ def encoded_maps(
     rows: slice | None = None,
     columns: slice | None = None,
 ) -> Steps[Maps]:
-    """Heads' maps, pooled by the maximum, in steps.
+    """Heads' maps, pooled by the maximum (of signed numbers the largest size), in steps.
 
     Of a part whose every weight would take too long (see `affords_maps`) each row of a map
     is one query, taken from its share of the text.
@@ -82,7 +84,7 @@ def encoded_maps(
             continue
         # Row by row of cells: of all rows together no more than a tile is held.
         tops, lefts = (np.array(_edges(side, size)[:-1]) for side in (slice(0, num_rows), columns))
-        most = np.full((len(tops), len(lefts)), -np.inf, np.float32)
+        most = np.full((1 + stack.signed, len(tops), len(lefts)), -np.inf, np.float32)
         for part in tiles(slice(0, num_rows), attention.num_keys):
             if queries is None:
                 here = slice(rows.start + part.start, rows.start + part.stop)
@@ -91,16 +93,18 @@ def encoded_maps(
                 weights = attention.weights_of_rows(head, queries[part])[0][:, columns]
             cell = np.searchsorted(tops, np.arange(part.start, part.stop), side="right") - 1
             firsts = np.flatnonzero(np.diff(cell, prepend=-1))
-            # Along the rows first, as they lie in memory.
-            found = np.maximum.reduceat(weights, lefts - columns.start, axis=1)
-            found = np.maximum.reduceat(found, firsts, axis=0)
             touched = cell[firsts]
-            most[touched] = np.maximum(most[touched], found)
+            for of_part, numbers in zip(most, parted(weights, signed=stack.signed), strict=True):
+                # Along the rows first, as they lie in memory.
+                found = np.maximum.reduceat(numbers, lefts - columns.start, axis=1)
+                found = np.maximum.reduceat(found, firsts, axis=0)
+                of_part[touched] = np.maximum(of_part[touched], found)
             yield from pace.did(len(weights) * attention.num_keys)
-        maps.append(most[None])
+        maps.append(joined(most)[None])
     of = f"stack {stack.name!r}, layer {layer}"
-    encoded = encode(np.concatenate(maps), "uint8", maximum, of=of)
-    largest = [(int(each.argmax()), float(each.max())) for each in maps]
+    encoded = encode(np.concatenate(maps), "uint8", maximum, signed=stack.signed, of=of)
+    places = [int(np.abs(each).argmax()) for each in maps]
+    largest = [(at, float(each.flat[at])) for at, each in zip(places, maps, strict=True)]
     return Maps(encoded, None if queries is None else len(queries), largest)
 
 

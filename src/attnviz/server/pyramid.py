@@ -5,8 +5,8 @@ several, is small and bounded:
 
 - for each query the logarithm of what its weights are divided by (`RowSums`),
 - one level of cells, the finest that has at most ``MOST_CELLS`` a side: the mean and the maximum
-  of the weights of each. Coarser levels are pooled from it; finer tiles are computed when they are
-  asked for, and those lately asked for are kept.
+  of the weights of each, of differences those of either sign. Coarser levels are pooled from it;
+  finer tiles are computed when they are asked for, and those lately asked for are kept.
 
 A request computes for a moment (`Budget`). Until all rows of cells that it asks for are exact it is
 answered with one query of each row, evenly spaced, which stands for it: rows of exact means between
@@ -34,7 +34,14 @@ from attnviz.record.masks import Rows
 from attnviz.record.softmax import blocks, normalized, powers
 from attnviz.record.stack import AttentionStack
 from attnviz.server.cache import ByteCache
-from attnviz.server.row_sums import HeadMean, RowSums
+from attnviz.server.pooling import joined, parted_tensor
+from attnviz.server.row_sums import (
+    HeadDifference,
+    HeadMean,
+    RowSums,
+    head_weights,
+    softmax_sides,
+)
 from attnviz.server.unfinished import REPLY_SECONDS
 from attnviz.utils.arguments import spans
 
@@ -112,10 +119,9 @@ class PyramidTile:
 
 def is_large(stack: AttentionStack, layer: int, heads: Sequence[int]) -> bool:
     """Whether a matrix is computed step by step."""
-    attention = stack.attention(layer).vectors
-    if attention is None:
-        return False
-    return attention.num_queries * attention.num_keys * len(heads) > LARGE
+    sides = softmax_sides(stack.attention(layer))
+    pairs = len(stack.query_tokens) * len(stack.key_tokens)
+    return pairs * len(heads) * len(sides) > LARGE
 
 
 class Pyramids:
@@ -191,8 +197,8 @@ class Pyramids:
         name = (stack.name, layer, tuple(heads), level, rows.start, columns.start)
         cells = self._kept.get(name)
         if cells is None:
-            mean = HeadMean(stack, layer, heads, self._sums)
-            self._kept[name] = cells = CellRows(mean, rows, columns, level)
+            shown = head_weights(stack, layer, heads, self._sums)
+            self._kept[name] = cells = CellRows(shown, rows, columns, level)
         return cells
 
 
@@ -204,23 +210,23 @@ def _stored_level(queries: slice, keys: slice) -> int:
 def _coarser(
     held: CellRows, span: slice, across: slice, levels: int, pooled: str
 ) -> NDArray[np.float32]:
-    """Cells of a level above those that are held."""
+    """Cells of a level above those that are held, or of the same."""
     cells = held.taken(span, across, pooled)
     if levels == 0:
-        return cells
-    starts = [np.arange(0, count, 1 << levels) for count in cells.shape]
+        return joined(cells)
+    starts = [np.arange(0, count, 1 << levels) for count in cells.shape[1:]]
     if pooled == "max":
-        most = np.maximum.reduceat(cells, starts[0], axis=0)
-        return np.maximum.reduceat(most, starts[1], axis=1)
+        most = np.maximum.reduceat(cells, starts[0], axis=1)
+        return joined(np.maximum.reduceat(most, starts[1], axis=2))
     # The last cells stand for fewer weights, and count for fewer.
     high = held.sizes(held.rows)[span].astype(np.float64)
     wide = held.sizes(held.columns)[across].astype(np.float64)
     total = np.add.reduceat(
-        np.add.reduceat(cells * wide, starts[1], axis=1) * high[:, None], starts[0]
+        np.add.reduceat(cells * wide, starts[1], axis=2) * high[:, None], starts[0], axis=1
     )
     sizes = np.outer(np.add.reduceat(high, starts[0]), np.add.reduceat(wide, starts[1]))
     means: NDArray[np.float32] = (total / sizes).astype(np.float32)
-    return means
+    return joined(means)
 
 
 @contextmanager
@@ -259,23 +265,27 @@ class CellRows:
     Attributes
     ----------
     means, maxima : ndarray
-        float32, (rows of cells, cells): of what is exact, and elsewhere of one query of each row.
+        float32, (parts, rows of cells, cells): of what is exact, and elsewhere of one query of each
+        row. There is one part, of differences two: see `attnviz.server.pooling`.
     state : ndarray
         uint8, (rows of cells,): 0 where nothing is known, 1 where one query is, 2 where all are.
     """
 
-    def __init__(self, heads: HeadMean, rows: slice, columns: slice, level: int) -> None:
+    def __init__(
+        self, heads: HeadMean | HeadDifference, rows: slice, columns: slice, level: int
+    ) -> None:
         self.heads = heads
         self.rows, self.columns, self.level = rows, columns, level
         self._each = 1 << level
         shape = tuple(-(-(side.stop - side.start) >> level) for side in (rows, columns))
-        self.means = np.zeros(shape, np.float32)
-        self.maxima = np.zeros(shape, np.float32)
+        whole = (1 + heads.signed, *shape)
+        self.means = np.zeros(whole, np.float32)
+        self.maxima = np.zeros(whole, np.float32)
         self.state = np.zeros(shape[0], np.uint8)
         # One query of each row of cells, for as long as not all rows are exact.
         self._sampled = np.zeros(shape[0], np.bool_)
-        self._sample_means = np.zeros(shape, np.float32)
-        self._sample_maxima = np.zeros(shape, np.float32)
+        self._sample_means = np.zeros(whole, np.float32)
+        self._sample_maxima = np.zeros(whole, np.float32)
         self._samples: Steps | None = None
         self._exactly: Steps | None = None
         # The cells that each row of cells can have weight in, and how many pairs that takes.
@@ -284,7 +294,7 @@ class CellRows:
         self.pairs = np.zeros(shape[0])
         for row in range(shape[0]):
             queries = self._queries(row, row + 1)
-            reach = heads.attention.reach(queries)
+            reach = heads.reach(queries)
             inside = _overlap(reach, columns)
             self._firsts[row] = (inside.start - columns.start) >> level
             self._stops[row] = -(-(inside.stop - columns.start) >> level)
@@ -293,7 +303,7 @@ class CellRows:
                 continue
             keys = reach.stop - reach.start + inside.stop - inside.start
             count = queries.stop - queries.start
-            self.pairs[row] = count * keys * len(heads.heads)
+            self.pairs[row] = count * keys * heads.num_matrices
 
     @property
     def num_bytes(self) -> int:
@@ -374,26 +384,26 @@ class CellRows:
         Returns
         -------
         ndarray
-            float32, (rows, columns); zeros where no row is known.
+            float32, (parts, rows, columns); zeros where no row is known.
         """
         cells = self.maxima if pooled == "max" else self.means
         if self._exact(rows, columns).all():
-            return cells[rows, columns]
+            return cells[:, rows, columns]
         shown, sampled = self._shown(rows, columns)
         known, unknown = np.flatnonzero(shown), np.flatnonzero(~shown)
         if not len(known):
-            return np.zeros_like(cells[rows, columns])
+            return np.zeros_like(cells[:, rows, columns])
         samples = self._sample_maxima if pooled == "max" else self._sample_means
-        cells = np.where(sampled[:, None], samples[rows], cells[rows])
+        cells = np.where(sampled[:, None], samples[:, rows], cells[:, rows])
         at = np.arange(len(shown))
         after = np.minimum(np.searchsorted(known, at), len(known) - 1)
         before = np.maximum(after - 1, 0)
         nearer = np.abs(known[before] - at) <= np.abs(known[after] - at)
-        found: NDArray[np.float32] = cells[known[np.where(nearer, before, after)], columns]
+        found: NDArray[np.float32] = cells[:, known[np.where(nearer, before, after)], columns]
         for row in unknown:
             first, stop = self._firsts[rows.start + row], self._stops[rows.start + row]
-            found[row, : max(0, first - columns.start)] = 0
-            found[row, max(0, stop - columns.start) :] = 0
+            found[:, row, : max(0, first - columns.start)] = 0
+            found[:, row, max(0, stop - columns.start) :] = 0
         return found
 
     def _queries(self, first: int, stop: int) -> slice:
@@ -407,7 +417,7 @@ class CellRows:
         if exact and self.pairs[span][~done].sum() <= _SAMPLED_FROM:
             return nothing
         state = np.where(done, _EXACT, self.state[span])
-        most = max(_FEWEST_SAMPLES, _SAMPLES_AT_ONCE // len(self.heads.heads))
+        most = max(_FEWEST_SAMPLES, _SAMPLES_AT_ONCE // self.heads.num_matrices)
         stride = 1 << max(0, (-(-len(state) // most) - 1).bit_length())
         nearest = min(stride, max(1, _SAMPLED_SHARE >> self.level))
         while stride >= nearest:
@@ -427,13 +437,14 @@ class CellRows:
         # Neighbours together: of those at the beginning a causal mask hides most keys.
         for start in range(0, len(cells), _ROWS_SAMPLED):
             some = slice(start, start + _ROWS_SAMPLED)
-            yield from self._pool(queries[some], 1, means[some], maxima[some])
+            yield from self._pool(queries[some], 1, means[:, some], maxima[:, some])
         means /= self.sizes(self.columns)
-        for row, mean, maximum in zip(cells, means, maxima, strict=True):
-            self._sample_means[row], self._sample_maxima[row] = mean, maximum
+        for place, row in enumerate(cells):
+            self._sample_means[:, row] = means[:, place]
+            self._sample_maxima[:, row] = maxima[:, place]
             self._sampled[row] = True
             if self.state[row] == _UNKNOWN:
-                self.means[row], self.maxima[row] = mean, maximum
+                self.means[:, row], self.maxima[:, row] = means[:, place], maxima[:, place]
                 self.state[row] = _EXACT if self._each == 1 else _SAMPLED
 
     def _compute(self, first: int) -> Steps:
@@ -447,14 +458,14 @@ class CellRows:
         for start in range(queries.start, queries.stop, _ROWS_AT_ONCE):
             part = slice(start, min(start + _ROWS_AT_ONCE, queries.stop))
             row = (start - queries.start) >> self.level
-            yield from self._pool(part, self._each, means[row:], maxima[row:])
+            yield from self._pool(part, self._each, means[:, row:], maxima[:, row:])
         means /= np.outer(self.sizes(self.rows)[first:stop], self.sizes(self.columns))
-        self.means[first:stop], self.maxima[first:stop] = means, maxima
+        self.means[:, first:stop], self.maxima[:, first:stop] = means, maxima
         # Last: an interrupt before leaves an estimate, and no half of it is taken for exact.
         self.state[first:stop] = _EXACT
 
     def _empty(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        shape = (count, self.means.shape[1])
+        shape = (len(self.means), count, self.means.shape[2])
         return np.zeros(shape, np.float32), np.zeros(shape, np.float32)
 
     def _pool(
@@ -462,35 +473,40 @@ class CellRows:
     ) -> Steps:
         """Add queries' weights to rows of cells, `each` neighbours to the same."""
         heads = self.heads
-        if len(heads.heads) == 1 and self.columns == slice(0, heads.attention.num_keys):
-            yield from self._pool_at_once(rows, each, sums, maxima)
+        whole_rows = self.columns == slice(0, heads.num_keys)
+        if whole_rows and isinstance(heads, HeadMean) and len(heads.heads) == 1:
+            yield from self._pool_at_once(heads, rows, each, sums[0], maxima[0])
             return
-        divided: list[torch.Tensor] = []
-        for head in heads.heads:
-            divided += [(yield from heads.log_sum_exp(head, rows))]
-        reach = _overlap(heads.attention.reach(rows), self.columns)
+        divided = yield from heads.divided(rows)
+        reach = _overlap(heads.reach(rows), self.columns)
         first = (reach.start - self.columns.start) >> self.level
         # Blocks begin where cells do, so that each holds whole ones.
         keys = slice(self.columns.start + (first << self.level), reach.stop)
         for columns in blocks(keys, len(divided[0]), divided[0].device, least=self._each):
             weights = yield from heads.weights(rows, columns, divided)
-            with torch.no_grad():
-                total, most = _pooled(weights, each, self._each)
             at = (columns.start - self.columns.start) >> self.level
-            cells = np.s_[: total.shape[0], at : at + total.shape[1]]
-            sums[cells] += total.cpu().numpy()
-            np.maximum(maxima[cells], most.cpu().numpy(), out=maxima[cells])
+            for number, part in enumerate(parted_tensor(weights, signed=heads.signed)):
+                with torch.no_grad():
+                    total, most = _pooled(part, each, self._each)
+                cells = np.s_[number, : total.shape[0], at : at + total.shape[1]]
+                sums[cells] += total.cpu().numpy()
+                np.maximum(maxima[cells], most.cpu().numpy(), out=maxima[cells])
             yield
 
     def _pool_at_once(
-        self, rows: Rows, each: int, sums: NDArray[np.float32], maxima: NDArray[np.float32]
+        self,
+        heads: HeadMean,
+        rows: Rows,
+        each: int,
+        sums: NDArray[np.float32],
+        maxima: NDArray[np.float32],
     ) -> Steps:
         """The same for all keys of one head, without going through them twice.
 
         Until all keys are known each query's cells are held against their own largest logit; what
         the rows are divided by is then known from the cells.
         """
-        heads, wide = self.heads, self._each
+        wide = self._each
         numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         reach = heads.attention.reach(rows)
         first = reach.start >> self.level

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.attention import LayerAttention, QueryKeyAttention
+from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import Rows
 from attnviz.record.softmax import normalized, tiles
 from attnviz.record.stack import AttentionStack
@@ -18,7 +19,7 @@ from attnviz.server.codec import not_finite
 from attnviz.utils.arguments import spans
 from attnviz.utils.progress import STEP, Pace, Steps
 
-__all__ = ["KEPT_BYTES", "HeadMean", "RowSums"]
+__all__ = ["KEPT_BYTES", "HeadDifference", "HeadMean", "RowSums", "head_weights", "softmax_sides"]
 
 # Four bytes a query: a head of 131,072 tokens takes half a megabyte.
 KEPT_BYTES = 48_000_000
@@ -30,6 +31,17 @@ _ROWS_A_STEP = 128
 # and of fewer where they have more weights than these.
 _WEIGHTS_A_STEP = 1 << 24
 _CALL = 1 << 13
+
+
+def softmax_sides(attention: LayerAttention) -> tuple[LayerAttention, ...]:
+    """The attentions whose queries and keys give a layer's weights; none where they are not known.
+
+    Of a difference both sides, what is taken away first; of any other attention itself.
+    """
+    sides: tuple[LayerAttention, ...] = (attention,)
+    if isinstance(attention, DifferenceAttention):
+        sides = attention.a, attention.b
+    return sides if all(side.vectors is not None for side in sides) else ()
 
 
 class RowSums:
@@ -86,22 +98,24 @@ class RowSums:
         self, stack: AttentionStack, layer: int, head: int, rows: slice, columns: slice
     ) -> tuple[NDArray[np.float32], int]:
         """Weights of some queries and keys, and how many were computed for them."""
-        count = rows.stop - rows.start
-        known = None
-        if len(stack.key_tokens) > max(_LONG, columns.stop - columns.start):
-            known = self._vectors(stack, layer, head)
-        if known is None:
+        attention, num_keys = stack.attention(layer), len(stack.key_tokens)
+        head = stack.head_number(layer, head)
+        sides = softmax_sides(attention)
+        if not sides or num_keys <= max(_LONG, columns.stop - columns.start):
             block = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
-            return block, count * len(stack.key_tokens)
-        attention, place = known
-        sums = self.of(stack, layer, head)
-        with torch.no_grad():
-            missing = torch.isnan(sums[rows]).nonzero().flatten() + rows.start
-            if len(missing):
-                sums[missing] = attention.log_normalizer(place, missing).cpu()
-            logits = attention.logits(place, rows, columns)
-            weights = normalized(logits, sums[rows].to(logits.device))
-        return weights.cpu().numpy(), len(missing) * len(stack.key_tokens) + weights.numel()
+            return block, len(block) * num_keys
+        found, computed = [], 0
+        for number, side in enumerate(sides):
+            known, place = _vectors(side, head)
+            sums = self.of(stack, layer, head, number)
+            with torch.no_grad():
+                missing = torch.isnan(sums[rows]).nonzero().flatten() + rows.start
+                if len(missing):
+                    sums[missing] = known.log_normalizer(place, missing).cpu()
+                logits = known.logits(place, rows, columns)
+                found.append(normalized(logits, sums[rows].to(logits.device)))
+            computed += len(missing) * num_keys + logits.numel()
+        return _together(found, attention.attends(head, rows)).cpu().numpy(), computed
 
     def whole_rows(
         self, stack: AttentionStack, *, layer: int, head: int, rows: slice
@@ -113,11 +127,21 @@ class RowSums:
         Tensor
             float32, (rows, keys), on the device of the queries: as much memory as its entries take.
         """
-        known = self._vectors(stack, layer, head)
-        if known is None or len(stack.key_tokens) <= _LONG:
+        attention = stack.attention(layer)
+        head = stack.head_number(layer, head)
+        sides = softmax_sides(attention)
+        if not sides or len(stack.key_tokens) <= _LONG:
             return torch.from_numpy(stack.weights(layer=layer, head=head, rows=rows))
-        attention, place = known
-        sums = self.of(stack, layer, head)
+        found = [
+            self._whole_rows(*_vectors(side, head), self.of(stack, layer, head, number), rows)
+            for number, side in enumerate(sides)
+        ]
+        return _together(found, attention.attends(head, rows))
+
+    @staticmethod
+    def _whole_rows(
+        attention: QueryKeyAttention, place: int, sums: torch.Tensor, rows: slice
+    ) -> torch.Tensor:
         device, num_keys = attention.queries.device, attention.num_keys
         with torch.no_grad():
             weights = torch.zeros(rows.stop - rows.start, num_keys, device=device)
@@ -133,23 +157,17 @@ class RowSums:
                 sums[tile] = total.cpu()
         return weights
 
-    @staticmethod
-    def _vectors(
-        stack: AttentionStack, layer: int, head: int
-    ) -> tuple[QueryKeyAttention, int] | None:
-        head = stack.head_number(layer, head)
-        attention = stack.attention(layer)
-        return None if attention.vectors is None else (attention.vectors, attention.index(head))
-
-    def of(self, stack: AttentionStack, layer: int, head: int) -> torch.Tensor:
+    def of(self, stack: AttentionStack, layer: int, head: int, side: int = 0) -> torch.Tensor:
         """The logarithms of the sums of a head, to be read and to be filled.
+
+        Of a difference those of one of its sides, by their places in `softmax_sides`.
 
         Returns
         -------
         Tensor
             float32, (queries,), on the CPU wherever the record lies; NaN where nothing is known.
         """
-        key = (stack.name, layer, head)
+        key = (stack.name, layer, head, side)
         sums = self._kept.get(key)
         if sums is None:
             self._kept[key] = sums = torch.full((len(stack.query_tokens),), torch.nan)
@@ -161,6 +179,23 @@ class RowSums:
         return self._kept.num_bytes
 
 
+def _vectors(attention: LayerAttention, head: int) -> tuple[QueryKeyAttention, int]:
+    """A layer's queries and keys, and the place of a head among them."""
+    vectors = attention.vectors
+    if vectors is None:
+        raise ValueError("only weights are known, and no queries and keys")
+    return vectors, attention.index(head)
+
+
+def _together(sides: Sequence[torch.Tensor], attends: NDArray[np.bool_]) -> torch.Tensor:
+    """Weights, or the second side less the first, 0 for queries that one side lacks."""
+    if len(sides) == 1:
+        return sides[0]
+    a, b = sides
+    there = torch.from_numpy(attends).to(b.device)
+    return (b - a.to(b.device)).masked_fill_(~there[:, None], 0.0)
+
+
 class HeadMean:
     """One head's weights, or the mean of several heads', from their queries and keys.
 
@@ -168,6 +203,8 @@ class HeadMean:
     ----------
     attention : QueryKeyAttention
         Queries and keys of the layer.
+    signed : bool
+        False.
 
     Raises
     ------
@@ -177,25 +214,58 @@ class HeadMean:
         If its weights are given.
     """
 
+    signed = False
+
     def __init__(
-        self, stack: AttentionStack, layer: int, heads: Sequence[int], sums: RowSums
+        self, stack: AttentionStack, layer: int, heads: Sequence[int], sums: RowSums, side: int = 0
     ) -> None:
         for head in heads:
             if not stack.attention(layer).keeps(head):
                 # For the words of an error.
                 stack.head_number(layer, head)
-        vectors = stack.attention(layer).vectors
-        if vectors is None:
+        sides = softmax_sides(stack.attention(layer))
+        if not sides:
             raise ValueError(f"stack {stack.name!r}, layer {layer} has no queries and keys")
-        self.attention: QueryKeyAttention = vectors
+        self.attention, _ = _vectors(sides[side], heads[0])
         self.words = f"stack {stack.name!r}, layer {layer}, mean of heads {spans(sorted(heads))}"
-        self._places = {head: stack.attention(layer).index(head) for head in heads}
-        self._sums = {head: partial(sums.of, stack, layer, head) for head in heads}
+        self._places = {head: sides[side].index(head) for head in heads}
+        self._sums = {head: partial(sums.of, stack, layer, head, side) for head in heads}
 
     @property
     def heads(self) -> tuple[int, ...]:
         """The model's numbers of the heads."""
         return tuple(self._places)
+
+    @property
+    def num_matrices(self) -> int:
+        """How many matrices are computed for the one that is shown."""
+        return len(self._places)
+
+    @property
+    def num_keys(self) -> int:
+        """Number of columns."""
+        return self.attention.num_keys
+
+    def reach(self, rows: Rows) -> slice:
+        """Keys outside of which some queries (at least one) have no weight."""
+        return self.attention.reach(rows)
+
+    def divided(self, rows: Rows) -> Generator[None, None, list[torch.Tensor]]:
+        """What some rows of each head are divided by, as `weights` takes it."""
+        found: list[torch.Tensor] = []
+        for head in self._places:
+            found += [(yield from self.log_sum_exp(head, rows))]
+        return found
+
+    def attends(self, head: int, rows: Rows, divided: torch.Tensor) -> torch.Tensor:
+        """Which queries may attend to any key, bool, (rows,), where `divided` lies."""
+        if self.attention.sinks is None:
+            return ~torch.isneginf(divided)
+        # With a sink, rows are divided by something all the same.
+        place = self._places[head]
+        runs = [rows] if isinstance(rows, slice) else [slice(n, n + 1) for n in rows.tolist()]
+        flags = np.concatenate([self.attention.attends(place, run) for run in runs])
+        return torch.from_numpy(flags).to(divided.device)
 
     def log_sum_exp(self, head: int, rows: Rows) -> Generator[None, None, torch.Tensor]:
         """A head's logarithms of sums; those that are not known are computed step by step.
@@ -283,3 +353,81 @@ class HeadMean:
         if total is None:
             raise ValueError("a mean of no heads was asked for")
         return total.div_(len(self._places)) if len(self._places) > 1 else total
+
+
+class HeadDifference:
+    """The difference of two attentions in one head, or its mean over several heads.
+
+    Attributes
+    ----------
+    a, b : HeadMean
+        The two sides, of the same heads.
+    signed : bool
+        True.
+    """
+
+    signed = True
+
+    def __init__(
+        self, stack: AttentionStack, layer: int, heads: Sequence[int], sums: RowSums
+    ) -> None:
+        self.a, self.b = (HeadMean(stack, layer, heads, sums, side) for side in (0, 1))
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The model's numbers of the heads."""
+        return self.b.heads
+
+    @property
+    def num_matrices(self) -> int:
+        """How many matrices are computed for the one that is shown."""
+        return self.a.num_matrices + self.b.num_matrices
+
+    @property
+    def num_keys(self) -> int:
+        """Number of columns."""
+        return self.b.num_keys
+
+    def reach(self, rows: Rows) -> slice:
+        """Keys outside of which some queries (at least one) have no weight on either side."""
+        one, other = self.a.reach(rows), self.b.reach(rows)
+        if one.start == one.stop or other.start == other.stop:
+            # No query has a difference that may attend to nothing on one side.
+            return slice(0, 0)
+        return slice(min(one.start, other.start), max(one.stop, other.stop))
+
+    def divided(self, rows: Rows) -> Generator[None, None, list[torch.Tensor]]:
+        """What rows of each head are divided by, those of a and then those of b."""
+        a = yield from self.a.divided(rows)
+        b = yield from self.b.divided(rows)
+        for number, head in enumerate(self.heads):
+            one, other = (
+                self.a.attends(head, rows, a[number]),
+                self.b.attends(head, rows, b[number]),
+            )
+            # What is divided by nothing has no weight.
+            nothing = ~(one & other.to(one.device))
+            a[number] = a[number].masked_fill(nothing, -torch.inf)
+            b[number] = b[number].masked_fill(nothing.to(b[number].device), -torch.inf)
+        return [*a, *b]
+
+    def weights(
+        self, rows: Rows, columns: slice, divided: list[torch.Tensor]
+    ) -> Generator[None, None, torch.Tensor]:
+        """Differences of a block, the mean over the heads; see `HeadMean.weights`."""
+        count = len(self.heads)
+        a = yield from self.a.weights(rows, columns, divided[:count])
+        b = yield from self.b.weights(rows, columns, divided[count:])
+        return b.sub_(a.to(b.device))
+
+
+def head_weights(
+    stack: AttentionStack, layer: int, heads: Sequence[int], sums: RowSums
+) -> HeadMean | HeadDifference:
+    """One head's weights or differences, or their mean over several heads, from queries and keys.
+
+    IndexError if the layer or a head does not exist, ValueError if its weights are given.
+    """
+    if isinstance(stack.attention(layer), DifferenceAttention):
+        return HeadDifference(stack, layer, heads, sums)
+    return HeadMean(stack, layer, heads, sums)

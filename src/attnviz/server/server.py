@@ -162,7 +162,7 @@ class BlockRequest:
                 stack, layer=layer, head=head, rows=rows, columns=columns, pace=pace
             )
         of = f"stack {stack.name!r}, layer {layer}, heads {spans(sorted(heads))}"
-        encoded = encode(weights, self.precision, maximum, of=of)
+        encoded = encode(weights, self.precision, maximum, signed=stack.signed, of=of)
         return Reply(encoded.header(), encoded.data)
 
 
@@ -172,7 +172,8 @@ class MapsHeader(PieceHeader):
     Attributes
     ----------
     largest : list
-        Of each map the cell with the largest weight, counted row by row, and that weight, exact.
+        Of each map the cell with the largest weight, counted row by row, and that weight, exact. Of
+        signed numbers the one of the largest size, with its sign.
     sampled : int
         Queries that stand for all, one a row; left out where all were gone through.
     """
@@ -185,7 +186,7 @@ class MapsHeader(PieceHeader):
 @RECORD_REQUESTS.add("maps", MapsHeader)
 @dataclass(frozen=True)
 class MapsRequest:
-    """Heads' maps, pooled by the largest weight to at most `size` by `size`.
+    """Heads' maps, pooled by the largest weight (or size, with its sign) to at most `size` squared.
 
     Attributes
     ----------
@@ -220,6 +221,8 @@ class MapsRequest:
 @dataclass(frozen=True)
 class StrongestRequest:
     """The strongest keys of some queries, and how their weight is spread over the text.
+
+    Of signed numbers the largest sizes, with their signs; what is summed and spread are sizes.
 
     Attributes
     ----------
@@ -270,7 +273,8 @@ class TileRequest:
     """A square of `TILE` by `TILE` cells of a head's matrix, or of the mean of several.
 
     At level l a cell stands for 2^l by 2^l weights, and tile (row, column) begins at query
-    `row * TILE * 2^l` and key `column * TILE * 2^l`; tiles at the end are smaller.
+    `row * TILE * 2^l` and key `column * TILE * 2^l`; tiles at the end are smaller. Signed numbers
+    do not cancel out in a cell: it has the mean, or the largest, of those of one sign, the larger.
 
     Attributes
     ----------

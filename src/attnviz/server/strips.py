@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
 from attnviz.record.rows import SAMPLED_QUERIES, sampled_queries
-from attnviz.record.stack import AttentionStack
+from attnviz.record.stack import AttentionStack, need_weights
 from attnviz.server.codec import not_finite
 from attnviz.server.protocol import heads_of, refuse_large
 from attnviz.utils.progress import STEP, Pace, Steps
@@ -138,6 +138,7 @@ def strips(
     >>> dict(zip(found.parts, found.shares[0].round(6).tolist(), strict=True))
     {'first token': 0.7, 'elsewhere': 0.0, 'own window': 0.3, 'previous token': 0.0}
     """
+    need_weights(stack, "strips")
     layer, heads = heads_of(stack, layer, stack.kept_heads(layer) if heads is None else heads)
     refuse_large(
         f"strips of {len(heads):,} heads", 8 * len(PARTS) * len(heads), "ask for fewer heads"

@@ -57,6 +57,9 @@ class StrongestHeader(TypedDict):
 class Strongest:
     """Where the weight of some queries goes, for each matrix: a head, or several put together.
 
+    Of signed numbers keys are ordered by size, `weights` have their signs, and `sums` and `spread`
+    are of sizes.
+
     Attributes
     ----------
     keys : ndarray
@@ -143,7 +146,9 @@ def strongest_keys(
             part = slice(start, min(start + step, rows.stop))
             here = slice(part.start - rows.start, part.stop - rows.start)
             one = partial(row_sums.whole_rows, stack, layer=layer, rows=part)
-            weights = yield from _together(one, group, combine, pace)
+            weights = yield from _together(one, group, combine, pace, signed=stack.signed)
+            signs = torch.sign(weights) if stack.signed else None
+            weights = weights if signs is None else weights.abs()
             gone = [_sum_of(weights, out), _sum_of(weights, away)]
             # What is not finite stays so: 0 times it is NaN.
             weights *= (~(out | away)).to(weights)
@@ -155,6 +160,9 @@ def strongest_keys(
                 )
             strong, keys = _top(weights, k, bin_size)
             found.keys[matrix, here] = keys.masked_fill(strong == 0, -1).cpu().numpy()
+            if signs is not None:
+                # What the last bin is filled up with has no weight, and no place in the text.
+                strong *= signs.gather(1, keys.clamp(max=num_keys - 1))
             found.weights[matrix, here] = strong.cpu().numpy()
             found.sums[matrix, here] = sums.cpu().numpy()
             columns = weights[taken[here].to(weights.device)].sum(dim=0)
@@ -174,14 +182,25 @@ def encoded_strongest(
 
 
 def _together(
-    rows_of: Callable[..., torch.Tensor], heads: Sequence[int], combine: Combine, pace: Pace
+    rows_of: Callable[..., torch.Tensor],
+    heads: Sequence[int],
+    combine: Combine,
+    pace: Pace,
+    *,
+    signed: bool,
 ) -> Steps[torch.Tensor]:
-    """Rows of one head, or of the mean or the maximum over several; no more than two are held."""
+    """Rows of one head, or of the mean or the maximum over several; no more than two are held.
+
+    The maximum of signed numbers is the one of the largest size, with its sign.
+    """
     weights = rows_of(head=heads[0])
     yield from pace.did(weights.numel())
     for head in heads[1:]:
         more = rows_of(head=head)
-        weights = torch.maximum(weights, more) if combine == "max" else weights.add_(more)
+        if combine == "max" and signed:
+            weights = torch.where(more.abs() > weights.abs(), more, weights)
+        else:
+            weights = torch.maximum(weights, more) if combine == "max" else weights.add_(more)
         yield from pace.did(weights.numel())
     return weights / len(heads) if combine == "mean" else weights
 

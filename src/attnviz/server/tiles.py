@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from attnviz.record.softmax import tiles
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, Precision, encode
+from attnviz.server.pooling import joined, parted
 from attnviz.server.protocol import heads_of
 from attnviz.server.pyramid import Budget, Pyramids, is_large
 from attnviz.utils.arguments import spans
@@ -78,7 +79,9 @@ def encoded_tile(
         Row and column of the tile, which begins at query ``row * TILE * 2**level`` and key
         ``column * TILE * 2**level``.
     pooled : {"mean", "max"}
-        What a cell shows of its weights.
+        What a cell shows of its weights. Of signed numbers, the largest of those with the sign of
+        the largest; and the mean of the positive ones or of the negative ones, whichever is larger,
+        where those of the other sign count as 0.
     precision : {"uint8", "float32"}
         How the cells are written; those of an estimate in one byte each, whatever was asked for.
     """
@@ -89,7 +92,7 @@ def encoded_tile(
     pace = Pace("weights", len(heads) * (rows.stop - rows.start) * attention.num_keys)
     cell = 2**level
     starts = np.arange(0, columns.stop - columns.start, cell)
-    cells = np.zeros((-(-(rows.stop - rows.start) // cell), len(starts)))
+    cells = np.zeros((1 + stack.signed, -(-(rows.stop - rows.start) // cell), len(starts)))
     # A row of cells of a long text spans many queries, which are not all held at once.
     for part in tiles(rows, len(stack.key_tokens)):
         weights = np.zeros((part.stop - part.start, columns.stop - columns.start))
@@ -101,12 +104,14 @@ def encoded_tile(
         firsts = np.flatnonzero(np.diff(row, prepend=-1))
         touched = row[firsts]
         pool = np.maximum if pooled == "max" else np.add
-        pieces = pool.reduceat(pool.reduceat(weights, firsts, axis=0), starts, axis=1)
-        cells[touched] = pool(cells[touched], pieces)
+        for of_part, numbers in zip(cells, parted(weights, signed=stack.signed), strict=True):
+            pieces = pool.reduceat(pool.reduceat(numbers, firsts, axis=0), starts, axis=1)
+            of_part[touched] = pool(of_part[touched], pieces)
     if pooled == "mean":
         cells /= np.outer(_sizes(rows, cell), _sizes(columns, cell))
     of = f"stack {stack.name!r}, layer {layer}, mean of heads {spans(sorted(heads))}"
-    return encode(cells.astype(np.float32)[None], precision, maximum, of=of)
+    shown = joined(cells).astype(np.float32)
+    return encode(shown[None], precision, maximum, signed=stack.signed, of=of)
 
 
 def answered_tile(
@@ -162,7 +167,12 @@ def answered_tile(
     )
     # An estimate is asked for again and again, and has no digits to lose.
     rough = found.progress < 1 and precision == "float32"
-    tile = encode(found.cells[None], "uint8" if rough else precision, float(found.cells.max()))
+    tile = encode(
+        found.cells[None],
+        "uint8" if rough else precision,
+        float(np.abs(found.cells).max()),
+        signed=stack.signed,
+    )
     work: TileWork = {
         "progress": found.progress,
         "queries": found.queries,

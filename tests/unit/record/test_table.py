@@ -60,6 +60,38 @@ def test_all_layers_and_heads(make: Any) -> None:
     assert isinstance(frame["query_token"].dtype, pd.CategoricalDtype)
 
 
+def signed(measure: str = "difference") -> AttentionRecord:
+    numbers = np.random.default_rng(3).normal(size=(1, 2, 5, 5)).astype(np.float32)
+    return AttentionRecord.from_weights(numbers, words(5), signed=True, measure=measure)
+
+
+def test_signed_numbers_are_chosen_by_size_and_keep_their_signs() -> None:
+    record = signed()
+    numbers = record.stack().weights(layer=0)
+    frame = record.to_pandas()
+    assert list(frame.columns) == [*COLUMNS[:-1], "difference"]
+    assert frame["difference"].tolist() == numbers.flatten().tolist()
+    for options in ({"top_k": 2}, {"min_weight": 1.0}):
+        frame = record.to_pandas(**options)
+        found = {
+            tuple(line[:3]): tuple(line[3:])
+            for line in frame[["head", "query", "key", "difference", "kept"]].itertuples(
+                index=False
+            )
+        }
+        expected: dict[tuple[int, ...], tuple[Any, ...]] = {}
+        for head, query in np.ndindex(2, 5):
+            row = numbers[head, query]
+            order = sorted(range(5), key=lambda key: -abs(row[key]))
+            taken = order[:2] if "top_k" in options else [k for k in order if abs(row[k]) >= 1]
+            kept = sum(abs(row[taken])) / sum(abs(row))
+            expected |= {(head, query, key): (row[key], pytest.approx(kept)) for key in taken}
+        assert found == expected
+        assert min(numbers.flat) in frame["difference"].tolist()
+    # A name that another column has would lose that column.
+    assert list(signed("head").to_pandas().columns) == COLUMNS
+
+
 @pytest.mark.parametrize("make", [given_record, encoder_decoder_record, captured_record, causal])
 @pytest.mark.parametrize(
     ("top_k", "min_weight"), [(2, None), (None, 0.2), (3, 0.15), (100, None), (1, 0.9)]

@@ -1,0 +1,474 @@
+"""Signed numbers in what a kernel answers: against b - a of torch's softmax, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+
+import attnviz.record.softmax
+import attnviz.record.stack
+import attnviz.server.pyramid
+import attnviz.server.row_sums
+import attnviz.server.tiles
+from attnviz import analysis
+from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
+from attnviz.record.difference import DifferenceAttention
+from attnviz.record.masks import BandMask, Mask, PackedMask
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.server.codec import Encoded, decode
+from attnviz.server.description import describe
+from attnviz.server.maps import encoded_maps
+from attnviz.server.pyramid import Budget, Pyramids, is_large
+from attnviz.server.row_sums import RowSums
+from attnviz.server.server import RecordServer
+from attnviz.server.strongest import strongest_keys
+from attnviz.server.tiles import answered_tile, encoded_tile
+from attnviz.utils.progress import completed
+from unit.records import vectors, words
+
+Numbers = NDArray[Any]
+
+
+def signed_stack(numbers: Any) -> AttentionStack:
+    values = np.asarray(numbers, np.float32)
+    return AttentionStack(
+        "self",
+        {0: GivenWeights(torch.from_numpy(values))},
+        Tokens.of(words(values.shape[1])),
+        Tokens.of(words(values.shape[2], "k")),
+        signed=True,
+        measure="difference",
+    )
+
+
+def random_numbers(*shape: int, seed: int = 0) -> NDArray[np.float32]:
+    """Numbers of both signs, a third of them 0."""
+    generator = np.random.default_rng(seed)
+    numbers = generator.normal(size=shape) * (generator.random(shape) > 1 / 3)
+    return numbers.astype(np.float32)
+
+
+def cell(numbers: Numbers, pooled: str) -> float:
+    """What a cell shows, number by number."""
+    positive = [float(number) for number in numbers.flat if number > 0]
+    negative = [-float(number) for number in numbers.flat if number < 0]
+    if pooled == "max":
+        high, low = max(positive, default=0.0), max(negative, default=0.0)
+    else:
+        high, low = sum(positive) / numbers.size, sum(negative) / numbers.size
+    return -low if low > high * 1.001 else high
+
+
+def cells_of(numbers: Numbers, each: int, pooled: str) -> Numbers:
+    return np.array(
+        [
+            [
+                cell(numbers[y : y + each, x : x + each], pooled)
+                for x in range(0, numbers.shape[1], each)
+            ]
+            for y in range(0, numbers.shape[0], each)
+        ]
+    )
+
+
+def tile(stack: AttentionStack, **request: Any) -> Numbers:
+    asked: dict[str, Any] = {"layer": 0, "heads": [0], "level": 0, "place": (0, 0)}
+    asked |= {"pooled": "mean", "precision": "float32"}
+    return np.asarray(decode(completed(encoded_tile(stack, **(asked | request))))[0])
+
+
+def test_both_signs_stay_in_a_cell() -> None:
+    stack = signed_stack([[[0.5, -0.5, 0.2, 0.0], [-0.75, 0.5, 0.0, -0.1]]])
+    # Of the left four, 1.0 together are positive and 1.25 negative: they do not cancel out.
+    assert_allclose(tile(stack, level=1), [[-1.25 / 4, 0.2 / 4]])
+    assert_allclose(tile(stack, level=1, pooled="max"), [[-0.75, 0.2]])
+    assert_allclose(
+        tile(stack, level=1, pooled="max", precision="uint8"), [[-0.75, 0.2]], atol=6e-3
+    )
+
+
+def test_as_much_of_either_sign_is_positive_whatever_is_rounded() -> None:
+    # As the first cell of the difference of two causal attentions.
+    for less in (0.3, 0.30000001, 0.2999999):
+        for pooled in ("mean", "max"):
+            found = tile(signed_stack([[[0.0, 0.0], [0.3, -less]]]), level=1, pooled=pooled)
+            assert found > 0
+    assert tile(signed_stack([[[0.0, 0.0], [0.3, -0.301]]]), level=1) < 0
+
+
+def test_heads_are_averaged_with_their_signs_before_cells_are_made() -> None:
+    stack = signed_stack([[[0.8, 0.1]], [[-0.6, 0.3]]])
+    assert_allclose(tile(stack, heads=[0, 1]), [[0.1, 0.2]], rtol=1e-6)
+    assert_allclose(tile(stack, heads=[0, 1], level=1), [[0.15]], rtol=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_tiles_of_signed_numbers_equal_a_plain_loop(data: st.DataObject) -> None:
+    rows, columns = data.draw(st.integers(1, 23)), data.draw(st.integers(1, 23))
+    level, pooled = data.draw(st.integers(0, 5)), data.draw(st.sampled_from(["mean", "max"]))
+    heads = data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True))
+    numbers = random_numbers(3, rows, columns, seed=data.draw(st.integers(0, 99)))
+    stack = signed_stack(numbers)
+    whole: Numbers = np.asarray(np.mean(numbers[heads], axis=0, dtype=np.float64))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", data.draw(st.integers(1, 60)))
+        found = tile(stack, heads=heads, level=level, pooled=pooled)
+    wanted = cells_of(whole, 2**level, pooled)
+    assert_allclose(np.abs(found), np.abs(wanted), atol=1e-6, rtol=2e-3)
+    # Where both signs are alike to a thousandth, rounding may decide.
+    clear = np.abs(cells_of(whole, 2**level, pooled) + cells_of(-whole, 2**level, pooled)) < 1e-9
+    assert_allclose(found[clear], wanted[clear], atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 40])
+def test_maps_show_the_largest_size_with_its_sign(size: int) -> None:
+    numbers = random_numbers(3, 9, 10)
+    numbers[2] = -np.abs(numbers[2])
+    found = completed(encoded_maps(signed_stack(numbers), 0, size))
+    header = found.encoded.header()
+    assert (header["encoding"], header["maximum"]) == ("int8-sqrt", np.abs(numbers).max())
+    cells = decode(found.encoded)
+    for head, number in enumerate(numbers):
+        r, c = min(9, size), min(10, size)
+        wanted = [
+            [
+                cell(number[y * 9 // r : (y + 1) * 9 // r, x * 10 // c : (x + 1) * 10 // c], "max")
+                for x in range(c)
+            ]
+            for y in range(r)
+        ]
+        assert_allclose(cells[head], wanted, atol=header["error"])
+        at, largest = found.largest[head]
+        assert at == np.abs(wanted).argmax()
+        assert largest == pytest.approx(np.array(wanted).flat[at])
+
+
+def strongest_by_loop(matrix: Numbers, row: int, k: int) -> list[tuple[int, float]]:
+    order = sorted(range(matrix.shape[1]), key=lambda key: -abs(matrix[row, key]))
+    return [(key, matrix[row, key]) for key in order[:k] if matrix[row, key] != 0]
+
+
+@pytest.mark.parametrize("combine", ["separate", "mean", "max"])
+def test_strongest_keys_by_size_with_their_signs(combine: str) -> None:
+    numbers = random_numbers(3, 6, 37, seed=4)
+    stack = signed_stack(numbers)
+    found = completed(
+        strongest_keys(
+            stack,
+            layer=0,
+            heads=[0, 2],
+            rows=slice(1, 6),
+            k=30,
+            bin_size=8,
+            combine=combine,  # type: ignore[arg-type]
+            leave_out=[3],
+        )
+    )
+    one, two = numbers[0], numbers[2]
+    matrices = {
+        "separate": [one, two],
+        "mean": [(one + two) / 2],
+        "max": [np.where(np.abs(two) > np.abs(one), two, one)],
+    }[combine]
+    assert len(found.keys) == len(matrices)
+    for place, matrix in enumerate(matrices):
+        kept = matrix.copy()
+        kept[:, 3] = 0
+        for row in range(5):
+            wanted = strongest_by_loop(kept, row + 1, 30)
+            keys = found.keys[place, row][: len(wanted)]
+            assert (found.keys[place, row][len(wanted) :] == -1).all()
+            assert not found.weights[place, row][len(wanted) :].any()
+            assert set(keys.tolist()) == {key for key, _ in wanted}
+            assert_allclose(found.weights[place, row][: len(wanted)], [each for _, each in wanted])
+            assert_array_equal(found.weights[place, row][: len(wanted)], kept[row + 1, keys])
+        sizes = np.abs(kept[1:])
+        assert_allclose(found.sums[place, :, 0], sizes.sum(axis=1), rtol=1e-5)
+        assert_allclose(found.sums[place, :, 1], np.abs(matrix[1:, 3]), rtol=1e-5)
+        assert_allclose(
+            found.spread[place],
+            [sizes[:, start : start + 8].sum() for start in range(0, 37, 8)],
+            rtol=1e-5,
+        )
+
+
+# --- differences of softmaxes, of long texts step by step
+
+QUERIES, KEYS = 53, 101
+FLAGS = np.random.default_rng(5).random((QUERIES, KEYS)) < 0.3
+FLAGS[7] = False
+MASKS: dict[str, tuple[Mask | None, Mask | None]] = {
+    "everything": (None, None),
+    "causal": (BandMask(None, 0, 48), BandMask(None, 0, 48)),
+    "a window and all": (BandMask(9, 0, 20), BandMask(None, 0, 48)),
+    "a window that begins late": (None, BandMask(9, -4)),
+    "any mask": (PackedMask.pack(torch.from_numpy(FLAGS)[None]), BandMask(None, 0, 48)),
+}
+
+
+def sides(masks: str, *, sinks: bool = False) -> tuple[QueryKeyAttention, QueryKeyAttention]:
+    a, b = (
+        QueryKeyAttention(
+            3 * vectors(4, QUERIES, 8, seed=number),
+            vectors(2, KEYS, 8, seed=number + 10),
+            0.5,
+            mask=mask,
+            sinks=vectors(4, seed=number + 20) if sinks else None,
+        )
+        for number, mask in enumerate(MASKS[masks])
+    )
+    return a, b
+
+
+def difference_stack(a: LayerAttention, b: LayerAttention) -> AttentionStack:
+    return AttentionStack(
+        "self",
+        {3: DifferenceAttention(a, b)},
+        Tokens.of(words(QUERIES)),
+        Tokens.of(words(KEYS, "k")),
+        signed=True,
+        measure="difference",
+    )
+
+
+def whole_difference(a: QueryKeyAttention, b: QueryKeyAttention, head: int) -> Numbers:
+    found = []
+    both = np.ones(QUERIES, np.bool_)
+    for side in (a, b):
+        logits = (side.queries[head].double() @ side.keys[head // 2].double().T) * side.scale
+        if side.mask is not None:
+            flags = side.mask.allowed(0, slice(0, QUERIES), slice(0, KEYS))
+            logits[~flags] = -torch.inf
+            both &= flags.any(dim=1).numpy()
+        if side.sinks is not None:
+            sink = side.sinks[head].double().expand(QUERIES, 1)
+            logits = torch.cat([logits, sink], dim=1)
+        found.append(torch.nan_to_num(torch.softmax(logits, dim=1))[:, :KEYS].numpy())
+    return np.asarray((found[1] - found[0]) * both[:, None])
+
+
+@pytest.fixture
+def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in [
+        (attnviz.server.pyramid, "MOST_CELLS", 16),
+        (attnviz.server.pyramid, "LARGE", 0),
+        (attnviz.server.tiles, "TILE", 8),
+        (attnviz.server.pyramid, "_ROWS_AT_ONCE", 8),
+        (attnviz.server.row_sums, "_ROWS_A_STEP", 4),
+        (attnviz.server.row_sums, "_LONG", 0),
+        (attnviz.server.pyramid, "_SAMPLES_AT_ONCE", 4),
+        (attnviz.server.pyramid, "_FEWEST_SAMPLES", 2),
+        (attnviz.server.pyramid, "_SAMPLED_FROM", 0),
+        (attnviz.record.softmax, "_BLOCK_ENTRIES", 64),
+    ]:
+        monkeypatch.setattr(module, name, value)
+
+
+def pyramid_tiles(
+    stack: AttentionStack, heads: Sequence[int], level: int, pooled: str
+) -> tuple[Numbers, list[dict[str, Any]]]:
+    """The whole matrix at a level, each tile asked for until it is exact; the first headers."""
+    pyramids, firsts = Pyramids(RowSums()), []
+    span = 8 << level
+
+    def until_exact(row: int, column: int) -> Numbers:
+        while True:
+            header, data = completed(
+                answered_tile(
+                    stack,
+                    pyramids,
+                    layer=3,
+                    heads=heads,
+                    level=level,
+                    place=(row, column),
+                    pooled=pooled,  # type: ignore[arg-type]
+                    precision="float32",
+                    budget=Budget(0.0),
+                )
+            )
+            cells = decode(
+                Encoded(
+                    header["shape"], header["encoding"], header["maximum"], header["error"], data
+                )
+            )[0]
+            firsts.append(dict(header))
+            if not header["waiting"]:
+                return np.asarray(cells)
+
+    found = np.block(
+        [
+            [until_exact(row, column) for column in range(-(-KEYS // span))]
+            for row in range(-(-QUERIES // span))
+        ]
+    )
+    return found, firsts
+
+
+@pytest.mark.usefixtures("_small_sizes")
+@pytest.mark.parametrize(
+    ("masks", "level", "pooled"),
+    [
+        ("everything", 3, "mean"),
+        ("causal", 4, "max"),
+        ("a window and all", 5, "mean"),
+        ("a window that begins late", 4, "max"),
+        ("any mask", 1, "mean"),
+    ],
+)
+def test_large_differences_step_by_step_equal_all_numbers_at_once(
+    masks: str, level: int, pooled: str
+) -> None:
+    a, b = sides(masks)
+    stack = difference_stack(a, b)
+    for heads in ([2], [0, 3]):
+        assert is_large(stack, 3, heads)
+        whole = np.mean([whole_difference(a, b, head) for head in heads], axis=0)
+        found, headers = pyramid_tiles(stack, heads, level, pooled)
+        wanted = cells_of(whole, 2**level, pooled)
+        assert_allclose(np.abs(found), np.abs(wanted), atol=5e-6, rtol=2e-3)
+        clear = np.abs(wanted + cells_of(-whole, 2**level, pooled)) < 1e-9
+        assert_allclose(found[clear], wanted[clear], atol=5e-6)
+        assert headers[-1]["progress"] == 1
+        # Estimates on the way are rough, and signed as well.
+        rough = [header for header in headers if header["progress"] < 1]
+        assert {header["encoding"] for header in rough} <= {"int8-sqrt"}
+
+
+@pytest.mark.usefixtures("_small_sizes")
+def test_sinks_of_both_sides_and_rows_that_one_lacks() -> None:
+    a, b = sides("any mask", sinks=True)
+    stack = difference_stack(a, b)
+    whole = whole_difference(a, b, 1)
+    assert not whole[7].any()
+    found, _ = pyramid_tiles(stack, [1], 0, "mean")
+    assert_allclose(found, whole, atol=1e-6)
+
+
+@pytest.mark.usefixtures("_small_sizes")
+@pytest.mark.parametrize("masks", MASKS)
+def test_blocks_and_whole_rows_of_a_difference_by_what_its_sides_are_divided_by(masks: str) -> None:
+    a, b = sides(masks)
+    stack, sums = difference_stack(a, b), RowSums()
+    for head in (0, 3):
+        whole = whole_difference(a, b, head)
+        for _ in range(2):
+            block = completed(
+                sums.block(stack, layer=3, head=head, rows=slice(4, 30), columns=slice(20, 60))
+            )
+            assert_allclose(block, whole[4:30, 20:60], atol=5e-6)
+        rows = sums.whole_rows(stack, layer=3, head=head, rows=slice(30, 53))
+        assert_allclose(rows.numpy(), whole[30:], atol=5e-6)
+    # Four bytes for each query, of each of two heads on each of two sides.
+    assert sums.num_bytes == 2 * 2 * 4 * QUERIES
+
+
+@pytest.mark.usefixtures("_small_sizes")
+def test_heads_stand_in_other_places_on_the_two_sides() -> None:
+    a, b = sides("causal")
+    one = HeadSubset(a.select_heads([1, 2]), (1, 2), 4, 2)
+    other = HeadSubset(b.select_heads([2, 3]), (2, 3), 4, 2)
+    stack = difference_stack(one, other)
+    assert stack.kept_heads(3) == (2,)
+    found, _ = pyramid_tiles(stack, [2], 0, "mean")
+    assert_allclose(found, whole_difference(a, b, 2), atol=1e-6)
+
+
+# --- what a record says of itself, and what it refuses
+
+
+def difference_record() -> AttentionRecord:
+    a, b = sides("causal")
+    tokens = Tokens.of(words(KEYS))
+    square = (
+        QueryKeyAttention(vectors(4, KEYS, 8, seed=seed), side.keys, 0.5, mask=BandMask(None, 0))
+        for seed, side in enumerate((a, b))
+    )
+    layer = DifferenceAttention(*square)
+    stack = AttentionStack("self", {3: layer}, tokens, signed=True, measure="difference")
+    return AttentionRecord({"self": stack}, model="difference")
+
+
+def test_a_signed_stack_says_what_it_is() -> None:
+    (described,) = describe(difference_record())["stacks"]
+    largest = max(
+        np.abs(difference_record().stack().weights(layer=3, head=head)).max() for head in range(4)
+    )
+    assert described["signed"] is True
+    assert described["measure"] == "difference"
+    assert described["normalized"] is False
+    assert described["maximum"] == pytest.approx(largest)
+    assert (described["patterns"], described["vectors"]) == ([], False)
+    assert described.keys().isdisjoint({"zeros", "sampled"})
+    (plain,) = describe(AttentionRecord.from_weights([[[[1.0]]]], ["a"]))["stacks"]
+    assert plain.keys().isdisjoint({"signed", "measure"})
+
+
+def test_differences_too_many_to_look_through_are_at_most_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attnviz.record.stack, "_LOOKED_THROUGH", 100)
+    assert difference_record().stack().maximum == 1.0
+    assert difference_record().stack().merge_words is not None
+    # Given weights have no bound but the largest of them.
+    assert signed_stack(random_numbers(2, 20, 20) * 50).maximum > 50
+
+
+def test_requests_of_a_difference() -> None:
+    record = difference_record()
+    server, stack = RecordServer(record), record.stack()
+    asked: dict[str, Any] = {"stack": "self", "layer": 3}
+    where = {"rows": [10, 30], "columns": [0, 25]}
+    for precision, atol in (("float32", 1e-7), ("uint8", 0.008)):
+        reply = server.reply("block", {**asked, **where, "heads": [1, 3], "precision": precision})
+        header = reply.header
+        assert reply.data is not None
+        found = decode(
+            Encoded(
+                header["shape"], header["encoding"], header["maximum"], header["error"], reply.data
+            )
+        )
+        for place, head in enumerate((1, 3)):
+            wanted = stack.weights(layer=3, head=head, rows=slice(10, 30), columns=slice(0, 25))
+            assert wanted.min() < 0 < wanted.max()
+            assert_allclose(found[place], wanted, atol=atol)
+    refused: list[tuple[str, dict[str, Any], str]] = [
+        ("strips", {"heads": [0]}, "strips"),
+        ("scores", {"pattern": "self"}, "scores of patterns"),
+        ("scores", {"pattern": "self", "heads": [0], "queries": 4}, "scores of patterns"),
+    ]
+    for name, arguments, what in refused:
+        with pytest.raises(ValueError, match=f"{what} are defined for attention weights, and"):
+            server.reply(name, asked | arguments)
+    with pytest.raises(ValueError, match="sources of a token are defined for attention weights"):
+        server.reply("sources", {"stack": "self", "query": 3})
+    with pytest.raises(ValueError, match="queries and keys of stack 'self', layer 3, are not"):
+        server.reply("vectors", asked | {"head": 0, "token": 3, "keys": [0, 3]})
+
+
+def test_analyses_that_are_of_weights_refuse_signed_numbers() -> None:
+    record = difference_record()
+    assert analysis.patterns_of(record) == ()
+    assert analysis.distinct_head(record) is None
+    words_of = "are defined for attention weights, and stack 'self' has signed numbers"
+    for ask in (
+        lambda: analysis.head_scores(record, "self"),
+        lambda: analysis.all_head_scores(record),
+        lambda: analysis.head_entropy(record),
+        lambda: analysis.uniform_scores(record, "entropy"),
+        lambda: record.sources(5),
+    ):
+        with pytest.raises(ValueError, match=words_of):
+            ask()
+    assert record.stack().exact_zeros(layer=3, head=0) is None
+    assert signed_stack(np.zeros((1, 2, 2))).exact_zeros(layer=0, head=0) is None
