@@ -150,6 +150,12 @@ export function waysOf({ name }: Pick<Quantity, "name">): readonly [string, stri
   return name === "difference" ? ["less", "more"] : ["negative", "positive"];
 }
 
+/** What a scale around zero shows: "less ← difference → more". */
+export function signsInWords({ name }: Pick<Quantity, "name">, shown = name): string {
+  const [less, more] = waysOf({ name });
+  return `${less} ← ${shown} → ${more}`;
+}
+
 /** The ends and the middle of a scale around zero. */
 export function aroundZero(end: string): [string, string, string] {
   return [`−${end}`, "0", `+${end}`];

@@ -1,7 +1,7 @@
 /** Cuts, pools and averages embedded weights, as the kernel does for a live view. Pure functions. */
 
 import type { Pooled, Range } from "../protocol";
-import { larger } from "../signs";
+import { joined } from "../signs";
 import type { Rows } from "./rows";
 
 /** Cells of a tile's side; the kernel's is the same (`attnviz/server/tiles.py`). */
@@ -44,21 +44,21 @@ export function pooledMean(
         const begin = (starts.columns[c] as number) - left;
         const end = (starts.columns[c + 1] as number) - left;
         const cell = r * numColumns + c;
-        let value = out[cell] as number;
+        let [over, under] = [out[cell] as number, below[cell] as number];
         for (let x = begin; x < end; x++) {
           const weight = line[x] as number;
-          if (pooled === "max") value = larger(value, weight);
-          else if (weight < 0) below[cell] = (below[cell] as number) + weight;
-          else value += weight;
+          if (weight < 0) under = pooled === "max" ? Math.min(under, weight) : under + weight;
+          else over = pooled === "max" ? Math.max(over, weight) : over + weight;
         }
-        out[cell] = value;
+        out[cell] = over;
+        below[cell] = under;
       }
     }
     for (let c = 0; c < numColumns; c++) {
       const width = (starts.columns[c + 1] as number) - (starts.columns[c] as number);
       const cells = pooled === "max" ? 1 : (bottom - top) * width;
       const cell = r * numColumns + c;
-      out[cell] = larger(out[cell] as number, below[cell] as number) / (cells * heads.length);
+      out[cell] = joined(out[cell] as number, below[cell] as number) / (cells * heads.length);
     }
   }
   return Float32Array.from(out);

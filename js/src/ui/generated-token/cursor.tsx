@@ -3,7 +3,7 @@
 import { useEffect } from "preact/hooks";
 import type { Candidate, Prediction } from "../../client/protocol";
 import { printable } from "../../draw/marks";
-import { formatProbability, quotedAt } from "../captions";
+import { formatProbability, pluralOf, quantityOf, quotedAt } from "../captions";
 import { StepSlider, Switch } from "../controls/fields";
 import type { ViewContext } from "../define-view";
 import type { RecordState } from "../record";
@@ -81,7 +81,14 @@ export function GeneratedTokenCursor<S extends RecordState>({
             )}
           </p>
           <Candidates of={each} />
-          <Sources context={context} place={place} query={each.query} />
+          {place.stack.signed ? (
+            <p class="av-muted">
+              Where it came from is known of attention weights, not of{" "}
+              {pluralOf(quantityOf(place.stack))}.
+            </p>
+          ) : (
+            <Sources context={context} place={place} query={each.query} />
+          )}
         </>
       ) : (
         <p class="av-muted">Each token is shown with the row of the query that predicted it.</p>

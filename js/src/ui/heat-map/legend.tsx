@@ -2,7 +2,7 @@
 
 import { type Box, RAMP_WIDTH, rampMarks, textMark } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
-import { aroundZero, plainNumber, quantityOf, waysOf } from "../captions";
+import { aroundZero, plainNumber, quantityOf, signsInWords } from "../captions";
 import { type ColorScale, colorAt, type SignColors, signColorAt, weightAt } from "../color-scales";
 import { ColorLegend, fitSwitch } from "../legend";
 import type { Palette, ThemeName } from "../palette";
@@ -74,8 +74,7 @@ export function scaleBox(weights: WeightScale & { palette: Palette }, quantity =
 /** What colours of a heat map show: "weight", or "less ← difference → more". */
 export function quantityInWords({ layout }: HeatMap): string {
   const quantity = quantityOf(layout.viewport.stack);
-  const [below, above] = waysOf(quantity);
-  return quantity.signed ? `${below} ← ${quantity.name} → ${above}` : quantity.name;
+  return quantity.signed ? signsInWords(quantity) : quantity.name;
 }
 
 /** Whether colours end at the largest weight in sight. */

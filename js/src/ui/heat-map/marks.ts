@@ -1,7 +1,7 @@
 /** The marks of a heat map: cells, labels, bars of pinned lines, and what is pointed at. */
 
 import type { Range, TokenList } from "../../client/protocol";
-import { largestOf, meanOf } from "../../client/signs";
+import { pooled as pooledOf } from "../../client/signs";
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark, shapeOf } from "../../draw/patches";
@@ -486,7 +486,7 @@ function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
   return Array.from({ length: axis.cells }, (_, cell) => {
     const start = axis.window[0] + cell * each - line.window[0];
     const part = line.values.subarray(Math.max(0, start), Math.max(0, start + each));
-    return pooled === "max" ? largestOf(part) : meanOf(part);
+    return pooledOf(part, pooled);
   });
 }
 

@@ -3,7 +3,7 @@
 import { TILE } from "../../client/page/tiles";
 import type { Pooled, TileRequest, TileWork } from "../../client/protocol";
 import { Recent } from "../../client/recent";
-import { larger } from "../../client/signs";
+import { joined } from "../../client/signs";
 import type { Piece, Source } from "../../client/source";
 import type { Place } from "../record";
 import type { Axis, Viewport } from "./viewport";
@@ -337,7 +337,6 @@ function fill(
     for (let column = at.left; column < at.right; column++) {
       const [left, right] = [columnStarts[column] as number, columnStarts[column + 1] as number];
       let [above, below] = [0, 0];
-      let largest = 0;
       // Tokens of a cell may be several cells of the tile, or a part of one.
       for (let y = top; y < bottom; y = nextStart(y, each, bottom)) {
         const high = nextStart(y, each, bottom) - y;
@@ -345,13 +344,13 @@ function fill(
         for (let x = left; x < right; x = nextStart(x, each, right)) {
           const wide = nextStart(x, each, right) - x;
           const value = values[inRow + Math.floor((x - firstColumn) / each)] as number;
-          if (value < 0) below += value * high * wide;
-          else above += value * high * wide;
-          largest = larger(largest, value);
+          const most = pooled === "max";
+          if (value < 0) below = most ? Math.min(below, value) : below + value * high * wide;
+          else above = most ? Math.max(above, value) : above + value * high * wide;
         }
       }
-      grid.values[row * grid.columns + column] =
-        pooled === "max" ? largest : larger(above, below) / ((bottom - top) * (right - left));
+      const count = pooled === "max" ? 1 : (bottom - top) * (right - left);
+      grid.values[row * grid.columns + column] = joined(above, below) / count;
     }
   }
 }

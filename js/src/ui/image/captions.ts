@@ -1,7 +1,18 @@
 /** The captions of weights over an image. Pure functions. */
 
 import type { PatchGrid, TokenList } from "../../client/protocol";
-import { formatShare, formatWeight, quoted, quotedAt } from "../captions";
+import { largestOf } from "../../client/signs";
+import {
+  capital,
+  formatShare,
+  formatWeight,
+  pluralOf,
+  type Quantity,
+  quoted,
+  quotedAt,
+  withWay,
+  written,
+} from "../captions";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 
 /** What captions are made from. */
@@ -11,6 +22,8 @@ export interface HeatCaptionInput {
   grid: PatchGrid;
   queries: TokenList;
   keys: TokenList;
+  /** What the numbers are; weights where it is left out. */
+  quantity?: Quantity;
 }
 
 function sum(values: Float32Array): number {
@@ -57,24 +70,35 @@ export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): str
 }
 
 /** The strongest patch of a heat-map. */
-function strongestInWords(heat: Heat, { grid, queries, keys, question }: HeatCaptionInput): string {
+function strongestInWords(heat: Heat, input: HeatCaptionInput): string {
+  const { grid, queries, keys, question, quantity } = input;
   const values = onGrid(heat, grid);
-  const best = values.indexOf(Math.max(...values));
+  const best = values.indexOf(largestOf(values));
   const { text } = question.side === "key" ? queries : keys;
-  return `${quoted(text[grid.start + best] ?? "")}, ${formatWeight(values[best] ?? 0, 3)}`;
+  const value = values[best] ?? 0;
+  const number = quantity
+    ? withWay(quantity, value, written(quantity, value, 3))
+    : formatWeight(value, 3);
+  return `${quoted(text[grid.start + best] ?? "")}, ${number}`;
 }
 
 /** What the heat-maps are. */
-export function headingOf({ question, grid, queries, keys }: HeatCaptionInput): string {
+export function headingOf({ question, grid, queries, keys, quantity }: HeatCaptionInput): string {
   const { side, token } = question;
+  const numbers = capital(pluralOf(quantity ?? { name: "weight" }));
   if (side === "query")
-    return `Weights of ${quotedAt(queries.text, token)} on ${imageName(grid, keys)}`;
-  if (side === "key") return `Weights on ${quotedAt(keys.text, token)} from each patch`;
+    return `${numbers} of ${quotedAt(queries.text, token)} on ${imageName(grid, keys)}`;
+  if (side === "key") return `${numbers} on ${quotedAt(keys.text, token)} from each patch`;
+  if (quantity?.signed) {
+    return `Mean ${quantity.name} over all ${queries.text.length} queries, where signs may cancel`;
+  }
   return `Attention received: the mean over all ${queries.text.length} queries`;
 }
 
 /** The caption below one heat map. */
 export function heatInWords(heat: Heat, input: HeatCaptionInput): string {
+  const { quantity } = input;
+  if (quantity?.signed) return `Largest ${quantity.name}: ${strongestInWords(heat, input)}.`;
   if (input.question.side === "key") return `Most from ${strongestInWords(heat, input)}.`;
   // Maxima over heads are of no one row, and sum to no whole.
   const shares = heat.series.how === "max" ? "" : `${sharesInWords(heat, input)}. `;

@@ -6,6 +6,8 @@ import { measureText } from "../../draw/canvas";
 import { type Box, rampBox, textMark, wrap } from "../../draw/figure";
 import { fontOf, type Mark, translate } from "../../draw/marks";
 import { greyOf, patchIn, pictureMark } from "../../draw/patches";
+import { aroundZero, signsInWords } from "../captions";
+import { type Ink, inkColor, signColor } from "../color-scales";
 import { type Palette, rgbOf } from "../palette";
 import { type HeatCaptionInput, headingOf, heatInWords } from "./captions";
 import { type Heat, onGrid } from "./state";
@@ -55,16 +57,17 @@ function lines(text: string, width: number, size: number): string[] {
     : wrap(text, width, (part) => measureText(part, fontOf({ size, font: "text" })));
 }
 
-/** Pixels of weights: one colour, more opaque for more weight. */
+/** Pixels of weights: one colour, or one for each sign, more opaque for more weight. */
 export function heatPixels(
   values: Float32Array,
   end: number,
-  color: string,
+  ink: Ink,
 ): Uint8ClampedArray<ArrayBuffer> {
-  const rgb = rgbOf(color);
+  const [above, below] = [rgbOf(inkColor(ink, 1)), rgbOf(inkColor(ink, -1))];
   const pixels = new Uint8ClampedArray(4 * values.length);
   values.forEach((value, i) => {
-    pixels.set([...rgb, 255 * HEAT_OPACITY * Math.min(1, value / end)], 4 * i);
+    const share = Math.min(1, Math.abs(value) / end);
+    pixels.set([...(value < 0 ? below : above), 255 * HEAT_OPACITY * share], 4 * i);
   });
   return pixels;
 }
@@ -96,13 +99,14 @@ function frameMarks(
 
 function tileMarks(content: PanelContent, heat: Heat | null, tile: Tile): Mark[] {
   const { palette, grid, image } = content;
-  const { own, other, hovered } = content;
+  const { own, other, hovered, captionInput } = content;
+  const signed = captionInput?.quantity?.signed;
   const marks: Mark[] = [];
   if (heat) {
     marks.push(pictureMark(greyOf(image, rgbOf(palette.background)), tile), {
       kind: "image",
       ...tile,
-      pixels: heatPixels(onGrid(heat, grid), content.end, heat.series.color),
+      pixels: heatPixels(onGrid(heat, grid), content.end, signed ? palette : heat.series.color),
       columns: grid.columns,
       rows: grid.rows,
     });
@@ -172,12 +176,18 @@ export function panelMarks(content: PanelContent): Panel {
   }
   const only = heats.length === 1 ? heats[0]?.series.color : palette.neutral;
   if (heats.length > 0) {
-    const rgb = rgbOf(only ?? palette.neutral);
-    const scale = rampBox(palette, (share) => [...rgb, 255 * HEAT_OPACITY * share], [
-      "0",
-      "weight",
-      String(Number(content.end.toPrecision(3))),
-    ]);
+    const end = String(Number(content.end.toPrecision(3)));
+    const { name = "weight", signed = false } = captionInput?.quantity ?? {};
+    const scale = rampBox(
+      palette,
+      (way) => {
+        const share = signed ? 2 * way - 1 : way;
+        const color = signed ? signColor(share, palette) : (only ?? palette.neutral);
+        return [...rgbOf(color), 255 * HEAT_OPACITY * Math.abs(share)];
+      },
+      signed ? aroundZero(end) : ["0", name, end],
+      signed ? signsInWords({ name }) : undefined,
+    );
     const meaning = { scale: true };
     marks.push(...translate(scale.marks, 0, y), {
       kind: "rect",

@@ -3,6 +3,7 @@
 import type { ReadonlySignal, Signal } from "@preact/signals";
 import type { PatchGrid } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
+import { largestOf } from "../../client/signs";
 import type { Source } from "../../client/source";
 import { gridEnd } from "../../draw/patches";
 import type { Place } from "../record";
@@ -108,12 +109,12 @@ function meanRow(matrix: Float32Array, columns: number): Float32Array {
   return Float32Array.from(sums, (sum) => (sum * columns) / matrix.length);
 }
 
-/** The mean or the maximum over heads. */
+/** The mean over heads, or the largest in size. */
 function together(rows: Float32Array[], how: HeatSeries["how"]): Float32Array {
   return Float32Array.from(rows[0] ?? [], (_, i) => {
     const values = rows.map((row) => row[i] as number);
     return how === "max"
-      ? Math.max(...values)
+      ? largestOf(values)
       : values.reduce((sum, value) => sum + value, 0) / values.length;
   });
 }

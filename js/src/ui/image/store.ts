@@ -3,9 +3,11 @@
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { PatchGrid, TokenList } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
+import { largestOf } from "../../client/signs";
 import type { Box } from "../../draw/figure";
 import { type Scene, translate } from "../../draw/marks";
 import { patchIn } from "../../draw/patches";
+import { quantityOf } from "../captions";
 import type { ViewContext } from "../define-view";
 import type { RecordState } from "../record";
 import { assign, same } from "../state";
@@ -199,8 +201,9 @@ export function createImagePanel<S extends RecordState>(
       grid: lies,
       queries: now.queries,
       keys: now.keys,
+      quantity: quantityOf(now.stack),
     };
-    const largest = Math.max(0, ...heats.map((heat) => Math.max(...onGrid(heat, lies))));
+    const largest = Math.max(0, ...heats.map((heat) => Math.abs(largestOf(onGrid(heat, lies)))));
     const own = (token: number | null, on: PatchGrid | null): number | null =>
       token !== null && on && patchIn(on, token) ? token - on.start : null;
     const query = of?.side === "query" ? of.token : null;

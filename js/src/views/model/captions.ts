@@ -198,7 +198,7 @@ function partInWords(name: string, numbers: readonly number[], [start, stop]: [n
 /** What a thumbnail leaves out: where it is pooled, and lines that are not drawn. */
 export function thumbnailsInWords(
   part: Part,
-  map: Pick<Sample, "rows" | "columns" | "maximum"> | null,
+  map: Pick<Sample, "rows" | "columns" | "maximum" | "sampled"> | null,
   cell: number,
   thumbnails: ModelState["thumbnails"],
   live: boolean,
@@ -211,12 +211,15 @@ export function thumbnailsInWords(
   // A figure holds the maps as they are.
   const most = thumbnails === "lines" || !live ? Number.POSITIVE_INFINITY : pixels;
   const [rows, columns] = [Math.min(map.rows, most), Math.min(map.columns, most)];
+  const few = map.sampled;
   const pooled =
-    rows < queries || columns < keys
-      ? quantity.signed
-        ? `Thumbnails are pooled to ${rows} × ${columns}: a cell shows its largest ${quantity.name} in size.`
-        : `Thumbnails are pooled by maximum to ${rows} × ${columns}.`
-      : `Thumbnails show every ${quantity.name}.`;
+    few !== undefined
+      ? `Each row of a thumbnail is one query: ${takenInWords(few, queries)} are looked at; columns are pooled to ${columns}, and a cell shows its largest ${quantity.name}${quantity.signed ? " in size" : ""}.`
+      : rows < queries || columns < keys
+        ? quantity.signed
+          ? `Thumbnails are pooled to ${rows} × ${columns}: a cell shows its largest ${quantity.name} in size.`
+          : `Thumbnails are pooled by maximum to ${rows} × ${columns}.`
+        : `Thumbnails show every ${quantity.name}.`;
   const [less, more] = waysOf(quantity);
   if (thumbnails === "heat-map") {
     const ink = quantity.signed

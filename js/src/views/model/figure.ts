@@ -12,7 +12,7 @@ import {
 } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Mark, Scene } from "../../draw/marks";
-import { aroundZero, quantityOf, waysOf } from "../../ui/captions";
+import { aroundZero, quantityOf, signsInWords } from "../../ui/captions";
 import { signColor } from "../../ui/color-scales";
 import { columnName, csvText, roundedTo, roundedUp, writtenError } from "../../ui/csv";
 import {
@@ -178,13 +178,12 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   const { name, signed } = quantity;
   const opacityOf = (share: number): number => (straight ? Math.abs(share) : inkOf(share, 1));
   const note = straight ? `opacity = ${name}` : `ink = √${name}`;
-  const [less, more] = waysOf(quantity);
   const scale = signed
     ? rampBox(
         palette,
         (way) => [...rgbOf(signColor(2 * way - 1, palette)), 255 * opacityOf(2 * way - 1)],
         aroundZero(end),
-        `${less} ← ${note} → ${more}`,
+        signsInWords(quantity, note),
       )
     : rampBox(palette, (share) => [...rgbOf(palette.neutral), 255 * opacityOf(share)], [
         "0",

@@ -6,7 +6,7 @@
 import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import { aroundZero, type Quantity, quantityOf, stackName, waysOf } from "../../ui/captions";
+import { aroundZero, type Quantity, quantityOf, signsInWords, stackName } from "../../ui/captions";
 import { signColor } from "../../ui/color-scales";
 import { Choice } from "../../ui/controls/fields";
 import { defineView, type ViewContext } from "../../ui/define-view";
@@ -404,18 +404,14 @@ function InkLegend(props: {
     return `${color}${ink.toString(16).padStart(2, "0")}`;
   });
   const end = String(Number(props.maximum.toPrecision(2)));
-  const [less, more] = waysOf(quantity);
+  const note = straight ? `opacity = ${name}` : `ink = √${name}`;
   return (
     <ColorLegend
       name="av-ink-legend"
       stops={stops}
-      labels={
-        signed
-          ? aroundZero(end)
-          : ["0", `thumbnails: ${straight ? `opacity = ${name}` : `ink = √${name}`}`, end]
-      }
+      labels={signed ? aroundZero(end) : ["0", `thumbnails: ${note}`, end]}
       {...(signed && {
-        quantity: `thumbnails: ${less} ← ${straight ? `opacity = ${name}` : `ink = √${name}`} → ${more}`,
+        quantity: signsInWords(quantity, note),
       })}
     />
   );

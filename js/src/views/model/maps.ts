@@ -20,6 +20,8 @@ export interface HeadMap {
   error: number;
   /** The cell with the largest weight, counted row by row, and that weight, where it is exact. */
   largest?: [number, number] | undefined;
+  /** Queries that stand for all, one a row; left out where all were gone through. */
+  sampled?: number | undefined;
 }
 
 /** The queries and keys that maps are of; null for all. */
@@ -40,16 +42,6 @@ export type Thumb = HeadMap | Strip;
 
 export function isStrip(thumb: Thumb | null | undefined): thumb is Strip {
   return thumb !== undefined && thumb !== null && "shares" in thumb;
-}
-
-/**
- * Whether a text is too long for maps of all heads. Signed numbers are no shares, of which strips
- * are made: their maps are of some queries.
- */
-export function hasStrips(
-  stack: StackDescription | null | undefined,
-): stack is StackDescription & { sampled: number } {
-  return stack?.sampled !== undefined && !stack.signed;
 }
 
 /** Which maps are wanted. */
@@ -151,7 +143,7 @@ export class HeadMaps {
     if (!found) return 1;
     const queries = found.query_tokens.text.length;
     const keys = (found.key_tokens ?? found.query_tokens).text.length;
-    if (hasStrips(found)) return headsAtOnce(found.sampled, keys);
+    if (found.sampled !== undefined) return headsAtOnce(found.sampled, keys);
     const [rows, columns] = part
       ? [part.rows, part.columns]
       : [
@@ -167,7 +159,7 @@ export class HeadMaps {
 
   #ask(wanted: Wanted, layer: number, heads: number[]): Asked {
     const controller = new AbortController();
-    const strips = hasStrips(this.#stackOf(wanted.stack));
+    const strips = this.#stackOf(wanted.stack)?.sampled !== undefined;
     const coming = strips
       ? this.#askStrips(wanted, layer, heads, controller.signal)
       : this.#askMaps(wanted, layer, heads, controller.signal);
@@ -192,13 +184,13 @@ export class HeadMaps {
     const every = found && heads.length === keptHeads(found, layer).length;
     const request = { stack, layer, size, ...(every ? {} : { heads }), ...part };
     const { matrices, largest, ...piece } = await this.#source.maps(request, ended);
-    const { rows, columns, maximum, error } = piece;
+    const { rows, columns, maximum, error, sampled } = piece;
     heads.forEach((head, i) => {
       const values = matrices[i] as Float32Array;
-      const map = { values, rows, columns, maximum, error, largest: largest?.[i] };
+      const map = { values, rows, columns, maximum, error, largest: largest?.[i], sampled };
       this.#cache.set(keyOf(wanted, layer, head), map, values.byteLength);
     });
-    const sample = { stack, rows, columns, maximum, error };
+    const sample = { stack, rows, columns, maximum, error, sampled };
     if (!same(this.sample.peek(), sample)) this.sample.value = sample;
   }
 

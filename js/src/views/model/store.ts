@@ -34,7 +34,6 @@ import {
 import {
   type HeadMap,
   HeadMaps,
-  hasStrips,
   isStrip,
   type MapSet,
   type Part,
@@ -110,7 +109,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   const size = signal<CellSize>("fit");
 
   const stack = computed(() => record.place.value?.stack ?? null);
-  const strips = computed(() => hasStrips(stack.value));
+  const strips = computed(() => stack.value?.sampled !== undefined);
   const offered = computed(() =>
     stack.value ? offeredHeads(stack.value, state.include_heads.value) : [],
   );

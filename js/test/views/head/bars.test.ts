@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { TokenList } from "../../../src/client/protocol";
 import type { RectMark, TextMark } from "../../../src/draw/marks";
-import { PALETTES } from "../../../src/ui/palette";
+import { headColor, PALETTES } from "../../../src/ui/palette";
 import { barMarks, barsInWords } from "../../../src/views/head/bars";
 import { layOut, type Orientation } from "../../../src/views/head/layout";
 import { type LinePlot, legendOf, seriesColor } from "../../../src/views/head/line-plot";
@@ -25,6 +25,7 @@ interface Asked {
   width?: number;
   /** Queries whose rows are in hand; all. */
   rows?: [number, number];
+  signed?: boolean;
 }
 
 /** What is drawn of some heads of a text of which a window is in sight. */
@@ -72,6 +73,7 @@ function plotOf(asked: Asked): LinePlot {
       keyWindow: window,
       barSides: ["key"],
       keepRoom: true,
+      signed: asked.signed,
       measure: (each) => each.length * 7,
     }),
     palette,
@@ -79,7 +81,9 @@ function plotOf(asked: Asked): LinePlot {
     keys: tokens,
     images: [],
     weights,
-    quantity: { name: "weight", signed: false, maximum: 1 },
+    quantity: asked.signed
+      ? { name: "difference", signed: true, maximum: 1 }
+      : { name: "weight", signed: false, maximum: 1 },
     lines: computeLines(weights, options, shown),
     scale: 1,
     token: null,
@@ -230,5 +234,70 @@ describe("more heads than colours", () => {
     expect(texts(plotOf({ ...asked, hoveredHeads: [7] }), 4)).toContain("0.60");
     expect(texts(plotOf({ ...asked, hoveredHeads: [6, 7] }), 4).join()).toContain("head 6");
     expect(texts(plotOf({ ...asked, hoveredHeads: [99] }), 4)).toContain("strongest of 12 heads");
+  });
+});
+
+describe("the bars of signed numbers", () => {
+  const CHANGED = EVEN.map((row, query) =>
+    query === 4 ? [0.4, -0.8, 0, 0.2, -0.1, 0, 0, 0.3] : row.map(() => 0),
+  );
+  const ALL: [number, number] = [0, 8];
+
+  it("leave a line both ways, as long as they are large", () => {
+    const found = bars(plotOf({ heads: [CHANGED], window: ALL, signed: true }), 4);
+    const [above, below] = [palette.positive, palette.negative].map((fill) =>
+      found.filter((bar) => bar.fill === fill),
+    ) as [RectMark[], RectMark[]];
+    const zero = above[0]?.x as number;
+    expect(above.map((bar) => bar.x)).toEqual([zero, zero, zero]);
+    for (const bar of below) expect(bar.x + bar.width).toBeCloseTo(zero, 6);
+    const longest = Math.max(...found.map((bar) => bar.width));
+    expect(above.map((bar) => bar.width / longest)).toEqual(
+      [0.5, 0.25, 0.375].map((share) => expect.closeTo(share, 5)),
+    );
+    expect(below.map((bar) => bar.width / longest)).toEqual([1, expect.closeTo(0.125, 5)]);
+  });
+
+  it("have numbers with their sign, and say what they are", () => {
+    const found = texts(plotOf({ heads: [CHANGED], window: ALL, signed: true }), 4);
+    expect(found).toEqual(
+      expect.arrayContaining(["difference from “t4”", "+0.40", "−0.80", "+0.20", "−0.10", "+0.30"]),
+    );
+  });
+
+  it("are hollow below zero where there is no room for both sides", () => {
+    const one = { heads: [CHANGED], window: ALL, signed: true, width: 420 };
+    const plot = plotOf(one);
+    const reach = Math.abs(plot.layout.key.barReach);
+    const narrow = { ...plot.layout, key: { ...plot.layout.key, barReach: Math.min(reach, 90) } };
+    const found = bars({ ...plot, layout: narrow }, 4);
+    expect(found.filter((bar) => bar.stroke && !bar.fill)).toHaveLength(2);
+    expect(found.filter((bar) => bar.fill)).toHaveLength(3);
+    // All begin at one line.
+    expect(new Set(found.map((bar) => bar.x)).size).toBe(1);
+  });
+
+  it("go up and down from a line below tokens in rows", () => {
+    const plot = plotOf({ heads: [CHANGED], window: ALL, signed: true, orientation: "horizontal" });
+    const found = bars(plot, 4);
+    const above = found.filter((bar) => bar.fill === palette.positive);
+    const below = found.filter((bar) => bar.fill === palette.negative);
+    const zero = below[0]?.y as number;
+    for (const bar of above) expect(bar.y + bar.height).toBeCloseTo(zero, 6);
+    for (const bar of below) expect(bar.y).toBe(zero);
+  });
+
+  it("have the heads' colours where there are several", () => {
+    const found = bars(plotOf({ heads: [CHANGED, CHANGED], window: ALL, signed: true }), 4);
+    expect(new Set(found.map((bar) => bar.fill))).toEqual(
+      new Set([headColor(palette, 0, 2), headColor(palette, 1, 2)]),
+    );
+  });
+
+  it("say a full bar with its sign", () => {
+    const plot = plotOf({ heads: [CHANGED], window: IN_SIGHT, signed: true });
+    expect(barsInWords(plot, { query: 4, key: null })).toBe(
+      "A full bar is −0.80, from “t4” (4) to “t1” (1), out of sight.",
+    );
   });
 });

@@ -1,0 +1,185 @@
+/** What a page answers of signed numbers, against sums and searches written out here. */
+// @vitest-environment node
+import { deflateSync } from "node:zlib";
+import { describe, expect, it } from "vitest";
+import { codeRanges, decode } from "../../../src/client/codec";
+import { PageCarrier, type PageData } from "../../../src/client/page";
+import type { PieceHeader, StackDescription } from "../../../src/client/protocol";
+import { readStrongest } from "../../../src/client/requests/strongest";
+import { Source } from "../../../src/client/source";
+
+// Of a maximum of 2: sign * 2 * (code / 127)^2, by hand where the square is plain.
+const MAXIMUM = 2;
+const numberOf = (code: number): number => (Math.sign(code) * MAXIMUM * code ** 2) / 127 ** 2;
+
+/** Two heads of three queries and four keys. */
+const CODES = [
+  [
+    [127, -40, 0, 90],
+    [-127, 60, 60, -60],
+    [0, 0, 0, 0],
+  ],
+  [
+    [-100, -40, 20, 90],
+    [127, -90, 10, -70],
+    [0, 0, -5, 0],
+  ],
+];
+const HEADS = CODES.map((rows) => rows.map((row) => row.map(numberOf)));
+
+const tokens = (count: number) => ({
+  text: Array.from({ length: count }, (_, i) => `t${i}`),
+  special: [],
+  sequence: Array.from({ length: count }, () => 0),
+});
+
+const STACK: StackDescription = {
+  name: "self",
+  layers: [0],
+  heads_per_layer: [2],
+  query_tokens: tokens(3),
+  key_tokens: tokens(4),
+  normalized: false,
+  signed: true,
+  measure: "difference",
+  maximum: MAXIMUM,
+  causal: false,
+  vectors: false,
+  patterns: [],
+};
+
+function carrier(): PageCarrier {
+  const block = {
+    stack: "self",
+    layer: 0,
+    shape: [2, 3, 4] as [number, number, number],
+    encoding: "int8-sqrt" as const,
+    maximum: MAXIMUM,
+    error: 0.016,
+    data: deflateSync(Uint8Array.from(CODES.flat(2), (code) => code & 255)).toString("base64"),
+  };
+  const data: PageData = {
+    ...{ format: 2, view: "head", state: {}, blocks: [block], maps: [] },
+    description: { model: "m", notes: [], stacks: [STACK] },
+  };
+  return new PageCarrier(data);
+}
+
+/** What a cell shows, as the words say it. */
+function pooledByHand(numbers: number[], pooled: "mean" | "max"): number {
+  const sides = [1, -1].map((sign) => {
+    const sizes = numbers.filter((value) => value * sign > 0).map(Math.abs);
+    const most = pooled === "max" ? Math.max(0, ...sizes) : 0;
+    const mean = sizes.reduce((sum, value) => sum + value, 0) / numbers.length;
+    return sign * (pooled === "max" ? most : mean);
+  });
+  const [above = 0, below = 0] = sides;
+  return above >= -below ? above : below;
+}
+
+describe("a signed byte", () => {
+  const header: PieceHeader = { shape: [1, 1, 4], encoding: "int8-sqrt", maximum: 2, error: 0.02 };
+
+  it("stands for a square with its sign", () => {
+    const found = decode(header, Uint8Array.of(127, 129, 0, 256 - 64));
+    const wanted = [2, -2, 0, -2 * (64 / 127) ** 2];
+    wanted.forEach((value, i) => {
+      expect(found[i]).toBeCloseTo(value, 6);
+    });
+  });
+
+  it("lies between the edges of its code, on its own side of zero", () => {
+    const between = codeRanges(2, true);
+    for (const byte of [1, 64, 127, 129, 192, 255]) {
+      const value = decode(header, Uint8Array.of(byte, 0, 0, 0))[0] as number;
+      const [low, high] = between(byte);
+      expect(low).toBeLessThan(value);
+      expect(high).toBeGreaterThan(value);
+      expect(low * high).toBeGreaterThan(0);
+    }
+    const [low, high] = between(0);
+    expect(high).toBeCloseTo(2 * (0.5 / 127) ** 2, 6);
+    expect(low).toBe(-high);
+  });
+});
+
+describe("signed numbers of a page", () => {
+  it("are read as they are embedded", async () => {
+    const { matrices } = await new Source(carrier()).block({
+      ...{ stack: "self", layer: 0, heads: [1], rows: [0, 3], columns: [0, 4] },
+      precision: "float32",
+    });
+    (HEADS[1] as number[][]).flat().forEach((value, i) => {
+      expect(matrices[0]?.[i]).toBeCloseTo(value, 6);
+    });
+  });
+
+  it.each(["mean", "max"] as const)("do not cancel in a cell's %s", async (pooled) => {
+    const source = new Source(carrier());
+    for (const heads of [[0], [1], [0, 1]]) {
+      const request = { stack: "self", layer: 0, heads, level: 1, row: 0, column: 0, pooled };
+      const { matrices, rows, columns } = await source.tile({ ...request, precision: "float32" });
+      expect([rows, columns]).toEqual([2, 2]);
+      // The mean over heads is a plain mean.
+      const mean = (row: number, key: number): number =>
+        heads.reduce((sum, head) => sum + (HEADS[head]?.[row]?.[key] ?? 0), 0) / heads.length;
+      const cells = [
+        [0, 1],
+        [2, 2],
+      ].flatMap(([top = 0, bottom = 0]) =>
+        [0, 2].map((left) => {
+          const rows = top === bottom ? [top] : [top, bottom];
+          return pooledByHand(
+            rows.flatMap((row) => [mean(row, left), mean(row, left + 1)]),
+            pooled,
+          );
+        }),
+      );
+      cells.forEach((cell, i) => {
+        expect(matrices[0]?.[i], `heads ${heads}, cell ${i}`).toBeCloseTo(cell, 5);
+      });
+    }
+  });
+
+  it.each(["separate", "mean", "max"] as const)("are strongest by size: %s", async (combine) => {
+    const request = {
+      ...{ stack: "self", layer: 0, heads: [0, 1], rows: [0, 3] as [number, number], k: 3 },
+      ...{ bin_size: 2, combine, leave_out: [], pair: "all" as const },
+    };
+    const found = readStrongest(await carrier().ask("strongest", request));
+    const [one, other] = HEADS as [number[][], number[][]];
+    const together = one.map((row, r) =>
+      row.map((a, key) => {
+        const b = other[r]?.[key] ?? 0;
+        if (combine === "mean") return (a + b) / 2;
+        return Math.abs(b) > Math.abs(a) ? b : a;
+      }),
+    );
+    const matrices = combine === "separate" ? [one, other] : [together];
+    expect(found.length).toBe(matrices.length);
+    matrices.forEach((matrix, m) => {
+      const { keys, weights, sums, spread } = found[m] as (typeof found)[0];
+      const sizes = matrix.map((row) => row.map(Math.abs));
+      matrix.forEach((row, r) => {
+        const order = row
+          .map((_, key) => key)
+          .filter((key) => row[key] !== 0)
+          .sort((a, b) => (sizes[r]?.[b] ?? 0) - (sizes[r]?.[a] ?? 0) || a - b)
+          .slice(0, 3);
+        const wanted = [...order, -1, -1, -1].slice(0, 3);
+        wanted.forEach((key, i) => {
+          expect(weights[3 * r + i]).toBeCloseTo(key < 0 ? 0 : (row[key] ?? 0), 5);
+          if (key < 0) expect(keys[3 * r + i]).toBe(-1);
+        });
+        const sum = (sizes[r] ?? []).reduce((all, size) => all + size, 0);
+        expect(sums[3 * r]).toBeCloseTo(sum, 5);
+      });
+      const binned = [0, 2].map((left) =>
+        sizes.reduce((all, row) => all + (row[left] ?? 0) + (row[left + 1] ?? 0), 0),
+      );
+      binned.forEach((size, bin) => {
+        expect(spread[bin]).toBeCloseTo(size, 5);
+      });
+    });
+  });
+});

@@ -1,0 +1,435 @@
+/** Signed numbers, such as differences: what views draw of them, and say. */
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import type { StackDescription } from "../../src/client/protocol";
+import type { CurvesMark, ImageMark, Mark, TextMark } from "../../src/draw/marks";
+import { toSvg } from "../../src/draw/svg";
+import {
+  pluralOf,
+  precision,
+  quantityOf,
+  withWay,
+  written,
+  writtenSmall,
+} from "../../src/ui/captions";
+import { pixelsOf, signColorAt, signedShareOf } from "../../src/ui/color-scales";
+import { mapPixels } from "../../src/ui/controls/heads";
+import { coverage, sentence, strongestCells, summary } from "../../src/ui/heat-map/captions";
+import { layOut } from "../../src/ui/heat-map/layout";
+import { quantityInWords, scaleLabels } from "../../src/ui/heat-map/legend";
+import { backMarks, frontMarks, fullBar, type HeatMap } from "../../src/ui/heat-map/marks";
+import { hintOf } from "../../src/ui/heat-map/plot";
+import { HEAT_MAP_DEFAULTS } from "../../src/ui/heat-map/state";
+import type { Grid } from "../../src/ui/heat-map/tiles";
+import { PALETTES, rgbOf, type ThemeName } from "../../src/ui/palette";
+import { placeOf } from "../../src/ui/record";
+import * as headWords from "../../src/views/head/captions";
+import { linesCsv, scaleLabels as opacityLabels } from "../../src/views/head/figure";
+import { layOut as layOutLines } from "../../src/views/head/layout";
+import { type LinePlot, legendOf } from "../../src/views/head/line-plot";
+import { computeLines, shownMatrices } from "../../src/views/head/lines";
+import { backMarks as lineMarksOf } from "../../src/views/head/marks";
+import { HEAD_DEFAULTS, leftOutOf, planOf } from "../../src/views/head/state";
+import { cellsCsv } from "../../src/views/matrix/figure";
+import { strongest } from "../../src/views/model/maps";
+import { heatMark, inkOf, lineMarks, paintHeat } from "../../src/views/model/marks";
+import { distance, SIGHT } from "../sight";
+import { place, tokens, viewport } from "./heat-map/viewports";
+
+beforeEach(() => {
+  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
+});
+
+const SIGNED: Partial<StackDescription> = {
+  signed: true,
+  measure: "difference",
+  normalized: false,
+  maximum: 0.8,
+};
+const palette = PALETTES.light;
+const measure = (text: string): number => 6 * text.length;
+const QUANTITY = { name: "difference", signed: true, maximum: 0.8 };
+
+describe("signed numbers in words", () => {
+  it("have their sign, with a minus as wide as a plus", () => {
+    expect([0.123, -0.3, 0, -0.001, Number.NaN].map((value) => written(QUANTITY, value))).toEqual([
+      "+0.12",
+      "−0.30",
+      "0.00",
+      "−<0.01",
+      "…",
+    ]);
+    expect(writtenSmall(QUANTITY, -0.0012)).toBe("−0.0012");
+    expect(writtenSmall(QUANTITY, -0.25)).toBe("−0.25");
+    // Weights are written as they were.
+    const weight = { name: "weight", signed: false, maximum: 1 };
+    expect([written(weight, 0.3), writtenSmall(weight, 0.0012)]).toEqual(["0.30", "0.0012"]);
+  });
+
+  it("have decimals that fit their size", () => {
+    const of = (maximum: number) => ({ name: "effect", signed: true, maximum });
+    expect(written(of(0.004), -0.00123)).toBe("−0.0012");
+    expect(written(of(4), 1.234)).toBe("+1.23");
+    expect(written(of(40), 12.34)).toBe("+12.3");
+    expect(written(of(4000), -1234)).toBe("−1234");
+    expect(written(of(0), 0)).toBe("0.00");
+  });
+
+  it("say more and less of a difference, and nothing of what is none", () => {
+    expect(withWay(QUANTITY, -0.3, "−0.30")).toBe("−0.30 (less)");
+    expect(withWay(QUANTITY, 0.3, "+0.30")).toBe("+0.30 (more)");
+    expect(withWay(QUANTITY, 0, "0.00")).toBe("0.00");
+    expect(withWay({ ...QUANTITY, name: "effect" }, -0.3, "−0.30")).toBe("−0.30");
+  });
+
+  it("have a plural", () => {
+    const plurals = ["weight", "difference", "entropy", "integrated gradients", "key"];
+    expect(plurals.map((name) => pluralOf({ name }))).toEqual([
+      "weights",
+      "differences",
+      "entropies",
+      "integrated gradients",
+      "keys",
+    ]);
+    expect(quantityOf({ maximum: 1 })).toEqual({ name: "weight", signed: false, maximum: 1 });
+  });
+
+  it("say what share of all sizes a page contains", () => {
+    const embedded = { form: "strongest" as const, covered: 0.9521, error: 0.01 };
+    expect(precision(0.01, { ...SIGNED, embedded })).toBe(
+      "95.2% of all differences by size, exact to 0.01",
+    );
+  });
+});
+
+describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (theme) => {
+  const { background } = PALETTES[theme];
+  /** A colour on the background, as "#rrggbb". */
+  const seen = (share: number): string => {
+    const [red, green, blue, opacity] = signColorAt(share, PALETTES[theme]);
+    const ground = rgbOf(background);
+    const mixed = [red, green, blue].map((value, i) =>
+      Math.round((value * opacity + (ground[i] as number) * (255 - opacity)) / 255),
+    );
+    return `#${mixed.map((value) => value.toString(16).padStart(2, "0")).join("")}`;
+  };
+
+  it.each(Object.entries(SIGHT))("tell the signs apart to %s sight", (_name, sight) => {
+    for (const share of [0.4, 0.6, 0.8, 1]) {
+      // As far as heads' colours are from each other, at less than half of the scale.
+      expect(distance(seen(share), seen(-share), sight), String(share)).toBeGreaterThan(0.085);
+    }
+    // More is farther from zero, on both sides.
+    for (const sign of [1, -1]) {
+      const away = [0.1, 0.3, 0.5, 0.7, 1].map((share) =>
+        distance(seen(sign * share), background, sight),
+      );
+      expect([...away].sort((a, b) => a - b)).toEqual(away);
+    }
+  });
+
+  it("leave zero to the background, and mark what is not known", () => {
+    const values = Float32Array.of(0, 0.4, -0.8, -4, Number.NaN);
+    const colors = PALETTES[theme];
+    const pixels = pixelsOf(values, theme, 0.8, "linear", "#010203", colors);
+    const at = (i: number): number[] => [...pixels.subarray(4 * i, 4 * i + 4)];
+    expect(at(0)).toEqual([0, 0, 0, 0]);
+    expect(at(1)).toEqual([...rgbOf(colors.positive), 128]);
+    expect(at(2)).toEqual([...rgbOf(colors.negative), 255]);
+    expect(at(3)).toEqual(at(2));
+    expect(at(4)).toEqual([1, 2, 3, 255]);
+  });
+});
+
+it("follows the logarithm of the size, the same way on both sides", () => {
+  for (const value of [1e-5, 1e-3, 0.1, 0.8]) {
+    const [above, below] = [value, -value].map((each) => signedShareOf(each, 0.8, "log"));
+    expect(below).toBeCloseTo(-(above as number), 9);
+  }
+  expect(signedShareOf(0.008, 0.8, "log")).toBeCloseTo(0.5, 6);
+  expect(signedShareOf(0, 0.8, "log")).toBeNull();
+});
+
+/** Two queries and two keys, or as many as there are values. */
+function heatMap(values: number[], more: Partial<HeatMap> = {}, width = 400): HeatMap {
+  const count = Math.sqrt(values.length);
+  const layout = layOut({
+    place: place(count, count, SIGNED),
+    state: HEAT_MAP_DEFAULTS,
+    width,
+    mostHeight: width,
+    ratio: 1,
+    below: true,
+    beside: true,
+    measure,
+  });
+  return {
+    layout,
+    palette,
+    theme: "light",
+    grid: gridOf(values),
+    scale: "linear",
+    end: 0.8,
+    beyond: false,
+    queries: layout.viewport.queries,
+    keys: layout.viewport.keys,
+    images: [],
+    token: null,
+    key: null,
+    row: null,
+    column: null,
+    hovered: null,
+    cursor: null,
+    isFound: null,
+    ...more,
+  };
+}
+
+function gridOf(values: number[]): Grid {
+  const count = Math.sqrt(values.length);
+  return {
+    ...{ rows: count, columns: count, values: Float32Array.from(values) },
+    ...{ maximum: 0.8, error: 0, missing: 0, fine: true },
+  };
+}
+
+const textsOf = (marks: Mark[]): string[] =>
+  marks.flatMap((mark) => (mark.kind === "text" ? [(mark as TextMark).text] : []));
+
+describe("a heat map of signed numbers", () => {
+  const FOUR = [0.1, -0.8, 0.4, 0];
+
+  it("says the largest in size, with its sign", () => {
+    const now = viewport(2, 2, {}, SIGNED);
+    const said = {
+      ...{ viewport: now, grid: gridOf(FOUR), token: null, key: null, row: null, column: null },
+    };
+    expect(strongestCells(said.grid, 3).map(({ weight }) => weight)).toEqual(
+      [-0.8, 0.4, 0.1].map(Math.fround),
+    );
+    expect(sentence(said)).toBe("Layer 0, head 1. Largest difference: “t0” to “t1”, −0.80 (less).");
+    expect(summary(said)).toBe(
+      "self-attention. Layer 0, head 1. Largest differences: “t0” to “t1”, −0.80 (less); “t1” to “t0”, +0.40 (more); “t0” to “t0”, +0.10 (more).",
+    );
+    const row = { token: 0, window: [0, 2] as [number, number], error: 0 };
+    const values = Float32Array.of(0.1, -0.8);
+    expect(sentence({ ...said, token: 0, row: { ...row, values } })).toContain(
+      "Largest difference from “t0”: to “t1”, −0.80 (less).",
+    );
+    expect(sentence({ ...said, token: 0, key: 1, row: { ...row, values } })).toContain(
+      "“t0” to “t1”: difference −0.80 (less).",
+    );
+    const nothing = { ...said, grid: gridOf([0, 0, 0, 0]) };
+    expect(sentence(nothing)).toContain("No difference is in sight.");
+    const words = coverage(said, { scale: "linear", end: 0.8, live: true });
+    expect(words).toBe("Each cell is one difference. Blank: no difference.");
+  });
+
+  it("says what a cell with both signs shows", () => {
+    const now = viewport(2000, 2000, {}, SIGNED);
+    const values = new Array<number>(now.rows.cells * now.columns.cells).fill(0.1);
+    const grid = { ...gridOf(values), rows: now.rows.cells, columns: now.columns.cells };
+    const said = { viewport: now, grid, token: null, key: null, row: null, column: null };
+    const look = { scale: "linear" as const, end: 0.8, live: true };
+    expect(coverage(said, look)).toContain(
+      "of a cell with both signs the larger in size is shown.",
+    );
+    const most = { ...said, viewport: { ...now, pooled: "max" as const } };
+    expect(coverage(most, look)).toContain("differences that is largest in size.");
+  });
+
+  it("has numbers with signs in its cells, and a minus where there is less room", () => {
+    expect(textsOf(backMarks(heatMap(FOUR)))).toEqual(["+.10", "−.80", "+.40"]);
+    const many = Array.from({ length: 400 }, (_, i) => (i % 3 === 0 ? -0.5 : 0.5));
+    const signs = textsOf(backMarks(heatMap(many)));
+    expect(new Set(signs)).toEqual(new Set(["−"]));
+    expect(signs).toHaveLength(134);
+  });
+
+  it("has bars on both sides of a line", () => {
+    const line = { token: 0, window: [0, 2] as [number, number], error: 0 };
+    const values = Float32Array.of(0.2, -0.4);
+    const map = heatMap(FOUR, { row: { ...line, values }, column: { ...line, values } }, 900);
+    const marks = frontMarks(map);
+    const [above, below] = [palette.positive, palette.negative].map((fill) =>
+      marks.flatMap((mark) => (mark.kind === "rect" && mark.fill === fill ? [mark] : [])),
+    );
+    expect([above?.length, below?.length]).toEqual([2, 2]);
+    const [up, right] = above ?? [];
+    const [down, left] = below ?? [];
+    expect((up?.y ?? 0) + (up?.height ?? 0)).toBeCloseTo(down?.y ?? -1, 6);
+    expect(down?.height).toBeCloseTo(2 * (up?.height ?? 0), 6);
+    expect((left?.x ?? 0) + (left?.width ?? 0)).toBeCloseTo(right?.x ?? -1, 6);
+    expect(textsOf(marks)).toEqual(
+      expect.arrayContaining(["difference from “t0”", "+0.20", "−0.40"]),
+    );
+    const { columns } = map.layout.viewport;
+    expect(fullBar({ ...line, values }, columns, "mean").weight).toBeCloseTo(-0.4, 6);
+  });
+
+  it("has a legend from minus to plus", () => {
+    const map = heatMap(FOUR);
+    expect(scaleLabels({ ...map, signs: palette })).toEqual(["−0.8", "0", "+0.8"]);
+    expect(scaleLabels({ ...map, signs: palette, beyond: true })).toEqual(["≤−0.8", "0", "≥+0.8"]);
+    expect(scaleLabels({ ...map, signs: palette, scale: "log" })[1]).toBe("±0.00008 and less");
+    expect(quantityInWords(map)).toBe("less ← difference → more");
+  });
+
+  it("gives numbers with signs in hints and tables", () => {
+    const map = heatMap(FOUR);
+    const hint = hintOf(map, { row: 0, column: 1 }, null);
+    expect(hint.rows[0]?.text).toBe("difference  −0.80000, exact");
+    const [header, , second] = cellsCsv(map).split("\r\n");
+    expect(header?.split(",").slice(-2)).toEqual(["difference", "largest_error"]);
+    expect(second).toBe('"self",0,"1",0,"t0",1,"t1",-0.8,0');
+  });
+});
+
+/** Three queries and keys, one head or two. */
+function linePlot(matrices: number[][]): LinePlot {
+  const stack = { ...place(3, 3, SIGNED).stack, key_tokens: null };
+  const list = tokens(3);
+  const weights = {
+    ...{
+      heads: matrices.map((_, head) => head),
+      matrices: matrices.map((m) => Float32Array.from(m)),
+    },
+    ...{ rows: [0, 3] as [number, number], columns: [0, 3] as [number, number], numKeys: 3 },
+    ...{ normalized: false, maximum: 0.8, error: 0 },
+  };
+  const all = new Uint8Array(3).fill(1);
+  const window: [number, number] = [0, 3];
+  const options = {
+    ...{ combine: "separate" as const, topK: null, threshold: 0, renormalize: false },
+    ...{ leftOut: new Uint8Array(3), pairQueries: all, pairKeys: all },
+    ...{ queryWindow: window, keyWindow: window },
+  };
+  return {
+    layout: layOutLines({
+      ...{ orientation: "vertical", width: 800, queryTexts: list.text, keyTexts: list.text },
+      ...{ queryWindow: window, keyWindow: window, barSides: ["key"], keepRoom: true, measure },
+      signed: true,
+    }),
+    ...{ palette, queries: list, keys: list, images: [], weights, quantity: quantityOf(stack) },
+    lines: computeLines(weights, options, shownMatrices(weights, "separate", false)),
+    ...{ scale: 0.8, token: null, key: null, hovered: null, hoveredLine: null },
+    ...{ hoveredHeads: [], cursor: null, renormalized: false, leftOut: options.leftOut },
+    ...{ pairQueries: all, pairKeys: all, spread: null, strongest: null, isFound: null },
+  };
+}
+
+const ONE = [0.4, -0.8, 0, 0.002, 0.1, -0.1, 0, 0, 0.2];
+
+describe("lines of signed numbers", () => {
+  const curves = (plot: LinePlot): CurvesMark[] => lineMarksOf(plot) as CurvesMark[];
+
+  it("are as opaque as they are large, in the colours of their signs, dashed below zero", () => {
+    const [below, above] = curves(linePlot([ONE]));
+    expect([below?.color, below?.dashed]).toEqual([palette.negative, true]);
+    expect([above?.color, above?.dashed]).toEqual([palette.positive, undefined]);
+    expect([...(below?.opacity ?? [])]).toEqual([1, 0.125].map((share) => expect.closeTo(share)));
+    expect([...(above?.opacity ?? [])]).toEqual(
+      [0.5, 0.0025, 0.125, 0.25].map((share) => expect.closeTo(share)),
+    );
+  });
+
+  it("are dashed below zero also where colours say the head, and in files", () => {
+    const plot = linePlot([ONE, ONE.map((value) => -value)]);
+    expect(curves(plot).map(({ color, dashed = false }) => [color, dashed])).toEqual([
+      [palette.heads[0], true],
+      [palette.heads[0], false],
+      [palette.heads[1], true],
+      [palette.heads[1], false],
+    ]);
+    const names = legendOf(plot).map(({ name, dashed }) => `${name}${dashed ? ", dashed" : ""}`);
+    expect(names).toEqual(["head 0", "head 1", "more", "less, dashed"]);
+    const one = legendOf(linePlot([ONE]));
+    expect(one.map(({ name, color }) => [name, color])).toEqual([
+      ["head 0: more", palette.positive],
+      ["less", palette.negative],
+    ]);
+    const scene = { width: 800, height: 300, background: null, backOpacity: 1, front: [] };
+    const svg = toSvg({ ...scene, back: curves(plot) }, "");
+    expect(svg.match(/stroke-dasharray/g)).toHaveLength(2);
+  });
+
+  it("combine to the mean, or to the largest in size", () => {
+    const { weights } = linePlot([ONE, [0.6, 0.3, 0, 0, -0.3, 0.3, 0, 0, -0.2]]);
+    const mean = shownMatrices(weights, "mean", false)[0]?.matrix ?? [];
+    expect(mean[0]).toBeCloseTo(0.5, 6);
+    expect(mean[1]).toBeCloseTo(-0.25, 6);
+    const most = shownMatrices(weights, "max", false)[0]?.matrix ?? [];
+    [0.6, -0.8, 0, 0.002, -0.3, 0.3, 0, 0, 0.2].forEach((value, i) => {
+      expect(most[i]).toBeCloseTo(value, 6);
+    });
+  });
+
+  it("are said with their sign, and not as shares of one", () => {
+    const plot = linePlot([ONE]);
+    const stack = { ...place(3, 3, SIGNED).stack, key_tokens: null };
+    const description = { model: "", notes: [], stacks: [stack] };
+    const state = { ...HEAD_DEFAULTS, stack: "self", heads: [0], leave_out: ["first" as const] };
+    const plan = planOf(placeOf(description, state), state);
+    const caption = headWords.captionOf(plan, plot, state, true);
+    expect(caption.sentence).toBe(
+      "Layer 0, head 0. Largest difference: “t0” to “t1”, −0.80 (less).",
+    );
+    expect(caption.coverage).toBe("All lines drawn.");
+    expect([caption.scale, caption.scaleNote]).toEqual([
+      "0.8",
+      "opacity = size of difference ÷ 0.8",
+    ]);
+    expect(opacityLabels(caption, true)).toEqual(["−0.8", "0", "+0.8"]);
+    expect(leftOutOf(plan, state.leave_out)).toEqual([]);
+    const said = (token: number | null, key: number | null): string =>
+      headWords.captionOf({ ...plan, token, key }, { ...plot, token, key }, state, true).sentence;
+    expect(said(0, null)).toContain("Largest difference from “t0”: to “t1”, −0.80 (less).");
+    expect(said(null, 2)).toContain("Largest difference to “t2”: from “t2”, +0.20 (more).");
+    expect(said(1, 2)).toContain("“t1” to “t2”: difference −0.10 (less).");
+    expect(headWords.summaryOf(plan, plot, false)).toBe(
+      "self-attention. Layer 0, head 0. Largest differences: “t0” to “t1” −0.80 (less); “t0” to “t0” +0.40 (more); “t2” to “t2” +0.20 (more); “t1” to “t1” +0.10 (more); “t1” to “t2” −0.10 (less).",
+    );
+  });
+
+  it("stand in a table with their sign, under what they are", () => {
+    const [header, , second] = linesCsv(linePlot([ONE]), "self", 0).split("\r\n");
+    expect(header).toBe(
+      "stack,layer,head,query,query_token,key,key_token,difference,largest_error",
+    );
+    expect(second).toBe('"self",0,0,0,"t0",1,"t1",-0.8,0');
+    const odd = { ...linePlot([ONE]), quantity: { ...QUANTITY, name: '=evil",x' } };
+    expect(linesCsv(odd, "self", 0).split("\r\n")[0]).toContain(',"\'=evil"",x",');
+  });
+});
+
+describe("small maps of signed numbers", () => {
+  const map = {
+    ...{ values: Float32Array.of(0.2, -0.8, 0, -0.05), rows: 2, columns: 2 },
+    ...{ maximum: 0.8, error: 0 },
+  };
+
+  it("have the colour of the sign, and ink by the root of the size", () => {
+    const { pixels } = heatMark(map, { x: 0, y: 0, side: 2 }, palette) as ImageMark;
+    expect([...pixels.subarray(0, 8)]).toEqual([
+      ...[...rgbOf(palette.positive), 128],
+      ...[...rgbOf(palette.negative), 255],
+    ]);
+    expect(inkOf(-0.2, 0.8)).toBe(0.5);
+    const small = mapPixels(map.values, map.maximum, palette);
+    expect([...small]).toEqual([...pixels]);
+  });
+
+  it("show the larger in size where a pixel stands for several cells", () => {
+    const pixels = new Uint8ClampedArray(4);
+    paintHeat(pixels, 1, map, { x: 0, y: 0, side: 1 }, palette);
+    expect([...pixels]).toEqual([...rgbOf(palette.negative), 255]);
+  });
+
+  it("name their strongest by size, and draw lines of both signs", () => {
+    expect(strongest(map)?.weight).toBeCloseTo(-0.8, 6);
+    const marks = lineMarks([[map, { x: 0, y: 0, side: 60 }]], palette) as CurvesMark[];
+    expect(marks.map(({ color, count, dashed = false }) => [color, count, dashed])).toEqual([
+      [palette.positive, 1, false],
+      [palette.negative, 2, true],
+    ]);
+  });
+});
