@@ -13,7 +13,9 @@
     A LLaVA (a CLIP tower of 3 layers, a Llama of 3 layers, 4 heads each, 64 patches) that reads a
     picture of two shapes and goes on with "the red"; a head finds the shape of that colour.
 
-``python -m attnviz.demos.train all`` trains them again.
+``python -m attnviz.demos.train all`` trains them again. `checkpoints` trains one and gives it as it
+was on the way. It knows a fifth, ``"induction"``, which is not shipped: a GPT-2 (2 layers of 4
+heads) that grows induction heads from random weights in half a minute.
 
 >>> model, tokenizer = load("decoder")
 >>> ids = tokenizer(example("decoder")["inputs"], return_tensors="pt")["input_ids"]
@@ -23,22 +25,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NAMES", "example", "load"]
+__all__ = ["NAMES", "RECIPES", "checkpoints", "example", "load"]
 
 NAMES = ("decoder", "encoder-decoder", "vision", "vision-language")
+# What can be trained: one more than what is shipped.
+RECIPES = (*NAMES, "induction")
 
 _HERE = Path(__file__).parent
 _SCENE_SEED = 56
 
 
-def _checked(name: str) -> str:
-    if name not in NAMES:
-        known = ", ".join(repr(known) for known in NAMES)
+def _checked(name: str, names: tuple[str, ...] = NAMES) -> str:
+    if name not in names:
+        known = ", ".join(repr(known) for known in names)
         raise ValueError(f"name must be one of the demo models {known}; got {name!r}")
     return name
 
@@ -105,6 +110,94 @@ def load(name: str) -> tuple[Any, Any]:
     with _no_progress_bar():
         model = classes[name].from_pretrained(folder, dtype="float32", local_files_only=True)
     return model.eval(), reader
+
+
+def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
+    """Train a demo model again, and give it as it was after some steps of training.
+
+    Training stops after the last of these steps. It runs on one thread of the CPU and shows a
+    progress bar. It begins from a fixed seed: two runs on one machine give the same weights. On
+    another machine sums differ in their last digits, and weights more with every step.
+
+    Parameters
+    ----------
+    name : str
+        "decoder", "encoder-decoder", "vision", "vision-language" or "induction".
+    after : sequence of int
+        Numbers of training steps, 0 for the model before training. At most as many as the recipe
+        has: 900, 1200, 2600, 1500 and 480. A step takes 0.05 to 0.2 seconds.
+
+    Returns
+    -------
+    models : dict of int to PreTrainedModel
+        The model after each of these numbers of steps, in the order of training: on the CPU,
+        float32, in evaluation mode.
+    reader : PreTrainedTokenizerFast, ViT's image processor or LlavaProcessor
+        As `load` gives it.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model, or `after` is empty or holds a number of steps that training
+        has not.
+    TypeError
+        If `after` holds something else than integers.
+    ImportError
+        If a model that reads images is asked for and pillow is not installed.
+
+    Notes
+    -----
+    The decoder is initialised as an induction circuit: its induction head is there before training.
+    "induction" starts from random weights. The vision tower of "vision-language" is trained alone
+    first, before step 0.
+
+    Examples
+    --------
+    >>> models, tokenizer = checkpoints("induction", [0, 2])
+    >>> list(models)
+    [0, 2]
+    """
+    _checked(name, RECIPES)
+    if name.startswith("vision"):
+        try:
+            import PIL  # noqa: F401
+        except ImportError as error:
+            raise _without_pillow(name, error) from error
+    import torch
+
+    from attnviz.demos.recipes.fitting import Checkpoints
+    from attnviz.demos.train import recipe
+
+    training = recipe(name)
+    kept = Checkpoints(_steps(after, training.SCHEDULE.steps))
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        # The sums of several threads differ in their last digits from run to run.
+        torch.set_num_threads(1)
+        try:
+            _, reader = training.train(checkpoints=kept)
+        finally:
+            torch.set_num_threads(threads)
+    return kept.models, reader
+
+
+def _steps(after: Sequence[int], most: int) -> tuple[int, ...]:
+    """Numbers of steps in the order of training, each once."""
+    if isinstance(after, (str, bytes)) or not hasattr(after, "__iter__"):
+        raise TypeError(
+            f"after must be a list of numbers of steps, such as [0, 100]; got {after!r}"
+        )
+    given = list(after)
+    try:
+        steps = sorted({operator.index(step) for step in given})
+    except TypeError:
+        raise TypeError(f"after must hold whole numbers of training steps; got {given!r}") from None
+    if not steps or steps[0] < 0 or steps[-1] > most:
+        raise ValueError(
+            f"after must hold at least one number of training steps, each from 0 to {most}; got "
+            f"{given!r}"
+        )
+    return tuple(steps)
 
 
 @contextmanager

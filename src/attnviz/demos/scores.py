@@ -29,9 +29,10 @@ _EXAMPLES = 200
 
 
 def scores(name: str, model: Any, reader: Any) -> dict[str, float]:
-    """Score a demo model, as `load` gives it, on held-out data: figures from 0 to 1 by name.
+    """Score a demo model on held-out data: figures from 0 to 1 by name.
 
-    Its attention is set to "eager", the one that returns weights.
+    The model is as `load` or `checkpoints` gives it. Its attention is set to "eager", the one that
+    returns weights.
 
     Examples
     --------
@@ -46,6 +47,7 @@ def scores(name: str, model: Any, reader: Any) -> dict[str, float]:
         "encoder-decoder": _encoder_decoder,
         "vision": _vision,
         "vision-language": _vision_language,
+        "induction": _induction,
     }[name]
     with torch.no_grad():
         return of(model, reader, generator)
@@ -62,10 +64,12 @@ def _best(per_head: NDArray[Any]) -> float:
     return float(per_head.mean(axis=1).max())
 
 
-def _decoder(model: Any, tokenizer: Any, generator: np.random.Generator) -> dict[str, float]:
+def _repeating(
+    model: Any, tokenizer: Any, generator: np.random.Generator, lengths: tuple[int, ...]
+) -> dict[str, float]:
     figures: dict[str, float] = {}
     words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
-    for length in (20, 40, 60):
+    for length in lengths:
         rows = repeated_halves(generator, words, rows=32, length=length)
         outputs = model(torch.from_numpy(rows), output_attentions=True)
         weights = _stacked(outputs.attentions)
@@ -76,6 +80,15 @@ def _decoder(model: Any, tokenizer: Any, generator: np.random.Generator) -> dict
         figures[f"repeats right, {length} tokens twice"] = float(
             np.mean(guesses == rows[:, length + 1 :])
         )
+    return figures
+
+
+def _induction(model: Any, tokenizer: Any, generator: np.random.Generator) -> dict[str, float]:
+    return _repeating(model, tokenizer, generator, (8, 16))
+
+
+def _decoder(model: Any, tokenizer: Any, generator: np.random.Generator) -> dict[str, float]:
+    figures = _repeating(model, tokenizer, generator, (20, 40, 60))
     for kind, make in (("antecedent", antecedent_sentence), ("recipient", recipient_sentence)):
         sentences = [make(generator, held_out=True) for _ in range(_EXAMPLES)]
         right, on_source, on_distractor = zip(

@@ -2,6 +2,9 @@
 
 On one core, from fixed seeds, on data that the script makes. Progress is on stderr; the scores on
 held-out data, of the models as loaded again from the written files, are on stdout.
+
+``python -m attnviz.demos.train decoder --checkpoints 12 --out FOLDER`` keeps the model twelve times
+on its way, each in a folder that transformers loads. The trained model is the same without them.
 """
 
 from __future__ import annotations
@@ -10,11 +13,12 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main"]
+__all__ = ["main", "recipe"]
 
 
 def _save(model: Any, reader: Any, folder: Path) -> None:
@@ -33,37 +37,33 @@ def _save(model: Any, reader: Any, folder: Path) -> None:
         file.chmod(0o644)
 
 
-def _train(name: str, steps: int | None) -> tuple[Any, Any]:
-    if name == "decoder":
-        from attnviz.demos.recipes import decoder
-
-        return decoder.train(steps)
-    if name == "encoder-decoder":
-        from attnviz.demos.recipes import encoder_decoder
-
-        return encoder_decoder.train(steps)
-    if name == "vision":
-        from attnviz.demos.recipes import vision
-
-        return vision.train(steps)
-    from attnviz.demos.recipes import vision_language
-
-    return vision_language.train(steps)
+def recipe(name: str) -> Any:
+    """The module that trains a model: `SCHEDULE` and `train`."""
+    return import_module(f"attnviz.demos.recipes.{name.replace('-', '_')}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train one demo model or all, save them and print their scores; the exit code is 0."""
-    from attnviz.demos import NAMES
+def _save_checkpoints(models: Mapping[int, Any], reader: Any, folder: Path) -> None:
+    """Write a folder for each number of steps; by name they stand in the order of training."""
+    digits = len(str(max(models)))
+    for step, model in models.items():
+        _save(model, reader, folder / f"step-{step:0{digits}}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    from attnviz.demos import NAMES, RECIPES
 
     parser = argparse.ArgumentParser(
         prog="python -m attnviz.demos.train",
         description="Train the demo models again, from fixed seeds, on one core.",
     )
-    parser.add_argument("model", choices=[*NAMES, "all"], help="which one")
+    parser.add_argument(
+        "model",
+        choices=[*RECIPES, "all"],
+        help=f"which one; all: {', '.join(NAMES)}",
+    )
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path(__file__).parent,
         metavar="FOLDER",
         help="where each model gets a folder of its name (default: inside the package)",
     )
@@ -73,23 +73,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="N",
         help="other than the recipe's: a few, to try the script",
     )
+    parser.add_argument(
+        "--checkpoints",
+        type=int,
+        metavar="N",
+        help="also keep the model N times, from before training to its end, closer together at "
+        "the beginning: in FOLDER/MODEL-checkpoints/step-...; needs --out",
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train one demo model or all, save them and print their scores; the exit code is 0."""
+    from attnviz.demos import NAMES
+
+    parser = _parser()
     options = parser.parse_args(arguments)
+    names = NAMES if options.model == "all" else (options.model,)
+    # What is not shipped must not get into the package's folder.
+    if options.out is None and (options.checkpoints is not None or names[0] not in NAMES):
+        what = "--checkpoints" if options.checkpoints is not None else repr(options.model)
+        parser.error(f"{what} needs --out FOLDER: the package contains trained models alone")
+    out: Path = options.out or Path(__file__).parent
 
     import torch
 
+    from attnviz.demos.recipes.fitting import Checkpoints, checkpoint_steps
     from attnviz.demos.scores import scores
 
+    kept: dict[str, Checkpoints] = {}
+    if options.checkpoints is not None:
+        for name in names:
+            folder = out / f"{name}-checkpoints"
+            if folder.exists() and any(folder.iterdir()):
+                parser.error(f"{folder} is not empty: remove it, or give another --out")
+            steps = recipe(name).SCHEDULE.steps if options.steps is None else options.steps
+            try:
+                kept[name] = Checkpoints(checkpoint_steps(steps, options.checkpoints))
+            except ValueError as error:
+                parser.error(f"--checkpoints: {error}")
     # The sums of several threads differ in their last digits from run to run.
     torch.set_num_threads(1)
-    for name in NAMES if options.model == "all" else (options.model,):
+    for name in names:
         before = time.process_time()
-        model, reader = _train(name, options.steps)
+        model, reader = recipe(name).train(options.steps, kept.get(name))
         seconds = time.process_time() - before
-        folder = options.out / name
+        folder = out / name
         _save(model, reader, folder)
         size = sum(file.stat().st_size for file in folder.iterdir())
         sys.stdout.write(f"{name}: {seconds:.0f} s of CPU, {size / 1e3:.0f} kB in {folder}\n")
-        again = type(model).from_pretrained(folder, dtype=torch.float32).eval()
+        if name in kept:
+            folder = out / f"{name}-checkpoints"
+            _save_checkpoints(kept[name].models, reader, folder)
+            steps_done = ", ".join(map(str, kept[name].models))
+            sys.stdout.write(f"  checkpoints after {steps_done} steps in {folder}\n")
+        again = type(model).from_pretrained(out / name, dtype=torch.float32).eval()
         for score, value in scores(name, again, reader).items():
             sys.stdout.write(f"  {score}: {value:.3f}\n")
     return 0

@@ -1,11 +1,11 @@
 """The demo decoder: a small GPT-2, initialised as an induction circuit, then trained.
 
-A model of this size grows no induction head by itself in the minutes that its training may take.
-So the circuit of Olsson et al. 2022 (arXiv 2209.11895) is laid down before training: a head of
-layer 0 that looks at the previous token and writes it into a part of the residual stream that
-nothing else uses, and a head of layer 1 that looks for the current token in that part. Training
-then changes every weight, the circuit's too. So that there is an induction circuit says nothing
-about what training finds; how "it" finds its antecedent is left to training.
+By this training a model of this size grows no induction head by itself (by another it does: the
+recipe "induction"). So the circuit of Olsson et al. 2022 (arXiv 2209.11895) is laid down before
+training: a head of layer 0 that looks at the previous token and writes it into a part of the
+residual stream that nothing else uses, and a head of layer 1 that looks for the current token in
+that part. Training then changes every weight, the circuit's too. So that there is an induction
+circuit says nothing about what training finds; how "it" finds its antecedent is left to training.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from attnviz.demos.datasets.sentences import (
     repeated_halves,
 )
 from attnviz.demos.datasets.vocabulary import SPECIAL_TOKENS, WORDS
-from attnviz.demos.recipes.fitting import Schedule, fit
+from attnviz.demos.recipes.fitting import Checkpoints, Schedule, fit
 from attnviz.demos.recipes.tokenizers import word_tokenizer
 
-__all__ = ["train"]
+__all__ = ["SCHEDULE", "train"]
 
 _SEED = 20
-_SCHEDULE = Schedule(steps=900, learning_rate=2e-3, weight_decay=0.05)
+SCHEDULE = Schedule(steps=900, learning_rate=2e-3, weight_decay=0.05)
 _NUM_POSITIONS = 128
 _WIDTH = 96
 _NUM_HEADS = 4
@@ -194,11 +194,13 @@ class _Batches:
         return ids, counts
 
 
-def train(steps: int | None = None) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
+def train(
+    steps: int | None = None, checkpoints: Checkpoints | None = None
+) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
     """Build the decoder and its tokenizer and train it: about two minutes on one core."""
     tokenizer = word_tokenizer(WORDS, SPECIAL_TOKENS, max_length=_NUM_POSITIONS)
     model = _model()
-    schedule = _SCHEDULE if steps is None else replace(_SCHEDULE, steps=steps)
+    schedule = SCHEDULE if steps is None else replace(SCHEDULE, steps=steps)
     batches = _Batches(tokenizer, schedule.steps)
 
     def loss_at(step: int) -> torch.Tensor:
@@ -214,5 +216,5 @@ def train(steps: int | None = None) -> tuple[GPT2LMHeadModel, PreTrainedTokenize
         of_sentences: torch.Tensor = (losses * counted).sum() / counted.sum()
         return of_repeats + of_sentences
 
-    fit(model, loss_at, schedule, name="decoder")
+    fit(model, loss_at, schedule, name="decoder", checkpoints=checkpoints)
     return model, tokenizer

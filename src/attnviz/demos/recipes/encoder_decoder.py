@@ -9,15 +9,15 @@ import torch
 from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
 
 from attnviz.demos.datasets.dates import CHARACTERS, SPECIAL_TOKENS, draw_date
-from attnviz.demos.recipes.fitting import Schedule, fit
+from attnviz.demos.recipes.fitting import Checkpoints, Schedule, fit
 from attnviz.demos.recipes.tokenizers import character_tokenizer
 
-__all__ = ["train"]
+__all__ = ["SCHEDULE", "train"]
 
 # Of three seeds that were tried (1, 2, 21) each wrote every held-out date right; with 21 the head
 # that finds the month's first digit was weaker (0.61).
 _SEED = 1
-_SCHEDULE = Schedule(steps=1200, learning_rate=2e-3, weight_decay=0.01)
+SCHEDULE = Schedule(steps=1200, learning_rate=2e-3, weight_decay=0.01)
 _BATCH = 64
 _NUM_POSITIONS = 48
 
@@ -50,12 +50,14 @@ def _model(vocabulary: int) -> BartForConditionalGeneration:
     return model
 
 
-def train(steps: int | None = None) -> tuple[BartForConditionalGeneration, PreTrainedTokenizerFast]:
+def train(
+    steps: int | None = None, checkpoints: Checkpoints | None = None
+) -> tuple[BartForConditionalGeneration, PreTrainedTokenizerFast]:
     """Build the encoder-decoder and its tokenizer and train it: about a minute on one core."""
     tokenizer = character_tokenizer(CHARACTERS, SPECIAL_TOKENS, max_length=_NUM_POSITIONS)
     model = _model(len(tokenizer))
     generator = np.random.default_rng(_SEED)
-    schedule = _SCHEDULE if steps is None else replace(_SCHEDULE, steps=steps)
+    schedule = SCHEDULE if steps is None else replace(SCHEDULE, steps=steps)
 
     def loss_at(_step: int) -> torch.Tensor:
         dates = [draw_date(generator, held_out=False) for _ in range(_BATCH)]
@@ -67,5 +69,5 @@ def train(steps: int | None = None) -> tuple[BartForConditionalGeneration, PreTr
         ).loss
         return loss
 
-    fit(model, loss_at, schedule, name="encoder-decoder")
+    fit(model, loss_at, schedule, name="encoder-decoder", checkpoints=checkpoints)
     return model, tokenizer

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-__all__ = ["Schedule", "fit"]
+__all__ = ["Checkpoints", "Schedule", "checkpoint_steps", "fit"]
 
 _WARM_UP_STEPS = 100
 _LAST_RATE = 0.02
+# Of a training: the first checkpoint after its beginning.
+_FIRST_CHECKPOINT = 0.01
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,52 @@ class Schedule:
     weight_decay: float
 
 
+class Checkpoints:
+    """Copies of a model as it was after some steps of its training.
+
+    Parameters
+    ----------
+    after : sequence of int
+        Numbers of steps, increasing; 0 is before the first. Training ends after the last.
+
+    Attributes
+    ----------
+    models : dict of int to torch.nn.Module
+        What `fit` has kept so far, by the number of steps, in evaluation mode.
+    """
+
+    def __init__(self, after: Sequence[int]) -> None:
+        self.after = tuple(after)
+        self.models: dict[int, Any] = {}
+
+    def keep(self, step: int, model: torch.nn.Module) -> None:
+        """Copy the model if it is wanted after this step; it stays as it is."""
+        if step in self.after:
+            kept = copy.deepcopy(model).eval()
+            kept.zero_grad(set_to_none=True)
+            self.models[step] = kept
+
+
+def checkpoint_steps(steps: int, count: int) -> tuple[int, ...]:
+    """Choose when to keep a model: before training, then in equal ratios from 1% of it to its end.
+
+    A model changes most at the beginning. ValueError if there are fewer steps than checkpoints.
+
+    >>> checkpoint_steps(900, 6)
+    (0, 9, 28, 90, 285, 900)
+    """
+    if not 2 <= count <= steps + 1:
+        raise ValueError(
+            f"the number of checkpoints must be 2 (before and after training) to {steps + 1} (one "
+            f"more than there are steps); got {count}"
+        )
+    chosen = [0]
+    for step in np.geomspace(max(1.0, _FIRST_CHECKPOINT * steps), steps, count - 1):
+        # With few steps their ratio is less than what one step makes.
+        chosen.append(max(round(float(step)), chosen[-1] + 1))
+    return tuple(chosen)
+
+
 def _share_of_rate(step: int, steps: int) -> float:
     falling = 1 - (1 - _LAST_RATE) * step / steps
     return min((step + 1) / _WARM_UP_STEPS, falling)
@@ -44,11 +95,14 @@ def fit(
     schedule: Schedule,
     *,
     name: str,
+    checkpoints: Checkpoints | None = None,
 ) -> None:
     """Train a model, with a progress bar on stderr, and leave it in evaluation mode.
 
-    `loss_at` gives the loss of a step, by its number from 0.
+    `loss_at` gives the loss of a step, by its number from 0. Checkpoints change nothing but the
+    end: training stops after the last of them.
     """
+    last = schedule.steps if checkpoints is None else checkpoints.after[-1]
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=schedule.learning_rate,
@@ -59,7 +113,9 @@ def fit(
         optimizer, lambda step: _share_of_rate(step, schedule.steps)
     )
     model.train()
-    with tqdm(range(schedule.steps), desc=name, unit="step") as steps:
+    with tqdm(range(last), desc=name, unit="step") as steps:
+        if checkpoints is not None:
+            checkpoints.keep(0, model)
         for step in steps:
             loss = loss_at(step)
             optimizer.zero_grad(set_to_none=True)
@@ -69,4 +125,6 @@ def fit(
             rate.step()
             if step % 50 == 0:
                 steps.set_postfix(loss=f"{loss.item():.3f}")
+            if checkpoints is not None:
+                checkpoints.keep(step + 1, model)
     model.eval()

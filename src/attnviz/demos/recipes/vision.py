@@ -11,12 +11,12 @@ from torch.nn.functional import cross_entropy
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
 from attnviz.demos.datasets.shapes import IMAGE_SIZE, PATCH_SIZE, SHAPES, draw_shapes
-from attnviz.demos.recipes.fitting import Schedule, fit
+from attnviz.demos.recipes.fitting import Checkpoints, Schedule, fit
 
-__all__ = ["patch_positions", "train"]
+__all__ = ["SCHEDULE", "patch_positions", "train"]
 
 _SEED = 22
-_SCHEDULE = Schedule(steps=2600, learning_rate=3e-3, weight_decay=0.05)
+SCHEDULE = Schedule(steps=2600, learning_rate=3e-3, weight_decay=0.05)
 _BATCH = 64
 _WIDTH = 64
 _POSITION_AMPLITUDE = 0.5
@@ -56,14 +56,16 @@ def _model() -> ViTForImageClassification:
     return model
 
 
-def train(steps: int | None = None) -> tuple[ViTForImageClassification, Any]:
+def train(
+    steps: int | None = None, checkpoints: Checkpoints | None = None
+) -> tuple[ViTForImageClassification, Any]:
     """Build the vision model and its processor and train it: about three minutes on one core.
 
     The processor is ViT's, in the variant that needs pillow and no torchvision.
     """
     model = _model()
     generator = np.random.default_rng(_SEED)
-    schedule = _SCHEDULE if steps is None else replace(_SCHEDULE, steps=steps)
+    schedule = SCHEDULE if steps is None else replace(SCHEDULE, steps=steps)
 
     def loss_at(_step: int) -> torch.Tensor:
         images, kinds, _ = draw_shapes(generator, _BATCH)
@@ -71,7 +73,7 @@ def train(steps: int | None = None) -> tuple[ViTForImageClassification, Any]:
         pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
         return cross_entropy(model(pixel_values=pixels).logits, torch.from_numpy(kinds))
 
-    fit(model, loss_at, schedule, name="vision")
+    fit(model, loss_at, schedule, name="vision", checkpoints=checkpoints)
     processor = ViTImageProcessorPil(
         size={"height": IMAGE_SIZE, "width": IMAGE_SIZE},
         image_mean=[0.5, 0.5, 0.5],

@@ -18,14 +18,14 @@ from transformers import (
 
 from attnviz.demos.datasets.scenes import WORDS, Scene, draw_scene
 from attnviz.demos.datasets.shapes import IMAGE_SIZE, PATCH_SIZE, SHAPES, patches_of
-from attnviz.demos.recipes.fitting import Schedule, fit
+from attnviz.demos.recipes.fitting import Checkpoints, Schedule, fit
 from attnviz.demos.recipes.tokenizers import word_tokenizer
 from attnviz.demos.recipes.vision import patch_positions
 
-__all__ = ["train"]
+__all__ = ["SCHEDULE", "train"]
 
 _SEED = 5
-_SCHEDULE = Schedule(steps=1500, learning_rate=2e-3, weight_decay=0.02)
+SCHEDULE = Schedule(steps=1500, learning_rate=2e-3, weight_decay=0.02)
 _BATCH = 32
 _WIDTH = 64
 _IMAGE_TOKEN = "<image>"
@@ -123,13 +123,15 @@ def _train_tower(tower: Any, generator: np.random.Generator, schedule: Schedule)
     fit(both, loss_at, replace(schedule, steps=max(schedule.steps // 4, 1)), name="vision tower")
 
 
-def train(steps: int | None = None) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
+def train(
+    steps: int | None = None, checkpoints: Checkpoints | None = None
+) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
     """Build the vision-language model and its processor and train it: some minutes on one core."""
     processor = _processor()
     tokenizer: Any = processor.tokenizer
     model = _model(processor)
     generator = np.random.default_rng(_SEED)
-    schedule = _SCHEDULE if steps is None else replace(_SCHEDULE, steps=steps)
+    schedule = SCHEDULE if steps is None else replace(SCHEDULE, steps=steps)
     _train_tower(model.model.vision_tower, generator, schedule)
 
     def loss_at(_step: int) -> torch.Tensor:
@@ -152,5 +154,5 @@ def train(steps: int | None = None) -> tuple[LlavaForConditionalGeneration, Llav
         ).loss
         return loss
 
-    fit(model, loss_at, schedule, name="vision-language")
+    fit(model, loss_at, schedule, name="vision-language", checkpoints=checkpoints)
     return model, processor

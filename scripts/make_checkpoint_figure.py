@@ -1,0 +1,303 @@
+"""Draw how induction heads form in training: docs/images/checkpoints-*.webp, and their numbers.
+
+.venv/bin/python scripts/make_checkpoint_figure.py           trains both models: some minutes
+.venv/bin/python scripts/make_checkpoint_figure.py FOLDER    keeps checkpoints there, or takes them
+
+Two models: one that begins with random weights, and the demo decoder, which begins with an
+induction circuit. For every checkpoint: the induction score of each head and the loss, on texts
+that no training saw, random words that come twice.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from playwright.sync_api import sync_playwright
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import attnviz as av
+from attnviz.analysis import head_scores, uniform_scores
+from attnviz.demos import train
+from attnviz.demos.datasets.vocabulary import WORDS
+from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+
+IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
+MODELS = {"induction": "From random weights", "decoder": "The demo decoder, planted"}
+CHECKPOINTS = 12
+TEXTS, WORDS_A_TEXT = 32, 16
+# Of the recipes: 1 to 21, of the scores of the demo models: 1000.
+SEED = 6
+THUMBNAILS = 5
+
+Numbers = NDArray[np.float64]
+
+# The views' own colours (js/src/ui/palette.ts).
+COLORS = {
+    "light": {
+        "ink": "#1c1f26",
+        "muted": "#656c7a",
+        "rule": "#dfe2e8",
+        "background": "#ffffff",
+        "layers": ("#b84812", "#143eca", "#178270"),
+    },
+    "dark": {
+        "ink": "#eceef2",
+        "muted": "#9ba2b0",
+        "rule": "#343842",
+        "background": "#17191e",
+        "layers": ("#ffb70f", "#5a95ff", "#45e586"),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model's checkpoints: (checkpoints, layers, heads, texts) scores, (checkpoints, texts) loss.
+
+    `weights` are those of the head with the highest score at the end, in the first text.
+    """
+
+    steps: list[int]
+    scores: Numbers
+    losses: Numbers
+    even: float
+    head: tuple[int, int]
+    weights: list[Numbers]
+
+
+def held_out_texts() -> list[str]:
+    """Random words, each twice."""
+    generator = np.random.default_rng(SEED)
+    halves = [generator.permutation(WORDS)[:WORDS_A_TEXT].tolist() for _ in range(TEXTS)]
+    return [" ".join(half + half) for half in halves]
+
+
+def mean_and_error(values: Numbers) -> tuple[Numbers, Numbers]:
+    """Over texts, which are the last axis; the standard error of the mean."""
+    return values.mean(axis=-1), values.std(axis=-1, ddof=1) / math.sqrt(values.shape[-1])
+
+
+def measure(folder: Path, texts: Sequence[str]) -> Measured:
+    """Scores and losses of all checkpoints in a folder."""
+    found = sorted(folder.glob("step-*"))
+    steps = [int(re.findall(r"\d+", each.name)[0]) for each in found]
+    scores, losses, records = [], [], []
+    for checkpoint in found:
+        model = AutoModelForCausalLM.from_pretrained(checkpoint).eval()
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        extracted = av.extract(model, list(texts), tokenizer=tokenizer, progress=False)
+        records.append(extracted[0])
+        scores.append(
+            np.stack([np.stack(head_scores(each.stack(), "induction")) for each in extracted], -1)
+        )
+        ids = tokenizer(list(texts), return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            logits = model(ids).logits
+        # The first word of the second half is not decided by what is before it.
+        second = slice(WORDS_A_TEXT + 1, None)
+        each_token = cross_entropy(logits[:, WORDS_A_TEXT:-1].mT, ids[:, second], reduction="none")
+        losses.append(each_token.mean(dim=1).double().numpy())
+    last = np.mean(scores[-1], axis=-1)
+    layer, head = (int(each) for each in np.unravel_index(last.argmax(), last.shape))
+    even = float(uniform_scores(records[0].stack(), "induction")[0][0])
+    weights = [record.stack().weights(layer=layer, head=head) for record in records]
+    return Measured(
+        steps,
+        np.array(scores),
+        np.array(losses),
+        even,
+        (layer, head),
+        [np.array(w) for w in weights],
+    )
+
+
+def report(name: str, measured: Measured) -> None:
+    """The figure's numbers."""
+    layer, head = measured.head
+    print(f"{name}: even attention scores {measured.even:.3f}; head {layer}.{head} and the others")
+    scores, errors = mean_and_error(measured.scores)
+    losses, loss_errors = mean_and_error(measured.losses)
+    for number, step in enumerate(measured.steps):
+        others = np.delete(scores[number].ravel(), layer * scores.shape[2] + head)
+        best, error = scores[number, layer, head], errors[number, layer, head]
+        print(
+            f"  step {step:4}: {best:.3f} ± {error:.3f}, others {others.min():.3f} to "
+            f"{others.max():.3f}, loss {losses[number]:.3f} ± {loss_errors[number]:.3f}"
+        )
+
+
+# --- the drawing: (x, y) in pixels
+
+WIDTH, COLUMN, LEFT, PLOT = 900, 440, 52, 372
+TOP, HIGH, LOW, GAP, THUMB = 62, 150, 100, 26, 66
+
+
+def text(
+    at: tuple[float, float], words: str, color: str, size: int = 12, anchor: str = "start"
+) -> str:
+    """A line of text."""
+    x, y = at
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{color}" '
+        f'text-anchor="{anchor}">{escape(words)}</text>'
+    )
+
+
+def path(points: Sequence[tuple[float, float]], **attributes: object) -> str:
+    """A line through points."""
+    line = "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    said = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
+    return f'<path d="M{line}"{said}/>'
+
+
+def thumbnail(weights: Numbers, color: str) -> str:
+    """A head's weights as a small picture, opacity by the square root, as in the model view."""
+    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+    pixels = np.zeros((*weights.shape, 4), np.uint8)
+    pixels[..., :3] = (red, green, blue)
+    pixels[..., 3] = np.round(255 * np.sqrt(weights))
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def band(
+    means: tuple[Numbers, Numbers], xs: Sequence[float], scale: tuple[float, float], color: str
+) -> Iterator[str]:
+    """A line through means, and two standard errors to both sides; scale: y of 0, pixels a unit."""
+    values, errors = means
+    bottom, per_unit = scale
+    up = [(x, bottom - per_unit * y) for x, y in zip(xs, values + 2 * errors, strict=True)]
+    down = [(x, bottom - per_unit * y) for x, y in zip(xs, values - 2 * errors, strict=True)]
+    yield path([*up, *down[::-1]], fill=color, fill_opacity=0.25)
+    line = [(x, bottom - per_unit * y) for x, y in zip(xs, values, strict=True)]
+    yield path(line, fill="none", stroke=color, stroke_width=1.6)
+
+
+def column(title: str, measured: Measured, x0: float, colors: dict[str, Any]) -> Iterator[str]:
+    """One model: scores, losses, and the best head's weights."""
+    ink, muted, rule = colors["ink"], colors["muted"], colors["rule"]
+    left = x0 + LEFT
+    xs = [left + PLOT * k / (len(measured.steps) - 1) for k in range(len(measured.steps))]
+    bottom = TOP + HIGH
+    layer, head = measured.head
+    yield text((x0 + 8, 24), title, ink, 15)
+    yield text((x0 + 8, 46), "Induction score of each head", ink)
+    for value in (0, 0.5, 1):
+        y = bottom - HIGH * value
+        yield path([(left, y), (left + PLOT, y)], stroke=rule)
+        yield text((left - 8, y + 4), f"{value:g}", muted, 11, "end")
+    scores, errors = mean_and_error(measured.scores)
+    even = bottom - HIGH * measured.even
+    for number in range(scores.shape[1]):
+        for each in range(scores.shape[2]):
+            means = (scores[:, number, each], errors[:, number, each])
+            yield from band(means, xs, (bottom, HIGH), colors["layers"][number])
+    yield path([(left, even), (left + PLOT, even)], stroke=ink, stroke_dasharray="4 3")
+    # Above the heads that stay at the bottom.
+    yield text((left + 6, even - 7), f"even attention: {measured.even:.2f}", muted, 11)
+    for number in range(scores.shape[1]):
+        x = left + PLOT - 62 * (scores.shape[1] - number)
+        yield path([(x, 42), (x + 14, 42)], stroke=colors["layers"][number], stroke_width=2.5)
+        yield text((x + 18, 46), f"layer {number}", muted, 11)
+
+    low = bottom + GAP + LOW
+    most = max(6.0, float(measured.losses.mean(axis=-1).max()))
+    yield text((x0 + 8, bottom + GAP - 4), "Loss on the second half, nats a word", ink)
+    for value in (0, 3, 6):
+        y = low - (LOW - 12) * value / most
+        yield path([(left, y), (left + PLOT, y)], stroke=rule)
+        yield text((left - 8, y + 4), f"{value}", muted, 11, "end")
+    yield from band(mean_and_error(measured.losses), xs, (low, (LOW - 12) / most), ink)
+    for x, step in zip(xs, measured.steps, strict=True):
+        yield text((x, low + 17), str(step), muted, 11, "middle")
+    yield text((left + PLOT, low + 33), "training steps", muted, 11, "end")
+
+    # From before training to its end, and where most happens.
+    shown = thumbnails_of(scores[:, layer, head])
+    y = low + 62
+    yield text((x0 + 8, y - 12), f"Weights of head {layer}.{head}, one text", ink)
+    for place, number in enumerate(shown):
+        x = left + place * (PLOT - THUMB) / (len(shown) - 1)
+        picture = thumbnail(measured.weights[number], colors["layers"][layer])
+        box = f'x="{x}" y="{y}" width="{THUMB}" height="{THUMB}"'
+        yield f'<image {box} href="{picture}" style="image-rendering: pixelated"/>'
+        yield f'<rect {box} fill="none" stroke="{rule}"/>'
+        yield text(
+            (x + THUMB / 2, y + THUMB + 15), f"step {measured.steps[number]}", muted, 11, "middle"
+        )
+
+
+def thumbnails_of(scores: Numbers) -> list[int]:
+    """Checkpoints that show a head's way: the first, the last, and equal parts of its change."""
+    way = np.concatenate([[0], np.cumsum(np.abs(np.diff(scores)))])
+    chosen = {0, len(scores) - 1}
+    for part in np.linspace(0, way[-1], THUMBNAILS)[1:-1]:
+        rest = [each for each in range(1, len(scores) - 1) if each not in chosen]
+        chosen.add(min(rest, key=lambda each: abs(float(way[each] - part))))
+    return sorted(chosen)
+
+
+def figure(measured: dict[str, Measured], theme: str) -> str:
+    """The whole figure as SVG."""
+    colors: dict[str, Any] = COLORS[theme]
+    height = TOP + HIGH + GAP + LOW + 62 + THUMB + 26
+    marks = [
+        mark
+        for number, (name, each) in enumerate(measured.items())
+        for mark in column(MODELS[name], each, number * (WIDTH - COLUMN), colors)
+    ]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+        f'font-family="system-ui, sans-serif"><rect width="100%" height="100%" '
+        f'fill="{colors["background"]}"/>{"".join(marks)}</svg>'
+    )
+
+
+def draw(measured: dict[str, Measured]) -> None:
+    """Write both themes."""
+    browser_path = find_browser()
+    if browser_path is None:
+        sys.exit(f"pictures are drawn by a browser, and {HOW_TO_GET_ONE}")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": WIDTH, "height": 900}, device_scale_factor=2)
+        for theme in COLORS:
+            page.set_content(f'<body style="margin: 0">{figure(measured, theme)}</body>')
+            picture = Image.open(io.BytesIO(page.locator("svg").screenshot())).convert("RGB")
+            picture.save(IMAGES / f"checkpoints-{theme}.webp", lossless=True)
+        browser.close()
+
+
+def main(arguments: list[str]) -> None:
+    """Train where no checkpoints are, measure, draw."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(arguments[0] if arguments else temporary)
+        texts = held_out_texts()
+        measured = {}
+        for name in MODELS:
+            checkpoints = folder / f"{name}-checkpoints"
+            if not checkpoints.exists():
+                train.main([name, "--checkpoints", str(CHECKPOINTS), "--out", str(folder)])
+            measured[name] = measure(checkpoints, texts)
+            report(name, measured[name])
+    draw(measured)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

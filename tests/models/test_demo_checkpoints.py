@@ -1,0 +1,153 @@
+"""Checkpoints of the demo models: the same training, kept on its way."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from attnviz import demos
+from attnviz.analysis.patterns import repeated_induction
+from attnviz.demos import train
+from attnviz.demos.recipes.fitting import Checkpoints, checkpoint_steps
+
+pytestmark = pytest.mark.models
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_keeping_checkpoints_takes_nothing_from_training() -> None:
+    """Bit for bit; `main` and `demos.checkpoints` call the same."""
+    decoder = train.recipe("decoder")
+    kept = Checkpoints((0, 1, 2))
+    with_checkpoints, _ = decoder.train(2, kept)
+    without, _ = decoder.train(2)
+    assert same(with_checkpoints.state_dict(), without.state_dict())
+    assert same(kept.models[2].state_dict(), without.state_dict())
+    one, _ = decoder.train(2, Checkpoints((1,)))
+    assert same(kept.models[1].state_dict(), one.state_dict())
+    assert not same(kept.models[1].state_dict(), without.state_dict())
+
+
+def test_the_training_script_leaves_checkpoints_that_transformers_loads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["induction", "--out", str(tmp_path), "--steps", "10", "--checkpoints", "4"]
+    with torch.enable_grad():
+        assert train.main(arguments) == 0
+    assert "checkpoints after 0, 1, 3, 10 steps in" in capsys.readouterr().out
+
+    folders = sorted((tmp_path / "induction-checkpoints").iterdir())
+    assert [each.name for each in folders] == ["step-00", "step-01", "step-03", "step-10"]
+    stored = [load_file(each / "model.safetensors") for each in folders]
+    assert same(stored[-1], load_file(tmp_path / "induction" / "model.safetensors"))
+    assert not any(same(a, b) for a, b in pairwise(stored))
+    # The demo decoder has the same words.
+    wanted = demos.load("decoder")[1]("the cat sat")["input_ids"]
+    for each in folders:
+        model = AutoModelForCausalLM.from_pretrained(each)
+        assert next(model.parameters()).dtype == torch.float32
+        assert AutoTokenizer.from_pretrained(each)("the cat sat")["input_ids"] == wanted
+        assert {file.stat().st_mode & 0o777 for file in each.iterdir()} == {0o644}
+        assert json.loads((each / "config.json").read_text())["dtype"] == "float32"
+    # They are not mixed with those of another training.
+    with pytest.raises(SystemExit):
+        train.main(["induction", "--out", str(tmp_path), "--checkpoints", "3"])
+    assert "induction-checkpoints is not empty: remove it" in capsys.readouterr().err
+
+
+def test_a_training_that_ends_early_takes_the_same_steps() -> None:
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    models, tokenizer = demos.checkpoints("induction", [3, 0, 1, 3])
+    assert list(models) == [0, 1, 3]
+    again, _ = demos.checkpoints("induction", [1])
+    assert same(models[1].state_dict(), again[1].state_dict())
+    # What it uses for itself it gives back.
+    assert torch.equal(state, torch.get_rng_state())
+    assert torch.get_num_threads() == threads
+    for model in models.values():
+        assert not model.training
+        assert all(each.grad is None for each in model.parameters())
+        # Input and output embedding are one, as in GPT-2.
+        assert model.lm_head.weight is model.transformer.wte.weight
+    ids = tokenizer("horse river horse", return_tensors="pt")["input_ids"]
+    assert models[3](ids).logits.shape == (1, 3, len(tokenizer))
+
+
+def induction_scores(model: Any, tokenizer: Any) -> np.ndarray:
+    """Of each head, (layers, heads), over rows that no training saw."""
+    generator = np.random.default_rng(4711)
+    half = np.stack([generator.permutation(np.arange(3, len(tokenizer)))[:16] for _ in range(16)])
+    rows = torch.from_numpy(np.concatenate([half, half], axis=1))
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        attentions = model(rows, output_attentions=True).attentions
+    found: np.ndarray = repeated_induction(torch.stack(attentions).numpy(), 16).mean(axis=1)
+    return found
+
+
+@pytest.mark.slow
+def test_an_induction_head_forms_where_none_was() -> None:
+    models, tokenizer = demos.checkpoints("induction", [0, 60, 480])
+    before, early, after = (induction_scores(model, tokenizer) for model in models.values())
+    # Even attention: a query of the second half sees 17 to 32 keys.
+    even = np.mean(1 / np.arange(17, 33))
+    assert np.abs(before - even).max() < 0.02
+    # 0.05, 0.91 and 0.05 where it was written; elsewhere rounding leads it another way.
+    assert early.max() < 0.15
+    assert after[1].max() > 0.5
+    assert after[0].max() < 0.15
+
+
+def test_the_decoder_begins_with_its_induction_head() -> None:
+    """What the texts say: it is planted, in layer 1, and no other head shows it."""
+    models, tokenizer = demos.checkpoints("decoder", [0])
+    scores = induction_scores(models[0], tokenizer)
+    assert scores[1, 0] > 0.6
+    assert np.sort(scores.ravel())[-2] < 0.06
+
+
+def test_steps_lie_closer_together_at_the_beginning() -> None:
+    for steps, count in ((900, 12), (480, 12), (20, 12), (11, 12), (1, 2), (100_000, 30)):
+        chosen = checkpoint_steps(steps, count)
+        assert len(chosen) == count
+        assert (chosen[0], chosen[-1]) == (0, steps)
+        gaps = np.diff(chosen)
+        assert (gaps > 0).all()
+        # But for rounding, and the first, which is no ratio.
+        assert (np.diff(gaps[1:]) >= -1).all()
+
+
+def test_what_checkpoints_do_not_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="'induction'; got 'bert'"):
+        demos.checkpoints("bert", [0])
+    for after in ([], [-1], [0, 481]):
+        with pytest.raises(ValueError, match="each from 0 to 480; got"):
+            demos.checkpoints("induction", after)
+    wrong: Any
+    for wrong in ([0.5], ["2"], [None]):
+        with pytest.raises(TypeError, match="after must hold whole numbers of training steps; got"):
+            demos.checkpoints("induction", wrong)
+    for wrong in (12, "12", None):
+        with pytest.raises(TypeError, match=r"such as \[0, 100\]; got"):
+            demos.checkpoints("induction", wrong)
+    out = ["--out", str(tmp_path)]
+    for arguments, said in (
+        (["decoder", "--checkpoints", "3"], "--checkpoints needs --out FOLDER"),
+        (["induction"], "'induction' needs --out FOLDER"),
+        (["decoder", "--checkpoints", "1", *out], "must be 2 (before and after training) to 901"),
+        (["decoder", "--checkpoints", "7", "--steps", "5", *out], "to 6 (one more than there are"),
+    ):
+        with pytest.raises(SystemExit):
+            train.main(arguments)
+        assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
