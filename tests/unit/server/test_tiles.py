@@ -24,7 +24,7 @@ from unit.records import captured_record, given_record, words
 FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "tiles.json").read_text())
 
 
-def stack_of(weights: Any) -> AttentionStack:
+def stack_of(weights: Any, *, signed: bool = False) -> AttentionStack:
     import torch
 
     values = np.asarray(weights, np.float32)
@@ -36,6 +36,7 @@ def stack_of(weights: Any) -> AttentionStack:
         Tokens.of(words(rows)),
         Tokens.of(words(columns, "k")),
         normalized=False,
+        signed=signed,
     )
 
 
@@ -58,6 +59,17 @@ def test_cells_are_the_mean_or_the_maximum_of_their_weights(each: Any) -> None:
     np.testing.assert_allclose(tile(stack, **each["request"]), each["cells"], atol=2e-7)
     coarse = tile(stack, **each["request"], precision="uint8")
     np.testing.assert_allclose(coarse, each["cells"], atol=0.004 * stack.maximum)
+
+
+@pytest.mark.parametrize(
+    "each", FIXTURE["signed"]["cases"], ids=lambda each: json.dumps(each["request"])
+)
+def test_cells_of_signed_numbers_are_those_of_the_larger_sign(each: Any) -> None:
+    codes = np.array(FIXTURE["signed"]["codes"][each["record"]], np.float64)
+    stack = stack_of(codes * np.abs(codes) / 127**2, signed=True)
+    np.testing.assert_allclose(tile(stack, **each["request"]), each["cells"], atol=2e-7)
+    coarse = tile(stack, **each["request"], precision="uint8")
+    np.testing.assert_allclose(coarse, each["cells"], atol=0.008 * stack.maximum)
 
 
 def test_the_last_cells_stand_for_fewer_weights() -> None:
