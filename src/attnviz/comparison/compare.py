@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnviz.comparison.common import align_records
 from attnviz.comparison.comparison import Comparison
 from attnviz.comparison.matching import match_heads
+from attnviz.comparison.next_token import is_factory
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import shown
 from attnviz.utils.progress import finished
@@ -88,7 +87,7 @@ def compare(
     matched = isinstance(heads, str) and heads == "match"
     if heads is not None and not matched:
         options["heads"] = heads
-    records, found = _records(a, b, c, options, given)
+    records, found, models = _records(a, b, c, options, given)
     named = given or found
     if len(named) != len(records):
         raise ValueError(
@@ -98,7 +97,8 @@ def compare(
     if words:
         records = [record.merge_words() for record in records]
     if not matched:
-        return Comparison(align_records(records, named), given=records, names=named)
+        common = align_records(records, named)
+        return Comparison(common, given=records, names=named, models=models)
     if len(records) > 2:
         raise ValueError(
             f'heads="match" pairs the heads of two models, and {len(records)} are compared: '
@@ -107,7 +107,7 @@ def compare(
     other, pairs, said = finished(match_heads(records[0], records[1], named), "compare")
     records = [records[0], other]
     common = align_records(records, named, said)
-    return Comparison(common, given=records, names=named, pairs=pairs)
+    return Comparison(common, given=records, names=named, pairs=pairs, models=models)
 
 
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -121,24 +121,31 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(given)
 
 
+class _Given(NamedTuple):
+    """What is to be compared: names for the records, and each one's model and tokenizer."""
+
+    records: list[AttentionRecord]
+    names: tuple[str, ...]
+    models: list[tuple[Any, Any]]
+
+
 def _records(
     a: Any, b: Any, c: Any, options: dict[str, Any], names: Sequence[str] | None
-) -> tuple[list[AttentionRecord], tuple[str, ...]]:
-    """The records to compare, and names for them."""
+) -> _Given:
     several = isinstance(a, (tuple, list, Iterator))
     if not several and (isinstance(a, AttentionRecord) or isinstance(b, AttentionRecord)):
-        for name, given in (("a", a), ("b", b)):
-            if not isinstance(given, AttentionRecord):
+        for name, each in (("a", a), ("b", b)):
+            if not isinstance(each, AttentionRecord):
                 raise TypeError(
-                    f"{name} must be an AttentionRecord, as the other is; got "
-                    f"{type(given).__name__}"
+                    f"{name} must be an AttentionRecord, as the other is; got {type(each).__name__}"
                 )
         _check_left_out(c, options)
-        return [a, b], ("a", "b")
+        return _Given([a, b], ("a", "b"), [])
     if not several:
         if b is None or c is None:
             raise TypeError(_FORMS)
-        return [_extracted(a, each, options, None) for each in (b, c)], ("a", "b")
+        made = [_extracted(a, each, options, None) for each in (b, c)]
+        return _Given(made, ("a", "b"), [(a, options.get("tokenizer"))] * 2)
     if c is not None:
         count = f"{len(a)} models" if isinstance(a, (tuple, list)) else "an iterable"
         raise TypeError(
@@ -154,17 +161,16 @@ def _records(
                     f"{name} has {len(value)} entries for {len(a)} models; give one for each, or "
                     "one for all"
                 )
-    records, found = _one_by_one(a, b, options)
-    _check_count(len(records), names)
-    return records, found
+    given = _one_by_one(a, b, options)
+    _check_count(len(given.records), names)
+    return given
 
 
-def _one_by_one(
-    members: Iterable[Any], inputs: Any, options: dict[str, Any]
-) -> tuple[list[AttentionRecord], tuple[str, ...]]:
+def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) -> _Given:
     """Records of several models over one input; each model is let go before the next comes."""
     records: list[AttentionRecord] = []
     names: list[str | None] = []
+    models: list[tuple[Any, Any]] = []
     coming = iter(members)
     while True:
         try:
@@ -177,19 +183,22 @@ def _one_by_one(
             if inputs is not None or options:
                 _check_left_out(inputs, options, argument="b")
             records.append(member)
+            models.append((None, None))
             continue
         if inputs is None:
             raise TypeError(_FORMS)
-        if inspect.isroutine(member) or isinstance(member, functools.partial):
-            member = member()
-        records.append(_extracted(member, inputs, options, number))
-        del member
+        model = member() if is_factory(member) else member
+        records.append(_extracted(model, inputs, options, number))
+        # What a generator gave is not held.
+        known = None if isinstance(members, Iterator) else member
+        models.append((known, _of_one("tokenizer", options.get("tokenizer"), number)))
+        del member, model, known
     if len(records) == 2:
-        return records, ("a", "b")
-    known = [name for name in names if name]
-    if len(set(known)) == len(records):
-        return records, tuple(known)
-    return records, tuple(map(str, range(len(records))))
+        return _Given(records, ("a", "b"), models)
+    folders = [name for name in names if name]
+    if len(set(folders)) < len(records):
+        folders = [str(number) for number in range(len(records))]
+    return _Given(records, tuple(folders), models)
 
 
 def _name_of(member: Any) -> str | None:
@@ -221,9 +230,7 @@ def _extracted(
     from attnviz.extraction import extract
 
     its = {
-        name: _entry(name, value, number)
-        if name in ("tokenizer", "processor") and isinstance(value, (tuple, list))
-        else value
+        name: _of_one(name, value, number) if name in ("tokenizer", "processor") else value
         for name, value in options.items()
     }
     record: AttentionRecord | list[AttentionRecord] = extract(model, inputs, **its)
@@ -237,7 +244,10 @@ def _extracted(
     )
 
 
-def _entry(name: str, values: Sequence[Any], number: int | None) -> Any:
+def _of_one(name: str, values: Any, number: int | None) -> Any:
+    """A model's own of several tokenizers, or the one of all."""
+    if not isinstance(values, (tuple, list)):
+        return values
     if number is None:
         raise ValueError(f"{name} is a list, and one model reads both inputs; give one")
     if number >= len(values):
