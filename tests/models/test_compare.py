@@ -236,7 +236,8 @@ def test_next_tokens_against_the_models_own_logits() -> None:
     # the cat sat on the (red) cat: the second has one token more.
     places = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 6)]
     assert table["query_token"].tolist() == ["the", "cat→dog", "sat", "on", "the", "cat"]
-    for (a, b), row in zip(places, table.itertuples(), strict=True):
+    rows: list[Any] = list(table.itertuples())
+    for (a, b), row in zip(places, rows, strict=True):
         wanted = float((one[a] * np.log2(one[a] / two[b])).sum())
         assert row.divergence == pytest.approx(wanted, abs=1e-5)
         for probabilities, candidates in (
@@ -303,8 +304,8 @@ def test_what_predicts_no_next_token_is_refused(minilm: tuple[Any, Any]) -> None
     with pytest.raises(ValueError, match="predicted by a decoder"):
         av.compare(model, HE, SHE, tokenizer=tokenizer).next_token()
     decoder, its = av.demos.load("decoder")
-    vectors = [np.zeros((1, 2, 3, 4), np.float32)] * 2
-    given = av.AttentionRecord.from_qk(*vectors, ["a", " b", " c"], causal=True)
+    vectors = np.zeros((1, 2, 3, 4), np.float32)
+    given = av.AttentionRecord.from_qk(vectors, vectors, ["a", " b", " c"], causal=True)
     with pytest.raises(ValueError, match="ids of 3 tokens are not known"):
         av.compare(given, given).next_token((decoder, decoder))
     config = copy.deepcopy(decoder.config)
@@ -317,10 +318,7 @@ def test_what_predicts_no_next_token_is_refused(minilm: tuple[Any, Any]) -> None
         pair.next_token(top_k=0)
 
 
-def test_two_models_are_as_their_own_weights_say_in_a_page(
-    minilm: tuple[Any, Any], tmp_path: Path
-) -> None:
-    """The differences that a page contains, against the eager weights of both models."""
+def test_differences_are_those_of_both_models_own_weights(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
     other = copy.deepcopy(model)
     with torch.no_grad():
@@ -329,8 +327,6 @@ def test_two_models_are_as_their_own_weights_say_in_a_page(
     one, two = (np.stack(eager(each, tokenizer, HE)) for each in (model, other))
     blocks = [found.stack().weights(layer=layer) for layer in range(6)]
     assert np.allclose(np.stack(blocks), two - one, atol=1e-5)
-    saved = av.load(found.save(tmp_path / "difference.safetensors"))
-    assert np.array_equal(saved.stack().weights(layer=3), blocks[3])
 
 
 def test_what_cannot_be_read_is_refused(minilm: tuple[Any, Any]) -> None:
@@ -348,4 +344,4 @@ def test_what_cannot_be_read_is_refused(minilm: tuple[Any, Any]) -> None:
         ((model,), {}, TypeError, "a model and two inputs"),
     ):
         with pytest.raises(error, match=words):
-            av.compare(*arguments, **({"tokenizer": tokenizer} | options))  # type: ignore[arg-type]
+            av.compare(*arguments, **({"tokenizer": tokenizer} | options))

@@ -96,7 +96,7 @@ def next_tokens(
         del model
     _check_vocabularies(kept, texts)
     found = []
-    for number, (divergence, *likeliest) in enumerate(_compared(*kept, top_k)):
+    for number, (divergence, *likeliest) in enumerate(_compared(kept[0], kept[1], top_k)):
         sides = [
             tuple(
                 Candidate(text, token, probability)
@@ -125,7 +125,7 @@ def _logits(
     most = max(1, MOST_LOGITS // vocabulary)
     if len(positions) > most:
         positions = positions[sampled_queries(len(positions), most)]
-    arguments = _inputs(record, model)
+    arguments: dict[str, Any] = {**_inputs(record, model)}
     wanted = torch.from_numpy(positions)
     accepted = inspect.signature(model.forward).parameters
     if "use_cache" in accepted:
