@@ -6,7 +6,8 @@
 
 Each half has an order of its own that never changes, so that a failure comes back. The halves take
 about as long as each other by what `tests/durations.json` says of each file; a file that is not in
-there counts as a short one.
+there counts as a short one. A browser test that fails is run once more; those that pass only then
+are named at the end.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
+
+import tally
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
@@ -84,10 +87,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for report, half in zip(
         REPORTS, halves(names, known[which], filter(share_a_server, names)), strict=True
     ):
-        command = [sys.executable, "-m", "pytest", *chosen, f"--junitxml={report}"]
+        command = [
+            *(sys.executable, "-m", "pytest", "--second-try", *chosen, f"--junitxml={report}")
+        ]
         command += [f"tests/{name}" for name in half]
         running.append(subprocess.Popen(command, cwd=ROOT))
     statuses = [abs(process.wait()) for process in running]
+    for name in tally.second_tries(REPORTS):
+        print(f"passed only on the second try: {name}")
     if options.renew:
         known[which] = durations(REPORTS)
         DURATIONS.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")

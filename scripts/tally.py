@@ -1,14 +1,30 @@
 """Add up the tests of several runs and print one line: `python scripts/tally.py FILE...`.
 
 The files are JUnit reports, as pytest and Vitest write them. A file that is missing is a run
-that did not happen, and counts as a failure.
+that did not happen, and counts as a failure. A browser test that failed and was run once more is
+named, also where it passed then.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree as ET
+
+
+def second_tries(paths: Iterable[Path]) -> list[str]:
+    """Names of the tests that passed only on their second try."""
+    return [
+        entry.get("value", "")
+        for path in paths
+        if path.is_file()
+        # Reports that this project's own commands have just written.
+        for case in ET.parse(path).getroot().iter("testcase")  # noqa: S314
+        if case.find("failure") is None and case.find("error") is None
+        for entry in case.iter("property")
+        if entry.get("name") == "second_try"
+    ]
 
 
 def main(paths: list[str]) -> int:
@@ -25,7 +41,11 @@ def main(paths: list[str]) -> int:
             total += int(suite.get("tests", 0))
             failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
             skipped += int(suite.get("skipped", 0))
-    print(f"{total - failed - skipped} passed, {failed} failed, {skipped} skipped")
+    again = second_tries(map(Path, paths))
+    for name in again:
+        print(f"passed only on the second try: {name}")
+    tries = f", {len(again)} passed only on the second try" if again else ""
+    print(f"{total - failed - skipped} passed, {failed} failed, {skipped} skipped{tries}")
     return 1 if failed else 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -22,14 +23,37 @@ hypothesis.settings.register_profile("attnviz", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("attnviz")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--second-try`: a browser test that fails is run once more, and named if it passes then."""
+    parser.addoption("--second-try", action="store_true", help="run failed browser tests again")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note in the report that this is a second try (`scripts/tally.py` names it)."""
+    if getattr(item, "execution_count", 1) > 1:
+        item.user_properties.append(("second_try", item.nodeid))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name each test that passed only on its second try, and why the first one failed."""
+    passed = {report.nodeid for report in terminalreporter.stats.get("passed", [])}
+    again = [
+        report for report in terminalreporter.stats.get("rerun", []) if report.nodeid in passed
+    ]
+    if again:
+        terminalreporter.section("passed only on the second try")
+    for report in again:
+        terminalreporter.write_line(f"{report.nodeid}\n{report.longreprtext}\n")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs a CUDA device where there is none."""
+    wanted = [item for item in items if item.get_closest_marker("gpu") is None]
+    if len(wanted) == len(items):
+        return
     import torch
 
-    if torch.cuda.is_available():
-        return
-    wanted = [item for item in items if item.get_closest_marker("gpu") is None]
-    if len(wanted) < len(items):
+    if not torch.cuda.is_available():
         config.hook.pytest_deselected(items=[item for item in items if item not in set(wanted)])
         items[:] = wanted
 

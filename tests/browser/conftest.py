@@ -30,11 +30,23 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# How often a test failed so far, also one that is run again.
+FAILED = pytest.StashKey[int]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark everything in this folder."""
     for item in items:
         if "tests/browser/" in item.path.as_posix():
             item.add_marker("browser")
+            if config.getoption("second_try"):
+                item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Count what fails."""
+    if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
+        item.session.stash[FAILED] = item.session.stash.get(FAILED, 0) + 1
 
 
 @pytest.fixture(scope="session")
@@ -86,10 +98,10 @@ def lab_tab(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[Jupyte
 @pytest.fixture(scope="module")
 def lab(request: pytest.FixtureRequest, lab_tab: JupyterLab) -> Iterator[JupyterLab]:
     """JupyterLab with nothing open; what a test file opens is closed at its end."""
-    failed_before = request.session.testsfailed
+    failed_before = request.session.stash.get(FAILED, 0)
     lab_tab.page.set_viewport_size(LAB_VIEWPORT)
     yield lab_tab
-    if request.session.testsfailed > failed_before:
+    if request.session.stash.get(FAILED, 0) > failed_before:
         # What is left is not known: the next file starts again.
         lab_tab.start_again()
     else:

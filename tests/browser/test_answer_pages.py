@@ -134,11 +134,12 @@ def test_thumbnails_are_outlined_at_the_row(page: Page, record: Any, tmp_path: P
     root = opened(page, av.ModelView(record, prediction=0), tmp_path)
     said = root.locator(".av-sentence")
     expect(said).to_contain_text("Outlined: “the” (13), predicting “street” (>0.99).")
-    pixels = "() => document.querySelector('.attnviz canvas').toDataURL()"
+    pixels = "document.querySelector('.attnviz canvas').toDataURL()"
     outlined = page.evaluate(pixels)
     root.get_by_role("button", name="Next token of the answer").click()
     expect(said).to_contain_text("Outlined: “street” (14)")
-    assert page.evaluate(pixels) != outlined
+    # Thumbnails are painted after the words have changed.
+    page.wait_for_function(f"(outlined) => {pixels} !== outlined", arg=outlined)
 
 
 def test_pins_and_the_walk_are_one(page: Page, record: Any, tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_what_is_chosen_in_one_pane_is_shown_in_the_others(page: Page, tmp_path:
     root.locator(".av-pane-head .av-plot").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
+    page.wait_for_function("() => new URLSearchParams(location.hash.slice(1)).has('token')")
     token = int(page.evaluate("() => new URLSearchParams(location.hash.slice(1)).get('token')"))
     strongest = int(np.argmax(weights[token]))
     for pane in ("head", "matrix"):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
+
+from browser.chromium import TIMEOUT, Watch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,9 +64,9 @@ def test_the_theme_changes(lab: JupyterLab, notebook: Notebook) -> None:
     background = "() => getComputedStyle(document.body).getPropertyValue('--jp-layout-color0')"
     light = lab.page.evaluate(background)
     lab.set_theme("dark")
-    assert lab.page.evaluate(background) != light
+    lab.page.wait_for_function(f"(light) => ({background})() !== light", arg=light)
     lab.set_theme("light")
-    assert lab.page.evaluate(background) == light
+    lab.page.wait_for_function(f"(light) => ({background})() === light", arg=light)
 
 
 def test_a_kernel_restarts(notebook: Notebook) -> None:
@@ -97,15 +100,15 @@ def test_a_reopened_notebook_is_untrusted(lab: JupyterLab, notebook: Notebook) -
 def test_a_page_that_does_wrong_fails(
     chromium: Browser, tmp_path: Path, body: str, problem: str
 ) -> None:
-    from browser.chromium import Watch
-
     path = tmp_path / "page.html"
     path.write_text(f"<script>{body}</script>", encoding="utf-8")
     page = chromium.new_page()
     watch = Watch()
     watch.follow(page)
     page.goto(path.as_uri())
-    page.wait_for_timeout(200)
+    end = time.monotonic() + TIMEOUT / 1000
+    while not watch.problems and time.monotonic() < end:
+        page.wait_for_timeout(50)
     page.close()
     assert any(problem in found for found in watch.problems)
 

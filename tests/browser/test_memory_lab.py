@@ -112,7 +112,7 @@ def test_runs_of_a_cell_leave_nothing_behind(notebook: Notebook) -> None:
 def test_a_deleted_cell_comes_back_with_its_view(notebook: Notebook) -> None:
     notebook.select(CELL)
     notebook.lab.command("notebook:delete-cell")
-    assert notebook.root.locator(".attnviz").count() == 0
+    expect(notebook.root.locator(".attnviz")).to_have_count(0)
     assert notebook.evaluate("alive()") == 1
     notebook.lab.command("notebook:undo-cell-action")
     head = notebook.output(CELL).locator('[data-attnviz-drawn="head:self:0"]')

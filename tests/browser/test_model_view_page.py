@@ -283,12 +283,13 @@ def test_an_address_opens_a_head_far_down(page: Page, tmp_path: Path) -> None:
 
 def test_lines_instead_of_heat_maps(page: Page, tmp_path: Path) -> None:
     root = opened(page, ModelView(ragged_record(40)), tmp_path)
-    before = page.evaluate("() => document.querySelector('.av-grid-row canvas').toDataURL()")
+    pixels = "document.querySelector('.av-grid-row canvas').toDataURL()"
+    before = page.evaluate(pixels)
     root.get_by_label("Thumbnails").select_option("lines")
     expect(root).to_contain_text("opacity = weight")
     expect(root).to_contain_text("strongest weights at most, from 0.03 on")
-    after = page.evaluate("() => document.querySelector('.av-grid-row canvas').toDataURL()")
-    assert after != before
+    # They are painted after the words have changed.
+    page.wait_for_function(f"(before) => {pixels} !== before", arg=before)
 
 
 def test_pooled_thumbnails_say_so(page: Page, tmp_path: Path) -> None:

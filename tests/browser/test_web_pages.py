@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import expect
 
 import attnviz as av
@@ -127,12 +128,24 @@ def tab(chromium: Browser) -> Iterator[Page]:
     context.close()
 
 
+def is_drawn_in(frame: Frame) -> bool:
+    try:
+        return frame.locator(".attnviz[data-attnviz-drawn]").count() > 0
+    except PlaywrightError:
+        # A program that puts its page together anew takes frames away while they are looked at.
+        if frame.is_detached():
+            return False
+        raise
+
+
 def frame_of(page: Page) -> Frame:
-    """The frame that a view is drawn in, once it is drawn."""
+    """The frame that a view is drawn in, once it is drawn and stays."""
+    before = None
     for _ in range(300):
-        for frame in page.frames:
-            if frame.locator(".attnviz[data-attnviz-drawn]").count():
-                return frame
+        found = next(filter(is_drawn_in, page.frames), None)
+        if found is not None and found is before:
+            return found
+        before = found
         page.wait_for_timeout(200)
     raise AssertionError([frame.url for frame in page.frames])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -116,6 +117,64 @@ def test_a_part_that_was_not_run_counts_as_failed(
     assert capsys.readouterr().out == "3 passed, 1 failed, 1 skipped\n"
     assert tally.main([str(report), str(tmp_path / "missing.xml")]) == 1
     assert capsys.readouterr().out.endswith("3 passed, 2 failed, 1 skipped\n")
+
+
+ONCE = """
+from pathlib import Path
+
+def test_that_fails_once():
+    tried = Path(__file__).with_suffix(".tried")
+    first = not tried.exists()
+    tried.touch()
+    assert not first, "the frame was detached"
+
+def test_that_passes():
+    pass
+"""
+ALWAYS = "\ndef test_that_fails():\n    assert False\n"
+
+
+def test_a_failed_browser_test_runs_once_more_and_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the tests' own configuration, in a process of its own."""
+    for name, text in {
+        "conftest.py": (run_tests.TESTS / "conftest.py").read_text(encoding="utf-8"),
+        "browser/conftest.py": (run_tests.TESTS / "browser" / "conftest.py").read_text("utf-8"),
+        "browser/test_once.py": ONCE,
+        "browser/test_always.py": ALWAYS,
+        "unit/test_unit.py": ONCE,
+    }.items():
+        path = tmp_path / "tests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir=."]
+    answer = subprocess.run(
+        [*command, "--second-try", "--junitxml=some.xml", "tests"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(SOURCE), str(run_tests.TESTS)]),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 1
+    said = answer.stdout
+    once = "tests/browser/test_once.py::test_that_fails_once"
+    summary = said.partition("passed only on the second try")[2]
+    assert once in summary
+    assert "the frame was detached" in summary
+    # The test that always fails ran twice, and the unit test once.
+    assert re.search(r"2 failed, 3 passed.*, 2 rerun", said)
+    assert tally.second_tries([tmp_path / "some.xml"]) == [once]
+    assert tally.main([str(tmp_path / "some.xml")]) == 1
+    assert capsys.readouterr().out == (
+        f"passed only on the second try: {once}\n"
+        "3 passed, 2 failed, 0 skipped, 1 passed only on the second try\n"
+    )
 
 
 def test_every_file_of_tests_runs_in_one_half_always_in_the_same_order() -> None:
