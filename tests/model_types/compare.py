@@ -20,7 +20,7 @@ __all__ = ["ROUNDED", "TOLERANCE", "Comparison", "Match", "Pair", "compare", "la
 
 TOLERANCE = 1e-4
 # What differences in rounding can grow to in the layers of a model as sharp as these: enough to
-# tell which layer is meant, not enough to be right.
+# tell which layer is meant, and to compare again in float64; not enough to be right.
 ROUNDED = 2e-3
 _MOST_LAYOUTS = 60
 _EVEN = 1e-6

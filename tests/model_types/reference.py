@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,6 +24,8 @@ __all__ = [
     "Weights",
     "are_weights",
     "by_pattern",
+    "double_softmax",
+    "double_weights",
     "draw_the_same",
     "eager_copy",
     "module_calls",
@@ -68,6 +71,26 @@ def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
     eager = _eager[model]
     eager.load_state_dict(model.state_dict())
     return eager
+
+
+@contextmanager
+def double_softmax() -> Iterator[None]:
+    """Have eager attention keep the logits of a float64 model, which many cast to float32."""
+    softmax = nn.functional.softmax
+
+    def kept(logits: torch.Tensor, dim: int | None = None, **options: Any) -> torch.Tensor:
+        options.pop("dtype", None)
+        return softmax(logits, dim=dim, **options)
+
+    with mock.patch.object(nn.functional, "softmax", kept):
+        yield
+
+
+@contextmanager
+def double_weights() -> Iterator[None]:
+    """Have the weights of a record computed in float64: by the same code, with more digits."""
+    with mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
+        yield
 
 
 def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:

@@ -25,7 +25,7 @@ SAMPLE = """
     bloom codegen falcon gemma2 gpt2 gpt_neo gpt_oss gptj llama mistral mpt olmo2 qwen3 xlnet
     deepseek_v3 falcon_h1 jamba mixtral qwen3_next
     bart marian t5 whisper
-    clip detr dinov2_with_registers hiera segformer siglip swin swinv2 vit
+    clip detr dinov2_with_registers efficientloftr hiera segformer siglip swin swinv2 vit
     gemma3 llava mllama qwen2_5_vl
     hubert wav2vec2 esm perceiver patchtst time_series_transformer
 """.split()
