@@ -182,6 +182,7 @@ def assert_same(one: AttentionRecord, other: AttentionRecord) -> None:
         assert (stack.layers, stack.heads_per_layer) == (again.layers, again.heads_per_layer)
         assert (stack.query_tokens, stack.key_tokens) == (again.query_tokens, again.key_tokens)
         assert (stack.normalized, stack.maximum) == (again.normalized, again.maximum)
+        assert (stack.signed, stack.measure) == (again.signed, again.measure)
         assert (stack.causal, repr(stack)) == (again.causal, repr(again))
         for layer in stack.layers:
             # Vectors come back bit for bit; a product's last bit depends on where in memory they

@@ -678,7 +678,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     """
     from attnviz.record.storage.folder import is_part, read_folder
     from attnviz.record.storage.safetensors_file import read_arrays
-    from attnviz.record.storage.schema import FORMAT, record_from_arrays
+    from attnviz.record.storage.schema import FORMATS, record_from_arrays
     from attnviz.utils.arguments import as_path
 
     place = as_path("path", path, "file or folder")
@@ -696,11 +696,11 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
             f"load({folder!r})"
         )
     header, arrays = read(path, verify=verify)
-    if header.get("format") != FORMAT:
+    if header.get("format") not in FORMATS:
         raise ValueError(
             f"path={str(path)!r} has the format {header.get('format')!r}, and this version of "
-            f"attnviz reads the format {FORMAT}: extract the record again, or load it with the "
-            "version that saved it"
+            f"attnviz reads the formats {FORMATS[0]} and {FORMATS[-1]}: extract the record again, "
+            "or load it with the version that saved it"
         )
     try:
         record = record_from_arrays(header, arrays)

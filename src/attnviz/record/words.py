@@ -359,6 +359,11 @@ def merged_layers(
     keys = queries if one_text else word_starts(key_tokens, f"key_tokens of stack {name!r}")
     if (len(queries), len(keys)) == (len(query_tokens), len(key_tokens)):
         return None
+    if any(attention.merged for attention in layers.values()):
+        raise ValueError(
+            f"stack {name!r}: its rows and columns are made of several tokens already; merge words "
+            "of the records that it was made from, before they are compared"
+        )
     # The same arrays for all layers: they are saved once.
     rows = np.array(queries, np.int64)
     columns = rows if one_text else np.array(keys, np.int64)

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import BandMask, Mask, PackedMask
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
 from attnviz.record.words import MergedWeights
 from unit.records import shares, vectors
 
@@ -149,6 +151,22 @@ def test_words_of_a_difference_are_the_difference_of_words() -> None:
     assert sides.merged
     assert_allclose(merged.weights(2, *block), sides.weights(2, *block), atol=1e-7)
     assert_array_equal(merged.allowed(2, *block), sides.allowed(2, *block))
+
+
+def test_words_are_merged_before_units_of_two_tokenizers_and_not_after() -> None:
+    starts = np.array([0, 2]), np.array([0, 2])
+    whole = GivenWeights(torch.from_numpy(shares(1, 3, 3)))
+    merged = DifferenceAttention(MergedWeights(whole, *starts), MergedWeights(whole, *starts))
+    stack = AttentionStack("self", {0: merged}, Tokens.of(["un", "##do"]), signed=True)
+    with pytest.raises(ValueError, match=r"stack 'self': its rows and columns are made of several"):
+        stack.merge_words()
+    plain = DifferenceAttention(whole, GivenWeights(torch.from_numpy(shares(1, 3, 3, seed=1))))
+    tokens = Tokens.of(["un", "##do", "it"])
+    words = AttentionStack("self", {0: plain}, tokens, signed=True, measure="m").merge_words()
+    assert (words.signed, words.normalized, words.measure) == (True, False, "m")
+    assert words.query_tokens.text == ("undo", "it")
+    wanted = shares(1, 3, 3, seed=1)[0] - shares(1, 3, 3)[0]
+    assert_allclose(words.weights(layer=0, head=0)[0, 0], wanted[:2, :2].sum() / 2, atol=1e-6)
 
 
 def test_sides_that_do_not_fit() -> None:

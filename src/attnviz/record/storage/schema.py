@@ -1,7 +1,11 @@
 """A record as a header and named arrays, and back.
 
-Each distinct mask and bias is written once, however many layers share it. What comes back goes
-through the same checks as anything else that makes a record.
+Each distinct mask and bias is written once, however many layers share it, and so is a layer that
+is also a side of a difference. What comes back goes through the same checks as anything else that
+makes a record.
+
+A difference is written as its two sides, and stays computed when asked for. Where a side has no
+saved form, as where two tokenizers were aligned, its numbers are written instead.
 """
 
 from __future__ import annotations
@@ -16,17 +20,30 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
+from attnviz.record.attention import (
+    DerivedAttention,
+    GivenWeights,
+    HeadSubset,
+    LayerAttention,
+    QueryKeyAttention,
+)
+from attnviz.record.difference import DifferenceAttention
 from attnviz.record.images import PatchGrid, checked_image
 from attnviz.record.masks import Bias, Mask, from_parts
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Candidate, Prediction, Tokens, visible
 from attnviz.record.words import MergedWeights
 
-__all__ = ["FORMAT", "record_from_arrays", "record_to_arrays"]
+__all__ = ["FORMATS", "record_from_arrays", "record_to_arrays"]
 
-#: The only format that is read.
-FORMAT = 2
+#: The formats that are read. A record without anything that is new in the last is written in the
+#: one before, for programs that know no other.
+FORMATS = (2, 3)
+_KINDS_OF_LAYERS = {"merged words", "head subset", "weights", "queries and keys"}
+_KINDS_OF_PARTS = {"band", "packed", "windows", "distance", "dense", "in windows"}
+
+# Weights that are computed to be written, all together: half a gigabyte.
+_MOST_COMPUTED = 1 << 27
 
 # As `display.display_text` writes it.
 _PART = re.compile(
@@ -44,13 +61,15 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
     arrays: _Arrays = {}
     shared = _SharedParts(arrays)
     header = {
-        "format": FORMAT,
+        "format": FORMATS[0],
         "model": record.model,
         "notes": list(record.notes),
         "stacks": [
             {
                 "name": stack.name,
                 "normalized": stack.normalized,
+                **({"signed": True} if stack.signed else {}),
+                **({} if stack.measure == "weight" else {"measure": stack.measure}),
                 "query_tokens": _tokens_to_header(stack.query_tokens),
                 "key_tokens": None
                 if stack.key_tokens is stack.query_tokens
@@ -70,7 +89,25 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
     for index, image in enumerate(record.images):
         # A copy where the array is read-only: torch warns of such.
         arrays[f"images/{index}"] = torch.from_numpy(np.require(image, requirements="W"))
-    return header | {"shared": shared.header}, arrays
+    header |= {"shared": shared.header}
+    if _has_news(header):
+        header["format"] = FORMATS[-1]
+    return header, arrays
+
+
+def _has_news(header: _Header) -> bool:
+    """Whether a program that knows the first of `FORMATS` alone would not understand it."""
+
+    def new_layer(fields: _Header) -> bool:
+        return fields["kind"] not in _KINDS_OF_LAYERS or (
+            "base" in fields and new_layer(fields["base"])
+        )
+
+    return (
+        any({"signed", "measure"} & stack.keys() for stack in header["stacks"])
+        or any(new_layer(layer) for stack in header["stacks"] for layer in stack["layers"])
+        or any(part["kind"] not in _KINDS_OF_PARTS for part in header["shared"].values())
+    )
 
 
 def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
@@ -84,15 +121,14 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
         for name, numbers in header["shared"].items()
     }
     stacks: dict[str, AttentionStack] = {}
+    read = _ReadLayers(arrays, shared)
     for fields in header["stacks"]:
         layers: dict[int, LayerAttention] = {}
         for layer in fields["layers"]:
             number = int(layer["number"])
             if number in layers:
                 raise ValueError(f"layer {number} of stack {fields['name']!r} is there twice")
-            layers[number] = _layer_from_header(
-                f"{fields['name']}/{layer['number']}", layer, arrays, shared
-            )
+            layers[number] = read.layer(f"{fields['name']}/{layer['number']}", layer)
         if fields["name"] in stacks:
             raise ValueError(f"stack {fields['name']!r} is there twice")
         stacks[fields["name"]] = AttentionStack(
@@ -101,6 +137,8 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
             _tokens_from_header(fields["query_tokens"]),
             None if fields["key_tokens"] is None else _tokens_from_header(fields["key_tokens"]),
             normalized=bool(fields["normalized"]),
+            signed=bool(fields.get("signed", False)),
+            measure=fields.get("measure", "weight"),
         )
     texts = [header["model"], *header["notes"]]
     if not all(isinstance(text, str) for text in texts):
@@ -113,10 +151,20 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
 
 
 class _SharedParts:
-    """Masks, biases and starts of words by identity, so that each is written once."""
+    """Masks, biases, starts of words and layers by identity, so that each is written once.
+
+    Attributes
+    ----------
+    layers : dict
+        By identity, the name of each layer that was written.
+    computed : int
+        Weights that were computed to be written.
+    """
 
     def __init__(self, arrays: _Arrays) -> None:
         self.header: dict[str, _Header] = {}
+        self.layers: dict[int, str] = {}
+        self.computed = 0
         self._arrays = arrays
         self._names: dict[int, str] = {}
 
@@ -146,13 +194,75 @@ def _array_of(arrays: _Arrays, name: str, each: str) -> torch.Tensor:
 def _layer_to_header(
     attention: LayerAttention, prefix: str, arrays: _Arrays, shared: _SharedParts
 ) -> _Header:
+    """A layer, or a side of a difference, which may be a layer that was written already."""
+    if id(attention) in shared.layers:
+        return {"kind": "the same", "as": shared.layers[id(attention)]}
+    shared.layers[id(attention)] = prefix
+    derived = isinstance(attention, DerivedAttention | DifferenceAttention)
+    if derived and not _has_form(attention):
+        return _computed_to_header(attention, prefix, arrays, shared)
+    return _form_to_header(attention, prefix, arrays, shared)
+
+
+def _has_form(attention: LayerAttention) -> bool:
+    """Whether what a layer is made from can be written."""
     match attention:
+        case DifferenceAttention():
+            sides = attention.a, attention.b
+            return all(_has_form(side) and not _of_difference(side) for side in sides)
+        case MergedWeights():
+            return _has_form(attention.base)
+    return isinstance(attention, HeadSubset | GivenWeights | QueryKeyAttention)
+
+
+def _of_difference(attention: LayerAttention) -> bool:
+    base = attention.base if isinstance(attention, MergedWeights) else attention
+    return isinstance(base, DifferenceAttention)
+
+
+def _computed_to_header(
+    attention: LayerAttention, prefix: str, arrays: _Arrays, shared: _SharedParts
+) -> _Header:
+    """The numbers of a layer, where it has no other form."""
+    heads, rows, columns = attention.kept_heads, attention.num_queries, attention.num_keys
+    shared.computed += len(heads) * rows * columns
+    if shared.computed > _MOST_COMPUTED:
+        raise ValueError(
+            f"{prefix} would be saved with all of its numbers, as tokens of two tokenizers were "
+            f"merged into units of both: more than {4 * _MOST_COMPUTED / 1e9:.1f} GB. Save the "
+            "records that it was made from, and compare them again; or keep some layers, "
+            "record.only([...])"
+        )
+    whole = slice(0, rows), slice(0, columns)
+    numbers = np.stack([attention.weights(head, *whole) for head in heads])
+    arrays[f"{prefix}/weights"] = torch.from_numpy(numbers)
+    if len(heads) == attention.num_heads:
+        return {"kind": "weights"}
+    return {
+        "kind": "head subset",
+        "heads": list(heads),
+        "num_heads": attention.num_heads,
+        "num_key_heads": None,
+        "base": {"kind": "weights"},
+    }
+
+
+def _form_to_header(
+    attention: LayerAttention, prefix: str, arrays: _Arrays, shared: _SharedParts
+) -> _Header:
+    match attention:
+        case DifferenceAttention():
+            return {
+                "kind": "difference",
+                "a": _layer_to_header(attention.a, f"{prefix}/a", arrays, shared),
+                "b": _layer_to_header(attention.b, f"{prefix}/b", arrays, shared),
+            }
         case MergedWeights():
             return {
                 "kind": "merged words",
                 "query_starts": shared.starts(attention.query_starts),
                 "key_starts": shared.starts(attention.key_starts),
-                "base": _layer_to_header(attention.base, prefix, arrays, shared),
+                "base": _form_to_header(attention.base, prefix, arrays, shared),
             }
         case HeadSubset():
             return {
@@ -160,7 +270,7 @@ def _layer_to_header(
                 "heads": list(attention.heads),
                 "num_heads": attention.model_heads,
                 "num_key_heads": attention.model_key_heads,
-                "base": _layer_to_header(attention.base, prefix, arrays, shared),
+                "base": _form_to_header(attention.base, prefix, arrays, shared),
             }
         case GivenWeights():
             arrays[f"{prefix}/weights"] = attention.values
@@ -181,26 +291,50 @@ def _layer_to_header(
     raise TypeError(f"{prefix} is a {type(attention).__name__}, which has no saved form")
 
 
-def _layer_from_header(
-    prefix: str, fields: _Header, arrays: _Arrays, shared: dict[str, Mask | Bias]
-) -> LayerAttention:
-    if fields["kind"] == "merged words":
-        if fields["base"]["kind"] == "merged words":
-            raise ValueError(f"{prefix} has words that are merged from words")
-        return MergedWeights(
-            _layer_from_header(prefix, fields["base"], arrays, shared),
-            arrays[fields["query_starts"]].numpy(),
-            arrays[fields["key_starts"]].numpy(),
-        )
-    if fields["kind"] == "head subset":
-        num_key_heads = fields["num_key_heads"]
-        return HeadSubset(
-            _all_heads_from_header(prefix, fields["base"], arrays, shared),
-            tuple(map(int, fields["heads"])),
-            int(fields["num_heads"]),
-            None if num_key_heads is None else int(num_key_heads),
-        )
-    return _all_heads_from_header(prefix, fields, arrays, shared)
+class _ReadLayers:
+    """Makes layers again; one that is there twice is the same object."""
+
+    def __init__(self, arrays: _Arrays, shared: dict[str, Mask | Bias]) -> None:
+        self._arrays = arrays
+        self._shared = shared
+        self._known: dict[str, LayerAttention] = {}
+
+    def layer(self, prefix: str, fields: _Header) -> LayerAttention:
+        """A layer, or a side of a difference."""
+        if fields["kind"] == "the same":
+            return self._known[fields["as"]]
+        made = self._form(prefix, fields)
+        self._known[prefix] = made
+        return made
+
+    def _form(self, prefix: str, fields: _Header) -> LayerAttention:
+        if fields["kind"] == "difference":
+            sides = fields["a"], fields["b"]
+            # Neither goes deeper than what is written.
+            for side in sides:
+                if "difference" in (side["kind"], side.get("base", {}).get("kind")):
+                    raise ValueError(f"{prefix} is a difference of differences")
+            one, other = (
+                self.layer(f"{prefix}/{name}", side) for name, side in zip("ab", sides, strict=True)
+            )
+            return DifferenceAttention(one, other)
+        if fields["kind"] == "merged words":
+            if fields["base"]["kind"] == "merged words":
+                raise ValueError(f"{prefix} has words that are merged from words")
+            return MergedWeights(
+                self._form(prefix, fields["base"]),
+                self._arrays[fields["query_starts"]].numpy(),
+                self._arrays[fields["key_starts"]].numpy(),
+            )
+        if fields["kind"] == "head subset":
+            num_key_heads = fields["num_key_heads"]
+            return HeadSubset(
+                _all_heads_from_header(prefix, fields["base"], self._arrays, self._shared),
+                tuple(map(int, fields["heads"])),
+                int(fields["num_heads"]),
+                None if num_key_heads is None else int(num_key_heads),
+            )
+        return _all_heads_from_header(prefix, fields, self._arrays, self._shared)
 
 
 def _all_heads_from_header(

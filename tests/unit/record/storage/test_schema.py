@@ -19,13 +19,28 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
+from attnviz.record.attention import (
+    DerivedAttention,
+    GivenWeights,
+    HeadSubset,
+    LayerAttention,
+    QueryKeyAttention,
+)
+from attnviz.record.difference import DifferenceAttention
 from attnviz.record.images import PatchGrid
-from attnviz.record.masks import BandMask, PackedMask, compact_bias, compact_mask
+from attnviz.record.masks import (
+    BandMask,
+    InsertedMask,
+    PackedMask,
+    compact_bias,
+    compact_mask,
+)
 from attnviz.record.record import AttentionRecord, AttentionStack, load
+from attnviz.record.storage import schema
 from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
 from attnviz.record.storage.spool import Spool
 from attnviz.record.tokens import Candidate, Prediction, Tokens
+from attnviz.record.words import MergedWeights
 from attnviz.utils.files import write_whole
 from models.counting import LiveTensors
 from unit.records import (
@@ -227,13 +242,131 @@ def test_a_header_that_does_not_fit_is_refused(fault: str, tmp_path: Path) -> No
         load(path)
 
 
-@pytest.mark.parametrize("number", [1, 3, None])
+@pytest.mark.parametrize("number", [1, 4, None])
 def test_a_file_of_another_format_is_refused(number: int | None, tmp_path: Path) -> None:
     path = captured_record().save(tmp_path / "x.safetensors")
     change_header(path, lambda header: header.update(format=number))
     with pytest.raises(
         ValueError, match=rf"path='.*x\.safetensors' has the format {number}, and .* reads .* 2"
     ):
+        load(path)
+
+
+def signed_record(*, merged: bool = False) -> AttentionRecord:
+    """A stack of given numbers, and one of differences beside one of its sides."""
+    numbers = np.random.default_rng(0).normal(size=(2, 6, 6)).astype(np.float32)
+    tokens = Tokens.of(words(6))
+    sides = [
+        QueryKeyAttention(vectors(4, 6, 8, seed=n), vectors(2, 6, 8, seed=n + 9), 0.3, mask=mask)
+        for n, mask in enumerate((BandMask(None, 0), PackedMask.pack(torch.eye(6)[None] > 0)))
+    ]
+    difference: LayerAttention = DifferenceAttention(*sides)
+    if merged:
+        difference = MergedWeights(difference, np.array([0, 2]), np.array([0, 2]))
+        tokens = Tokens.of(words(2))
+    heads = HeadSubset(sides[0].select_heads([1, 2]), (1, 2), 4, 2)
+    stacks = [
+        AttentionStack(
+            "given",
+            {0: GivenWeights(torch.from_numpy(numbers))},
+            Tokens.of(words(6)),
+            signed=True,
+            measure="effect",
+        ),
+        AttentionStack("self: a", {3: sides[0], 5: heads}, Tokens.of(words(6))),
+        AttentionStack("self: b − a", {3: difference}, tokens, signed=True, measure="difference"),
+    ]
+    return AttentionRecord({stack.name: stack for stack in stacks}, model="signed")
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_signed_numbers_and_differences_come_back_the_same(merged: bool, tmp_path: Path) -> None:
+    record = signed_record(merged=merged)
+    path = record.save(tmp_path / "x.safetensors")
+    again = load(path, verify=True)
+    assert_same(record, again)
+    assert_same(record, load(again.save(tmp_path / "y.safetensors")))
+    difference = again.stacks["self: b − a"].attention(3)
+    if merged:
+        assert isinstance(difference, MergedWeights)
+        difference = difference.base
+    # It is computed when asked for, as before.
+    assert isinstance(difference, DifferenceAttention)
+    if not merged:
+        # What two stacks share is written once, and is one object again.
+        assert difference.a is again.stacks["self: a"].attention(3)
+        whole = slice(0, 6), slice(0, 6)
+        before = record.stacks["self: b − a"].attention(3)
+        assert np.array_equal(difference.allowed(0, *whole), before.allowed(0, *whole))
+
+
+def test_programs_that_know_no_signed_numbers_are_told_by_the_format(tmp_path: Path) -> None:
+    def format_of(record: AttentionRecord) -> Any:
+        header, _ = read_arrays(record.save(tmp_path / "x.safetensors"))
+        return header["format"]
+
+    whole = signed_record()
+    assert format_of(whole) == 3
+    for name, number in (("given", 3), ("self: a", 2), ("self: b − a", 3)):
+        assert format_of(AttentionRecord({name: whole.stacks[name]})) == number
+    # What older programs understand is written for them.
+    assert format_of(captured_record()) == 2
+    inserted = InsertedMask(None, torch.arange(2), torch.arange(2), 3, 3)
+    layer = QueryKeyAttention(vectors(1, 3, 4), vectors(1, 3, 4), 0.5, mask=inserted)
+    stack = AttentionStack("self", {0: layer}, Tokens.of(words(3)))
+    assert format_of(AttentionRecord({"self": stack})) == 3
+
+
+def test_a_difference_of_sides_without_a_form_is_saved_as_its_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Turned(DerivedAttention):
+        num_queries = num_keys = 6
+
+        def weights(self, head: int, rows: slice, columns: slice) -> Any:
+            return self.base.weights(head, slice(0, 6), slice(0, 6))[::-1][rows, columns]
+
+    sides = [
+        HeadSubset(GivenWeights(torch.from_numpy(shares(2, 6, 6, seed=n))), heads, 4)
+        for n, heads in enumerate([(0, 2), (2, 3)])
+    ]
+    layer = DifferenceAttention(Turned(sides[0]), sides[1])
+    stack = AttentionStack("self", {1: layer}, Tokens.of(words(6)), signed=True)
+    path = AttentionRecord({"self": stack}).save(tmp_path / "x.safetensors")
+    again = load(path).stack()
+    assert again.kept_heads(1) == (2,)
+    wanted = shares(2, 6, 6, seed=1)[0] - shares(2, 6, 6, seed=0)[1][::-1]
+    assert np.array_equal(again.weights(layer=1, head=2), wanted)
+    monkeypatch.setattr(schema, "_MOST_COMPUTED", 35)
+    with pytest.raises(
+        ValueError, match=r"self/1 would be saved with all of its numbers, .* again"
+    ):
+        AttentionRecord({"self": stack}).save(tmp_path / "y.safetensors")
+    assert not (tmp_path / "y.safetensors").exists()
+
+
+DIFFERENCE_FAULTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a side that is not there": lambda h: layer_of(h)["a"].update({"as": "elsewhere/3"}),
+    "differences of differences": lambda h: layer_of(h).update(
+        a={"kind": "difference", "a": layer_of(h)["a"], "b": layer_of(h)["b"]}
+    ),
+    "a side without a kind": lambda h: layer_of(h).update(a={}),
+    "a measure of several lines": lambda h: h["stacks"][0].update(measure="a\nb"),
+    "a measure that is no text": lambda h: h["stacks"][0].update(measure=7),
+    "signed and normalised": lambda h: h["stacks"][0].update(normalized=True),
+}
+
+
+def layer_of(header: dict[str, Any]) -> dict[str, Any]:
+    layer: dict[str, Any] = header["stacks"][2]["layers"][0]
+    return layer
+
+
+@pytest.mark.parametrize("fault", DIFFERENCE_FAULTS)
+def test_differences_that_do_not_fit_are_refused(fault: str, tmp_path: Path) -> None:
+    path = signed_record().save(tmp_path / "x.safetensors")
+    change_header(path, DIFFERENCE_FAULTS[fault])
+    with pytest.raises(ValueError, match=r"path='.*x\.safetensors' is damaged"):
         load(path)
 
 
