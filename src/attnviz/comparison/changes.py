@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.comparison.common import common_heads
-from attnviz.comparison.distance import rows_at_once
+from attnviz.comparison.distance import rows_at_once, weights_of
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.progress import Progress, Steps
 
@@ -30,15 +30,22 @@ def largest_changes(
     for layer in a.layers:
         for head in heads[layer]:
             for some in rows_at_once(rows, len(a.key_tokens)):
-                one = a.attention(layer).weights_of_rows(head, some)[0]
-                two = b.attention(layer).weights_of_rows(head, some)[0]
-                change = two.astype(np.float64) - one
-                for row, key in _largest(np.abs(change), top_k):
+                one = weights_of(a.attention(layer), head, some)
+                two = weights_of(b.attention(layer), head, some)
+                # Differences of two numbers of float32 have no more digits than these.
+                change = two - one
+                least = best[0][0] if len(best) == top_k else 0.0
+                for row, key in _largest(np.abs(change), top_k, least):
                     where = (layer, head, int(some[row]), key)
                     entry = (
-                        abs(change[row, key]),
+                        abs(float(change[row, key])),
                         tuple(-each for each in where),
-                        (*where, float(one[row, key]), float(two[row, key]), change[row, key]),
+                        (
+                            *where,
+                            float(one[row, key]),
+                            float(two[row, key]),
+                            float(two[row, key]) - float(one[row, key]),
+                        ),
                     )
                     if len(best) < top_k:
                         heapq.heappush(best, entry)
@@ -49,9 +56,12 @@ def largest_changes(
     return [change for _, _, change in sorted(best, reverse=True)]
 
 
-def _largest(change: NDArray[np.float64], count: int) -> Iterator[tuple[int, int]]:
-    """Where the largest values above 0 are; all of those that are as large as the last."""
+def _largest(change: NDArray[np.float32], count: int, least: float) -> Iterator[tuple[int, int]]:
+    """Where the largest values above 0 are, of `least` and more; all that equal the last."""
     flat = change.ravel()
-    least = 0.0 if flat.size <= count else float(np.partition(flat, -count)[-count])
-    for place in np.flatnonzero(flat >= max(least, np.finfo(np.float64).tiny)):
-        yield divmod(int(place), change.shape[1])
+    places = np.flatnonzero(flat >= max(least, np.finfo(np.float32).tiny))
+    if len(places) > count:
+        large = flat[places]
+        places = places[large >= np.partition(large, -count)[-count]]
+    for place in places.tolist():
+        yield divmod(place, change.shape[1])
