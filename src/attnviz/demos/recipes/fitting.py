@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from tqdm.auto import tqdm
 
@@ -15,8 +14,6 @@ __all__ = ["Checkpoints", "Schedule", "checkpoint_steps", "fit"]
 
 _WARM_UP_STEPS = 100
 _LAST_RATE = 0.02
-# Of a training: the first checkpoint after its beginning.
-_FIRST_CHECKPOINT = 0.01
 
 
 @dataclass(frozen=True)
@@ -65,12 +62,13 @@ class Checkpoints:
 
 
 def checkpoint_steps(steps: int, count: int) -> tuple[int, ...]:
-    """Choose when to keep a model: before training, then in equal ratios from 1% of it to its end.
+    """Choose when to keep a model, from before training to its end: with the square of the number.
 
-    A model changes most at the beginning. ValueError if there are fewer steps than checkpoints.
+    So they lie closer together at the beginning, where a model changes most. ValueError if there
+    are fewer steps than checkpoints.
 
     >>> checkpoint_steps(900, 6)
-    (0, 9, 28, 90, 285, 900)
+    (0, 36, 144, 324, 576, 900)
     """
     if not 2 <= count <= steps + 1:
         raise ValueError(
@@ -78,9 +76,9 @@ def checkpoint_steps(steps: int, count: int) -> tuple[int, ...]:
             f"more than there are steps); got {count}"
         )
     chosen = [0]
-    for step in np.geomspace(max(1.0, _FIRST_CHECKPOINT * steps), steps, count - 1):
-        # With few steps their ratio is less than what one step makes.
-        chosen.append(max(round(float(step)), chosen[-1] + 1))
+    for number in range(1, count):
+        # With few steps the first squares are less than one step apart.
+        chosen.append(max(round(steps * (number / (count - 1)) ** 2), chosen[-1] + 1))
     return tuple(chosen)
 
 
