@@ -13,6 +13,13 @@ from .corpus.extract import extract_corpus as extract_corpus
 from .embedding.show import show_embedding_view as show_embedding_view
 from .embedding.view import EmbeddingView as EmbeddingView
 from .extraction import extract as extract
+from .interventions.changes import Ablate as Ablate
+from .interventions.changes import HideTokens as HideTokens
+from .interventions.changes import Knockout as Knockout
+from .interventions.changes import SetWeights as SetWeights
+from .interventions.effect import Effect as Effect
+from .interventions.intervene import ChangedRecord as ChangedRecord
+from .interventions.intervene import intervene as intervene
 from .record.given.tokens import ProjectedKeys as ProjectedKeys
 from .record.images import PatchGrid as PatchGrid
 from .record.record import AttentionRecord as AttentionRecord

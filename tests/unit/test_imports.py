@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "analysis": {"utils", "record"},
     "extraction": {"utils", "record", "analysis"},
     "comparison": {"utils", "record", "analysis", "extraction"},
+    "interventions": {"utils", "record", "analysis", "extraction"},
     "corpus": {"utils", "record", "analysis", "extraction"},
     "server": {"utils", "record", "analysis"},
     "pages": {"utils", "record", "analysis", "server"},

@@ -15,7 +15,6 @@ from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
 from attnviz.extraction.capture.forward import check_generation, run_forward
-from attnviz.extraction.capture.stacks import select_layers, selection_notes
 from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of
 from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
@@ -28,11 +27,9 @@ from attnviz.extraction.options import (
     Layers,
     read_capture_options,
 )
-from attnviz.extraction.predictions import add_predictions
-from attnviz.extraction.records import make_records
+from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.spool import Spool, SpoolFolders
-from attnviz.utils.host import warn_caller
 from attnviz.utils.restoring import Restoring
 
 __all__ = ["extract"]
@@ -281,29 +278,4 @@ def _capture_batch(
     forward = run_forward(
         loaded, batch, encoder_decoder=encoder.encoder_decoder, options=options, spools=spools
     )
-    collector, stacks = forward.collector, select_layers(forward.stacks, options)
-    add_predictions(loaded.model, batch, forward.outputs, encoder.tokenizer(needed=False))
-    # The encoder and the decoder may give the same note.
-    notes = [
-        *dict.fromkeys(batch.notes),
-        *forward.notes,
-        *selection_notes(forward.stacks, stacks, options),
-    ]
-    missing = collector.missing()
-    if missing:
-        more = f" and {len(missing) - 1} more attend" if missing[1:] else " attends"
-        notes.append(f"{missing[0].name}{more} too: what they do cannot be seen, and is not shown.")
-        warn_caller(f"{name_of(loaded.model)}: {notes[-1]}")
-    if any(layers.in_call_order for layers in stacks.values()):
-        notes.append("Layers are numbered in the order in which they ran.")
-    if not all(layers.whole for layers in stacks.values()):
-        notes.append(
-            "Query · key is only a part of the logits: this model adds products with positions, "
-            "which the neuron view shows as bias."
-        )
-    if collector.most_examples == 1 < batch.size:
-        notes.append(
-            f"The {batch.size} rows given are one example: tokens are shown by their place."
-        )
-        batch.size, batch.tokens = 1, {}
-    return make_records(loaded, batch, stacks, notes, title=title)
+    return records_of_forward(loaded, encoder, batch, forward, title=title, options=options)

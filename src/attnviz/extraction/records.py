@@ -1,4 +1,4 @@
-"""From stacks of layers to records, one an example."""
+"""From a forward to records, one an example."""
 
 from __future__ import annotations
 
@@ -8,26 +8,60 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.extraction.capture.stacks import StackLayers
+from attnviz.extraction.capture.forward import Forward
+from attnviz.extraction.capture.stacks import StackLayers, select_layers, selection_notes
 from attnviz.extraction.inputs.batch import Batch
-from attnviz.extraction.models import Loaded
+from attnviz.extraction.inputs.encode import Encoder
+from attnviz.extraction.models import Loaded, name_of
+from attnviz.extraction.options import CaptureOptions
+from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.tokens.arrange import ImageLayout, arrange_patches
 from attnviz.extraction.tokens.labels import TokenNames
 from attnviz.extraction.tokens.patches import pictures
 from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.utils.host import warn_caller
 
-__all__ = ["make_records"]
+__all__ = ["records_of_forward"]
 
 
-def make_records(
+def records_of_forward(
     loaded: Loaded,
+    encoder: Encoder,
     batch: Batch,
-    stacks: dict[str, StackLayers],
-    notes: Sequence[str],
+    forward: Forward,
     *,
     title: str,
+    options: CaptureOptions,
 ) -> list[AttentionRecord]:
-    """Make a record of each example; patches are put into the order of their image."""
+    """Make a record of each example of a forward; patches are put into the order of their image.
+
+    `batch` is changed: it gets what the model predicted.
+    """
+    collector, stacks = forward.collector, select_layers(forward.stacks, options)
+    add_predictions(loaded.model, batch, forward.outputs, encoder.tokenizer(needed=False))
+    # The encoder and the decoder may give the same note.
+    notes = [
+        *dict.fromkeys(batch.notes),
+        *forward.notes,
+        *selection_notes(forward.stacks, stacks, options),
+    ]
+    missing = collector.missing()
+    if missing:
+        more = f" and {len(missing) - 1} more attend" if missing[1:] else " attends"
+        notes.append(f"{missing[0].name}{more} too: what they do cannot be seen, and is not shown.")
+        warn_caller(f"{name_of(loaded.model)}: {notes[-1]}")
+    if any(layers.in_call_order for layers in stacks.values()):
+        notes.append("Layers are numbered in the order in which they ran.")
+    if not all(layers.whole for layers in stacks.values()):
+        notes.append(
+            "Query · key is only a part of the logits: this model adds products with positions, "
+            "which the neuron view shows as bias."
+        )
+    if collector.most_examples == 1 < batch.size:
+        notes.append(
+            f"The {batch.size} rows given are one example: tokens are shown by their place."
+        )
+        batch.size, batch.tokens = 1, {}
     return _RecordMaker(loaded, batch, stacks).records(notes, title)
 
 

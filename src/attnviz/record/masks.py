@@ -21,6 +21,7 @@ import torch
 __all__ = [
     "BandMask",
     "Bias",
+    "CutMask",
     "DenseBias",
     "Device",
     "DistanceBias",
@@ -561,6 +562,121 @@ class InsertedMask(Mask):
 
 
 @dataclass(frozen=True)
+class CutMask(Mask):
+    """Another mask without some pairs: those of some queries and some keys, in some heads.
+
+    `heads`, `queries` and `keys` are bool, (heads,) or (1,) for all, (queries,) and (keys,): a pair
+    is cut where all three are True, but for a token and itself where `keep_own`. `base` is the mask
+    without the cut; None allows everything.
+
+    >>> queries, keys = torch.tensor([False, True]), torch.tensor([True, False])
+    >>> cut = CutMask(torch.tensor([True]), queries, keys, BandMask(None, 0))
+    >>> cut.allowed(0, slice(0, 2), slice(0, 2)).tolist()
+    [[True, False], [False, True]]
+    """
+
+    kind = "cut"
+
+    heads: torch.Tensor
+    queries: torch.Tensor
+    keys: torch.Tensor
+    base: Mask | None = None
+    keep_own: bool = False
+
+    @property
+    def num_heads(self) -> int:
+        """How many heads have flags of their own; 1 where all share them."""
+        return max(len(self.heads), 1 if self.base is None else self.base.num_heads)
+
+    def select_heads(self, heads: Sequence[int]) -> CutMask:
+        """The same for some heads, in their order."""
+        base = None if self.base is None else self.base.select_heads(heads)
+        flags = self.heads if len(self.heads) == 1 else self.heads[list(heads)]
+        return replace(self, heads=flags, base=base)
+
+    @property
+    def offset(self) -> int:
+        """The key position that query 0 stands at, where the base says so."""
+        return 0 if self.base is None else self.base.offset
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query may look ahead, as far as the base says."""
+        return self.base is not None and self.base.causal
+
+    @property
+    def local(self) -> bool:
+        """Whether every query is limited to its neighbourhood on both sides."""
+        return self.base is not None and self.base.local
+
+    @property
+    def window(self) -> tuple[int, int] | None:
+        """Positions back and ahead that a query may look, without the cut."""
+        return None if self.base is None else self.base.window
+
+    def cut(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
+        """Which pairs of a block are cut, bool, (rows, columns)."""
+        keys = self.keys[columns].to(device)
+        here = bool(self.heads[head if len(self.heads) > 1 else 0])
+        flags = self.queries[rows].to(device)[:, None] & (keys & here)
+        if self.keep_own:
+            query, key = _positions(rows, columns, device)
+            flags &= query + self.offset != key
+        return flags
+
+    def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
+        """Flags of a block, bool, (rows, columns)."""
+        flags = ~self.cut(head, rows, columns, device)
+        return (
+            flags if self.base is None else flags & self.base.allowed(head, rows, columns, device)
+        )
+
+    def open_keys(self, rows: Rows, columns: slice) -> slice:
+        """The part of some neighbouring keys that all of some queries are known to see."""
+        if bool(self.queries[rows].any()) and bool(self.keys[columns].any()):
+            return slice(columns.start, columns.start)
+        return columns if self.base is None else self.base.open_keys(rows, columns)
+
+    def reach(self, rows: Rows, num_keys: int) -> slice:
+        """Keys outside of which the base is known to allow none of some queries (at least one)."""
+        return slice(0, num_keys) if self.base is None else self.base.reach(rows, num_keys)
+
+    def permute(self, order: torch.Tensor) -> CutMask:
+        """The same tokens in another order."""
+        base = None if self.base is None else self.base.permute(order)
+        return replace(self, queries=self.queries[order], keys=self.keys[order], base=base)
+
+    def without_windows(self, num_queries: int, num_keys: int) -> PackedMask:
+        """The pairs that are left."""
+        everything = slice(0, num_queries), slice(0, num_keys)
+        flags = [self.allowed(head, *everything) for head in range(self.num_heads)]
+        return PackedMask.pack(torch.stack(flags))
+
+    def bytes_without_windows(self, num_queries: int, num_keys: int) -> int:
+        """About a bit a pair and head."""
+        return self.num_heads * num_queries * num_keys // 8
+
+    def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
+        """Whether there is a flag for every head, query and key, and the base fits."""
+        flags = (self.heads, self.queries, self.keys)
+        shapes = [tuple(flag.shape) for flag in flags]
+        fits = shapes[0] in {(1,), (num_heads,)} and shapes[1:] == [(num_queries,), (num_keys,)]
+        own = all(flag.dtype == torch.bool for flag in flags)
+        return (
+            fits and own and (self.base is None or self.base.fits(num_heads, num_queries, num_keys))
+        )
+
+    def to_parts(self) -> Parts:
+        """Its numbers and tensors, those of the base under its name."""
+        numbers: dict[str, Any] = {"kind": self.kind, "keep_own": self.keep_own, "base": None}
+        tensors = {"heads": self.heads, "queries": self.queries, "keys": self.keys}
+        if self.base is not None:
+            numbers["base"], inner = self.base.to_parts()
+            tensors |= {f"base.{name}": tensor for name, tensor in inner.items()}
+        return numbers, tensors
+
+
+@dataclass(frozen=True)
 class DistanceBias(Bias):
     """A bias that depends on the distance from query to key alone (T5, ALiBi).
 
@@ -752,10 +868,23 @@ class InsertedBias(Bias):
 _KINDS: dict[str, type[Mask | Bias]] = {
     each.kind: each
     for each in (
-        *(BandMask, PackedMask, WindowMask, InsertedMask),
+        *(BandMask, PackedMask, WindowMask, InsertedMask, CutMask),
         *(DistanceBias, DenseBias, WindowBias, InsertedBias),
     )
 }
+
+
+# One is made of another, as tokens are inserted and pairs are cut: not often.
+_DEEPEST = 32
+
+
+def _depth(numbers: Any) -> int:
+    """How many parts lie inside of each other."""
+    depth = 0
+    while isinstance(numbers, Mapping) and depth <= _DEEPEST:
+        numbers = numbers.get("base")
+        depth += 1
+    return depth
 
 
 def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]) -> Mask | Bias:
@@ -768,8 +897,8 @@ def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]
     cls = _KINDS[numbers["kind"]]
     rest = {name: number for name, number in numbers.items() if name != "kind"}
     if rest.get("base") is not None:
-        if "base" in rest["base"]:
-            raise ValueError("a mask or bias has tokens inserted twice")
+        if _depth(rest) > _DEEPEST:
+            raise ValueError("a mask or bias is made of too many others")
         base = rest["base"] = from_parts(rest["base"], lambda name: tensor(f"base.{name}"))
         if isinstance(base, Mask) != issubclass(cls, Mask):
             raise TypeError("a mask has a bias as its base, or a bias a mask")

@@ -14,7 +14,7 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 
-__all__ = ["Captured", "capture", "with_four_axes"]
+__all__ = ["Captured", "capture", "read_attention", "with_four_axes"]
 
 Captured = QueryKeyAttention | GivenWeights
 
@@ -83,7 +83,7 @@ def capture(
     model used, ValueError if numbers are too large for the dtype or not finite, and OSError if a
     spool cannot be written.
     """
-    read = _read(call, unpadded, masks, check, heads=heads, name=name)
+    read = read_attention(call, unpadded, masks, check, heads=heads, name=name)
     if not all(map(_is_finite, read)):
         raise ValueError(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) hold NaN or "
@@ -99,7 +99,7 @@ def capture(
     return copies, worst
 
 
-def _read(
+def read_attention(
     call: AttentionCall,
     unpadded: Sequence[Positions],
     masks: MaskReader,
@@ -108,7 +108,10 @@ def _read(
     heads: Sequence[int],
     name: str,
 ) -> Sequence[Captured]:
-    """What an attention's weights need, as the model has it: nothing is copied yet."""
+    """What an attention's weights need, example by example, as the model has it.
+
+    Nothing is copied. Arguments and errors are those of `capture`.
+    """
     if call.query is None or call.key is None:
         return [_given(call, index, each) for index, each in enumerate(unpadded)]
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +11,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.calls import Captured, capture, with_four_axes
+from attnviz.extraction.capture.calls import (
+    Captured,
+    capture,
+    read_attention,
+    with_four_axes,
+)
+from attnviz.extraction.capture.change import (
+    ForwardChange,
+    LayerChange,
+    apply_change,
+    check_changeable,
+)
 from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall, dispatching, report
@@ -47,6 +59,8 @@ class Run:
         The module's path in the model.
     stack : str
         The stack that it belongs to.
+    turn : int
+        Which of its module's runs it is, from 0.
     num_tokens : set of int
         How many tokens its input may hold, as the input's shape can be read.
     calls : list of list
@@ -73,6 +87,7 @@ class Run:
 
     name: str
     stack: str
+    turn: int = 0
     num_tokens: frozenset[int] = frozenset()
     calls: list[list[Captured]] = field(default_factory=list)
     num_calls: int = 0
@@ -123,6 +138,8 @@ class Collector:
     trace_all : bool
         Whether to look into the modules too whose code asks the dispatcher: some ask, and then
         compute their attention by themselves.
+    change : mapping, optional
+        What is changed in the model's attention while it runs.
     """
 
     def __init__(
@@ -137,8 +154,13 @@ class Collector:
         spools: Sequence[Spool] = (),
         beside_text: str = "vision",
         trace_all: bool = False,
+        change: ForwardChange | None = None,
     ) -> None:
         self.model = model
+        self._change = change or {}
+        # The modules, and which of their runs, whose attention was changed.
+        self.changed: set[tuple[str, int]] = set()
+        self._turns: Counter[str] = Counter()
         self.runs: list[Run] = []
         # How many examples attention had: fewer than were encoded where rows belong together.
         self.most_examples = 0
@@ -205,9 +227,14 @@ class Collector:
         self._ran.add(entry.name)
         self._started += 1
         first = next((each for each in given if isinstance(each, torch.Tensor)), None)
-        run = Run(entry.name, self._stack(entry.name), self._lengths(first))
-        self.runs.append(run)
+        run = self._new_run(entry.name, self._lengths(first))
         self._running.append((entry, run, self._started))
+
+    def _new_run(self, name: str, num_tokens: frozenset[int] = frozenset()) -> Run:
+        run = Run(name, self._stack(name), self._turns[name], num_tokens)
+        self._turns[name] += 1
+        self.runs.append(run)
+        return run
 
     def _end(self, entry: AttentionModule) -> None:
         if self._running and self._running[-1][0] is entry:
@@ -262,7 +289,10 @@ class Collector:
         # Differential attention meets several values with the same weights.
         again = bool(run.calls) and windows == 1 and _same_vectors(self._previous, call)
         self._previous = call
+        change = self._change.get((run.name, run.turn))
         if again:
+            if change is not None:
+                self._apply(change, call, unpadded, run, windows)
             return
         if run.heads is None:
             run.heads = self._heads(run, call, _size(call, unpadded[0], windows))
@@ -282,6 +312,9 @@ class Collector:
                 turn=len(self.runs),
                 windows=windows > 1,
             )
+        # Once it has been read and compared with the output.
+        if change is not None:
+            self._apply(change, call, unpadded, run, windows)
         run.errors = errors if not run.errors else list(map(max, run.errors, errors))
         run.num_calls += 1
         run.dtype = None if call.query is None else call.query.dtype
@@ -293,6 +326,24 @@ class Collector:
         run.dispatched = run.dispatched and call.weights is None
         for window in range(windows):
             run.calls.append(found[window::windows])
+
+    def _apply(
+        self,
+        change: LayerChange,
+        call: AttentionCall,
+        unpadded: Sequence[Positions],
+        run: Run,
+        windows: int,
+    ) -> None:
+        """Change the output of one attention, as the model goes on with it."""
+        check_changeable(call, run.name, windows)
+        heads, masks, check = change.heads, self._masks, self.check
+        if heads:
+            [attention] = read_attention(call, unpadded, masks, check, heads=heads, name=run.name)
+            if attention.vectors is None:
+                raise TypeError(f"{run.name} was read without queries and keys")
+            apply_change(call, attention.vectors, unpadded[0], change)
+        self.changed.add((run.name, run.turn))
 
     def _heads(self, run: Run, call: AttentionCall, shape: tuple[int, int]) -> tuple[int, ...]:
         """Heads that will be kept of a run which computes its first attention."""
@@ -310,8 +361,7 @@ class Collector:
         if self._running and self._running[-1][1].name == name:
             return self._running[-1][1]
         # A module that was put in the place of another while the model ran.
-        self.runs.append(Run(name, self._stack(name)))
-        return self.runs[-1]
+        return self._new_run(name)
 
     def missing(self) -> list[AttentionModule]:
         """Modules with softmax attention that ran, and of which nothing was captured."""

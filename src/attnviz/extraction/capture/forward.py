@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from attnviz.extraction.capture.change import ForwardChange
 from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.capture.memory import check_disk, check_memory, layer_sizes
 from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
@@ -44,10 +45,14 @@ class Forward:
 
 @dataclass(frozen=True)
 class _Watch:
-    """How a forward is watched: what is copied, and whether modules that dispatch are traced."""
+    """How a forward is watched: what is copied, and whether modules that dispatch are traced.
+
+    And what is changed in its attention.
+    """
 
     options: CaptureOptions
     trace_all: bool = False
+    change: ForwardChange | None = None
 
 
 @dataclass(frozen=True)
@@ -83,17 +88,25 @@ def run_forward(
     encoder_decoder: bool,
     options: CaptureOptions,
     spools: Sequence[Spool] = (),
+    change: ForwardChange | None = None,
+    logits: int | None = None,
 ) -> Forward:
     """Run a model and collect its attention; more than once only for one of `_RERUNS`.
 
     `spools` are where each example's queries and keys are written, if they are not to stay in
-    memory; what was written before is removed. Raises MemoryError or OSError, before anything has
-    run, where what is to be kept would exceed what is free.
+    memory; what was written before is removed. `change` is what is changed in the attention, and
+    `logits` how many positions, from the last, need logits at least. Raises MemoryError or OSError,
+    before anything has run, where what is to be kept would exceed what is free.
     """
-    watch, reruns = _Watch(options), [*_RERUNS]
+    watch, reruns = _Watch(options, change=change), [*_RERUNS]
     while True:
         forward = _watched_forward(
-            loaded, batch, watch, encoder_decoder=encoder_decoder, spools=spools
+            loaded,
+            batch,
+            watch,
+            encoder_decoder=encoder_decoder,
+            spools=spools,
+            logits=logits or 1,
         )
         rerun = next((each for each in reruns if each.needed(forward, options)), None)
         if rerun is None:
@@ -111,9 +124,10 @@ def _watched_forward(
     *,
     encoder_decoder: bool,
     spools: Sequence[Spool],
+    logits: int,
 ) -> Forward:
     model = loaded.model
-    arguments = _arguments(model, batch)
+    arguments = _arguments(model, batch, logits)
     for spool in spools:
         spool.clear()
     collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder, spools=spools)
@@ -183,7 +197,7 @@ def _foreign_note(name: str, rows: tuple[int, int] | None) -> str:
     )
 
 
-def _arguments(model: PreTrainedModel, batch: Batch) -> dict[str, Any]:
+def _arguments(model: PreTrainedModel, batch: Batch, logits: int) -> dict[str, Any]:
     """What the model is called with: no cache, and logits only where they predict a text."""
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     accepted = inspect.signature(model.forward).parameters
@@ -192,7 +206,7 @@ def _arguments(model: PreTrainedModel, batch: Batch) -> dict[str, Any]:
     if "use_cache" in accepted and not packed:
         arguments.setdefault("use_cache", False)
     if "logits_to_keep" in accepted:
-        arguments["logits_to_keep"] = num_logits(batch)
+        arguments["logits_to_keep"] = max(logits, num_logits(batch))
     return arguments
 
 
@@ -218,6 +232,7 @@ def _collector(
         spools=spools,
         beside_text="audio" if any(map(batch.arguments.__contains__, SOUNDS)) else "vision",
         trace_all=watch.trace_all,
+        change=watch.change,
     )
 
 

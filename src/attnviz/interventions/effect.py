@@ -1,0 +1,224 @@
+"""What a change of the attention does to the model's answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from attnviz.extraction.tokens.text import token_texts
+from attnviz.record.tokens import Candidate
+from attnviz.utils.arguments import shown
+
+__all__ = ["Answer", "Effect", "answer_of", "effect_of"]
+
+_CANDIDATES = 5
+
+#: Half of the answer: an id of the vocabulary or of a class, or its text.
+Wanted = int | str
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a change of the attention does to the model's answer.
+
+    Attributes
+    ----------
+    measure : str
+        What `before` and `after` are, in words: a difference of logits, or the cosine similarity of
+        the last hidden states with the unchanged ones, where the model has no logits.
+    before, after : float
+        Of the unchanged and of the changed run.
+    noise : float
+        How far `before` moves where the outputs that the change touches are computed again with the
+        same weights. A smaller effect says nothing.
+    divergence : float or None
+        Kullback-Leibler divergence of the changed distribution from the unchanged one, in nats:
+        the sum of p log(p / q), p unchanged. None without logits.
+    likeliest_before, likeliest_after : tuple of Candidate
+        The five likeliest tokens or classes; empty without logits.
+
+    Examples
+    --------
+    >>> effect = Effect("logit of 'a' minus logit of 'b'", 2.0, 0.5, 0.0, 0.3, (), ())
+    >>> effect.change
+    -1.5
+    """
+
+    measure: str
+    before: float
+    after: float
+    noise: float
+    divergence: float | None
+    likeliest_before: tuple[Candidate, ...]
+    likeliest_after: tuple[Candidate, ...]
+
+    @property
+    def change(self) -> float:
+        """`after` minus `before`."""
+        return self.after - self.before
+
+    def __str__(self) -> str:
+        said = f"{self.measure}: {self.before:.4g} before, {self.after:.4g} after"
+        if abs(self.change) <= self.noise:
+            return f"{said}; no more than noise ({self.noise:.2g})"
+        if self.likeliest_before and self.likeliest_after:
+            one, other = self.likeliest_before[0], self.likeliest_after[0]
+            if one.id == other.id:
+                said += f"; the likeliest stays {one.text!r}"
+            else:
+                said += f"; the likeliest becomes {other.text!r} instead of {one.text!r}"
+        return f"{said} (noise {self.noise:.2g})"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What of a model's output is looked at.
+
+    Attributes
+    ----------
+    position : int or None
+        From the end of the logits, which are those of the last tokens; None where there is one row.
+    ids : tuple of int or None
+        The answer and the other; None where there are no logits.
+    measure : str
+        What is measured, in words.
+    """
+
+    position: int | None
+    ids: tuple[int, int] | None
+    measure: str
+
+    def value(self, row: torch.Tensor) -> float:
+        """The measure of a row of logits, float64."""
+        if self.ids is None:
+            raise TypeError("a model without logits has no measure of its own")
+        return float(row[self.ids[0]] - row[self.ids[1]])
+
+
+def _row(outputs: Any, position: int | None) -> torch.Tensor | None:
+    """Logits of the answer, float64 on the CPU; None where the model has none."""
+    logits = getattr(outputs, "logits", None)
+    if not isinstance(logits, torch.Tensor) or logits.dim() not in (2, 3) or len(logits) != 1:
+        return None
+    row = logits[0] if logits.dim() == 2 else logits[0, -1 if position is None else position]
+    return row.detach().double().cpu()
+
+
+def answer_of(
+    model: Any, outputs: Any, tokenizer: Any, wanted: Any, *, position: int | None, after: str
+) -> Answer:
+    """What to look at: `wanted` as the caller gave it, or the likeliest against the second.
+
+    `position` is that of the row, from the end, and `after` the token that stands there.
+    """
+    row = _row(outputs, position)
+    if row is None:
+        if wanted is not None:
+            raise ValueError(
+                f"answer={shown(wanted)}: {type(model).__name__} has no logits; leave answer out "
+                "to measure its hidden states, or load it with its head"
+            )
+        return Answer(None, None, "cosine similarity of the last hidden states, over all tokens")
+    if not bool(torch.isfinite(row).any()) or bool(torch.isnan(row).any()):
+        raise ValueError("model: its logits are NaN; look at its weights and its precision")
+    best = row.topk(2).indices.tolist()
+    classes = getattr(outputs, "logits", row).dim() == 2
+    if wanted is None:
+        ids = (best[0], best[1])
+    else:
+        pair = wanted if isinstance(wanted, tuple | list) else [wanted]
+        if len(pair) not in (1, 2):
+            raise ValueError(f"answer={shown(wanted)} must be one token, or a pair (answer, other)")
+        read = [_id_of(each, model, tokenizer, len(row), classes=classes) for each in pair]
+        other = read[1] if len(read) == 2 else next(each for each in best if each != read[0])
+        ids = (read[0], other)
+        if ids[0] == ids[1]:
+            raise ValueError(f"answer={shown(wanted)}: answer and other are the same")
+    names = _texts(ids, model, tokenizer, classes=classes)
+    place = "" if classes else f" after {after!r}"
+    measure = f"logit of {names[0]!r} minus logit of {names[1]!r}{place}"
+    return Answer(None if classes else position, ids, measure)
+
+
+def _id_of(wanted: Any, model: Any, tokenizer: Any, count: int, *, classes: bool) -> int:
+    if isinstance(wanted, bool) or not isinstance(wanted, int | str):
+        raise TypeError(f"answer={shown(wanted)} must be a token or class: its text or its number")
+    if isinstance(wanted, int):
+        if not 0 <= wanted < count:
+            kind = "classes" if classes else "tokens of the vocabulary"
+            raise ValueError(f"answer={wanted}: there are {kind} 0 to {count - 1}")
+        return wanted
+    if classes:
+        known = getattr(model.config, "label2id", None) or {}
+        if wanted not in known:
+            raise ValueError(
+                f"answer={wanted!r}: the model's classes are {', '.join(map(repr, known))}"
+            )
+        return int(known[wanted])
+    if tokenizer is None:
+        raise ValueError(f"answer={wanted!r}: give tokenizer=, or the number of the token")
+    ids = tokenizer(wanted, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1:
+        raise ValueError(
+            f"answer={wanted!r} is {len(ids)} tokens here ({token_texts(ids, tokenizer)}); give "
+            "one token, often with a space before it, or its number"
+        )
+    return int(ids[0])
+
+
+def _texts(ids: Any, model: Any, tokenizer: Any, *, classes: bool) -> list[str]:
+    if classes:
+        labels = getattr(model.config, "id2label", None) or {}
+        return [str(labels.get(each, f"class {each}")) for each in ids]
+    return [text.strip("·") or text for text in token_texts(list(ids), tokenizer)]
+
+
+def _candidates(
+    row: torch.Tensor, model: Any, tokenizer: Any, *, classes: bool
+) -> tuple[Candidate, ...]:
+    best, ids = torch.softmax(row, dim=-1).topk(min(_CANDIDATES, len(row)))
+    texts = _texts(ids.tolist(), model, tokenizer, classes=classes)
+    return tuple(map(Candidate, texts, ids.tolist(), best.tolist()))
+
+
+def effect_of(
+    answer: Answer, model: Any, tokenizer: Any, *, before: Any, after: Any, identity: Any
+) -> Effect:
+    """Compare the outputs of three runs: unchanged, changed, and touched without a change."""
+    if answer.ids is None:
+        hidden = [_hidden(each) for each in (before, after, identity)]
+        changed, same = (_cosine(hidden[0], each) for each in hidden[1:])
+        return Effect(answer.measure, 1.0, changed, abs(1.0 - same), None, (), ())
+    rows = [_row(each, answer.position) for each in (before, after, identity)]
+    one, other, same_row = (row for row in rows if row is not None)
+    classes = answer.position is None
+    logs = [torch.log_softmax(row, dim=-1) for row in (one, other)]
+    shares = logs[0].exp()
+    # Where the unchanged run says never, nothing is added.
+    divergence = float(torch.where(shares > 0, shares * (logs[0] - logs[1]), 0.0).sum())
+    return Effect(
+        answer.measure,
+        answer.value(one),
+        answer.value(other),
+        abs(answer.value(same_row) - answer.value(one)),
+        max(0.0, divergence),
+        _candidates(one, model, tokenizer, classes=classes),
+        _candidates(other, model, tokenizer, classes=classes),
+    )
+
+
+def _hidden(outputs: Any) -> torch.Tensor:
+    for name in ("last_hidden_state", "hidden_states", "image_embeds", "logits"):
+        found = getattr(outputs, name, None)
+        if isinstance(found, torch.Tensor):
+            return found.detach().double().flatten().cpu()
+    raise NotImplementedError(
+        f"model: its output ({type(outputs).__name__}) has neither logits nor a last hidden state, "
+        "so that no effect can be measured"
+    )
+
+
+def _cosine(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float(torch.nn.functional.cosine_similarity(one, other, dim=0))

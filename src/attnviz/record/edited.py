@@ -1,0 +1,159 @@
+"""A layer's attention with some weights other than the model computed them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.record.attention import (
+    DerivedAttention,
+    HeadSubset,
+    LayerAttention,
+    QueryKeyAttention,
+)
+from attnviz.record.masks import CutMask
+
+__all__ = ["CutWeights", "ReplacedWeights", "uniform", "without_pairs"]
+
+
+def without_pairs(
+    attention: LayerAttention,
+    heads: tuple[int, ...],
+    queries: NDArray[np.bool_],
+    keys: NDArray[np.bool_],
+    *,
+    keep_own: bool = False,
+) -> LayerAttention:
+    """Hide some pairs before the softmax: their weight goes to the keys that are left.
+
+    Parameters
+    ----------
+    heads : tuple of int
+        The model's numbers of the heads in which the pairs are hidden.
+    queries, keys : ndarray of bool
+        (queries,) and (keys,): a pair is hidden where both are True.
+    keep_own : bool, default False
+        Whether a token still sees itself.
+
+    Raises
+    ------
+    ValueError
+        If queries and keys of the layer are not known.
+    """
+    vectors = attention.vectors
+    if vectors is None:
+        raise ValueError(
+            "pairs can be hidden before the softmax only where queries and keys are known"
+        )
+    flags = torch.tensor([head in heads for head in attention.kept_heads])
+    cut = CutMask(
+        torch.tensor([True]) if bool(flags.all()) else flags,
+        torch.from_numpy(queries),
+        torch.from_numpy(keys),
+        vectors.mask,
+        keep_own,
+    )
+    changed = replace(vectors, mask=cut)
+    return replace(attention, base=changed) if isinstance(attention, HeadSubset) else changed
+
+
+@dataclass(frozen=True)
+class CutWeights(DerivedAttention):
+    """Weights of which some are 0 after the softmax; the others stay as they are.
+
+    Attributes
+    ----------
+    heads : tuple of int
+        The model's numbers of the heads in which pairs are cut.
+    pairs : CutMask
+        Which pairs, the same in all of these heads.
+    """
+
+    heads: tuple[int, ...]
+    pairs: CutMask
+
+    @property
+    def num_queries(self) -> int:
+        """Number of rows."""
+        return self.base.num_queries
+
+    @property
+    def num_keys(self) -> int:
+        """Number of columns."""
+        return self.base.num_keys
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query may look ahead, as far as the mask says."""
+        return self.base.causal
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """Weights of a head's block, float32, (rows, columns)."""
+        weights = self.base.weights(head, rows, columns)
+        if head in self.heads:
+            weights[self.pairs.cut(0, rows, columns).numpy()] = 0.0
+        return weights
+
+    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        """Whether the mask lets queries attend to keys, bool, (rows, columns)."""
+        return self.base.allowed(head, rows, columns)
+
+
+@dataclass(frozen=True)
+class ReplacedWeights(DerivedAttention):
+    """Weights of which some rows come from elsewhere.
+
+    Attributes
+    ----------
+    instead : mapping of int to (LayerAttention, int)
+        For each head that is replaced another attention, and which of its heads.
+    rows : ndarray of bool
+        (queries,): whose rows are replaced.
+    """
+
+    instead: Mapping[int, tuple[LayerAttention, int]]
+    rows: NDArray[np.bool_]
+
+    @property
+    def num_queries(self) -> int:
+        """Number of rows."""
+        return self.base.num_queries
+
+    @property
+    def num_keys(self) -> int:
+        """Number of columns."""
+        return self.base.num_keys
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """Weights of a head's block, float32, (rows, columns)."""
+        weights = self.base.weights(head, rows, columns)
+        if head in self.instead:
+            attention, its = self.instead[head]
+            chosen = self.rows[rows]
+            weights[chosen] = attention.weights(its, rows, columns)[chosen]
+        return weights
+
+    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        """Whether the mask lets queries attend to keys, bool, (rows, columns)."""
+        if head not in self.instead:
+            return self.base.allowed(head, rows, columns)
+        flags = np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
+        kept = ~self.rows[rows]
+        flags[kept] = self.base.allowed(head, rows, columns)[kept]
+        return flags
+
+
+def uniform(attention: QueryKeyAttention) -> QueryKeyAttention:
+    """The same shape and mask with equal weights on all keys that a query may attend to."""
+    heads = attention.num_heads
+    return QueryKeyAttention(
+        torch.zeros(heads, attention.num_queries, 1),
+        torch.zeros(1, attention.num_keys, 1),
+        scale=1.0,
+        mask=attention.mask,
+        key_heads=(0,) * heads,
+    )
