@@ -174,6 +174,11 @@ class Ablate(Change):
         if not np.isfinite(self.factor):
             raise ValueError(f"factor={self.factor!r} must be finite")
 
+    @property
+    def _factor(self) -> float:
+        """What outputs are multiplied with."""
+        return self.factor
+
     def _attend(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> LayerAttention:
