@@ -18,6 +18,8 @@ from .interventions.changes import HideTokens as HideTokens
 from .interventions.changes import Knockout as Knockout
 from .interventions.changes import SetWeights as SetWeights
 from .interventions.effect import Effect as Effect
+from .interventions.head_effects import HeadEffects as HeadEffects
+from .interventions.head_effects import head_effects as head_effects
 from .interventions.intervene import ChangedRecord as ChangedRecord
 from .interventions.intervene import intervene as intervene
 from .record.given.tokens import ProjectedKeys as ProjectedKeys

@@ -219,3 +219,146 @@ def test_nothing_is_left_behind(make_model: Callable[..., Any]) -> None:
     assert not any(module._forward_hooks for module in model.modules())
     with torch.no_grad():
         assert torch.equal(model.eval()(IDS).logits, plain)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stack"),
+    [
+        ("gpt2", None),
+        ("llama", None),
+        ("gpt_oss", None),
+        ("bert", None),
+        ("albert", None),
+        ("bart", "encoder"),
+        ("bart", "cross"),
+        ("t5", "decoder"),
+    ],
+)
+def test_effects_of_all_heads_are_those_of_each_alone(
+    kind: str, stack: str | None, make_model: Callable[..., Any]
+) -> None:
+    model = make_model(kind)
+    # A base model without logits is measured by its hidden states.
+    pair = None if kind == "albert" else (7, 8)
+    effects = av.head_effects(model, given(kind), answer=pair, stack=stack)
+    assert effects.noise < 1e-6
+    record = av.extract(model, given(kind)).stack(stack)
+    assert [len(values) for values in effects] == list(record.heads_per_layer)
+    assert effects.layers == record.layers
+    for layer, values in zip(effects.layers, effects, strict=True):
+        for head in (0, 3):
+            change = av.Ablate(layer, head, stack=record.name)
+            alone = av.intervene(model, given(kind), change, answer=pair)
+            assert values[head] == pytest.approx(alone.effect.change, abs=2e-6)
+            assert values[head] != 0
+
+
+def test_a_head_is_replaced_by_its_mean_over_other_texts(make_model: Callable[..., Any]) -> None:
+    model = make_model("gpt2")
+    others = torch.tensor([[3, 80, 41, 60, 12, 9]])
+    projection = model.transformer.h[LAYER].attn.c_proj
+    seen: list[torch.Tensor] = []
+    handle = projection.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    with torch.no_grad():
+        model(others)
+    handle.remove()
+    mine = slice(HEAD * 12, (HEAD + 1) * 12)
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        there = changed.transformer.h[LAYER].attn.c_proj
+        there.bias += seen[0][0, :, mine].mean(dim=0) @ there.weight[mine]
+        there.weight[mine] = 0
+    texts = [{"input_ids": IDS}, {"input_ids": others}]
+    first = difference(changed, texts[0], (7, 8)) - difference(model, texts[0], (7, 8))
+    effects = av.head_effects(model, [IDS[0], others[0]], answer=(7, 8), ablate="mean")
+    assert effects.num_texts == 2
+    assert effects.errors is not None
+    # Of two texts the mean and its error say both.
+    both = {effects[LAYER][HEAD] + sign * effects.errors[LAYER][HEAD] for sign in (-1, 1)}
+    assert min(abs(each - first) for each in both) < 2e-6
+
+
+def test_effects_leave_the_model_as_it_was(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama").train()
+    av.head_effects(model, {"input_ids": IDS})
+    assert model.training
+    assert not any("forward" in module.__dict__ for module in model.modules())
+
+
+WRONG: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+    ([], {}, ValueError, "changes is empty"),
+    ("it", {}, TypeError, "changes must be Ablate"),
+    (av.Ablate(layers=9), {}, IndexError, "layers=9: stack 'self' has layers 0 to 2"),
+    (av.Ablate(heads=[0, 7]), {}, IndexError, "layer 0 has heads 0 to 3, and not 7"),
+    (av.Ablate(layers=[]), {}, ValueError, "layers=.* is empty"),
+    (av.Ablate(stack="cross"), {}, KeyError, "cross"),
+    (av.Knockout(queries=9), {}, IndexError, "queries=9"),
+    (av.Knockout(keys="nothing"), {}, ValueError, "keys='nothing'"),
+    (av.HideTokens([]), {}, ValueError, "tokens=.* is empty"),
+    (av.SetWeights(0, 0, np.ones((9, 9))), {}, ValueError, "row 0 sums to 9"),
+    (av.SetWeights(0, 0, np.eye(3)), {}, ValueError, "shape"),
+    (av.SetWeights(0, 0, -np.eye(9)), {}, ValueError, "negative"),
+    (av.SetWeights(0, 0, object()), {}, TypeError, "weights"),
+    (av.Ablate(0), {"answer": 400}, ValueError, "0 to 399"),
+    (av.Ablate(0), {"answer": (7, 7)}, ValueError, "the same"),
+    (av.Ablate(0), {"answer": "cat"}, ValueError, "give tokenizer="),
+    (av.Ablate(0), {"answer": (1, 2, 3)}, ValueError, "pair"),
+    (av.Ablate(0), {"answer": 1.5}, TypeError, "answer=1.5"),
+    (av.Ablate(0), {"position": 30}, IndexError, "position=30"),
+    (av.Ablate(0), {"generate": 5}, NotImplementedError, "generate"),
+]
+
+
+@pytest.mark.parametrize(("changes", "options", "error", "words"), WRONG)
+def test_what_makes_no_sense_is_refused(
+    changes: Any,
+    options: dict[str, Any],
+    error: type[Exception],
+    words: str,
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model("gpt2")
+    with pytest.raises(error, match=words):
+        av.intervene(model, {"input_ids": IDS}, changes, **options)
+
+
+def test_changes_refuse_what_says_nothing() -> None:
+    for factor in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="factor"):
+            av.Ablate(factor=factor)
+    with pytest.raises(TypeError, match="factor='half'"):
+        av.Ablate(factor="half")  # type: ignore[arg-type]
+    for weights in (None, "even"):
+        with pytest.raises(ValueError, match="weights="):
+            av.SetWeights(weights=weights)
+
+
+def test_a_model_past_the_dispatcher_is_refused_by_name(make_model: Callable[..., Any]) -> None:
+    model = make_model("bloom")
+    with pytest.raises(NotImplementedError, match=r"self_attention .*without the dispatcher"):
+        av.intervene(model, {"input_ids": IDS}, av.Ablate(0, 0))
+    with pytest.raises(NotImplementedError, match=r"self_attention .*without the dispatcher"):
+        av.head_effects(model, {"input_ids": IDS})
+
+
+def test_what_was_cut_is_told(make_model: Callable[..., Any]) -> None:
+    changes = [av.Knockout(8, [1, 2], layers=0, heads=1), av.Ablate(layers=2)]
+    record = av.intervene(make_model("gpt2"), {"input_ids": IDS}, changes, answer=(7, 8))
+    notes = " ".join(record.notes)
+    assert "Cut before the softmax: '#61' (8) does not read '#17' (1), '#42' (2)" in notes
+    assert "The output is set to 0 in layer 2, all heads." in notes
+    assert record.effect.likeliest_before[0].probability > 0
+    assert record.effect.divergence is not None
+    assert record.effect.divergence > 0
+    assert record.changes == tuple(changes)
+
+
+def test_a_changed_record_is_saved_as_it_is(tmp_path: Any, make_model: Callable[..., Any]) -> None:
+    changes = [av.Knockout(8, [1, 2], layers=0, heads=1), av.HideTokens(3)]
+    record = av.intervene(make_model("mistral"), {"input_ids": IDS}, changes)
+    record.save(tmp_path / "changed.safetensors")
+    loaded = av.load(tmp_path / "changed.safetensors")
+    for layer in (0, 1, 2):
+        own = record.stack().weights(layer=layer)
+        assert np.array_equal(loaded.stack().weights(layer=layer), own)
+    assert loaded.notes == record.notes

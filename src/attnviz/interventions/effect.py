@@ -11,7 +11,7 @@ from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate
 from attnviz.utils.arguments import shown
 
-__all__ = ["Answer", "Effect", "answer_of", "effect_of"]
+__all__ = ["Answer", "Effect", "answer_of", "effect_of", "measured"]
 
 _CANDIDATES = 5
 
@@ -97,13 +97,23 @@ class Answer:
         return float(row[self.ids[0]] - row[self.ids[1]])
 
 
-def _row(outputs: Any, position: int | None) -> torch.Tensor | None:
+def _row(outputs: Any, position: int | None, example: int = 0) -> torch.Tensor | None:
     """Logits of the answer, float64 on the CPU; None where the model has none."""
     logits = getattr(outputs, "logits", None)
-    if not isinstance(logits, torch.Tensor) or logits.dim() not in (2, 3) or len(logits) != 1:
+    if not isinstance(logits, torch.Tensor) or logits.dim() not in (2, 3):
         return None
-    row = logits[0] if logits.dim() == 2 else logits[0, -1 if position is None else position]
+    row = logits[example]
+    if logits.dim() == 3:
+        row = row[-1 if position is None else position]
     return row.detach().double().cpu()
+
+
+def measured(answer: Answer, outputs: Any, before: Any, example: int = 0) -> float:
+    """The measure of one example of a batch; `before` are the outputs of the unchanged run."""
+    row = _row(outputs, answer.position, example)
+    if answer.ids is None or row is None:
+        return _cosine(_hidden(before), _hidden(outputs, example))
+    return answer.value(row)
 
 
 def answer_of(
@@ -209,11 +219,11 @@ def effect_of(
     )
 
 
-def _hidden(outputs: Any) -> torch.Tensor:
+def _hidden(outputs: Any, example: int = 0) -> torch.Tensor:
     for name in ("last_hidden_state", "hidden_states", "image_embeds", "logits"):
         found = getattr(outputs, name, None)
         if isinstance(found, torch.Tensor):
-            return found.detach().double().flatten().cpu()
+            return found[example].detach().double().flatten().cpu()
     raise NotImplementedError(
         f"model: its output ({type(outputs).__name__}) has neither logits nor a last hidden state, "
         "so that no effect can be measured"

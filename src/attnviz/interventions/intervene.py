@@ -7,13 +7,8 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from attnviz.extraction.capture.change import ForwardChange, LayerChange
-from attnviz.extraction.capture.forward import Forward, run_forward
-from attnviz.extraction.inputs.batch import Batch
-from attnviz.extraction.inputs.encode import Encoder, examples_of
-from attnviz.extraction.inputs.truncate import read_truncation
-from attnviz.extraction.models import Loaded, load, name_of
+from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
-from attnviz.extraction.records import records_of_forward
 from attnviz.interventions.changes import (
     Change,
     check_change,
@@ -22,10 +17,10 @@ from attnviz.interventions.changes import (
     layer_change,
 )
 from attnviz.interventions.effect import Effect, answer_of, effect_of
+from attnviz.interventions.runs import Runs, row_of
 from attnviz.record.attention import LayerAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import shown
 
 __all__ = ["ChangedRecord", "intervene"]
 
@@ -124,11 +119,11 @@ def intervene(
         raise NotImplementedError(
             "generate cannot be changed yet; generate first, and give the text as target="
         )
-    run = _Runs(model, inputs, target, decoder_input_ids, options)
+    run = Runs(model, inputs, target, decoder_input_ids, options)
     before = run.forward(CaptureOptions(), None)
     record = run.record(before, CaptureOptions())
     plan = _plan(wanted, record, before)
-    row, after = _row_of(record, position, before.outputs)
+    row, after = row_of(record, position, before.outputs)
     logits = None if row is None else -row
     if logits is not None and logits > 1:
         before = run.forward(CaptureOptions(), None, logits)
@@ -172,63 +167,6 @@ def _listed(changes: Any) -> Iterable[Any]:
     if isinstance(changes, str) or not isinstance(changes, Iterable):
         return [changes]
     return changes
-
-
-class _Runs:
-    """One example that a model reads again and again."""
-
-    def __init__(
-        self,
-        model: Any,
-        inputs: Any,
-        target: Any,
-        decoder_input_ids: Any,
-        options: RecordOptions,
-    ) -> None:
-        self.loaded: Loaded = load(model, options.get("tokenizer"), options.get("processor"))
-        truncation = read_truncation(options.get("truncation", False))
-        self.encoder = Encoder(self.loaded, truncation=truncation)
-        self._title = options.get("name") or name_of(self.loaded.model)
-        examples, many = examples_of(inputs)
-        if many and len(examples) != 1:
-            raise ValueError(
-                f"inputs: {len(examples)} examples; change one at a time, intervene(model, "
-                "inputs[i], changes)"
-            )
-        self._given = (examples[0], target, decoder_input_ids)
-        self._batch = self._encoded()
-
-    def _encoded(self) -> Batch:
-        batch = self.encoder.encode(*self._given)
-        if batch.size != 1:
-            raise ValueError(f"inputs: a batch of {batch.size} examples; change one at a time")
-        return batch
-
-    def forward(
-        self, options: CaptureOptions, change: ForwardChange | None, logits: int | None = None
-    ) -> Forward:
-        """Run the model; raise RuntimeError where a change did not reach its layer."""
-        # Predictions and notes are written into it.
-        self._batch = self._encoded()
-        forward = run_forward(
-            self.loaded,
-            self._batch,
-            encoder_decoder=self.encoder.encoder_decoder,
-            options=options,
-            change=change,
-            logits=logits,
-        )
-        missed = set(change or ()) - forward.collector.changed
-        if missed:
-            raise RuntimeError(f"{sorted(missed)[0][0]} ran and was not changed")
-        return forward
-
-    def record(self, forward: Forward, options: CaptureOptions) -> AttentionRecord:
-        """The record of the last forward."""
-        [record] = records_of_forward(
-            self.loaded, self.encoder, self._batch, forward, title=self._title, options=options
-        )
-        return record
 
 
 _Place = tuple[str, int]
@@ -276,24 +214,6 @@ def _nothing(record: AttentionRecord) -> CaptureOptions:
     """Capture options that keep as little as there can be."""
     stack = record.stack()
     return CaptureOptions(layers=(stack.layers[0],), heads=(stack.kept_heads(stack.layers[0])[0],))
-
-
-def _row_of(
-    record: AttentionRecord, position: int | str | None, outputs: Any
-) -> tuple[int | None, str]:
-    """Which row of the logits is read, from the end, and the token that stands there."""
-    logits = getattr(outputs, "logits", None)
-    if getattr(logits, "dim", lambda: 0)() != 3:
-        if position is not None:
-            raise ValueError(
-                f"position={shown(position)}: the model gives one answer for the whole input; "
-                "leave position out"
-            )
-        return None, ""
-    stacks = record.stacks
-    tokens = stacks["decoder" if "decoder" in stacks else record.stack().name].query_tokens
-    place = len(tokens) - 1 if position is None else tokens.position(position, "position")
-    return place - len(tokens), tokens.text[place].strip("·")
 
 
 def _changed_record(

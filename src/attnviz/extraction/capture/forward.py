@@ -26,7 +26,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.restoring import Restoring, SharedChange
 
-__all__ = ["Forward", "check_generation", "run_forward"]
+__all__ = ["Forward", "arguments_of", "check_generation", "run_forward"]
 
 
 @dataclass
@@ -127,7 +127,7 @@ def _watched_forward(
     logits: int,
 ) -> Forward:
     model = loaded.model
-    arguments = _arguments(model, batch, logits)
+    arguments = arguments_of(model, batch, logits)
     for spool in spools:
         spool.clear()
     collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder, spools=spools)
@@ -197,8 +197,11 @@ def _foreign_note(name: str, rows: tuple[int, int] | None) -> str:
     )
 
 
-def _arguments(model: PreTrainedModel, batch: Batch, logits: int) -> dict[str, Any]:
-    """What the model is called with: no cache, and logits only where they predict a text."""
+def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[str, Any]:
+    """What the model is called with: no cache, and logits only where they predict a text.
+
+    `logits` is how many positions, from the last, need them at least.
+    """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     accepted = inspect.signature(model.forward).parameters
     # Without a cache transformers takes positions that begin again for texts packed into one.

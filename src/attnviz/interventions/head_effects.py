@@ -1,0 +1,502 @@
+"""What each head does to the model's answer: every head ablated alone, exactly."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Unpack, get_args, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from attnviz.extraction.capture.dispatch import AttentionCall, report
+from attnviz.extraction.capture.forward import arguments_of
+from attnviz.extraction.inputs.encode import examples_of
+from attnviz.extraction.models import evaluate
+from attnviz.extraction.options import CaptureOptions, RecordOptions
+from attnviz.interventions.effect import Answer, answer_of, measured
+from attnviz.interventions.runs import Runs, row_of
+from attnviz.utils.arguments import shown
+from attnviz.utils.progress import Progress, Steps, finished
+from attnviz.utils.restoring import Restoring
+
+__all__ = ["HeadEffects", "head_effects"]
+
+Ablation = Literal["zero", "mean"]
+Values = NDArray[np.float64]
+_Place = tuple[str, int]
+
+# Tokens of all copies together: more make a forward no faster on a processor.
+_TOKENS_AT_ONCE = 4096
+# How far a copy of the input in a batch may lie from the input alone, as a share of the answer.
+_SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
+_SAME_HALF = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class HeadEffects(Sequence[Values]):
+    """What ablating each head does to the model's answer; a sequence of one array a layer.
+
+    It can be given to a view: ``ModelView(record, scores={"effect": effects})``.
+
+    Attributes
+    ----------
+    values : tuple of ndarray of float64
+        One a layer, (heads,): the answer without the head minus the answer with it, a mean over
+        the texts.
+    errors : tuple of ndarray of float64 or None
+        Standard errors of these means; None for one text.
+    noise : float
+        How far the answer moves in the same computation when no head is ablated. A smaller effect
+        says nothing.
+    measure : str
+        What the answer is, in words.
+    stack : str
+        The stack that the heads belong to.
+    layers : tuple of int
+        The model's numbers of the layers.
+    num_texts : int
+        How many texts there are.
+
+    Examples
+    --------
+    >>> values = (np.array([-2.0, 0.1]),)
+    >>> effects = HeadEffects(values, None, 0.01, "logit of a minus logit of b", "self", (0,), 1)
+    >>> effects[0]
+    array([-2. ,  0.1])
+    """
+
+    values: tuple[Values, ...]
+    errors: tuple[Values, ...] | None
+    noise: float
+    measure: str
+    stack: str
+    layers: tuple[int, ...]
+    num_texts: int
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @overload
+    def __getitem__(self, index: int) -> Values: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Values, ...]: ...
+    def __getitem__(self, index: int | slice) -> Values | tuple[Values, ...]:
+        return self.values[index]
+
+    def __repr__(self) -> str:
+        sizes = [(abs(value), layer, head, value) for layer, head, value in self._each()]
+        _, layer, head, value = max(sizes)
+        return (
+            f"<HeadEffects of {self.num_texts} text{'s' if self.num_texts > 1 else ''}: head "
+            f"{layer}.{head} moves the {self.measure} most, by {value:+.4g} (noise "
+            f"{self.noise:.2g})>"
+        )
+
+    def _each(self) -> Iterator[tuple[int, int, float]]:
+        for layer, values in zip(self.layers, self.values, strict=True):
+            for head, value in enumerate(values.tolist()):
+                yield layer, head, value
+
+
+def head_effects(
+    model: Any,
+    inputs: Any,
+    *,
+    answer: Any = None,
+    position: int | str | None = None,
+    ablate: Ablation = "zero",
+    stack: str | None = None,
+    target: str | None = None,
+    progress: bool = True,
+    **options: Unpack[RecordOptions],
+) -> HeadEffects:
+    """Ablate every head alone, and say how far the model's answer moves.
+
+    Exact: one forward for each head, many of them in one batch. Layers before the head are not run
+    again.
+
+    Parameters
+    ----------
+    model : PreTrainedModel, str, PathLike or Pipeline
+        As for `attnviz.extract`.
+    inputs : object or list
+        One example, as for `attnviz.extract`, or a list of texts.
+    answer : int, str, pair of these, or list, optional
+        As for `attnviz.intervene`; a list with one for each text. When left out, in each text the
+        likeliest answer against the second.
+    position : int or str, optional
+        The token after which the answer is read; the last one when left out.
+    ablate : {"zero", "mean"}
+        What a head's output is replaced by: 0, or its mean over the tokens of the other texts, of
+        which there must be one at least.
+    stack : str, optional
+        The first when left out.
+    target : str, optional
+        Text that the model is made to produce, as for `attnviz.extract`.
+    progress : bool
+        Whether a bar is shown where it takes longer than a second.
+    **options
+        `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
+
+    Returns
+    -------
+    HeadEffects
+        One array a layer, for ``scores=`` of any view.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument does not fit the model or the texts.
+    NotImplementedError
+        If a module of the stack does not use the dispatcher of transformers.
+
+    Notes
+    -----
+    An ablated head is one way of leaving it out. Other heads may make up for it, so that no effect
+    is no proof that a head does nothing; and heads may matter together that do not matter alone.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")                              # doctest: +SKIP
+    >>> effects = av.head_effects(model, "a b c a b", tokenizer=tokenizer)       # doctest: +SKIP
+    >>> av.ModelView(record, scores={"effect": effects}, order="effect")         # doctest: +SKIP
+    """
+    if ablate not in get_args(Ablation):
+        raise ValueError(f'ablate={shown(ablate)} must be "zero" or "mean"')
+    for name in ("generate", "layers", "heads", "dtype"):
+        if options.get(name) is not None:
+            raise TypeError(f"head_effects has no {name}=; leave it out")
+    examples, many = examples_of(inputs)
+    if ablate == "mean" and len(examples) < 2:
+        raise ValueError('ablate="mean" takes the mean over other texts; give two texts at least')
+    answers = answer if many and isinstance(answer, list) else [answer] * len(examples)
+    if len(answers) != len(examples):
+        raise ValueError(
+            f"answer is a list of {len(answers)}, and there are {len(examples)} texts; give one "
+            "for each, or one for all"
+        )
+    texts = [
+        _Text(Runs(model, example, target, None, options), wanted, position, stack)
+        for example, wanted in zip(examples, answers, strict=True)
+    ]
+    steps = _effects(texts, ablate)
+    if progress:
+        return finished(steps, "head effects")
+    return finished(steps, "head effects", bar=_NoBar)
+
+
+class _NoBar:
+    """A bar that shows nothing."""
+
+    n = 0.0
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def update(self, done: float) -> None:
+        self.n += done
+
+    def close(self) -> None:
+        pass
+
+
+def _effects(texts: Sequence[_Text], ablate: Ablation) -> Steps[HeadEffects]:
+    means: list[Mapping[_Place, torch.Tensor] | None] = [None] * len(texts)
+    if ablate == "mean":
+        means = _means_of_others([text.sums() for text in texts])
+    total = sum(text.num_heads for text in texts)
+    done = 0
+    found: list[list[Values]] = []
+    for text, mean in zip(texts, means, strict=True):
+        layers: list[Values] = []
+        while len(layers) < len(text.layers):
+            reused = text.reuses
+            layers.append(text.effects_of(text.layers[len(layers)], mean))
+            if text.reuses < reused:
+                # What was found by the faster way is not to be trusted.
+                layers = []
+            yield Progress("heads", done + sum(map(len, layers)), total, "head")
+        done += text.num_heads
+        found.append(layers)
+    first = texts[0]
+    if any(text.layers != first.layers for text in texts):
+        raise ValueError("inputs: the texts ran through different layers")
+    by_layer = [np.stack(each) for each in zip(*found, strict=True)]
+    count = len(texts)
+    errors = None
+    if count > 1:
+        errors = tuple(each.std(axis=0, ddof=1) / count**0.5 for each in by_layer)
+    measures = {text.answer.measure for text in texts}
+    return HeadEffects(
+        tuple(each.mean(axis=0) for each in by_layer),
+        errors,
+        max(text.noise for text in texts),
+        measures.pop() if len(measures) == 1 else "logit of the likeliest minus the second",
+        first.stack,
+        first.layers,
+        count,
+    )
+
+
+def _means_of_others(
+    sums: Sequence[Mapping[_Place, tuple[torch.Tensor, int]]],
+) -> list[Mapping[_Place, torch.Tensor] | None]:
+    """For each text the mean outputs over the tokens of all the others, (heads, value_dim)."""
+    means: list[Mapping[_Place, torch.Tensor] | None] = []
+    for here in range(len(sums)):
+        mean: dict[_Place, torch.Tensor] = {}
+        for place in sums[here]:
+            others = [each[place] for number, each in enumerate(sums) if number != here]
+            total = torch.stack([each for each, _ in others]).sum(dim=0)
+            mean[place] = total / sum(tokens for _, tokens in others)
+        means.append(mean)
+    return means
+
+
+class _Text:
+    """One example, and the forwards with one head ablated each."""
+
+    def __init__(
+        self, runs: Runs, wanted: Any, position: int | str | None, stack: str | None
+    ) -> None:
+        self._runs, self._model = runs, runs.loaded.model
+        plain = runs.forward(CaptureOptions(), None)
+        record = runs.record(plain, CaptureOptions())
+        row, after = row_of(record, position, plain.outputs)
+        self._logits = 1 if row is None else -row
+        self.stack = record.stack(stack).name
+        found = plain.stacks[self.stack]
+        self.layers = tuple(found.examples[0])
+        self._places: dict[int, _Place] = {}
+        self._heads: dict[int, int] = {}
+        for layer, run in zip(self.layers, found.runs, strict=True):
+            self._places[layer], self._heads[layer] = (run.name, run.turn), run.num_heads
+        self.num_heads = sum(self._heads.values())
+        self._num_tokens = max(len(record.stack(stack).query_tokens), 1)
+        del record, plain
+        self._blocks = _Blocks(self._model)
+        self._outputs = self._run(1, None, {}, keep=True)
+        tokenizer = runs.encoder.tokenizer(needed=False)
+        self.answer: Answer = answer_of(
+            self._model, self._outputs, tokenizer, wanted, position=row, after=after
+        )
+        self._before = measured(self.answer, self._outputs, self._outputs)
+        self.noise = 0.0
+        # How copies are run: as many as fit together, each alone, or each alone from the beginning.
+        self._most = max(2, _TOKENS_AT_ONCE // self._num_tokens)
+        self.reuses = True
+
+    def sums(self) -> Mapping[_Place, tuple[torch.Tensor, int]]:
+        """The sum of each head's outputs over all tokens, (heads, value_dim), and their number."""
+        found: dict[_Place, tuple[torch.Tensor, int]] = {}
+
+        def take(call: AttentionCall, place: _Place) -> None:
+            if place in self._places.values():
+                output = _laid_out(call, place[0])
+                found[place] = output.detach().double().sum(dim=(0, 1)), output.shape[1]
+
+        self._run(1, None, {}, look=take)
+        return found
+
+    def effects_of(self, layer: int, mean: Mapping[_Place, torch.Tensor] | None) -> Values:
+        """The answer without each head of a layer, minus the answer with all."""
+        place, heads = self._places[layer], self._heads[layer]
+        values = np.empty(heads)
+        start = 0
+        while start < heads:
+            # An unchanged copy beside the others tells whether copies are run as they should be.
+            check = layer in (self.layers[0], self.layers[-1]) or not self.reuses
+            some = list(range(start, min(heads, start + self._most - check)))
+            outputs = self._copies(place, some, mean, check=check)
+            if outputs is None:
+                continue
+            for copy, head in enumerate(some, int(check)):
+                values[head] = measured(self.answer, outputs, self._outputs, copy) - self._before
+            start += len(some)
+        return values
+
+    def _copies(
+        self,
+        place: _Place,
+        heads: Sequence[int],
+        mean: Mapping[_Place, torch.Tensor] | None,
+        *,
+        check: bool,
+    ) -> Any:
+        """Outputs of one copy for each head, behind an unchanged one where they are checked.
+
+        None where that is not what the model gives for the input alone.
+        """
+        instead = None if mean is None else mean[place]
+        until = self._blocks.number_of.get(place) if self.reuses else None
+        copies = [*([None] if check else []), *heads]
+        outputs = self._run(len(copies), until, {place: (copies, instead)})
+        if not check:
+            return outputs
+        off = abs(measured(self.answer, outputs, self._outputs) - self._before)
+        if off <= self._tolerance():
+            self.noise = max(self.noise, off)
+            return outputs
+        if not self.reuses:
+            raise NotImplementedError(
+                f"model: {type(self._model).__name__} answers otherwise when the same input comes "
+                f"several times in a batch (by {off:.2g}); change one head at a time with "
+                "intervene(model, inputs, Ablate(layers=, heads=))"
+            )
+        self.reuses = False
+        return None
+
+    def _tolerance(self) -> float:
+        share = _SAME.get(self._model.dtype, _SAME_HALF)
+        return share * max(1.0, abs(self._before))
+
+    def _run(
+        self,
+        copies: int,
+        until: int | None,
+        ablated: Mapping[_Place, tuple[Sequence[int | None], torch.Tensor | None]],
+        *,
+        keep: bool = False,
+        look: Callable[[AttentionCall, _Place], None] | None = None,
+    ) -> Any:
+        """Run some copies of the input; in each the head that is named is ablated."""
+        arguments = {
+            name: _expanded(value, copies)
+            for name, value in arguments_of(self._model, self._runs.batch, self._logits).items()
+        }
+        names = {id(module): name for name, module in self._model.named_modules()}
+        # Of a module that runs several times, the runs that are left out count.
+        turns = Counter(
+            name for (name, _), number in self._blocks.number_of.items() if number < (until or 0)
+        )
+        reached: set[_Place] = set()
+
+        def ablate(call: AttentionCall) -> None:
+            name = names.get(id(call.module), "")
+            place = name, turns[name]
+            turns[name] += 1
+            if keep:
+                self._blocks.note(place)
+            if look is not None:
+                look(call, place)
+            if place not in ablated:
+                return
+            heads, instead = ablated[place]
+            output = _laid_out(call, name)
+            for copy, head in enumerate(heads):
+                if head is None:
+                    continue
+                own = output[copy : copy + 1, :, head]
+                if instead is None:
+                    own.zero_()
+                else:
+                    own.copy_(instead[head].to(own).expand_as(own))
+            reached.add(place)
+
+        with Restoring() as undo, undo, undo:
+            evaluate(self._model, undo)
+            self._blocks.hold(undo, keep=keep, until=until, copies=copies)
+            report(ablate, undo)
+            outputs = self._model(**arguments)
+        if set(ablated) - reached:
+            name = sorted(set(ablated) - reached)[0][0]
+            raise NotImplementedError(
+                f"model: {name} computes its attention itself, without the dispatcher of "
+                "transformers, where nothing can be changed yet; give stack= without it"
+            )
+        return outputs
+
+
+def _laid_out(call: AttentionCall, name: str) -> torch.Tensor:
+    """The output as (copies, queries, heads, value_dim)."""
+    output = call.output
+    if not isinstance(output, torch.Tensor) or output.dim() != 4 or call.value is None:
+        raise NotImplementedError(
+            f"model: {name} ({type(call.module).__name__}) gives an output that is not (batch, "
+            "queries, heads, value_dim), where nothing can be changed yet"
+        )
+    return output
+
+
+def _expanded(value: Any, copies: int) -> Any:
+    """Whatever a module gives or takes, for so many copies of one example."""
+    if isinstance(value, torch.Tensor):
+        if value.dim() == 0 or value.shape[0] != 1 or copies == 1:
+            return value
+        # Memory of its own: models add to what they are given.
+        return value.expand(copies, *value.shape[1:]).contiguous()
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(_expanded(each, copies) for each in value)
+    if isinstance(value, list):
+        return [_expanded(each, copies) for each in value]
+    return value
+
+
+class _Blocks:
+    """The layers of a model, whose outputs are kept once and given back instead of a run.
+
+    A block is the outermost entry of a list of modules that holds attention.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        lists = [
+            name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)
+        ]
+        outermost = [
+            name for name in lists if not any(name.startswith(f"{other}.") for other in lists)
+        ]
+        self._blocks = [
+            block for name in outermost for block in model.get_submodule(name).children()
+        ]
+        self._kept: list[Any] = []
+        self._begun = 0
+        self._inside = False
+        #: For each attention which block it lies in, or how many ran before it.
+        self.number_of: dict[_Place, int] = {}
+
+    def note(self, place: _Place) -> None:
+        """Note how many blocks are over when an attention runs."""
+        self.number_of[place] = self._begun - self._inside
+
+    def hold(self, undo: Restoring, *, keep: bool, until: int | None, copies: int) -> None:
+        """Keep outputs, or give back those of the first `until`, until the block of `undo` ends."""
+        self._begun, self._inside = 0, False
+        if not keep and until is None:
+            return
+        thread = threading.get_ident()
+        for block in self._blocks:
+            own = block.forward
+
+            def forward(*args: Any, _own: Any = own, **kwargs: Any) -> Any:
+                # What runs inside of a block is a part of it.
+                if threading.get_ident() != thread or self._inside:
+                    return _own(*args, **kwargs)
+                number = self._begun
+                self._begun += 1
+                if until is not None and number < until:
+                    return _expanded(self._kept[number], copies)
+                self._inside = True
+                try:
+                    output = _own(*args, **kwargs)
+                finally:
+                    self._inside = False
+                if keep:
+                    self._kept.append(output)
+                return output
+
+            undo.add(partial(_put_back, block, block.__dict__.get("forward")))
+            block.forward = forward
+
+
+def _put_back(module: nn.Module, forward: Any) -> None:
+    if forward is None:
+        module.__dict__.pop("forward", None)
+    else:
+        module.forward = forward
