@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, Unpack, get_args, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
-from attnviz.extraction.capture.dispatch import AttentionCall, report
-from attnviz.extraction.capture.forward import arguments_of
+from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.inputs.encode import examples_of
-from attnviz.extraction.models import evaluate
 from attnviz.extraction.options import CaptureOptions, RecordOptions
+from attnviz.interventions.copies import Copies, Place, laid_out
 from attnviz.interventions.effect import Answer, answer_of, measured
 from attnviz.interventions.runs import Runs, row_of
 from attnviz.utils.arguments import shown
 from attnviz.utils.progress import Progress, Steps, finished
-from attnviz.utils.restoring import Restoring
 
 __all__ = ["HeadEffects", "head_effects"]
 
 Ablation = Literal["zero", "mean"]
 Values = NDArray[np.float64]
-_Place = tuple[str, int]
 
 # Tokens of all copies together: more make a forward no faster on a processor.
 _TOKENS_AT_ONCE = 4096
@@ -208,7 +201,7 @@ class _NoBar:
 
 
 def _effects(texts: Sequence[_Text], ablate: Ablation) -> Steps[HeadEffects]:
-    means: list[Mapping[_Place, torch.Tensor] | None] = [None] * len(texts)
+    means: list[Mapping[Place, torch.Tensor] | None] = [None] * len(texts)
     if ablate == "mean":
         means = _means_of_others([text.sums() for text in texts])
     total = sum(text.num_heads for text in texts)
@@ -246,12 +239,12 @@ def _effects(texts: Sequence[_Text], ablate: Ablation) -> Steps[HeadEffects]:
 
 
 def _means_of_others(
-    sums: Sequence[Mapping[_Place, tuple[torch.Tensor, int]]],
-) -> list[Mapping[_Place, torch.Tensor] | None]:
+    sums: Sequence[Mapping[Place, tuple[torch.Tensor, int]]],
+) -> list[Mapping[Place, torch.Tensor] | None]:
     """For each text the mean outputs over the tokens of all the others, (heads, value_dim)."""
-    means: list[Mapping[_Place, torch.Tensor] | None] = []
+    means: list[Mapping[Place, torch.Tensor] | None] = []
     for here in range(len(sums)):
-        mean: dict[_Place, torch.Tensor] = {}
+        mean: dict[Place, torch.Tensor] = {}
         for place in sums[here]:
             others = [each[place] for number, each in enumerate(sums) if number != here]
             total = torch.stack([each for each, _ in others]).sum(dim=0)
@@ -266,23 +259,23 @@ class _Text:
     def __init__(
         self, runs: Runs, wanted: Any, position: int | str | None, stack: str | None
     ) -> None:
-        self._runs, self._model = runs, runs.loaded.model
+        self._model = runs.loaded.model
         plain = runs.forward(CaptureOptions(), None)
         record = runs.record(plain, CaptureOptions())
         row, after = row_of(record, position, plain.outputs)
-        self._logits = 1 if row is None else -row
+        logits = 1 if row is None else -row
         self.stack = record.stack(stack).name
         found = plain.stacks[self.stack]
         self.layers = tuple(found.examples[0])
-        self._places: dict[int, _Place] = {}
+        self._places: dict[int, Place] = {}
         self._heads: dict[int, int] = {}
         for layer, run in zip(self.layers, found.runs, strict=True):
             self._places[layer], self._heads[layer] = (run.name, run.turn), run.num_heads
         self.num_heads = sum(self._heads.values())
         self._num_tokens = max(len(record.stack(stack).query_tokens), 1)
         del record, plain
-        self._blocks = _Blocks(self._model)
-        self._outputs = self._run(1, None, {}, keep=True)
+        self._copies = Copies(self._model, runs.batch, logits)
+        self._outputs = self._copies.outputs
         tokenizer = runs.encoder.tokenizer(needed=False)
         self.answer: Answer = answer_of(
             self._model, self._outputs, tokenizer, wanted, position=row, after=after
@@ -293,19 +286,19 @@ class _Text:
         self._most = max(2, _TOKENS_AT_ONCE // self._num_tokens)
         self.reuses = True
 
-    def sums(self) -> Mapping[_Place, tuple[torch.Tensor, int]]:
+    def sums(self) -> Mapping[Place, tuple[torch.Tensor, int]]:
         """The sum of each head's outputs over all tokens, (heads, value_dim), and their number."""
-        found: dict[_Place, tuple[torch.Tensor, int]] = {}
+        found: dict[Place, tuple[torch.Tensor, int]] = {}
 
-        def take(call: AttentionCall, place: _Place) -> None:
+        def take(call: AttentionCall, place: Place) -> None:
             if place in self._places.values():
-                output = _laid_out(call, place[0])
+                output = laid_out(call, place[0])
                 found[place] = output.detach().double().sum(dim=(0, 1)), output.shape[1]
 
-        self._run(1, None, {}, look=take)
+        self._copies.run(1, take)
         return found
 
-    def effects_of(self, layer: int, mean: Mapping[_Place, torch.Tensor] | None) -> Values:
+    def effects_of(self, layer: int, mean: Mapping[Place, torch.Tensor] | None) -> Values:
         """The answer without each head of a layer, minus the answer with all."""
         place, heads = self._places[layer], self._heads[layer]
         values = np.empty(heads)
@@ -314,7 +307,7 @@ class _Text:
             # An unchanged copy beside the others tells whether copies are run as they should be.
             check = layer in (self.layers[0], self.layers[-1]) or not self.reuses
             some = list(range(start, min(heads, start + self._most - check)))
-            outputs = self._copies(place, some, mean, check=check)
+            outputs = self._ablated(place, some, mean, check=check)
             if outputs is None:
                 continue
             for copy, head in enumerate(some, int(check)):
@@ -322,11 +315,11 @@ class _Text:
             start += len(some)
         return values
 
-    def _copies(
+    def _ablated(
         self,
-        place: _Place,
+        place: Place,
         heads: Sequence[int],
-        mean: Mapping[_Place, torch.Tensor] | None,
+        mean: Mapping[Place, torch.Tensor] | None,
         *,
         check: bool,
     ) -> Any:
@@ -334,10 +327,29 @@ class _Text:
 
         None where that is not what the model gives for the input alone.
         """
-        instead = None if mean is None else mean[place]
-        until = self._blocks.number_of.get(place) if self.reuses else None
         copies = [*([None] if check else []), *heads]
-        outputs = self._run(len(copies), until, {place: (copies, instead)})
+        reached: list[Place] = []
+
+        def ablate(call: AttentionCall, here: Place) -> None:
+            if here != place:
+                return
+            output = laid_out(call, place[0])
+            for copy, head in enumerate(copies):
+                if head is None:
+                    continue
+                own = output[copy, :, head]
+                if mean is None:
+                    own.zero_()
+                else:
+                    own.copy_(mean[place][head].to(own).expand_as(own))
+            reached.append(place)
+
+        outputs = self._copies.run(len(copies), ablate, before=place if self.reuses else None)
+        if not reached:
+            raise NotImplementedError(
+                f"model: {place[0]} computes its attention itself, without the dispatcher of "
+                "transformers, where nothing can be changed yet; give stack= without it"
+            )
         if not check:
             return outputs
         off = abs(measured(self.answer, outputs, self._outputs) - self._before)
@@ -356,147 +368,3 @@ class _Text:
     def _tolerance(self) -> float:
         share = _SAME.get(self._model.dtype, _SAME_HALF)
         return share * max(1.0, abs(self._before))
-
-    def _run(
-        self,
-        copies: int,
-        until: int | None,
-        ablated: Mapping[_Place, tuple[Sequence[int | None], torch.Tensor | None]],
-        *,
-        keep: bool = False,
-        look: Callable[[AttentionCall, _Place], None] | None = None,
-    ) -> Any:
-        """Run some copies of the input; in each the head that is named is ablated."""
-        arguments = {
-            name: _expanded(value, copies)
-            for name, value in arguments_of(self._model, self._runs.batch, self._logits).items()
-        }
-        names = {id(module): name for name, module in self._model.named_modules()}
-        # Of a module that runs several times, the runs that are left out count.
-        turns = Counter(
-            name for (name, _), number in self._blocks.number_of.items() if number < (until or 0)
-        )
-        reached: set[_Place] = set()
-
-        def ablate(call: AttentionCall) -> None:
-            name = names.get(id(call.module), "")
-            place = name, turns[name]
-            turns[name] += 1
-            if keep:
-                self._blocks.note(place)
-            if look is not None:
-                look(call, place)
-            if place not in ablated:
-                return
-            heads, instead = ablated[place]
-            output = _laid_out(call, name)
-            for copy, head in enumerate(heads):
-                if head is None:
-                    continue
-                own = output[copy : copy + 1, :, head]
-                if instead is None:
-                    own.zero_()
-                else:
-                    own.copy_(instead[head].to(own).expand_as(own))
-            reached.add(place)
-
-        with Restoring() as undo, undo, undo:
-            evaluate(self._model, undo)
-            self._blocks.hold(undo, keep=keep, until=until, copies=copies)
-            report(ablate, undo)
-            outputs = self._model(**arguments)
-        if set(ablated) - reached:
-            name = sorted(set(ablated) - reached)[0][0]
-            raise NotImplementedError(
-                f"model: {name} computes its attention itself, without the dispatcher of "
-                "transformers, where nothing can be changed yet; give stack= without it"
-            )
-        return outputs
-
-
-def _laid_out(call: AttentionCall, name: str) -> torch.Tensor:
-    """The output as (copies, queries, heads, value_dim)."""
-    output = call.output
-    if not isinstance(output, torch.Tensor) or output.dim() != 4 or call.value is None:
-        raise NotImplementedError(
-            f"model: {name} ({type(call.module).__name__}) gives an output that is not (batch, "
-            "queries, heads, value_dim), where nothing can be changed yet"
-        )
-    return output
-
-
-def _expanded(value: Any, copies: int) -> Any:
-    """Whatever a module gives or takes, for so many copies of one example."""
-    if isinstance(value, torch.Tensor):
-        if value.dim() == 0 or value.shape[0] != 1 or copies == 1:
-            return value
-        # Memory of its own: models add to what they are given.
-        return value.expand(copies, *value.shape[1:]).contiguous()
-    if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(_expanded(each, copies) for each in value)
-    if isinstance(value, list):
-        return [_expanded(each, copies) for each in value]
-    return value
-
-
-class _Blocks:
-    """The layers of a model, whose outputs are kept once and given back instead of a run.
-
-    A block is the outermost entry of a list of modules that holds attention.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        lists = [
-            name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)
-        ]
-        outermost = [
-            name for name in lists if not any(name.startswith(f"{other}.") for other in lists)
-        ]
-        self._blocks = [
-            block for name in outermost for block in model.get_submodule(name).children()
-        ]
-        self._kept: list[Any] = []
-        self._begun = 0
-        self._inside = False
-        #: For each attention which block it lies in, or how many ran before it.
-        self.number_of: dict[_Place, int] = {}
-
-    def note(self, place: _Place) -> None:
-        """Note how many blocks are over when an attention runs."""
-        self.number_of[place] = self._begun - self._inside
-
-    def hold(self, undo: Restoring, *, keep: bool, until: int | None, copies: int) -> None:
-        """Keep outputs, or give back those of the first `until`, until the block of `undo` ends."""
-        self._begun, self._inside = 0, False
-        if not keep and until is None:
-            return
-        thread = threading.get_ident()
-        for block in self._blocks:
-            own = block.forward
-
-            def forward(*args: Any, _own: Any = own, **kwargs: Any) -> Any:
-                # What runs inside of a block is a part of it.
-                if threading.get_ident() != thread or self._inside:
-                    return _own(*args, **kwargs)
-                number = self._begun
-                self._begun += 1
-                if until is not None and number < until:
-                    return _expanded(self._kept[number], copies)
-                self._inside = True
-                try:
-                    output = _own(*args, **kwargs)
-                finally:
-                    self._inside = False
-                if keep:
-                    self._kept.append(output)
-                return output
-
-            undo.add(partial(_put_back, block, block.__dict__.get("forward")))
-            block.forward = forward
-
-
-def _put_back(module: nn.Module, forward: Any) -> None:
-    if forward is None:
-        module.__dict__.pop("forward", None)
-    else:
-        module.forward = forward

@@ -163,9 +163,11 @@ def test_what_does_not_fit_is_refused() -> None:
     good = inserted(BandMask(None, 0))
     numbers, tensors = good.to_parts()
     assert good.equals(from_parts(numbers, tensors.__getitem__))
-    twice = {**numbers, "base": {**numbers, "base": None}}
-    with pytest.raises(ValueError, match="inserted twice"):
-        from_parts(twice, lambda name: tensors[name.removeprefix("base.")])
+    deep: dict[str, Any] = {**numbers, "base": None}
+    for _ in range(1000):
+        deep = {**numbers, "base": deep}
+    with pytest.raises(ValueError, match="made of too many others"):
+        from_parts(deep, lambda name: tensors[name.rpartition("base.")[2]])
     bias = BIASES["shared"].to_parts()
     with pytest.raises(TypeError, match="a mask has a bias as its base"):
         from_parts(
