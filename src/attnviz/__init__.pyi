@@ -13,6 +13,7 @@ from .corpus.extract import extract_corpus as extract_corpus
 from .embedding.show import show_embedding_view as show_embedding_view
 from .embedding.view import EmbeddingView as EmbeddingView
 from .extraction import extract as extract
+from .interventions.attribute import attribute as attribute
 from .interventions.changes import Ablate as Ablate
 from .interventions.changes import HideTokens as HideTokens
 from .interventions.changes import Knockout as Knockout

@@ -56,7 +56,8 @@ class Copies:
     ) -> Any:
         """Run some copies; `at` is called with every attention, and may write over its output.
 
-        Gradients are off, and on from where `at` sets them on. What the layers in front of the attention `before` gave is not computed again.
+        Gradients are off, and on from where `at` sets them on. What the layers in front of the
+        attention `before` gave is not computed again.
         """
         arguments = {
             name: _expanded(value, count)

@@ -17,7 +17,7 @@ from attnviz.interventions.copies import Copies, Place, laid_out
 from attnviz.interventions.effect import Answer, answer_of, measured
 from attnviz.interventions.runs import Runs, row_of
 from attnviz.utils.arguments import shown
-from attnviz.utils.progress import Progress, Steps, finished
+from attnviz.utils.progress import Progress, Steps, completed, finished
 
 __all__ = ["HeadEffects", "head_effects"]
 
@@ -180,24 +180,7 @@ def head_effects(
         for example, wanted in zip(examples, answers, strict=True)
     ]
     steps = _effects(texts, ablate)
-    if progress:
-        return finished(steps, "head effects")
-    return finished(steps, "head effects", bar=_NoBar)
-
-
-class _NoBar:
-    """A bar that shows nothing."""
-
-    n = 0.0
-
-    def __init__(self, **_: Any) -> None:
-        pass
-
-    def update(self, done: float) -> None:
-        self.n += done
-
-    def close(self) -> None:
-        pass
+    return finished(steps, "head effects") if progress else completed(steps)
 
 
 def _effects(texts: Sequence[_Text], ablate: Ablation) -> Steps[HeadEffects]:

@@ -1,0 +1,385 @@
+"""`attribute`: another measure in place of attention weights, from the model's own values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack, get_args
+
+import numpy as np
+import torch
+
+from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.forward import Forward
+from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
+from attnviz.interventions.attributed import GradientAttribution, NormAttribution
+from attnviz.interventions.copies import Copies, Place, laid_out
+from attnviz.interventions.effect import Answer, answer_of
+from attnviz.interventions.projection import head_norms
+from attnviz.interventions.runs import Runs, row_of
+from attnviz.record.attention import LayerAttention
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
+from attnviz.utils.arguments import shown, spans, whole_number
+from attnviz.utils.progress import Progress, Steps, completed, finished
+
+__all__ = ["Method", "attribute"]
+
+Method = Literal["gradient", "knockout gradient", "integrated gradients", "value norm"]
+
+_MOST_POINTS = 256
+# A layer without which the answer moves less has no share to speak of.
+_SMALL = 1e-4
+#: What a number is called in captions.
+_MEASURES: Mapping[str, str] = {
+    "gradient": "gradient x attention",
+    "knockout gradient": "knockout gradient",
+    "integrated gradients": "integrated gradients",
+    "value norm": "value norm",
+}
+_SAID: Mapping[str, str] = {
+    "gradient": (
+        "A slope, not an effect: what the answer would lose, to first order, if the weight were "
+        "cut after the softmax. Cut it with intervene to know."
+    ),
+    "knockout gradient": (
+        "A slope, not an effect: what the answer would lose, to first order, if the pair were cut "
+        "before the softmax. Cut it with intervene to know."
+    ),
+    "integrated gradients": (
+        "What the answer loses along the way on which all weights of a layer shrink to 0 (Hao et "
+        "al. 2021), shared out among them."
+    ),
+    "value norm": (
+        "The weight times the length of what the key's value adds (Kobayashi et al. 2020). It says "
+        "nothing about the answer."
+    ),
+}
+
+
+def attribute(
+    model: Any,
+    inputs: Any,
+    *,
+    method: Method = "gradient",
+    answer: Any = None,
+    position: int | str | None = None,
+    target: str | None = None,
+    points: int = 16,
+    progress: bool = True,
+    **options: Unpack[RecordOptions],
+) -> AttentionRecord:
+    """Attribute the model's answer to pairs of query and key, or measure what they add.
+
+    Parameters
+    ----------
+    model : PreTrainedModel, str, PathLike or Pipeline
+        As for `attnviz.extract`.
+    inputs : object
+        One example, as for `attnviz.extract`.
+    method : {"gradient", "knockout gradient", "integrated gradients", "value norm"}
+        ``"gradient"``: gradient times weight, which predicts cuts after the softmax.
+        ``"knockout gradient"``: the same for cuts before the softmax. ``"integrated gradients"``:
+        the gradient's mean while all weights of a layer grow from 0 (Hao et al. 2021, arXiv
+        2004.11207, section 3). ``"value norm"``: weight times the length of the value behind the
+        output projection (Kobayashi et al. 2020, arXiv 2004.10102), for which there is no answer.
+    answer : int, str, pair of these, or callable, optional
+        As for `attnviz.intervene`; or a function that takes the model's output and returns a tensor
+        of one number. When left out, the likeliest answer against the second: their difference of
+        logits, as gradients of a probability near 1 vanish.
+    position : int or str, optional
+        The token after which the answer is read; the last one when left out.
+    target : str, optional
+        Text that the model is made to produce, as for `attnviz.extract`.
+    points : int, default 16
+        Gauss-Legendre points of ``"integrated gradients"``.
+    progress : bool
+        Whether a bar is shown where it takes longer than a second.
+    **options
+        `tokenizer`, `processor`, `truncation`, `name`, `layers`, `heads`, `dtype` and `device` of
+        `attnviz.extract`.
+
+    Returns
+    -------
+    AttentionRecord
+        Signed stacks (``"value norm"``: not signed) whose `AttentionStack.measure` is the method:
+        positive numbers speak for the answer. Any block is computed when it is asked for. Stacks
+        whose modules do not use the dispatcher of transformers are left out, which a note says.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        If an argument does not fit the model or the text; or under ``torch.inference_mode``.
+    NotImplementedError
+        If no stack can be attributed.
+
+    Notes
+    -----
+    ``"integrated gradients"`` notes how far the numbers of a layer are from adding up to what the
+    answer loses without the layer (completeness).
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")                               # doctest: +SKIP
+    >>> record = av.attribute(model, "a b c a b", tokenizer=tokenizer)            # doctest: +SKIP
+    >>> av.HeadView(record)                                                       # doctest: +SKIP
+    """
+    if method not in get_args(Method):
+        known = ", ".join(map(repr, get_args(Method)))
+        raise ValueError(f"method={shown(method)} must be one of {known}")
+    points = whole_number("points", points, 1, hint="of Gauss-Legendre points, 16 or so")
+    if points > _MOST_POINTS:
+        raise ValueError(f"points={points} must be at most {_MOST_POINTS}; 16 are usual")
+    if options.get("generate") is not None:
+        raise TypeError("attribute has no generate=; generate first, and give the text as target=")
+    if torch.is_inference_mode_enabled():
+        raise ValueError(
+            "gradients cannot be computed under torch.inference_mode(); leave it, or use "
+            "torch.no_grad()"
+        )
+    kept = read_capture_options(
+        options.get("layers"),
+        options.get("heads"),
+        options.get("dtype"),
+        options.get("device", "cpu"),
+    )
+    runs = Runs(model, inputs, target, None, options)
+    steps = _attributed(runs, kept, method, (answer, position), points)
+    return finished(steps, "attribute") if progress else completed(steps)
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """What an attention had and gave: (key_heads, keys, value_dim), (heads, queries, value_dim)."""
+
+    values: torch.Tensor
+    outputs: torch.Tensor
+    gradients: torch.Tensor
+
+
+def _attributed(
+    runs: Runs,
+    kept: CaptureOptions,
+    method: Method,
+    asked_for: tuple[Any, int | str | None],
+    points: int,
+) -> Steps[AttentionRecord]:
+    wanted, position = asked_for
+    forward = runs.forward(kept, None)
+    record = runs.record(forward, kept)
+    if method == "value norm":
+        if wanted is not None or position is not None:
+            raise ValueError('method="value norm" has no answer; leave answer and position out')
+        norms = head_norms(runs)
+        made = {
+            place: (lambda layer, found=found: NormAttribution(layer, found))
+            for place, found in norms.items()
+        }
+        return _record(record, forward, made, method, [])
+    row, after = row_of(record, position, forward.outputs)
+    copies = Copies(runs.loaded.model, runs.batch, 1 if row is None else -row)
+    asked = _target(runs, copies.outputs, wanted, row, after)
+    layers = {
+        (run.name, run.turn)
+        for name in record.stacks
+        for number, run in zip(
+            forward.stacks[name].examples[0], forward.stacks[name].runs, strict=True
+        )
+        if number in record.stacks[name].layers
+    }
+    notes = [f"Of the {asked.words}."]
+    if method == "integrated gradients":
+        vectors, off = yield from _integrated(copies, asked, layers, points)
+        notes.append(
+            f"Numbers of a layer add up to what the answer loses without it, but for {off:.2g} of "
+            f"that at most ({points} points)."
+        )
+    else:
+        vectors = _gradients(copies, asked, layers)
+    at: Literal["weights", "logits"] = "logits" if method == "knockout gradient" else "weights"
+    makers = {
+        place: (
+            lambda layer, found=found: GradientAttribution(
+                layer, found.values, found.outputs, found.gradients, at
+            )
+        )
+        for place, found in vectors.items()
+    }
+    return _record(record, forward, makers, method, notes)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A number of the model's output, to take the gradient of."""
+
+    words: str
+    of: Callable[[Any, int], torch.Tensor]
+
+
+def _target(runs: Runs, outputs: Any, wanted: Any, row: int | None, after: str) -> _Target:
+    model = runs.loaded.model
+    if callable(wanted):
+
+        def given(outputs: Any, example: int) -> torch.Tensor:
+            value = wanted(outputs)
+            if not isinstance(value, torch.Tensor) or value.dim() > 1:
+                raise TypeError(
+                    "answer must return a tensor of one number, or of one for each example; got "
+                    f"{shown(value)}"
+                )
+            return value[example] if value.dim() else value
+
+        return _Target(f"answer that {getattr(wanted, '__name__', 'the function')} gives", given)
+    if getattr(outputs, "logits", None) is None:
+        raise ValueError(
+            f"answer: {type(model).__name__} has no logits; give answer= a function of the model's "
+            "output, or load the model with its head"
+        )
+    tokenizer = runs.encoder.tokenizer(needed=False)
+    answer: Answer = answer_of(model, outputs, tokenizer, wanted, position=row, after=after)
+
+    def difference(outputs: Any, example: int) -> torch.Tensor:
+        logits = outputs.logits[example]
+        if answer.position is not None:
+            logits = logits[answer.position]
+        one, other = answer.ids or (0, 0)
+        found: torch.Tensor = logits[one] - logits[other]
+        return found
+
+    return _Target(answer.measure, difference)
+
+
+def _gradients(copies: Copies, target: _Target, wanted: set[Place]) -> dict[Place, _Vectors]:
+    """Outputs of attentions and the target's gradient there, from one forward and backward."""
+    calls: dict[Place, AttentionCall] = {}
+
+    def take(call: AttentionCall, place: Place) -> None:
+        if not torch.is_grad_enabled():
+            torch.set_grad_enabled(True)
+        if place not in wanted:
+            return
+        output = laid_out(call, place[0])
+        if not output.requires_grad:
+            output.requires_grad_()
+        calls[place] = call
+
+    outputs = copies.run(1, take)
+    found = [call.output for call in calls.values()]
+    if not found:
+        return {}
+    with torch.enable_grad():
+        gradients = torch.autograd.grad(target.of(outputs, 0), found, allow_unused=True)
+    return {
+        place: _vectors(call, gradient)
+        for (place, call), gradient in zip(calls.items(), gradients, strict=True)
+    }
+
+
+def _vectors(call: AttentionCall, gradient: torch.Tensor | None) -> _Vectors:
+    if call.value is None:
+        raise TypeError("an attention without values cannot be attributed")
+    output = call.output[0].detach().transpose(0, 1)
+    slope = torch.zeros_like(output) if gradient is None else gradient[0].transpose(0, 1)
+    return _Vectors(*(each.detach().cpu() for each in (call.value[0], output, slope)))
+
+
+def _integrated(
+    copies: Copies, target: _Target, wanted: set[Place], points: int
+) -> Steps[tuple[dict[Place, _Vectors], float]]:
+    """Gradients' means while a layer's outputs grow from 0, and how far sums are off at most."""
+    nodes, shares = np.polynomial.legendre.leggauss(points)
+    # From -1 to 1 to 0 to 1; the last copy is the layer without its outputs.
+    factors = torch.tensor([*((nodes + 1) / 2), 0.0])
+    weights = torch.tensor(shares / 2)
+    found: dict[Place, _Vectors] = {}
+    worst = 0.0
+    whole = float(target.of(copies.outputs, 0))
+    for number, place in enumerate(sorted(wanted), 1):
+        taken: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+
+        def scale(
+            call: AttentionCall, here: Place, place: Place = place, taken: Any = taken
+        ) -> None:
+            if here != place:
+                return
+            output = laid_out(call, here[0])
+            own = output[:1].detach().clone()
+            output *= factors.to(output)[:, None, None, None]
+            output.requires_grad_()
+            torch.set_grad_enabled(True)
+            taken.append((call.value, own, output))
+
+        outputs = copies.run(points + 1, scale, before=place)
+        if not taken:
+            continue
+        value, own, scaled = taken[0]
+        with torch.enable_grad():
+            results = [target.of(outputs, copy) for copy in range(points + 1)]
+            total = torch.stack(results[:-1]).sum()
+            [slopes] = torch.autograd.grad(total, [scaled], allow_unused=True)
+        mean = torch.zeros_like(own[0])
+        if slopes is not None:
+            mean = (slopes[:-1] * weights.to(slopes)[:, None, None, None]).sum(dim=0)
+        lost = whole - float(results[-1].detach())
+        added = float((mean.double() * own[0].double()).sum())
+        if abs(lost) > _SMALL * max(1.0, abs(whole)):
+            worst = max(worst, abs(added - lost) / abs(lost))
+        found[place] = _Vectors(
+            value[0].detach().cpu(), own[0].transpose(0, 1).cpu(), mean.transpose(0, 1).cpu()
+        )
+        yield Progress("layers", number, len(wanted), "layer")
+    return found, worst
+
+
+def _record(
+    record: AttentionRecord,
+    forward: Forward,
+    made: Mapping[Place, Callable[[LayerAttention], LayerAttention]],
+    method: Method,
+    notes: list[str],
+) -> AttentionRecord:
+    """The record with the attributions in place of the weights."""
+    stacks: dict[str, AttentionStack] = {}
+    left: list[str] = []
+    for name, stack in record.stacks.items():
+        found = forward.stacks[name]
+        places = {
+            number: (run.name, run.turn)
+            for number, run in zip(found.examples[0], found.runs, strict=True)
+        }
+        layers = {}
+        for number in stack.layers:
+            attention = stack.attention(number)
+            if places[number] in made and attention.vectors is not None:
+                layers[number] = made[places[number]](attention)
+        if not layers:
+            left.append(f"stack {name!r}")
+            continue
+        rest = [number for number in stack.layers if number not in layers]
+        if rest:
+            several = "layers" if rest[1:] else "layer"
+            left.append(f"{several} {spans(rest)} of stack {name!r}")
+        same = stack.key_tokens is stack.query_tokens
+        stacks[name] = AttentionStack(
+            name,
+            layers,
+            stack.query_tokens,
+            None if same else stack.key_tokens,
+            normalized=False,
+            signed=method != "value norm",
+            measure=_MEASURES[method],
+        )
+    if not stacks:
+        raise NotImplementedError(
+            f"model: {' and '.join(left)} cannot be attributed: the attention is not computed "
+            "through the dispatcher of transformers, or its output projection is not found"
+        )
+    if left:
+        notes = [*notes, f"Left out, as they cannot be attributed: {', '.join(left)}."]
+    return AttentionRecord(
+        stacks,
+        model=record.model,
+        notes=[*record.notes, _SAID[method], *notes],
+        images=record.images,
+    )

@@ -1,0 +1,201 @@
+"""Attributions, against autograd through weights that are computed one by one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import attnviz as av
+
+pytestmark = pytest.mark.models
+
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
+PAIR = (7, 8)
+
+seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+
+def explicit(  # noqa: PLR0917 - as transformers calls it
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Causal attention whose logits and weights are kept, for autograd."""
+    del attention_mask
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    group = query.shape[1] // key.shape[1]
+    key, value = (each.repeat_interleave(group, dim=1) for each in (key, value))
+    ahead = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).triu(1)
+    logits = (query @ key.transpose(2, 3) * scale).masked_fill(ahead, -torch.inf)
+    weights = logits.softmax(dim=-1)
+    seen.append((logits, weights))
+    return (weights @ value).transpose(1, 2).contiguous(), None
+
+
+def slopes(model: Any) -> list[tuple[Any, Any, Any]]:
+    """For each layer the weights, and the gradients of a difference of logits by them."""
+    transformers.AttentionInterface.register("explicit", explicit)
+    changed = copy.deepcopy(model)
+    changed.set_attn_implementation("explicit")
+    seen.clear()
+    row = changed(IDS, use_cache=False).logits[0, -1]
+    tensors = [tensor for pair in seen for tensor in pair]
+    found = torch.autograd.grad(row[PAIR[0]] - row[PAIR[1]], tensors)
+    return [
+        (weights[0].detach().numpy(), by_weights[0].numpy(), by_logits[0].numpy())
+        for (_, weights), by_logits, by_weights in zip(seen, found[::2], found[1::2], strict=True)
+    ]
+
+
+def close(found: Any, expected: Any) -> bool:
+    return bool(np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max() + 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_gradients_are_those_of_autograd(
+    kind: str, frozen: bool, make_model: Callable[..., Any]
+) -> None:
+    model = make_model(kind)
+    expected = slopes(model)
+    model.requires_grad_(not frozen)
+    given = {"input_ids": IDS}
+    gradient = av.attribute(model, given, answer=PAIR).stack()
+    knockout = av.attribute(model, given, answer=PAIR, method="knockout gradient").stack()
+    assert gradient.signed
+    assert gradient.measure == "gradient x attention"
+    for layer, (weights, by_weights, by_logits) in enumerate(expected):
+        assert close(gradient.weights(layer=layer), weights * by_weights)
+        certain = weights > 1 - 1e-3
+        cut = np.where(certain, 0, by_logits / np.where(certain, 1, 1 - weights))
+        assert close(np.where(certain, 0, knockout.weights(layer=layer)), cut)
+        assert (by_weights < 0).any()
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_gradient_predicts_a_small_cut(make_model: Callable[..., Any]) -> None:
+    """The difference that a slightly smaller output makes, in float64."""
+    model = make_model("gpt2").double()
+    given = {"input_ids": IDS}
+    gradient = av.attribute(model, given, answer=PAIR).stack()
+    for layer, head in ((0, 1), (2, 3)):
+        # All weights of a head a little smaller is its output a little smaller.
+        step = 1e-4
+        less = av.intervene(model, given, av.Ablate(layer, head, 1 - step), answer=PAIR)
+        slope = -less.effect.change / step
+        total = float(gradient.weights(layer=layer, head=head).astype(np.float64).sum())
+        assert total == pytest.approx(slope, rel=1e-3)
+        assert abs(total) > 1e-6
+
+
+def test_integrated_gradients_add_up(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    given = {"input_ids": IDS}
+    record = av.attribute(model, given, answer=PAIR, method="integrated gradients")
+    for layer in (0, 1, 2):
+        lost = -av.intervene(model, given, av.Ablate(layer), answer=PAIR).effect.change
+        total = float(record.stack().weights(layer=layer).sum())
+        assert total == pytest.approx(lost, rel=0.02)
+    assert any("add up to what the answer loses" in note for note in record.notes)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
+def test_value_norms_are_those_of_the_projected_values(
+    kind: str, make_model: Callable[..., Any]
+) -> None:
+    model = make_model(kind)
+    given = {"input_ids": IDS}
+    layer, head = 1, 2
+    name = {
+        "gpt2": "transformer.h.1.attn.c_proj",
+        "llama": "model.layers.1.self_attn.o_proj",
+        "bert": "bert.encoder.layer.1.attention.output.dense",
+    }[kind]
+    projection = model.get_submodule(name)
+    matrix = projection.weight if kind == "gpt2" else projection.weight.T
+    values: list[torch.Tensor] = []
+
+    def look(
+        module: Any, query: Any, key: Any, value: torch.Tensor, *more: Any, **named: Any
+    ) -> Any:
+        if module.layer_idx == layer:
+            values.append(value)
+        return transformers.integrations.sdpa_attention.sdpa_attention_forward(
+            module, query, key, value, *more, **named
+        )
+
+    transformers.AttentionInterface.register("look", look)
+    looked = copy.deepcopy(model)
+    looked.set_attn_implementation("look")
+    with torch.no_grad():
+        looked(IDS)
+    group = 2 if kind == "llama" else 1
+    own = values[0][0, head // group] @ matrix[head * 12 : (head + 1) * 12]
+    weights = av.extract(model, given).stack().weights(layer=layer, head=head)
+    found = av.attribute(model, given, method="value norm").stack()
+    assert not found.signed
+    assert not found.normalized
+    expected = weights * own.norm(dim=-1).detach().numpy()
+    assert close(found.weights(layer=layer, head=head), expected)
+
+
+def test_an_answer_may_be_a_function(make_model: Callable[..., Any]) -> None:
+    model, given = make_model("gpt2"), {"input_ids": IDS}
+
+    def surprise(outputs: Any) -> torch.Tensor:
+        found: torch.Tensor = outputs.logits[:, -1, PAIR[0]] - outputs.logits[:, -1, PAIR[1]]
+        return found
+
+    for method in ("gradient", "integrated gradients"):
+        by_name = av.attribute(model, given, answer=PAIR, method=method).stack()
+        own = av.attribute(model, given, answer=surprise, method=method)
+        assert close(own.stack().weights(layer=1), by_name.weights(layer=1))
+        assert "Of the answer that surprise gives." in own.notes
+
+
+def test_each_stack_is_attributed(make_model: Callable[..., Any]) -> None:
+    given = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
+    record = av.attribute(make_model("bart"), given)
+    assert list(record.stacks) == ["encoder", "decoder", "cross"]
+    for stack in record.stacks.values():
+        assert stack.signed
+        assert all(stack.weights(layer=layer).any() for layer in stack.layers)
+
+
+def test_what_makes_no_sense_is_refused(make_model: Callable[..., Any]) -> None:
+    model, given = make_model("gpt2"), {"input_ids": IDS}
+    with pytest.raises(ValueError, match="method='gradients' must be one of 'gradient'"):
+        av.attribute(model, given, method="gradients")  # type: ignore[arg-type]
+    for points in (0, 1000):
+        with pytest.raises(ValueError, match=f"points={points}"):
+            av.attribute(model, given, method="integrated gradients", points=points)
+    with pytest.raises(ValueError, match="no answer"):
+        av.attribute(model, given, method="value norm", answer=3)
+    with pytest.raises(ValueError, match="no logits"):
+        av.attribute(make_model("albert"), given)
+    with pytest.raises(TypeError, match="answer must return a tensor"):
+        av.attribute(model, given, answer=lambda _: 1.0)
+    with torch.inference_mode(), pytest.raises(ValueError, match="inference_mode"):
+        av.attribute(model, given)
+    with pytest.raises(NotImplementedError, match="cannot be attributed"):
+        av.attribute(make_model("bloom"), given, answer=PAIR)
+
+
+def test_the_model_is_as_it_was(make_model: Callable[..., Any]) -> None:
+    model = make_model("gpt2").train()
+    for method in ("gradient", "integrated gradients", "value norm"):
+        av.attribute(model, {"input_ids": IDS}, method=method)
+    assert model.training
+    assert torch.is_grad_enabled()
+    assert not any(module._forward_pre_hooks for module in model.modules())
+    assert all(parameter.requires_grad for parameter in model.parameters())
