@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -362,3 +364,32 @@ def test_a_changed_record_is_saved_as_it_is(tmp_path: Any, make_model: Callable[
         own = record.stack().weights(layer=layer)
         assert np.array_equal(loaded.stack().weights(layer=layer), own)
     assert loaded.notes == record.notes
+
+
+def test_what_the_docs_say_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "does-it-matter.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
+    assert len(blocks) == 3
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, names)  # noqa: S102 - our own page
+    printed = capsys.readouterr().out
+    assert "17.04 before, -15.48 after; the likeliest becomes 'animal'" in printed
+    assert (
+        "head 1.0 moves the logit of 'street' minus logit of 'animal' after 'the' most" in printed
+    )
+    after = av.Knockout(-1, "street", layers=1, heads=0, renormalize=False)
+    given = names["model"], names["text"]
+    options = {"answer": ("street", "animal"), "tokenizer": names["tokenizer"]}
+    effect = av.intervene(*given, after, **options).effect
+    assert effect.after == pytest.approx(0.98, abs=0.01)
+    assert effect.likeliest_after[0].text not in ("street", "animal")
+    assert names["effects"][1][0] == pytest.approx(-14.85, abs=0.01)
+    sums = {
+        method: float(
+            av.attribute(*given, method=method, **options).stack().weights(layer=1)[0].sum()
+        )
+        for method in ("gradient", "integrated gradients")
+    }
+    assert sums["gradient"] == pytest.approx(0.63, abs=0.01)
+    assert sums["integrated gradients"] == pytest.approx(14.04, abs=0.05)
