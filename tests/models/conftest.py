@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -219,6 +219,21 @@ def largest_error() -> Callable[..., float]:
         return worst
 
     return compare
+
+
+@pytest.fixture
+def register() -> Iterator[Callable[[str, Callable[..., Any]], str]]:
+    """Give transformers an attention function under a name, until the test ends."""
+    names: list[str] = []
+
+    def add(name: str, function: Callable[..., Any]) -> str:
+        names.append(name)
+        transformers.AttentionInterface.register(name, function)
+        return name
+
+    yield add
+    for name in names:
+        transformers.AttentionInterface._global_mapping.pop(name, None)
 
 
 def _trained(model: Any, trainer: Any, setup: Callable[[Tokenizer], None]) -> Tokenizer:

@@ -42,11 +42,10 @@ def explicit(  # noqa: PLR0917 - as transformers calls it
     return (weights @ value).transpose(1, 2).contiguous(), None
 
 
-def slopes(model: Any) -> list[tuple[Any, Any, Any]]:
+def slopes(model: Any, implementation: str) -> list[tuple[Any, Any, Any]]:
     """For each layer the weights, and the gradients of a difference of logits by them."""
-    transformers.AttentionInterface.register("explicit", explicit)
     changed = copy.deepcopy(model)
-    changed.set_attn_implementation("explicit")
+    changed.set_attn_implementation(implementation)
     seen.clear()
     row = changed(IDS, use_cache=False).logits[0, -1]
     tensors = [tensor for pair in seen for tensor in pair]
@@ -64,10 +63,10 @@ def close(found: Any, expected: Any) -> bool:
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @pytest.mark.parametrize("frozen", [False, True])
 def test_gradients_are_those_of_autograd(
-    kind: str, frozen: bool, make_model: Callable[..., Any]
+    kind: str, frozen: bool, make_model: Callable[..., Any], register: Callable[..., str]
 ) -> None:
     model = make_model(kind)
-    expected = slopes(model)
+    expected = slopes(model, register("explicit", explicit))
     model.requires_grad_(not frozen)
     given = {"input_ids": IDS}
     gradient = av.attribute(model, given, answer=PAIR).stack()
@@ -111,7 +110,7 @@ def test_integrated_gradients_add_up(make_model: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
 def test_value_norms_are_those_of_the_projected_values(
-    kind: str, make_model: Callable[..., Any]
+    kind: str, make_model: Callable[..., Any], register: Callable[..., str]
 ) -> None:
     model = make_model(kind)
     given = {"input_ids": IDS}
@@ -134,9 +133,8 @@ def test_value_norms_are_those_of_the_projected_values(
             module, query, key, value, *more, **named
         )
 
-    transformers.AttentionInterface.register("look", look)
     looked = copy.deepcopy(model)
-    looked.set_attn_implementation("look")
+    looked.set_attn_implementation(register("look", look))
     with torch.no_grad():
         looked(IDS)
     group = 2 if kind == "llama" else 1

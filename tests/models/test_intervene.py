@@ -128,7 +128,7 @@ def test_a_hidden_token_is_one_that_the_attention_mask_leaves_out(
     assert weights[:, 3, 3].any()
 
 
-def registered(name: str, edit: Callable[[torch.Tensor], None]) -> str:
+def edited_by(edit: Callable[[torch.Tensor], None]) -> Callable[..., Any]:
     """An attention function of GPT-2's formula whose weights are edited in the first layer."""
 
     def attend(  # noqa: PLR0917 - as transformers calls it
@@ -148,8 +148,7 @@ def registered(name: str, edit: Callable[[torch.Tensor], None]) -> str:
             edit(weights)
         return (weights @ value).transpose(1, 2).contiguous(), None
 
-    transformers.AttentionInterface.register(name, attend)
-    return name
+    return attend
 
 
 def set_uniform(weights: torch.Tensor) -> None:
@@ -181,11 +180,14 @@ def set_other(weights: torch.Tensor) -> None:
     ],
 )
 def test_weights_that_are_changed_after_the_softmax(
-    edit: Callable[[torch.Tensor], None], change: Change, make_model: Callable[..., Any]
+    edit: Callable[[torch.Tensor], None],
+    change: Change,
+    make_model: Callable[..., Any],
+    register: Callable[..., str],
 ) -> None:
     model = make_model("gpt2")
     edited = copy.deepcopy(model)
-    edited.set_attn_implementation(registered(f"edited_{edit.__name__}", edit))
+    edited.set_attn_implementation(register("edited", edited_by(edit)))
     found = av.intervene(model, {"input_ids": IDS}, change, answer=(7, 8))
     expected = difference(edited, {"input_ids": IDS}, (7, 8))
     assert found.effect.after == pytest.approx(expected, abs=1e-6)
