@@ -62,6 +62,7 @@ def _largest(change: NDArray[np.float32], count: int, least: float) -> Iterator[
     places = np.flatnonzero(flat >= max(least, np.finfo(np.float32).tiny))
     if len(places) > count:
         large = flat[places]
-        places = places[large >= np.partition(large, -count)[-count]]
+        last = float(np.partition(large, -count)[-count])
+        places = places[large >= last]
     for place in places.tolist():
         yield divmod(place, change.shape[1])

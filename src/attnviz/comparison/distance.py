@@ -53,7 +53,8 @@ def total_variation(a: Weights, b: Weights) -> Numbers:
     sunk -= b.sum(axis=1)
     difference = b - a
     moved = np.abs(difference, out=difference).sum(axis=1)
-    return (moved.astype(np.float64) + np.abs(sunk)) / 2
+    apart: Numbers = (moved.astype(np.float64) + np.abs(sunk)) / 2
+    return apart
 
 
 def jensen_shannon(a: Weights, b: Weights) -> Numbers:
