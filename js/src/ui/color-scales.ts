@@ -237,8 +237,21 @@ export type Scaling = "auto" | "whole" | "largest";
 /** Weights are called small where none shown reaches this share of the maximum. */
 const SMALL_SHARE = 0.4;
 
-/** The weight that a scale ends at. */
-export function scaleEnd(largest: number, maximum: number, scaling: Scaling): number {
+/** Of signed numbers a scale is fitted, but no finer: what hardly changes must not look like much. */
+const FINEST_SHARE = 0.1;
+
+/**
+ * The weight that a scale ends at. The maximum of signed numbers is no number that a reader knows,
+ * as 1 is of weights: by itself a scale is fitted to those that are shown.
+ */
+export function scaleEnd(
+  largest: number,
+  maximum: number,
+  scaling: Scaling,
+  signed = false,
+): number {
+  if (signed && scaling === "auto")
+    return Math.min(maximum, Math.max(niceMaximum(largest), FINEST_SHARE * maximum));
   // Where all weights are small, nothing would be seen on the whole scale.
   const small = largest < SMALL_SHARE * maximum;
   const fitted = scaling === "largest" || (scaling === "auto" && small);

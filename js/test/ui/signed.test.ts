@@ -11,7 +11,7 @@ import {
   written,
   writtenSmall,
 } from "../../src/ui/captions";
-import { pixelsOf, signColorAt, signedShareOf } from "../../src/ui/color-scales";
+import { pixelsOf, scaleEnd, signColorAt, signedShareOf } from "../../src/ui/color-scales";
 import { mapPixels } from "../../src/ui/controls/heads";
 import { coverage, sentence, strongestCells, summary } from "../../src/ui/heat-map/captions";
 import { layOut } from "../../src/ui/heat-map/layout";
@@ -374,10 +374,7 @@ describe("lines of signed numbers", () => {
       "Layer 0, head 0. Largest difference: “t0” to “t1”, −0.80 (less).",
     );
     expect(caption.coverage).toBe("All lines drawn.");
-    expect([caption.scale, caption.scaleNote]).toEqual([
-      "0.8",
-      "opacity = size of difference ÷ 0.8",
-    ]);
+    expect([caption.scale, caption.scaleNote]).toEqual(["0.8", "opacity = size"]);
     expect(opacityLabels(caption, true)).toEqual(["−0.8", "0", "+0.8"]);
     expect(leftOutOf(plan, state.leave_out)).toEqual([]);
     const said = (token: number | null, key: number | null): string =>
@@ -432,4 +429,14 @@ describe("small maps of signed numbers", () => {
       [palette.negative, 2, true],
     ]);
   });
+});
+
+it("fits scales to what is shown, and never so far that what hardly changes looks like much", () => {
+  expect(scaleEnd(0.45, 0.8, "auto", true)).toBe(0.5);
+  expect(scaleEnd(0.7, 0.8, "auto", true)).toBe(0.8);
+  expect(scaleEnd(0.0001, 0.8, "auto", true)).toBeCloseTo(0.08, 9);
+  expect(scaleEnd(0.0001, 0.8, "largest", true)).toBeCloseTo(0.0001, 9);
+  expect(scaleEnd(0.45, 0.8, "whole", true)).toBe(0.8);
+  // Of weights nothing changes.
+  expect(scaleEnd(0.45, 1, "auto")).toBe(1);
 });

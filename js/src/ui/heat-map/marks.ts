@@ -114,6 +114,11 @@ export function signsOf({ layout, palette }: HeatMap): SignColors | undefined {
   return layout.viewport.stack.signed ? palette : undefined;
 }
 
+/** The colour of pins' names. Among signed numbers a warm one would look like one below zero. */
+function pinTextOf(heatMap: HeatMap): string {
+  return signsOf(heatMap) ? heatMap.palette.ink : (heatMap.palette.headTexts[0] as string);
+}
+
 /** A colour that is not opaque as it looks on another. */
 function over(
   [red, green, blue, opacity]: readonly [number, number, number, number],
@@ -145,6 +150,9 @@ function numberMarks(heatMap: HeatMap): Mark[] {
       const weight = grid.values[row * grid.columns + column] as number;
       const share = (signs ? signedShareOf : shareOf)(weight, end, scale);
       if (share === null || (numbers && Math.abs(weight) < least)) continue;
+      const text = numbers ? written(quantity, weight) : "−";
+      // Too long for a cell, and it says no more than a pale colour.
+      if (signs && text.includes("<")) continue;
       if (!numbers && share > -LEAST_SIGNED) continue;
       const [red, green, blue] = signs
         ? over(signColorAt(share, signs), palette.background)
@@ -152,7 +160,7 @@ function numberMarks(heatMap: HeatMap): Mark[] {
       const light = oklabOf([red, green, blue])[0] > 0.62;
       marks.push({
         kind: "text",
-        text: numbers ? written(quantity, weight).replace(/^([+−]?)0(?=\.)/, "$1") : "−",
+        text: text.replace(/^([+−]?)0(?=\.)/, "$1"),
         x: layout.left + (column + 0.5) * columns.cell,
         y: layout.top + (row + 0.5) * rows.cell,
         fill: light ? "#16181d" : "#ffffff",
@@ -254,7 +262,7 @@ export function frontMarks(heatMap: HeatMap): Mark[] {
       marks.push(box(left + at.column * columns.cell, top, columns.cell, cellsHeight));
     }
   };
-  outline(pinned, pinColor(palette), 2);
+  outline(pinned, signsOf(heatMap) ? palette.ink : pinColor(palette), 2);
   if (focus) outline(focus, palette.ink, 1);
   marks.push(...queryLabels(heatMap, focus?.row ?? null, pinned.row));
   marks.push(...keyLabels(heatMap, focus?.column ?? null, pinned.column));
@@ -306,7 +314,7 @@ function queryLabels(heatMap: HeatMap, focus: number | null, pinned: number | nu
   const write = (y: number, text: string, look: Look, size: number, font: "text" | "token") =>
     marks.push({ kind: "text", text, x, y, size, font, align: "end", ...look });
   const strong = (cell: number): Look => ({
-    fill: cell === pinned ? (palette.headTexts[0] as string) : palette.ink,
+    fill: cell === pinned ? pinTextOf(heatMap) : palette.ink,
     bold: true,
   });
   if (labels.tokens) {
@@ -388,7 +396,7 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
   const y = layout.top - GAP + 2;
   const marks: Mark[] = [];
   const strong = (cell: number): Look => ({
-    fill: cell === pinned ? (palette.headTexts[0] as string) : palette.ink,
+    fill: cell === pinned ? pinTextOf(heatMap) : palette.ink,
     bold: true,
   });
   if (labels.tokens) {
@@ -565,13 +573,14 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   const most = Math.abs(fullBar(line, axis, layout.viewport.pooled).weight) || 1;
   const start = layout.top + layout.cellsHeight + GAP;
   const least = leastNumber(heatMap, most);
+  const stroke = signs ? palette.muted : palette.rule;
   // Numbers above zero stand above the line, those below it below.
   const y = signs ? start + NUMBER_HIGH + LONGEST_BELOW / 3 : start;
   const longest = signs ? LONGEST_BELOW / 3 : LONGEST_BELOW;
   const thick = Math.max(0.75, Math.min(16, axis.cell - (axis.cell > 3 ? 1 : 0)));
   const middle = (i: number): number => layout.left + (i + 0.5) * axis.cell;
   const x1 = layout.left + layout.cellsWidth;
-  const marks: Mark[] = [{ kind: "line", x0: layout.left, y0: y, x1, y1: y, stroke: palette.rule }];
+  const marks: Mark[] = [{ kind: "line", x0: layout.left, y0: y, x1, y1: y, stroke }];
   values.forEach((value, i) => {
     if (value === 0) return;
     const height = Math.max(0.75, (Math.abs(value) / most) * longest);
@@ -582,6 +591,7 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   });
   for (const i of numbered(values, axis.cell, NUMBERS_APART)) {
     const value = values[i] as number;
+    if (signs && Math.abs(value) < least) continue;
     const down = signs ? -Math.sign(value) : 1;
     const end = y + down * ((Math.abs(value) / most) * longest + 8);
     const text = written(quantity, value);
@@ -610,11 +620,12 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
   const start = layout.left + layout.cellsWidth + GAP;
   const longest = signs ? LONGEST_BESIDE / 3 : LONGEST_BESIDE;
   const least = leastNumber(heatMap, most);
+  const stroke = signs ? palette.muted : palette.rule;
   const x = signs ? start + NUMBER_WIDE + longest : start;
   const thick = Math.max(0.75, Math.min(12, axis.cell - (axis.cell > 3 ? 1 : 0)));
   const middle = (i: number): number => layout.top + (i + 0.5) * axis.cell;
   const y1 = layout.top + layout.cellsHeight;
-  const marks: Mark[] = [{ kind: "line", x0: x, y0: layout.top, x1: x, y1, stroke: palette.rule }];
+  const marks: Mark[] = [{ kind: "line", x0: x, y0: layout.top, x1: x, y1, stroke }];
   /** To one side of the line alone. */
   const lengthOf = (i: number, sign = 1): number =>
     Math.max(0, (sign * (values[i] ?? 0)) / most) * longest;
@@ -635,6 +646,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
     // Clear of the bars of its neighbours where rows are lower than a number.
     const value = values[i] as number;
     const side = Math.sign(value);
+    if (signs && Math.abs(value) < least) continue;
     let end = 0;
     for (let near = i - reach; near <= i + reach; near++) end = Math.max(end, lengthOf(near, side));
     marks.push(

@@ -251,11 +251,17 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
     return Math.abs(largestOf(values));
   });
 
-  // Means of many weights are small but for a few, which would leave all others pale.
+  /** Of signed numbers, unless it is that of pictures beside each other. */
+  const ownScale = ({ stack }: Viewport): boolean => stack.signed === true && !context.scale;
+
+  // Means of many weights, and signed numbers, are small but for a few, which would leave all others
+  // pale.
   const own = computed(() => {
     const now = shown.value;
-    const averaged = now && isPooled(now.layout.viewport) && now.layout.viewport.pooled === "mean";
-    return averaged && scaling.value === "auto" ? quantile(now.grid.values) : largest.value;
+    const viewport = now?.layout.viewport;
+    const averaged =
+      viewport && (ownScale(viewport) || (isPooled(viewport) && viewport.pooled === "mean"));
+    return now && averaged && scaling.value === "auto" ? quantile(now.grid.values) : largest.value;
   });
 
   const most = context.scale?.largest(own) ?? own;
@@ -263,7 +269,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
   const base = computed<HeatMap | null>(() => {
     const now = shown.value;
     if (!now) return null;
-    const end = scaleEnd(most.value, now.grid.maximum, scaling.value) || 1;
+    const signed = ownScale(now.layout.viewport);
+    const end = scaleEnd(most.value, now.grid.maximum, scaling.value, signed) || 1;
     return {
       ...now,
       palette: context.palette.value,

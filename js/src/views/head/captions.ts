@@ -420,6 +420,8 @@ export function captionOf(
       quantity,
     }),
     scale: String(Number(scale.toPrecision(2))),
-    scaleNote: `opacity = ${quantity.signed ? "size of " : ""}${quantity.name}${scale === 1 ? "" : ` ÷ ${Number(scale.toPrecision(2))}`}`,
+    scaleNote: quantity.signed
+      ? "opacity = size"
+      : `opacity = ${quantity.name}${scale === 1 ? "" : ` ÷ ${Number(scale.toPrecision(2))}`}`,
   };
 }

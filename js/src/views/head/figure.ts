@@ -3,7 +3,7 @@
 import { composeFigure, type FigureParts, namedColors, rampBox } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
-import { aroundZero } from "../../ui/captions";
+import { aroundZero, signsInWords } from "../../ui/captions";
 import { signColor } from "../../ui/color-scales";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/csv";
 import { rgbOf } from "../../ui/palette";
@@ -50,7 +50,7 @@ export function figure(
         return [...rgbOf(color), 255 * Math.abs(value)];
       },
       [first, middle, last],
-      signs ? caption.scaleNote : undefined,
+      signs ? signsInWords(linePlot.quantity) : undefined,
     ),
   };
   return composeFigure(parts, request);

@@ -5,6 +5,7 @@
 
 import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
+import { signsInWords } from "../../ui/captions";
 import { defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
@@ -152,7 +153,7 @@ function HeadFooter({ store, busy }: { store: HeadStore; busy: string | null }) 
       <ColorLegend
         {...(signs && {
           stops: [palette.negative, "transparent", palette.positive],
-          quantity: caption.scaleNote,
+          quantity: signsInWords(linePlot.quantity),
         })}
         labels={scaleLabels(caption, signs)}
         toggle={fitSwitch(

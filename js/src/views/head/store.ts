@@ -188,6 +188,8 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
 
   const own = computed(() => lines.value?.largest ?? 0);
   const largest = context.scale?.largest(own) ?? own;
+  /** Of signed numbers, unless it is that of pictures beside each other. */
+  const ownScale = ({ stack }: Plan): boolean => stack.signed === true && !context.scale;
 
   const spread = computed<Spread | null>(() => {
     const [now, pinned] = [loaded.value, strongest.ofPinned.value];
@@ -258,7 +260,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       weights: now.weights,
       quantity: quantityOf(now.plan.stack),
       lines: lines.value,
-      scale: scaleEnd(largest.value, now.weights.maximum, scaling.value) || 1,
+      scale: scaleEnd(largest.value, now.weights.maximum, scaling.value, ownScale(now.plan)) || 1,
       token: null,
       key: null,
       hovered: null,
