@@ -251,7 +251,7 @@ export function scaleEnd(
   signed = false,
 ): number {
   if (signed && scaling === "auto")
-    return Math.min(maximum, Math.max(niceMaximum(largest), FINEST_SHARE * maximum));
+    return Math.min(maximum, niceMaximum(Math.max(largest, FINEST_SHARE * maximum)));
   // Where all weights are small, nothing would be seen on the whole scale.
   const small = largest < SMALL_SHARE * maximum;
   const fitted = scaling === "largest" || (scaling === "auto" && small);
