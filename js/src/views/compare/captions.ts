@@ -10,7 +10,13 @@ import {
 } from "../../ui/captions";
 import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
 import type { Change, Moved } from "./moved";
-import { type CompareOpening, type ComparePlace, distanceOf, isSame, missingQueries } from "./state";
+import {
+  type CompareOpening,
+  type ComparePlace,
+  distanceOf,
+  isSame,
+  missingQueries,
+} from "./state";
 
 /** A change with its sign: "+0.12", "−0.30". */
 export function signed(change: number): string {
