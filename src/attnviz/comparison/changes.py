@@ -59,7 +59,7 @@ def largest_changes(
 def _largest(change: NDArray[np.float32], count: int, least: float) -> Iterator[tuple[int, int]]:
     """Where the largest values above 0 are, of `least` and more; all that equal the last."""
     flat = change.ravel()
-    places = np.flatnonzero(flat >= max(least, np.finfo(np.float32).tiny))
+    places = np.flatnonzero(flat >= max(least, float(np.finfo(np.float32).tiny)))
     if len(places) > count:
         large = flat[places]
         last = float(np.partition(large, -count)[-count])
