@@ -38,6 +38,8 @@ _EPILOG = """examples:
   attnviz model-view --model ./my-llama --text "The cat sat." --layers 0,8-11 --dtype bfloat16
   attnviz head-view --model ./my-gpt2 --text "The cat sat." --max-mb 2 -o small.html
   attnviz head-view --model ./my-bert --text "The cat sat." -o x.pdf --width 84mm --font-size 8
+  attnviz compare-view --model ./my-bert --text "He was tired." --text "She was tired." -o x.html
+  attnviz compare-view --model ./base --model ./tuned --text "The cat sat." --form matrix
   attnviz embedding-view --model ./my-gpt2 --texts texts.txt --points 5000 -o points.html
 
 exit codes: 0 written, 1 it could not be done (the reason is on stderr), 2 wrong usage
@@ -92,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_output(demo)
     for name, (_, what) in _VIEWS.items():
         _add_view(commands, name, what)
+    _add_compare_view(commands)
     _add_embedding_view(commands)
     return parser
 
@@ -136,6 +139,47 @@ def _add_view(commands: Any, name: str, what: str) -> None:
     )
     view.add_argument("--key", type=_place, metavar="TOKEN", help="the pinned key, likewise")
     _add_capture_options(view)
+    view.add_argument("--words", action="store_true", help="merge subword tokens into words")
+    _add_output(view)
+
+
+def _add_compare_view(commands: Any) -> None:
+    what = "two texts, models or records, and what differs between their heads"
+    view = commands.add_parser(
+        "compare-view",
+        help=what,
+        description=f"Write the compare view of {what}: one --model and two --text, two --model or "
+        "more and one --text, or two --load or more. The first is what the others are compared "
+        "with.",
+        epilog='example: attnviz compare-view --model ./my-bert --text "He sat." --text "She sat."',
+    )
+    view.set_defaults(parser=view)
+    for name, metavar, meant in (
+        ("--model", "ID", "hub id or folder; again for another model"),
+        ("--text", "TEXT", "what the model reads; again for another text"),
+        ("--text-file", "FILE", "a file with what the model reads, in place of a --text"),
+        ("--load", "RECORD", "a saved record in place of a model and a text; again for the other"),
+        ("--name", "NAME", "what the first is called; again for each other"),
+    ):
+        view.add_argument(name, action="append", default=[], metavar=metavar, help=meant)
+    view.add_argument("--target", metavar="TEXT", help="what the model is made to produce")
+    _add_position(view)
+    view.add_argument(
+        "--token", type=_place, metavar="TOKEN", help="the pinned query: its number or its text"
+    )
+    view.add_argument("--key", type=_place, metavar="TOKEN", help="the pinned key, likewise")
+    view.add_argument(
+        "--form", choices=["head", "matrix"], default="head", help="lines or matrices (head)"
+    )
+    view.add_argument(
+        "--order", choices=["number", "distance"], default="number", help="of the heads (number)"
+    )
+    view.add_argument(
+        "--match",
+        action="store_true",
+        help="pair the heads of two models by likeness, not by number",
+    )
+    _add_capture_options(view, spool=False)
     view.add_argument("--words", action="store_true", help="merge subword tokens into words")
     _add_output(view)
 
@@ -196,7 +240,7 @@ def _add_position(view: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_capture_options(view: argparse.ArgumentParser) -> None:
+def _add_capture_options(view: argparse.ArgumentParser, *, spool: bool = True) -> None:
     view.add_argument(
         "--layers", type=_numbers, metavar="N,N", help="layers to keep, such as 0,5 or 0-3"
     )
@@ -207,9 +251,10 @@ def _add_capture_options(view: argparse.ArgumentParser) -> None:
     view.add_argument(
         "--device", default="cpu", help="where queries and keys are kept (default: %(default)s)"
     )
-    view.add_argument(
-        "--spool", metavar="FOLDER", help="write queries and keys there, not into memory"
-    )
+    if spool:
+        view.add_argument(
+            "--spool", metavar="FOLDER", help="write queries and keys there, not into memory"
+        )
     view.add_argument(
         "--truncate",
         type=int,
@@ -362,6 +407,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.command in _VIEWS:
         _check_source(options)
+    if options.command == "compare-view":
+        _check_compared(options)
     from traitlets import TraitError
 
     from attnviz.pages.limits import check_file_kind, check_options, check_top_keys
@@ -387,7 +434,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             output = output or Path(f"{points.file_name}.html")
             path = points.save(output, max_mb=options.max_mb, top_keys=options.top_keys, **figure)
         else:
-            view = _demo(options) if options.command == "demo" else _view(options)
+            making = {"demo": _demo, "compare-view": _compare_view}
+            view = making.get(options.command, _view)(options)
             output = output or Path(f"{view.file_name}.html")
             path = view.save(output, precision=precision, max_mb=options.max_mb, **figure)
     except KeyboardInterrupt:
@@ -472,6 +520,78 @@ def _check_source(options: argparse.Namespace) -> None:
         wrong("--image goes with one text: leave out --text-pair")
     if options.text_pair is not None and options.text is None and options.text_file is None:
         wrong("--text-pair is the second text: give --text too")
+
+
+def _check_compared(options: argparse.Namespace) -> None:
+    """End with a usage message where it is none of the three things that can be compared."""
+    wrong: Callable[[str], NoReturn] = options.parser.error
+    models, loaded = len(options.model), len(options.load)
+    texts = len(options.text) + len(options.text_file)
+    if loaded:
+        given = [
+            f"--{name.replace('_', '-')}"
+            for name in ("model", "text", "text_file", "target", "truncate", "keep_heads", "dtype")
+            if getattr(options, name)
+        ]
+        if given:
+            wrong(f"--load takes saved records, which need no model: leave out {', '.join(given)}")
+        if loaded == 1:
+            wrong("give --load RECORD for each of the records: two or more")
+    elif (models == 1 and texts != 2) or (models > 1 and texts != 1) or not models:
+        wrong(
+            "give one --model and two --text, two --model or more and one --text, or two --load or "
+            f"more; there are {models} models and {texts} texts"
+        )
+    count = loaded or max(models, texts)
+    if options.name and len(options.name) != count:
+        wrong(f"give --name for each of the {count}, or for none; there are {len(options.name)}")
+
+
+def _compare_view(options: argparse.Namespace) -> RecordView:
+    from attnviz.comparison.compare import compare
+
+    of_all: dict[str, Any] = {"names": _names(options), "words": options.words}
+    if options.match:
+        of_all["heads"] = "match"
+    if options.load:
+        print(f"attnviz: reading {', '.join(options.load)}", file=sys.stderr)
+        records = [attnviz.load(Path(file).expanduser()) for file in options.load]
+        if options.layers is not None:
+            records = [record.only(options.layers) for record in records]
+        comparison = compare(records, **of_all)
+    else:
+        texts = [*options.text, *map(_text_of, options.text_file)]
+        if options.keep_heads is not None:
+            of_all.setdefault("heads", options.keep_heads)
+        if options.truncate is not None:
+            of_all["truncation"] = options.truncate
+        print(f"attnviz: loading and running {', '.join(options.model)}", file=sys.stderr)
+        several = len(options.model) > 1
+        comparison = compare(
+            options.model if several else options.model[0],
+            *texts,
+            target=options.target,
+            layers=options.layers,
+            dtype=options.dtype,
+            device=options.device,
+            **of_all,
+        )
+    given = {
+        name: getattr(options, name)
+        for name in ("stack", "layer", "token", "key")
+        if getattr(options, name) is not None
+    } | _chosen_heads(options)
+    look = {name: getattr(options, name) for name in ("form", "order", "theme", "controls")}
+    return attnviz.CompareView(comparison, **given, **look)
+
+
+def _names(options: argparse.Namespace) -> list[str] | None:
+    """The names that were given; else those of models or files, where they differ."""
+    if options.name:
+        return list(options.name)
+    files = options.load or (options.model if len(options.model) > 1 else [])
+    names = [Path(file).stem if options.load else Path(file).name for file in files]
+    return names if names and all(names) and len(set(names)) == len(names) else None
 
 
 def _view(options: argparse.Namespace) -> RecordView:
