@@ -11,6 +11,7 @@ from typing import Any
 
 import pypdf
 import pytest
+import torch
 
 from attnviz import demos, extract, load
 from attnviz.cli import main
@@ -455,3 +456,74 @@ def test_a_missing_browser_is_told_before_a_model_runs(
     said = capsys.readouterr().err
     assert "ATTNVIZ_BROWSER" in said
     assert "running" not in said
+
+
+def test_two_texts_two_models_and_two_records_are_compared(
+    checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, he = ["--model", str(checkpoint_folder)], "The doctor asked because he was tired."
+    texts = ["--text", he, "--text", he.replace("he was", "she was")]
+    assert main(["compare-view", *model, *texts, "--layer", "5", "-o", "x.html"]) == 0
+    data = data_of(tmp_path / "x.html")
+    assert data["view"] == "compare"
+    assert data["state"]["layer"] == 5
+    assert data["state"]["comparison"]["names"] == ["a", "b"]
+    tokens = data["description"]["stacks"][0]["query_tokens"]["text"]
+    assert "he→she" in tokens
+    # A model against its copy with all queries of one layer scaled, by the names of their folders.
+    loaded, tokenizer = demos.load("decoder")
+    for name, factor in (("base", 1.0), ("tuned", 1.5)):
+        with torch.no_grad():
+            loaded.transformer.h[1].attn.c_attn.weight[:, : loaded.config.n_embd] *= factor
+        loaded.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+        record = extract(loaded, "the cat sat on the mat", tokenizer=tokenizer)
+        record.save(tmp_path / f"{name}.safetensors")
+    models = ["--model", "base", "--model", "tuned", "--text", "the cat sat on the mat"]
+    files = ["--load", "base.safetensors", "--load", "tuned.safetensors"]
+    look = ["--form", "matrix", "--order", "distance", "--theme", "dark"]
+    for given in ([*models, "--match"], files):
+        assert main(["compare-view", *given, *look, "-o", "y.html"]) == 0
+        state = data_of(tmp_path / "y.html")["state"]
+        assert state["comparison"]["names"] == ["base", "tuned"]
+        assert (state["form"], state["order"], state["theme"]) == ("matrix", "distance", "dark")
+        (distances,) = [stack["distances"][1] for stack in state["comparison"]["stacks"].values()]
+        assert max(map(abs, distances[0])) == 0
+        assert min(distances[1]) > 0
+    names = ["--name", "before", "--name", "after"]
+    assert main(["compare-view", *files, *names, "--layers", "1", "-o", "z.html"]) == 0
+    assert data_of(tmp_path / "z.html")["state"]["comparison"]["names"] == ["before", "after"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "there are 0 models and 0 texts"),
+        (["--model", "x", "--text", "y"], "there are 1 models and 1 texts"),
+        (["--model", "x", "--model", "y"], "there are 2 models and 0 texts"),
+        (["--load", "x"], "two or more"),
+        (["--load", "x", "--load", "y", "--text", "z"], "leave out --text"),
+        (["--load", "x", "--load", "y", "--name", "z"], "give --name for each of the 2"),
+        (["--model", "x", "--text", "y", "--text", "z", "--spool", "w"], "unrecognized"),
+    ],
+)
+def test_what_cannot_be_compared_is_wrong_usage(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare-view", *arguments])
+    assert ended.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_what_has_nothing_in_common_is_1_with_its_reason(
+    checkpoint_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ["--model", str(checkpoint_folder)]
+    output = ["-o", str(tmp_path / "x.html")]
+    assert main(["compare-view", *model, "--text", "", "--text", "b", *output]) == 1
+    assert "the text is empty" in capsys.readouterr().err
+    assert main(["compare-view", "--load", "none.a", "--load", "none.b", *output]) == 1
+    assert "none.a" in capsys.readouterr().err
+    assert not (tmp_path / "x.html").exists()
