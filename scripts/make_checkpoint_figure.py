@@ -37,7 +37,7 @@ from attnviz.demos.datasets.vocabulary import WORDS
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
-MODELS = {"induction": "From random weights", "decoder": "The demo decoder, planted"}
+MODELS = {"induction": "From random weights", "decoder": "The demo decoder: begins with a circuit"}
 CHECKPOINTS = 12
 TEXTS, WORDS_A_TEXT = 32, 16
 # Of the recipes: 1 to 21, of the scores of the demo models: 1000.
@@ -127,18 +127,18 @@ def measure(folder: Path, texts: Sequence[str]) -> Measured:
 
 
 def report(name: str, measured: Measured) -> None:
-    """The figure's numbers."""
-    layer, head = measured.head
-    print(f"{name}: even attention scores {measured.even:.3f}; head {layer}.{head} and the others")
+    """The figure's numbers: of each layer the best head."""
+    print(f"{name}: even attention scores {measured.even:.3f}")
     scores, errors = mean_and_error(measured.scores)
     losses, loss_errors = mean_and_error(measured.losses)
     for number, step in enumerate(measured.steps):
-        others = np.delete(scores[number].ravel(), layer * scores.shape[2] + head)
-        best, error = scores[number, layer, head], errors[number, layer, head]
-        print(
-            f"  step {step:4}: {best:.3f} ± {error:.3f}, others {others.min():.3f} to "
-            f"{others.max():.3f}, loss {losses[number]:.3f} ± {loss_errors[number]:.3f}"
-        )
+        best = [
+            f"{score[head]:.3f} ± {error[head]:.3f}"
+            for score, error in zip(scores[number], errors[number], strict=True)
+            for head in [int(score.argmax())]
+        ]
+        print(f"  step {step:4}: {', '.join(best)}; loss {losses[number]:.3f}", end="")
+        print(f" ± {loss_errors[number]:.3f}")
 
 
 # --- the drawing: (x, y) in pixels
