@@ -208,7 +208,7 @@ export type PageForm = "all" | "vectors" | "strongest";
 export interface EmbeddedShare {
   /** Every weight, queries and keys that weights are computed from, or the strongest keys. */
   form: PageForm;
-  /** Share of all weight that is embedded as it is. */
+  /** Share of all weight that is embedded as it is; of all sizes, where numbers are signed. */
   covered: number;
   /** Largest absolute error of a weight, as it was measured. */
   error: number;

@@ -10,6 +10,10 @@ There are three, from the most exact to the smallest:
 ``"strongest"``
     Each query's strongest keys, with the rest of its weight spread evenly over the others.
 
+Of signed numbers, such as differences, ``"all"`` has a byte each with its sign, off by at most
+0.008 of the largest; ``"strongest"`` has those of the largest size, and nothing is spread. A record
+with such a stack has no form ``"vectors"``.
+
 All weights are tried first. Where they are too large, one sweep over them collects the strongest,
 of which as many are taken as are needed, or as there is room for.
 """
@@ -34,6 +38,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import check_weights, encode
 from attnviz.server.description import PageForm
+from attnviz.server.pooling import joined, parted
 from attnviz.utils.progress import Progress, Steps
 
 __all__ = ["MAP_SIZE", "EmbeddedWeights", "check_record", "embedded_weights"]
@@ -67,7 +72,7 @@ class EmbeddedWeights:
     Attributes
     ----------
     covered : float
-        Share of the weight that is embedded as it is, 0 to 1.
+        Share of the weight that is embedded as it is, 0 to 1; of sizes, where numbers are signed.
     error : float
         Largest absolute error of a weight that the page shows, as it was measured.
     blocks, maps : list of dict
@@ -377,11 +382,12 @@ def _layers(record: AttentionRecord) -> list[tuple[AttentionStack, int]]:
 
 def _maps(stack: AttentionStack, layer: int) -> SmallMaps:
     heads = len(stack.kept_heads(layer))
-    return SmallMaps(heads, len(stack.query_tokens), len(stack.key_tokens), MAP_SIZE)
+    sides = len(stack.query_tokens), len(stack.key_tokens)
+    return SmallMaps(heads, *sides, MAP_SIZE, signed=stack.signed)
 
 
 def _small(stack: AttentionStack, layer: int, maps: SmallMaps) -> dict[str, Any]:
-    encoded = encode(maps.cells, "uint8", stack.maximum)
+    encoded = encode(maps.cells, "uint8", stack.maximum, signed=stack.signed)
     header: dict[str, Any] = {"stack": stack.name, "layer": layer, **encoded.header()}
     return header | {"data": packed(encoded.data)}
 
@@ -418,7 +424,7 @@ def _whole_layer(
                 error = max(error, float(off.max(initial=0)))
                 codes[index, tile.rows, tile.columns] = halves
             else:
-                encoded = encode(weights[None], "uint8", stack.maximum)
+                encoded = encode(weights[None], "uint8", stack.maximum, signed=stack.signed)
                 error = encoded.error
                 found = np.frombuffer(encoded.data, np.uint8).reshape(weights.shape)
                 codes[index, tile.rows, tile.columns] = found
@@ -433,7 +439,7 @@ def _whole_layer(
     embedded = np.tri(rows, columns, reach, dtype=np.bool_)
     header = {
         "shape": [len(heads), rows, columns],
-        "encoding": "bfloat16" if fine else "uint8-sqrt",
+        "encoding": "bfloat16" if fine else "int8-sqrt" if stack.signed else "uint8-sqrt",
         "maximum": stack.maximum,
         "error": error,
         "reach": reach,
@@ -491,12 +497,12 @@ def weight_tiles(
     of = f"stack {stack.name!r}, layer {layer}, head {head}"
     for place in places:
         weights = stack.weights(layer=layer, head=head, rows=place.rows, columns=place.columns)
-        check_weights(weights[None], stack.maximum, of=of)
+        check_weights(weights[None], stack.maximum, signed=stack.signed, of=of)
         yield place, weights
 
 
 class MapCells(NamedTuple):
-    """Some cells of a small map, and the largest weight of each."""
+    """Some cells of a small map, and the largest weight of each, (parts, rows, columns)."""
 
     rows: slice
     columns: slice
@@ -506,7 +512,8 @@ class MapCells(NamedTuple):
 class SmallMaps:
     """Maps of a layer's heads, pooled by the maximum tile by tile.
 
-    Cells cover what those of `attnviz.server.codec.pool_max` do. A tile may be taken in again.
+    Cells cover what those of `attnviz.server.codec.pool_max` do. A tile may be taken in again. Of
+    signed numbers a cell shows the one of the largest size (`attnviz.server.pooling`).
 
     Examples
     --------
@@ -519,9 +526,17 @@ class SmallMaps:
             [0., 1.]]], dtype=float32)
     """
 
-    def __init__(self, heads: int, rows: int, columns: int, size: int) -> None:
+    def __init__(
+        self, heads: int, rows: int, columns: int, size: int, *, signed: bool = False
+    ) -> None:
         self._starts = [_starts(rows, size), _starts(columns, size)]
-        self.cells = np.zeros((heads, *map(len, self._starts)), np.float32)
+        self._signed = signed
+        self._parts = np.zeros((1 + signed, heads, *map(len, self._starts)), np.float32)
+
+    @property
+    def cells(self) -> NDArray[np.float32]:
+        """The maps, (heads, rows, columns)."""
+        return joined(self._parts)
 
     def add(self, index: int, tile: TilePlace, weights: NDArray[np.float32]) -> None:
         """Take in a tile of a head, (rows, columns)."""
@@ -529,7 +544,7 @@ class SmallMaps:
 
     def pooled(self, tile: TilePlace, weights: NDArray[np.float32]) -> MapCells:
         """What a tile gives to cells, the same for every head."""
-        pooled = weights
+        pooled = parted(weights, signed=self._signed)
         across = []
         # Along the rows first, as they lie in memory.
         for axis in (1, 0):
@@ -537,13 +552,13 @@ class SmallMaps:
             first = int(np.searchsorted(starts, side.start, side="right")) - 1
             last = int(np.searchsorted(starts, side.stop, side="left"))
             begins = np.maximum(starts[first:last] - side.start, 0)
-            pooled = np.maximum.reduceat(pooled, begins, axis=axis)
+            pooled = np.maximum.reduceat(pooled, begins, axis=axis + 1)
             across.append(slice(first, last))
         return MapCells(across[1], across[0], pooled)
 
     def take(self, index: int, found: MapCells) -> None:
         """Take in what a tile of a head gives."""
-        cells = self.cells[index, found.rows, found.columns]
+        cells = self._parts[:, index, found.rows, found.columns]
         np.maximum(cells, found.most, out=cells)
 
 

@@ -155,7 +155,9 @@ def page_steps(
     # Estimates in live views are estimates in pages.
     estimated = {each["name"] for each in description["stacks"] if "sampled" in each}
     sampled = [stack for stack in stacks if stack.name in estimated]
-    scores = _embedded_scores(stacks if few else sampled, sampled)
+    # Signed numbers have no patterns, and are no sources of a token.
+    scored_by_patterns = [stack for stack in (stacks if few else sampled) if not stack.signed]
+    scores = _embedded_scores(scored_by_patterns, sampled)
     scored = {(each["stack"], each["pattern"]) for each in scores}
     for each in description["stacks"]:
         # A pattern is offered where its scores are at hand.
@@ -288,6 +290,7 @@ def _embedded_sources(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
         for stack in stacks
         if (queries := sorted({each.query for each in stack.query_tokens.predictions}))
         and affords_sources(stack)
+        and not stack.signed
     ]
     return {"sources": found} if found else {}
 

@@ -22,6 +22,10 @@ codes      key       one byte, ``round(255 sqrt(weight / maximum))``
 
 Of a page that renormalises, ``fine`` in the header, rests and codes are bfloat16: all first bytes
 of a run, then all second.
+
+Of signed numbers, ``signed`` in the header, the strongest are those of the largest size, and codes
+are bytes in two's complement, ``sign(number) * round(127 sqrt(abs(number) / maximum))``. What is
+left of a row is not spread: rests are 0, and so are keys that are not embedded.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from attnviz.pages.packing import packed, upper_halves, upper_halves_bytes, valu
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.server.codec import TOP_CODE
+from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE
 from attnviz.utils.progress import Progress, Steps, finished
 
 __all__ = [
@@ -104,7 +108,8 @@ class SparseRows:
     keys : ndarray of int64
         The keys embedded, row after row, ascending within a row.
     codes : ndarray of uint8 or uint16
-        Their weights, ``round(255 sqrt(weight / maximum))``, or bfloat16.
+        Their weights, ``round(255 sqrt(weight / maximum))``, or bfloat16; of signed numbers bytes
+        in two's complement.
     firsts, ends : ndarray of int64, (heads * rows,)
         The keys from ``firsts`` to before ``ends`` share the rest of a row, but for those embedded;
         all keys that are embedded lie there.
@@ -112,6 +117,8 @@ class SparseRows:
         What these have together, ``round(255 sqrt(rest / most_rest))``, or bfloat16.
     maximum, most_rest : float
         The weight and the rest of the highest code.
+    signed : bool
+        Whether codes have a sign, and nothing is spread.
     """
 
     shape: tuple[int, int, int]
@@ -123,11 +130,12 @@ class SparseRows:
     rests: Codes
     maximum: float
     most_rest: float
+    signed: bool = False
 
     @property
     def weights(self) -> NDArray[np.float64]:
         """Weights of the keys that are embedded."""
-        return _values(self.codes, self.maximum)
+        return _values(self.codes, self.maximum, signed=self.signed)
 
     @property
     def spread(self) -> NDArray[np.float64]:
@@ -186,6 +194,8 @@ def encode_sparse(rows: SparseRows) -> tuple[dict[str, Any], bytes]:
     }
     if rows.codes.dtype == np.uint16:
         header["fine"] = True
+    if rows.signed:
+        header["signed"] = True
     return header, b"".join(runs)
 
 
@@ -220,6 +230,7 @@ def decode_sparse(header: dict[str, Any], data: bytes) -> SparseRows:
         rests=_codes_of(runs[3], fine=header.get("fine", False)),
         maximum=header["maximum"],
         most_rest=header["most_rest"],
+        signed=header.get("signed", False),
     )
 
 
@@ -274,7 +285,7 @@ class StrongestRows:
     keys : ndarray of int32
         Their keys, row after row, ascending within a row.
     weights : ndarray of float32
-        The weights, likewise.
+        The weights, likewise. Of signed numbers all others here are sizes.
     always : ndarray of bool
         Which of them are among the strongest of their row, and stay whatever the threshold.
     firsts, ends : ndarray of int64, (rows,)
@@ -297,22 +308,28 @@ class StrongestRows:
     least: NDArray[np.float32]
 
     @property
+    def sizes(self) -> NDArray[np.float32]:
+        """The weights without their signs."""
+        return np.abs(self.weights)
+
+    @property
     def num_bytes(self) -> int:
         """Bytes that they take."""
         return sum(getattr(self, each.name).nbytes for each in fields(self))
 
     def raised(self, threshold: float) -> StrongestRows:
         """The same rows without weights below a higher threshold, but for each row's strongest."""
-        stays = self.always | (self.weights >= threshold)
+        sizes = self.sizes
+        stays = self.always | (sizes >= threshold)
         counts, most, least = self.counts.copy(), self.most.copy(), self.least.copy()
         # Rows lie one after the other, each with its keys.
         rows = np.flatnonzero(counts)
         starts = (np.cumsum(counts) - counts)[rows]
         if len(rows):
             counts[rows] = np.add.reduceat(stays, starts, dtype=np.int64)
-            dropped = np.where(stays, 0, self.weights)
+            dropped = np.where(stays, 0, sizes)
             most[rows] = np.maximum(most[rows], np.maximum.reduceat(dropped, starts))
-            dropped = np.where(stays, np.float32(np.inf), self.weights)
+            dropped = np.where(stays, np.float32(np.inf), sizes)
             least[rows] = np.minimum(least[rows], np.minimum.reduceat(dropped, starts))
         return replace(
             self,
@@ -325,10 +342,13 @@ class StrongestRows:
         )
 
 
-def strongest_rows(weights: NDArray[np.float32], threshold: float, first: int = 0) -> StrongestRows:
+def strongest_rows(
+    weights: NDArray[np.float32], threshold: float, first: int = 0, *, signed: bool = False
+) -> StrongestRows:
     """Collect weights of at least a threshold, and each row's strongest, from (rows, columns).
 
-    `first` is the key of the first column. Of equal weights the first are the strongest.
+    `first` is the key of the first column. Of equal weights the first are the strongest; of signed
+    numbers those of the largest size are.
 
     Examples
     --------
@@ -337,7 +357,11 @@ def strongest_rows(weights: NDArray[np.float32], threshold: float, first: int = 
     (array([1, 3], dtype=int32), array([0.1], dtype=float32), array([0.], dtype=float32))
     """
     with torch.no_grad():
-        return _strongest_rows(weights, threshold, first)
+        if not signed:
+            return _strongest_rows(weights, threshold, first)
+        found = _strongest_rows(np.abs(weights), threshold, first)
+        row = np.repeat(np.arange(len(weights)), found.counts)
+        return replace(found, weights=weights[row, found.keys - first])
 
 
 def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) -> StrongestRows:
@@ -435,19 +459,27 @@ def joined(parts: list[StrongestRows]) -> StrongestRows:
 
 
 def sparse_rows(
-    strongest: StrongestRows, shape: tuple[int, int, int], maximum: float, *, fine: bool = False
+    strongest: StrongestRows,
+    shape: tuple[int, int, int],
+    maximum: float,
+    *,
+    fine: bool = False,
+    signed: bool = False,
 ) -> tuple[SparseRows, float]:
     """What a page embeds of all heads' rows, and how far any weight is off at most.
 
     What the keys have together that are not embedded is rounded by itself: the rounding of a strong
     key would be many times as much as they have.
     """
-    codes = _codes(strongest.weights, maximum, fine=fine)
-    rounded = _values(codes, maximum)
+    codes = _codes(strongest.weights, maximum, fine=fine, signed=signed)
+    rounded = _values(codes, maximum, signed=signed)
     row = np.repeat(np.arange(len(strongest.counts)), strongest.counts)
     others = strongest.ends - strongest.firsts - strongest.counts
-    embedded = np.bincount(row, strongest.weights, minlength=len(strongest.counts))
+    embedded = np.bincount(row, strongest.sizes, minlength=len(strongest.counts))
     rests = np.where(others > 0, np.maximum(0.0, strongest.sums - embedded), 0.0)
+    if signed:
+        # No more is known of the others than how large they are.
+        rests = np.zeros_like(rests)
     most_rest = float(rests.max(initial=0))
     rows = SparseRows(
         shape=shape,
@@ -459,27 +491,42 @@ def sparse_rows(
         rests=_codes(rests, most_rest, fine=fine),
         maximum=maximum,
         most_rest=most_rest,
+        signed=signed,
     )
     spread, spreads = rows.spread, others > 0
-    errors = (
+    errors = [
         np.abs(rounded - strongest.weights),
         np.abs(strongest.most - spread)[spreads],
         np.abs(strongest.least - spread)[spreads],
-    )
+    ]
+    if signed:
+        # The smallest of the others is no farther from nothing than the largest.
+        errors.pop()
     return rows, max(float(each.max(initial=0)) for each in errors)
 
 
-def _values(codes: Codes, most: float) -> NDArray[np.float64]:
+def _values(codes: Codes, most: float, *, signed: bool = False) -> NDArray[np.float64]:
     if codes.dtype == np.uint16:
         return values_of_halves(codes).astype(np.float64)
+    if signed:
+        roots = codes.astype(np.uint8).view(np.int8) / TOP_SIGNED_CODE
+        numbers: NDArray[np.float64] = most * roots * np.abs(roots)
+        return numbers
     values: NDArray[np.float64] = most * (codes / TOP_CODE) ** 2
     return values
 
 
-def _codes(weights: NDArray[np.floating], most: float, *, fine: bool) -> Codes:
+def _codes(
+    weights: NDArray[np.floating], most: float, *, fine: bool, signed: bool = False
+) -> Codes:
     if fine:
         return upper_halves(weights)
-    shares = np.clip(weights / most, 0, 1) if most > 0 else np.zeros_like(weights)
+    sizes = np.abs(weights) if signed else weights
+    shares = np.clip(sizes / most, 0, 1) if most > 0 else np.zeros_like(weights)
+    if signed:
+        roots = np.copysign(np.rint(np.sqrt(shares) * TOP_SIGNED_CODE), weights)
+        signs: NDArray[np.uint8] = roots.astype(np.int8).view(np.uint8)
+        return signs
     codes: NDArray[np.uint8] = np.rint(np.sqrt(shares) * TOP_CODE).astype(np.uint8)
     return codes
 
@@ -494,13 +541,13 @@ class _Histogram:
         self.count, self.mass = 0.0, 0.0
 
     def add(self, rows: StrongestRows, maximum: float) -> None:
-        shares = rows.weights[~rows.always]
+        shares = rows.sizes[~rows.always]
         places = _levels(shares, maximum)
         bins = _LEVELS + 1
         self.counts += np.bincount(places, minlength=bins)
         self.masses += np.bincount(places, shares, minlength=bins)
         self.count += np.count_nonzero(rows.always)
-        self.mass += float(rows.weights[rows.always].sum(dtype=np.float64))
+        self.mass += float(rows.sizes[rows.always].sum(dtype=np.float64))
 
     def above(self, level: int) -> float:
         """Share of the weight that is embedded from a level on."""
@@ -606,7 +653,8 @@ class Sweep:
         self, stack: AttentionStack, weights: NDArray[np.float32], first: int = 0
     ) -> StrongestRows:
         """What `take` wants of some rows, as far as is known which keys are strong enough."""
-        return strongest_rows(weights, _threshold(self._level) * stack.maximum, first)
+        threshold = _threshold(self._level) * stack.maximum
+        return strongest_rows(weights, threshold, first, signed=stack.signed)
 
     def take(self, rows: StrongestRows) -> None:
         """Take in the next rows of the layer."""
@@ -738,7 +786,7 @@ def first_level(record: AttentionRecord, room: float) -> int:
         rows = sampled_queries(count)
         for layer in stack.layers:
             for head in stack.kept_heads(layer):
-                weights = stack.attention(layer).weights_of_rows(head, rows)[0]
+                weights = np.abs(stack.attention(layer).weights_of_rows(head, rows)[0])
                 # What isn't finite is refused by the pass over all rows, in its words.
                 found = weights[(weights > 0) & (weights <= stack.maximum)]
                 counts += np.bincount(_levels(found, stack.maximum), minlength=bins) * (
@@ -789,9 +837,9 @@ def _embedded(
     """A layer from a level on: its block, how many keys and weight it has, and its error."""
     rows = _raised(stack, rows, level)
     shape = (len(stack.kept_heads(layer)), len(stack.query_tokens), len(stack.key_tokens))
-    sparse, error = sparse_rows(rows, shape, stack.maximum, fine=fine)
+    sparse, error = sparse_rows(rows, shape, stack.maximum, fine=fine, signed=stack.signed)
     header, data = encode_sparse(sparse)
-    mass, total = float(rows.weights.sum(dtype=np.float64)), float(rows.sums.sum())
+    mass, total = float(rows.sizes.sum(dtype=np.float64)), float(rows.sums.sum())
     covered = min(1.0, mass / total) if total > 0 else 1.0
     block = {"stack": stack.name, "layer": layer, **header, "error": error, "covered": covered}
     return block | {"data": packed(data)}, len(rows.keys), mass, error

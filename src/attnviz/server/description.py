@@ -63,7 +63,7 @@ class EmbeddedShare(TypedDict):
     form : {"all", "vectors", "strongest"}
         Every weight, queries and keys that weights are computed from, or the strongest keys.
     covered : float
-        Share of all weight that is embedded as it is.
+        Share of all weight that is embedded as it is; of all sizes, where numbers are signed.
     error : float
         Largest absolute error of a weight, as it was measured.
     """

@@ -88,6 +88,40 @@ def test_what_is_carried_is_what_is_said(
     assert (dense[~(before & after)] == 0).all()
 
 
+@settings(max_examples=80, deadline=None)
+@given(attention(), st.floats(0, 0.5), st.floats(0.001, 1000), st.booleans())
+def test_signed_numbers_are_embedded_by_size_with_their_signs_and_nothing_is_spread(
+    sizes: NDArray[np.float32], threshold: float, maximum: float, fine: bool
+) -> None:
+    signs = np.random.default_rng(len(sizes)).choice([-1, 1], sizes.shape)
+    numbers = (sizes * signs * np.float32(maximum)).astype(np.float32)
+    kept = joined([strongest_rows(head, threshold * maximum, signed=True) for head in numbers])
+    # As of the sizes, with the signs.
+    plain = joined([strongest_rows(np.abs(head), threshold * maximum) for head in numbers])
+    assert_array_equal(kept.keys, plain.keys)
+    assert_array_equal(np.abs(kept.weights), plain.weights)
+    assert_array_equal(kept.sums, plain.sums)
+    rows, error = sparse_rows(kept, numbers.shape, maximum, fine=fine, signed=True)
+    back = decode_sparse(*encode_sparse(rows))
+    same(rows, back)
+    dense = back.dense()
+    row = np.repeat(np.arange(numbers.shape[0] * numbers.shape[1]), kept.counts)
+    embedded = np.zeros((numbers.shape[0] * numbers.shape[1], numbers.shape[2]), np.bool_)
+    embedded[row, kept.keys] = True
+    embedded = embedded.reshape(numbers.shape)
+    assert_array_equal(numbers[embedded], kept.weights)
+    # All others are 0, and the error says how far they were from it at most.
+    assert not dense[~embedded].any()
+    assert np.abs(dense - numbers).max() == pytest.approx(error, rel=1e-4, abs=1e-6 * maximum)
+    assert error >= np.abs(numbers[~embedded]).max(initial=0)
+    assert (dense * numbers >= 0).all()
+    # Later, with another threshold, the same.
+    raised = kept.raised(2 * threshold * maximum)
+    once = joined([strongest_rows(h, 2 * threshold * maximum, signed=True) for h in numbers])
+    for name in once.__dataclass_fields__:
+        assert_array_equal(getattr(raised, name), getattr(once, name), err_msg=name)
+
+
 @settings(max_examples=100, deadline=None)
 @given(attention(), st.floats(0, 0.5))
 def test_the_strongest_are_kept_and_no_others(

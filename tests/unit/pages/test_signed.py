@@ -1,0 +1,167 @@
+"""Pages of signed numbers: what is embedded is what there is, with its sign."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import attnviz as av
+from attnviz.pages import encoding
+from attnviz.pages.encoding import EmbeddedWeights, embedded_weights
+from attnviz.pages.html import FORMAT as PAGE_FORMAT
+from attnviz.pages.strongest import decode_sparse
+from attnviz.record.difference import DifferenceAttention
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Candidate, Prediction, Tokens
+from attnviz.server.codec import Encoded, decode
+from attnviz.utils.progress import completed
+from attnviz.views.head import HeadView
+from unit.records import words
+
+Numbers = NDArray[Any]
+
+
+def sides(tokens: int, heads: int = 2, layers: int = 2) -> list[av.AttentionRecord]:
+    generator = torch.Generator().manual_seed(0)
+    records = []
+    for _ in range(2):
+        vectors = 2 * torch.randn((2, layers, heads, tokens, 6), generator=generator)
+        records.append(
+            av.AttentionRecord.from_qk(
+                list(vectors[0]), list(vectors[1]), words(tokens), causal=True
+            )
+        )
+    return records
+
+
+def difference(tokens: int, *, with_sides: bool = False, **options: Any) -> av.AttentionRecord:
+    a, b = (record.stack() for record in sides(tokens, **options))
+    layers = {n: DifferenceAttention(a.attention(n), b.attention(n)) for n in a.layers}
+    made = AttentionStack("self: b − a", layers, a.query_tokens, signed=True, measure="difference")
+    stacks = (
+        {
+            "self: a": AttentionStack(
+                "self: a", dict(enumerate(map(a.attention, a.layers))), a.query_tokens
+            )
+        }
+        if with_sides
+        else {}
+    )
+    return av.AttentionRecord(stacks | {made.name: made})
+
+
+def embedded(record: av.AttentionRecord, **options: Any) -> EmbeddedWeights:
+    options = {"precision": "auto", "max_bytes": None, "rest": 0} | options
+    return completed(embedded_weights(record, **options))
+
+
+def read(block: dict[str, Any]) -> Numbers:
+    """The numbers of a layer, as a reader of the page gets them."""
+    data = zlib.decompress(base64.b64decode(block["data"]))
+    if block["encoding"] == "strongest-keys":
+        return decode_sparse(block, data).dense()
+    heads, rows, columns = block["shape"]
+    numbers = np.zeros((heads, rows, columns))
+    held = np.tri(rows, columns, block["reach"], dtype=np.bool_)
+    if block["encoding"] == "bfloat16":
+        first, second = np.frombuffer(data, np.uint8).astype(np.uint32).reshape(2, heads, -1)
+        numbers[:, held] = (first << 24 | second << 16).view(np.float32)
+    else:
+        assert block["encoding"] == "int8-sqrt"
+        codes = np.frombuffer(data, np.int8).reshape(heads, -1).astype(np.float64)
+        numbers[:, held] = block["maximum"] * codes * np.abs(codes) / 127**2
+    return numbers
+
+
+@pytest.mark.parametrize("fine", [False, True])
+def test_all_numbers_in_a_signed_byte_each(fine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "_POOLED_WEIGHTS", 0)
+    record = difference(40)
+    found = embedded(record, fine=fine)
+    stack = record.stack()
+    assert (found.form, found.covered) == ("all", 1.0)
+    for block, small, layer in zip(found.blocks, found.maps, stack.layers, strict=True):
+        wanted = stack.weights(layer=layer)
+        assert wanted.min() < -0.1
+        assert block["reach"] == 0
+        assert block["encoding"] == ("bfloat16" if fine else "int8-sqrt")
+        assert np.abs(read(block) - wanted).max() <= block["error"] <= found.error
+        assert found.error == pytest.approx(0.00786 * stack.maximum, rel=1e-3) or fine
+        # Small maps show the number of the largest size of their cells.
+        header = {name: small[name] for name in ("shape", "encoding", "maximum", "error")}
+        cells = decode(Encoded(**header, data=zlib.decompress(base64.b64decode(small["data"]))))
+        starts = np.arange(32) * 40 // 32
+        for head, row, column in [(0, 0, 0), (1, 31, 0), (1, 20, 17), (0, 31, 31)]:
+            ends = [np.append(starts, 40)[place + 1] for place in (row, column)]
+            of_cell = wanted[head, starts[row] : ends[0], starts[column] : ends[1]]
+            largest = of_cell.flat[np.abs(of_cell).argmax()]
+            assert cells[head, row, column] == pytest.approx(largest, abs=small["error"])
+
+
+def test_the_largest_sizes_where_not_all_fit_and_the_error_says_what_is_missing() -> None:
+    record = difference(300, heads=4, layers=1)
+    stack = record.stack()
+    wanted = stack.weights(layer=0)
+    found = embedded(record, max_bytes=60_000)
+    (block,) = found.blocks
+    assert (found.form, block["signed"], found.size <= 60_000) == ("strongest", True, True)
+    numbers = read(block)
+    missing = numbers == 0
+    assert np.abs(numbers - wanted).max() == pytest.approx(found.error, rel=1e-3)
+    assert found.error >= np.abs(wanted[missing]).max()
+    # Numbers of both signs, none of them with another.
+    assert (numbers < 0).any()
+    assert (numbers > 0).any()
+    assert (numbers * wanted >= 0).all()
+    # A number that rounds to nothing is embedded, too.
+    share = np.abs(wanted[~missing]).sum() / np.abs(wanted).sum()
+    assert found.covered == pytest.approx(share, abs=0.002)
+    assert 0.3 < found.covered < 0.97
+    # As much as the page has room for covers the share that is aimed at.
+    assert embedded(record, max_bytes=250_000).covered >= encoding.COVERED
+
+
+def test_a_record_of_weights_and_of_differences_has_numbers_and_no_vectors() -> None:
+    record = difference(300, heads=4, layers=1, with_sides=True)
+    found = embedded(record, max_bytes=150_000)
+    assert found.form == "strongest"
+    weights, changes = found.blocks
+    assert "signed" not in weights
+    assert changes["signed"]
+    assert np.abs(read(changes) - record.stack("self: b − a").weights(layer=0)).max() <= found.error
+    # What is left of a row of weights is spread, and that of a difference is not.
+    assert read(weights).sum(axis=2) == pytest.approx(1.0, abs=0.02)
+    with pytest.raises(ValueError, match=r'precision="exact".* too large .*max_mb=0.05'):
+        embedded(record, precision="exact", max_bytes=50_000)
+    every = embedded(record, precision="exact")
+    assert (every.form, [block["encoding"] for block in every.blocks]) == (
+        "all",
+        ["uint8-sqrt", "int8-sqrt"],
+    )
+
+
+def test_a_page_has_nothing_of_signed_numbers_that_is_of_weights_alone() -> None:
+    predictions = (Prediction(1, Candidate("c", 3, 0.5), (Candidate("c", 3, 0.5),), 2),)
+    tokens = Tokens(
+        text=("a", "b", "c"), special=(False,) * 3, sequence=(0,) * 3, predictions=predictions
+    )
+    numbers = np.random.default_rng(0).normal(size=(1, 2, 3, 3))
+    record = av.AttentionRecord.from_weights(numbers, tokens, signed=True, measure="effect")
+    page = HeadView(record).to_html()
+    text = re.search(r'id="attnviz-data">(.*?)</script>', page, re.DOTALL)
+    assert text is not None
+    data = json.loads(text[1])
+    assert data["format"] == PAGE_FORMAT
+    (stack,) = data["description"]["stacks"]
+    assert (stack["signed"], stack["measure"], stack["patterns"]) == (True, "effect", [])
+    assert data["scores"] == []
+    assert data.keys().isdisjoint({"sources", "strips"})
+    assert np.abs(read(data["blocks"][0]) - numbers[0]).max() <= data["embedded"]["error"] * 1.0001
