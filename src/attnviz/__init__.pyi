@@ -23,6 +23,8 @@ from .interventions.head_effects import HeadEffects as HeadEffects
 from .interventions.head_effects import head_effects as head_effects
 from .interventions.intervene import ChangedRecord as ChangedRecord
 from .interventions.intervene import intervene as intervene
+from .interventions.token_effects import TokenEffects as TokenEffects
+from .interventions.token_effects import token_effects as token_effects
 from .record.given.tokens import ProjectedKeys as ProjectedKeys
 from .record.images import PatchGrid as PatchGrid
 from .record.record import AttentionRecord as AttentionRecord

@@ -21,7 +21,7 @@ from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.models import evaluate
 from attnviz.utils.restoring import Restoring
 
-__all__ = ["Copies", "Place", "laid_out"]
+__all__ = ["Copies", "Place", "expanded", "laid_out"]
 
 #: A module's path, and which of its runs.
 Place = tuple[str, int]
@@ -60,7 +60,7 @@ class Copies:
         attention `before` gave is not computed again.
         """
         arguments = {
-            name: _expanded(value, count)
+            name: expanded(value, count)
             for name, value in arguments_of(self._model, self._batch, self._logits).items()
         }
         names = {id(module): name for name, module in self._model.named_modules()}
@@ -92,7 +92,7 @@ def laid_out(call: AttentionCall, name: str) -> torch.Tensor:
     return output
 
 
-def _expanded(value: Any, copies: int) -> Any:
+def expanded(value: Any, copies: int) -> Any:
     """Whatever a module gives or takes, for so many copies of one example."""
     if isinstance(value, torch.Tensor):
         if value.dim() == 0 or value.shape[0] != 1 or copies == 1:
@@ -100,9 +100,9 @@ def _expanded(value: Any, copies: int) -> Any:
         # Memory of its own: models add to what they are given.
         return value.expand(copies, *value.shape[1:]).contiguous()
     if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(_expanded(each, copies) for each in value)
+        return tuple(expanded(each, copies) for each in value)
     if isinstance(value, list):
-        return [_expanded(each, copies) for each in value]
+        return [expanded(each, copies) for each in value]
     return value
 
 
@@ -149,7 +149,7 @@ class _Blocks:
                 number = self._begun
                 self._begun += 1
                 if number < until:
-                    return _expanded(self._kept[number], copies)
+                    return expanded(self._kept[number], copies)
                 self._inside = True
                 try:
                     output = _own(*args, **kwargs)

@@ -1,0 +1,124 @@
+"""Tokens that are left out, against forwards that a reader would make by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz as av
+
+pytestmark = pytest.mark.models
+
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
+PAIR = (7, 8)
+
+
+def difference(model: Any, row: int = -1, **arguments: Any) -> float:
+    with torch.no_grad():
+        logits = model(**arguments).logits[0, row].double()
+    return float(logits[PAIR[0]] - logits[PAIR[1]])
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
+def test_a_masked_token_is_a_hidden_one(kind: str, make_model: Callable[..., Any]) -> None:
+    model = make_model(kind)
+    given = {"input_ids": IDS}
+    effects = av.token_effects(model, given, answer=PAIR)
+    assert effects.noise < 1e-6
+    assert np.isnan(effects.values[8])
+    for token in (0, 3, 7):
+        hidden = av.intervene(model, given, av.HideTokens(token), answer=PAIR)
+        assert effects.values[token] == pytest.approx(hidden.effect.change, abs=1e-6)
+        assert effects.values[token] != 0
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
+def test_a_token_is_deleted(kind: str, make_model: Callable[..., Any]) -> None:
+    model = make_model(kind)
+    given = {"input_ids": IDS}
+    for position, row in ((8, -1), (5, -4)):
+        effects = av.token_effects(model, given, answer=PAIR, position=position, leave_out="delete")
+        before = difference(model, row, **given)
+        for token in (0, 4, 7):
+            rest = torch.cat([IDS[:, :token], IDS[:, token + 1 :]], dim=1)
+            there = row + 1 if token > position else row
+            expected = difference(model, there, input_ids=rest) - before
+            assert effects.values[token] == pytest.approx(expected, abs=1e-6)
+        assert np.isnan(effects.values[position])
+        # A causal model has not read what comes behind.
+        assert (effects.values[6] == pytest.approx(0, abs=1e-6)) == (
+            position == 5 and kind != "bert"
+        )
+
+
+def test_a_token_gets_the_mean_embedding(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, leave_out="mean embedding")
+    embedded = model.get_input_embeddings()(IDS).detach()
+    changed = embedded.clone()
+    changed[0, 4] = embedded[0].mean(dim=0)
+    expected = difference(model, inputs_embeds=changed) - difference(model, input_ids=IDS)
+    assert effects.values[4] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_patch_gets_the_mean_color(make_model: Callable[..., Any]) -> None:
+    model = make_model("vit")
+    pixels = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    effects = av.token_effects(
+        model, {"pixel_values": pixels}, answer=(0, 1), leave_out="mean color"
+    )
+    assert len(effects.values) == 17
+    assert np.isnan(effects.values[0])
+    changed = pixels.clone()
+    # The sixth patch of 4 x 4: second row, second column.
+    changed[0, :, 8:16, 8:16] = pixels[0].mean(dim=(1, 2))[:, None, None]
+    with torch.no_grad():
+        rows = [model(each).logits[0].double() for each in (pixels, changed)]
+    before, after = (float(row[0] - row[1]) for row in rows)
+    assert effects.values[6] == pytest.approx(after - before, abs=1e-6)
+    assert after != before
+
+
+def test_an_encoder_is_read_without_a_token(make_model: Callable[..., Any]) -> None:
+    model = make_model("bart")
+    given: dict[str, Any] = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
+    effects = av.token_effects(model, given, answer=PAIR)
+    mask = torch.ones_like(IDS)
+    mask[0, 8] = 0
+    expected = difference(model, **given, attention_mask=mask) - difference(model, **given)
+    assert effects.values[8] == pytest.approx(expected, abs=1e-6)
+    assert not np.isnan(effects.values).any()
+
+
+def test_padding_is_no_token(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    mask = torch.ones_like(IDS)
+    mask[0, :2] = 0
+    effects = av.token_effects(model, {"input_ids": IDS, "attention_mask": mask}, answer=PAIR)
+    assert len(effects.values) == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"leave_out": "zero"}, "leave_out='zero' must be one of 'mask'"),
+        ({"leave_out": "mean color"}, "one image"),
+        ({"answer": (3, 3)}, "the same"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    options: dict[str, Any], words: str, make_model: Callable[..., Any]
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        av.token_effects(make_model("gpt2"), {"input_ids": IDS}, **options)
+
+
+def test_an_image_has_no_mask(make_model: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="mean color"):
+        av.token_effects(make_model("vit"), {"pixel_values": torch.rand(1, 3, 32, 32)})
+    with pytest.raises(TypeError, match="no generate="):
+        av.token_effects(make_model("gpt2"), {"input_ids": IDS}, generate=3)
