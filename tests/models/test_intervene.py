@@ -380,7 +380,7 @@ def test_what_the_docs_say_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         "head 1.0 moves the logit of 'street' minus logit of 'animal' after 'the' most" in printed
     )
-    assert "<TokenEffects of 14 tokens (mask): 'wide' (11) moves" in printed
+    assert "<TokenEffects of 14 tokens (mask): 'street' (6) moves" in printed
     after = av.Knockout(-1, "street", layers=1, heads=0, renormalize=False)
     given = names["model"], names["text"]
     options = {"answer": ("street", "animal"), "tokenizer": names["tokenizer"]}
