@@ -16,6 +16,7 @@ import transformers
 
 import attnviz as av
 from attnviz.interventions.changes import Change
+from models.tiny import built
 
 pytestmark = pytest.mark.models
 
@@ -337,12 +338,80 @@ def test_changes_refuse_what_says_nothing() -> None:
             av.SetWeights(weights=weights)
 
 
-def test_a_model_past_the_dispatcher_is_refused_by_name(make_model: Callable[..., Any]) -> None:
-    model = make_model("bloom")
+_TEXT = {"vocab_size": 400, "max_position_embeddings": 64, "intermediate_size": 64}
+_SIZE = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+#: Models whose attention does not use the dispatcher, and a layer's output projection.
+TRACED: dict[str, tuple[Any, Any, str]] = {
+    "bloom": (
+        transformers.BloomForCausalLM,
+        transformers.BloomConfig(vocab_size=400, hidden_size=48, n_layer=2, n_head=4),
+        "transformer.h.1.self_attention.dense",
+    ),
+    "deberta-v2": (
+        transformers.DebertaV2ForMaskedLM,
+        transformers.DebertaV2Config(**_TEXT, **_SIZE),
+        "deberta.encoder.layer.1.attention.output.dense",
+    ),
+    "openai-gpt": (
+        transformers.OpenAIGPTLMHeadModel,
+        transformers.OpenAIGPTConfig(
+            vocab_size=400, n_embd=48, n_layer=2, n_head=4, n_positions=64
+        ),
+        "transformer.h.1.attn.c_proj",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TRACED)
+def test_attention_past_the_dispatcher_is_changed_at_its_softmax(kind: str) -> None:
+    make, config, name = TRACED[kind]
+    model = built(make.__name__, config)
+    given = {"input_ids": IDS}
+    changed = copy.deepcopy(model)
+    weight = changed.get_submodule(name).weight
+    with torch.no_grad():
+        rows = weight if kind == "openai-gpt" else weight.T
+        rows[HEAD * 12 : (HEAD + 1) * 12] = 0
+    effect = av.intervene(model, given, av.Ablate(1, HEAD), answer=(7, 8)).effect
+    assert effect.after == pytest.approx(difference(changed, given, (7, 8)), abs=1e-6)
+    assert abs(effect.change) > 1e-5
+    assert effect.noise == 0
+    own = av.extract(model, given).stack().weights(layer=0, head=HEAD)
+    cut = av.intervene(model, given, av.Knockout(8, [2, 6], layers=0, heads=HEAD), answer=(7, 8))
+    expected = own.copy()
+    expected[8] /= 1 - own[8, [2, 6]].sum()
+    expected[8, [2, 6]] = 0
+    assert np.abs(cut.stack().weights(layer=0, head=HEAD) - expected).max() < 1e-5
+    assert cut.effect.change != 0
+    # In the weights that the model goes on with it is the same.
+    given_so = av.SetWeights(0, HEAD, expected / expected.sum(axis=1, keepdims=True))
+    effect = av.intervene(model, given, given_so, answer=(7, 8)).effect
+    assert effect.change == pytest.approx(cut.effect.change, abs=1e-6)
+
+
+def test_what_cannot_be_changed_is_refused_by_name(make_model: Callable[..., Any]) -> None:
+    """Torch's own module is one function; windows are several attentions in one."""
+    pixels = {"pixel_values": torch.rand(1, 3, 32, 32)}
+    image = {"image_size": 32, "patch_size": 8}
+    siglip = transformers.SiglipVisionModel(
+        transformers.SiglipVisionConfig(**_SIZE, **image, intermediate_size=64)
+    ).eval()
+    with pytest.raises(NotImplementedError, match=r"head\.attention \(MultiheadAttention\)"):
+        av.intervene(siglip, pixels, av.Ablate(stack="pooling"))
+    swin = transformers.SwinForImageClassification(
+        transformers.SwinConfig(
+            image_size=32,
+            patch_size=2,
+            embed_dim=24,
+            depths=[1, 1],
+            num_heads=[2, 4],
+            window_size=4,
+        )
+    ).eval()
+    with pytest.raises(NotImplementedError, match=r"changes: .*windows"):
+        av.intervene(swin, pixels, av.Ablate(0, 0, stack="vision stage 1"))
     with pytest.raises(NotImplementedError, match=r"self_attention .*without the dispatcher"):
-        av.intervene(model, {"input_ids": IDS}, av.Ablate(0, 0))
-    with pytest.raises(NotImplementedError, match=r"self_attention .*without the dispatcher"):
-        av.head_effects(model, {"input_ids": IDS})
+        av.head_effects(make_model("bloom"), {"input_ids": IDS})
 
 
 def test_what_was_cut_is_told(make_model: Callable[..., Any]) -> None:

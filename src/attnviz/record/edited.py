@@ -17,7 +17,7 @@ from attnviz.record.attention import (
 )
 from attnviz.record.masks import CutMask
 
-__all__ = ["CutWeights", "ReplacedWeights", "uniform", "without_pairs"]
+__all__ = ["CutWeights", "ReplacedWeights", "SharedOutWeights", "uniform", "without_pairs"]
 
 
 def without_pairs(
@@ -39,16 +39,20 @@ def without_pairs(
     keep_own : bool, default False
         Whether a token still sees itself.
 
-    Raises
-    ------
-    ValueError
-        If queries and keys of the layer are not known.
+    Returns
+    -------
+    LayerAttention
+        With the same queries and keys where these are known.
     """
     vectors = attention.vectors
     if vectors is None:
-        raise ValueError(
-            "pairs can be hidden before the softmax only where queries and keys are known"
+        pairs = CutMask(
+            torch.tensor([True]),
+            torch.from_numpy(queries),
+            torch.from_numpy(keys),
+            keep_own=keep_own,
         )
+        return SharedOutWeights(attention, heads, pairs)
     flags = torch.tensor([head in heads for head in attention.kept_heads])
     cut = CutMask(
         torch.tensor([True]) if bool(flags.all()) else flags,
@@ -101,6 +105,35 @@ class CutWeights(DerivedAttention):
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """Whether the mask lets queries attend to keys, bool, (rows, columns)."""
         return self.base.allowed(head, rows, columns)
+
+
+@dataclass(frozen=True)
+class SharedOutWeights(CutWeights):
+    """Weights without some pairs, whose weight the other keys of the row share in proportion.
+
+    It is what a softmax without these pairs gives, where only weights are known:
+    exp(l) / sum of exp(l) over the keys that are left.
+    """
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """Weights of a head's block, float32, (rows, columns)."""
+        if head not in self.heads:
+            return self.base.weights(head, rows, columns)
+        everything = slice(0, self.num_keys)
+        whole = self.base.weights(head, rows, everything).astype(np.float64)
+        before = whole.sum(axis=1, keepdims=True)
+        whole[self.pairs.cut(0, rows, everything).numpy()] = 0.0
+        left = whole.sum(axis=1, keepdims=True)
+        np.divide(whole * before, left, out=whole, where=left > 0)
+        return whole[:, columns].astype(np.float32)
+
+    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        """Whether the mask lets queries attend to keys, bool, (rows, columns)."""
+        flags = self.base.allowed(head, rows, columns)
+        if head not in self.heads:
+            return flags
+        there: NDArray[np.bool_] = flags & ~self.pairs.cut(0, rows, columns).numpy()
+        return there
 
 
 @dataclass(frozen=True)

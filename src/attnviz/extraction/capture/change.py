@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from attnviz.extraction.capture.check import uses_sink_as_gate
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
-from attnviz.record.attention import LayerAttention, QueryKeyAttention
+from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
 from attnviz.record.softmax import tiles
 
-__all__ = ["ForwardChange", "LayerChange", "apply_change", "check_changeable"]
+__all__ = ["ForwardChange", "LayerChange", "apply_change", "check_changeable", "edit_weights"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def check_changeable(call: AttentionCall, name: str, windows: int) -> None:
     kind = type(call.module).__name__
     reason = None
     if call.weights is not None:
-        reason = "computes its attention itself, without the dispatcher of transformers"
+        reason = "computes its attention in one function, or in a way that cannot be followed"
     elif windows > 1:
         reason = "attends in windows"
     elif call.num_examples > 1:
@@ -114,3 +114,39 @@ def apply_change(
                 output[:, :, head] = 0
             else:
                 output[:, :, head] *= factor
+
+
+def edit_weights(
+    weights: torch.Tensor, positions: Positions, change: LayerChange, name: str
+) -> None:
+    """Write over the weights of one example as they come out of a module's softmax.
+
+    (1, heads, queries, keys) or (heads, queries, keys). For modules that compute their attention
+    without the dispatcher: what the softmax gives is all that the model goes on with.
+    """
+    if weights.dim() not in (3, 4) or (weights.dim() == 4 and len(weights) != 1):
+        raise NotImplementedError(
+            f"changes: {name} attends with weights of the shape {tuple(weights.shape)}, windows or "
+            "groups of heads, where nothing can be changed yet; give layers= or stack= without it"
+        )
+    heads = weights[0] if weights.dim() == 4 else weights
+    wrong = [head for head in change.heads if head >= len(heads)]
+    if wrong:
+        raise NotImplementedError(
+            f"changes: {name} has {len(heads)} matrices of weights, and not one for head {wrong[0]}"
+        )
+    queries, keys = (
+        torch.arange(size) if each is None else each.cpu()
+        for size, each in zip(heads.shape[1:], (positions.queries, positions.keys), strict=True)
+    )
+    with torch.no_grad():
+        own = GivenWeights(heads.detach().cpu()[:, queries][:, :, keys].float())
+        attending = change.attend(own)
+        for head, rows in change.rows.items():
+            for tile in tiles(slice(0, len(rows)), attending.num_keys):
+                found, _ = attending.weights_of_rows(head, rows[tile])
+                placed = queries[torch.from_numpy(rows[tile])]
+                block = torch.from_numpy(found).to(heads)
+                heads[head, placed[:, None].to(heads.device), keys.to(heads.device)] = block
+        for head, factor in change.factors.items():
+            heads[head] *= factor

@@ -22,6 +22,7 @@ from attnviz.extraction.capture.change import (
     LayerChange,
     apply_change,
     check_changeable,
+    edit_weights,
 )
 from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
@@ -197,7 +198,8 @@ class Collector:
         """Watch the attention of this thread until the block of `undo` ends."""
         hook(self._hooks(), undo)
         if any(map(self._is_traced, self._modules)):
-            FunctionWatch(self._bypassing, self._receive).watch(undo)
+            edit = self._edit if self._change else None
+            FunctionWatch(self._bypassing, self._receive, edit).watch(undo)
         report(self._receive, undo)
 
     def _hooks(self) -> Iterator[Any]:
@@ -336,6 +338,9 @@ class Collector:
         windows: int,
     ) -> None:
         """Change the output of one attention, as the model goes on with it."""
+        if (run.name, run.turn) in self.changed and call.weights is not None:
+            # Its weights were, before they met the values.
+            return
         check_changeable(call, run.name, windows)
         heads, masks, check = change.heads, self._masks, self.check
         if heads:
@@ -344,6 +349,25 @@ class Collector:
                 raise TypeError(f"{run.name} was read without queries and keys")
             apply_change(call, attention.vectors, unpadded[0], change)
         self.changed.add((run.name, run.turn))
+
+    def _edit(self, weights: torch.Tensor) -> bool:
+        """Change the weights of the module that runs, as they come out of its softmax."""
+        if not self._running:
+            return False
+        entry, run, _ = self._running[-1]
+        change = self._change.get((run.name, run.turn))
+        if change is None:
+            return False
+        kind = type(entry.module).__name__
+        if (run.name, run.turn) in self.changed:
+            raise NotImplementedError(
+                f"changes: {run.name} ({kind}) computes several softmaxes, and it is unclear which "
+                "of them is its attention; give layers= or stack= without it"
+            )
+        positions = self._positions(run.stack, *weights.shape[-2:])[0]
+        edit_weights(weights, positions, change, f"{run.name} ({kind})")
+        self.changed.add((run.name, run.turn))
+        return True
 
     def _heads(self, run: Run, call: AttentionCall, shape: tuple[int, int]) -> tuple[int, ...]:
         """Heads that will be kept of a run which computes its first attention."""

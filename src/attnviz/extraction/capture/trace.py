@@ -101,13 +101,20 @@ class FunctionWatch(TorchFunctionMode):
     """Sees the torch functions that attention modules call, and reports each attention to `sink`.
 
     `current` gives the attention module that runs in this thread and the number of its run; None
-    where none does.
+    where none does. `edit` may write over the weights of a module as they come out of its softmax;
+    it says whether it did. What is reported then are the weights before.
     """
 
-    def __init__(self, current: Callable[[], tuple[nn.Module, int] | None], sink: Sink) -> None:
+    def __init__(
+        self,
+        current: Callable[[], tuple[nn.Module, int] | None],
+        sink: Sink,
+        edit: Callable[[torch.Tensor], bool] | None = None,
+    ) -> None:
         super().__init__()
         self._current = current
         self._sink = sink
+        self._edit = edit
         self._run: int | None = None
         self._trace: _ModuleTrace | None = None
 
@@ -184,7 +191,12 @@ class FunctionWatch(TorchFunctionMode):
         if result.dim() < 3 or dim not in (-1, result.dim() - 1):
             return
         scores = kwargs.get("input", args[0] if args else None)
-        trace.weights[id(result)] = (result, trace.logits.get(id(scores)))
+        logits, own = trace.logits.get(id(scores)), result
+        # What is no product of two stacks of vectors is a softmax of something else.
+        if self._edit is not None and id(scores) in trace.from_products:
+            before = result.clone()
+            own = before if self._edit(result) else result
+        trace.weights[id(result)] = (own, logits)
         trace.alive.append(result)
 
     def _product(
