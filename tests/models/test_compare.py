@@ -36,13 +36,16 @@ def minilm(checkpoint_folder: Path) -> tuple[Any, Any]:
 def test_what_the_docs_say_runs(capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) > 5
     names: dict[str, Any] = {}
     for block in blocks:
         exec(block, names)  # noqa: S102 - our own page
     printed = capsys.readouterr().out
     assert "1 token is replaced by another" in printed
     assert "layer 0: [" in printed
+    assert "1.2 [" in printed
+    assert "are paired by the likeness of their patterns" in printed
+    assert "cat→dog" in printed
 
 
 def eager(model: Any, tokenizer: Any, text: str) -> list[np.ndarray]:
