@@ -90,9 +90,11 @@ def test_a_copy_in_half_precision_stays_under_what_rounding_does(
 ) -> None:
     model, tokenizer = minilm
     rounded = copy.deepcopy(model).to(dtype)
-    found = av.compare((model, rounded), HE, tokenizer=tokenizer)
-    share = np.stack(found.distance()) / np.stack(found.rounding())
-    assert 0.1 < share.min() < share.max() < 1
+    # Heads of layer 0 move farthest in the second of these.
+    for text in (HE, "If it rains tomorrow, we will stay at home and read."):
+        found = av.compare((model, rounded), text, tokenizer=tokenizer)
+        share = np.stack(found.distance()) / np.stack(found.rounding())
+        assert 0.03 < share.min() < share.max() < 1
 
 
 def test_a_head_that_was_changed_is_over_what_rounding_does(minilm: tuple[Any, Any]) -> None:

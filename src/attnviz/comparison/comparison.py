@@ -241,7 +241,7 @@ class Comparison:
         -----
         An estimate: queries and keys get random errors of the size that rounding to the coarser
         dtype of the two models leaves, growing with the square root of the layer. Measured on two
-        trained models against their copies in half precision, the distances were 0.2 to 0.9 times
+        trained models against their copies in half precision, the distances were 0.05 to 0.9 times
         this (``docs/compare.md``).
 
         Examples
