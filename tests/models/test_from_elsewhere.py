@@ -84,6 +84,16 @@ def test_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.html"))
 
 
+def test_signed_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    changes = [shares(2, 5, 5, seed=1) - shares(2, 5, 5)]
+    names = {"changes": changes, "tokens": list("abcde")}
+    (record,), _ = run("Differences, effects, attributions", names)
+    assert_allclose(weights_of(record)[0], changes[0])
+    assert (record.stack().signed, record.stack().measure) == (True, "difference")
+    assert list(tmp_path.rglob("*.html"))
+
+
 def rows_of_axes() -> list[tuple[str, str]]:
     """Axes and what to give, as the table of the document has them."""
     text = DOCUMENT.read_text(encoding="utf-8")

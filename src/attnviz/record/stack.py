@@ -489,9 +489,12 @@ class AttentionStack:
             per_layer = f"{some} of {per_layer}"
         rows, columns = len(self.query_tokens), len(self.key_tokens)
         size = f"{rows} tokens" if self.key_tokens is self.query_tokens else f"{rows} x {columns}"
+        kind = ", signed" if self.signed else ""
+        if self.measure != "weight":
+            kind = f", {self.measure}"
         return (
             f"<{self.name}: layers {spans(self.layers)}, {per_layer} "
-            f"head{'s' if per_layer != '1' else ''} each, {size}>"
+            f"head{'s' if per_layer != '1' else ''} each, {size}{kind}>"
         )
 
 

@@ -78,6 +78,11 @@ class HeadOrder(PositionedView):
             )
         possible = {name for stack in self.record.stacks.values() for name in patterns_of(stack)}
         if order in PATTERNS and order not in possible | set(self.scores):
+            if not possible:
+                raise traitlets.TraitError(
+                    f"order={order!r}: patterns are scored by attention weights, and the numbers "
+                    "of this record are signed; give scores= to order its heads by"
+                )
             raise traitlets.TraitError(
                 f"order={order!r}: no stack of this record can show it (where no token stands "
                 f"twice there is no induction); it can be {', '.join(map(repr, sorted(possible)))}"

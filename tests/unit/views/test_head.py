@@ -435,6 +435,14 @@ def test_an_order_that_is_not_there_says_which_are() -> None:
         HeadView(given_record((3,)), scores={"mine": [[1, 2, 3]]}, order="yours")
 
 
+def test_patterns_order_no_heads_of_signed_numbers() -> None:
+    numbers = np.random.default_rng(0).normal(size=(1, 2, 3, 3))
+    record = AttentionRecord.from_weights(numbers, ["a", "b", "c"], signed=True)
+    with pytest.raises(TraitError, match=r"order='self': .* are signed; give scores="):
+        HeadView(record, order="self")
+    assert HeadView(record, scores=[[0.5, 0.25]]).order == "score"
+
+
 def test_an_order_that_no_stack_can_show_says_which_it_can() -> None:
     with pytest.raises(TraitError, match=r"order='induction': no stack .*it can be 'first token'"):
         HeadView(given_record(), order="induction")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from attnviz.record.attention import GivenWeights
@@ -92,7 +93,7 @@ def stacks_of_weights(
     for_self |= {"sentence_b_start": sentence_b_start}
     for_others = {name: tokens[name] for name in ("encoder_tokens", "decoder_tokens")}
     _refuse_unused(for_others if "self" in given else for_self, given)
-    if not isinstance(signed, bool):
+    if not isinstance(signed, bool | np.bool_):
         raise TypeError(f"signed={shown(signed)} must be True or False")
     normalized = rows_are_shares(normalized=normalized, signed=signed)
     stacks: dict[str, AttentionStack] = {}

@@ -214,6 +214,7 @@ def test_numbers_of_both_signs_and_any_size_are_taken_where_they_are_said_to_be_
         assert taken(sign * numbers, signed=True).stack().maximum == np.abs(numbers).max()
     assert taken(-np.abs(numbers), signed=True).stack().maximum == np.abs(numbers).max()
     assert taken(np.zeros((1, 1, 4, 4)), signed=True).stack().maximum == 0.0
+    assert repr(stack) == "<self: layers 0, 1, 2 heads each, 4 tokens, difference>"
     # What is made of it is of the same kind.
     for derived in (stack.only(1), taken(numbers, signed=True, measure="m").stack().only([0])):
         assert derived.signed
