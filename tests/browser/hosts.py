@@ -48,6 +48,8 @@ class HostedView:
         What is given beside the record, in Python.
     several : bool
         Whether the view is of several records of a model.
+    compared : bool
+        Whether the view is of a comparison of two records.
     """
 
     class_name: str
@@ -57,16 +59,21 @@ class HostedView:
     previous_layer: str = "["
     given: str = "layer=0"
     several: bool = False
+    compared: bool = False
 
     @property
     def make(self) -> str:
         """Python that makes the widget from ``record``."""
         shown = "[record, record]" if self.several else "record"
+        if self.compared:
+            shown = "av.compare(record, record)"
         return f"av.{self.class_name}({shown}, {self.given})"
 
     def widget(self, record: AttentionRecord, **traits: Any) -> Any:
         """The widget of a record."""
-        shown = [record, record] if self.several else record
+        shown: Any = [record, record] if self.several else record
+        if self.compared:
+            shown = av.compare(record, record)
         return getattr(av, self.class_name)(shown, **traits)
 
     def drawn(self, root: Locator, layer: int, timeout: int = 20_000) -> None:
@@ -95,6 +102,15 @@ VIEWS = [
     HostedView("NeuronView", "neuron"),
     HostedView("MatrixView", "matrix"),
     HostedView("Dashboard", "dashboard", focus=".av-pane-head .av-plot"),
+    HostedView(
+        "CompareView",
+        "compare",
+        focus=".av-grid-box",
+        next_layer="ArrowDown",
+        previous_layer="ArrowUp",
+        given="layer=0, heads=[0]",
+        compared=True,
+    ),
     # All heads at once have no layer.
     HostedView("EmbeddingView", "embedding", given="layer=0, enlarged=True", several=True),
 ]

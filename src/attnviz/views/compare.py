@@ -110,8 +110,8 @@ class CompareView(TokenWindows, RecordView):
         _check_comparison(comparison)
         self.compared = comparison
         # Every stack of the records that are compared, once for each of them.
-        self._members = with_layers(_combined(comparison), include_layers)
-        self._described = _of_layers(_description(comparison), comparison, self._members)
+        self._members = with_layers(comparison.record(), include_layers)
+        self._described = _of_layers(comparison.describe(), comparison, self._members)
         super().__init__(comparison.a, include_layers=include_layers, **traits)
         self.set_trait("comparison", self._described)
 
@@ -221,11 +221,15 @@ def _check_comparison(comparison: object) -> None:
 
 
 def _missing(comparison: Comparison, stack: str) -> list[dict[str, list[int]]]:
-    """The units that each of two members has not, queries and keys."""
-    sides = dict(zip(("queries", "keys"), comparison.alignment(stack), strict=True))
+    """The units that each member has not, queries and keys."""
+    pairs = [comparison.pair(member) for member in range(1, len(comparison.names))]
+    sides = [dict(zip(("queries", "keys"), pair.alignment(stack), strict=True)) for pair in pairs]
     return [
-        {side: np.flatnonzero(getattr(found, lacks)).tolist() for side, found in sides.items()}
-        for lacks in ("only_b", "only_a")
+        {side: np.flatnonzero(found.only_b).tolist() for side, found in sides[0].items()},
+        *(
+            {side: np.flatnonzero(found.only_a).tolist() for side, found in each.items()}
+            for each in sides
+        ),
     ]
 
 
@@ -233,7 +237,7 @@ def _of_layers(
     described: Mapping[str, Any], comparison: Comparison, shown: AttentionRecord
 ) -> dict[str, Any]:
     """The same of those layers alone that a view offers, with the units that a member lacks."""
-    stacks: dict[str, Any] = {}
+    stacks = {}
     for name, about in described["stacks"].items():
         member = about["members"][0]
         if member not in shown.stacks:
@@ -248,49 +252,6 @@ def _of_layers(
             **about,
             "distances": only(about["distances"]),
             "rounding": only(about["rounding"]),
+            "missing": _missing(comparison, name),
         }
-        if len(about["members"]) == 2:
-            stacks[name]["missing"] = _missing(comparison, name)
     return {**described, "stacks": stacks}
-
-
-def _combined(comparison: Comparison) -> AttentionRecord:
-    """One record with every stack of the two, under names of their own."""
-    stacks = {}
-    for name in comparison.a.stacks:
-        for record, its in zip((comparison.a, comparison.b), comparison.names, strict=True):
-            stack = record.stack(name)
-            member = f"{name}: {its}"
-            stacks[member] = AttentionStack(
-                member,
-                {layer: stack.attention(layer) for layer in stack.layers},
-                stack.query_tokens,
-                None if stack.key_tokens is stack.query_tokens else stack.key_tokens,
-                normalized=stack.normalized,
-            )
-    return AttentionRecord(
-        stacks,
-        model=comparison.a.model.removesuffix(f" ({comparison.names[0]})"),
-        notes=comparison.a.notes,
-    )
-
-
-def _description(comparison: Comparison) -> dict[str, Any]:
-    """What the browser has to know of a comparison."""
-
-    def numbers(values: Iterable[Any]) -> list[list[float | None]]:
-        return [[None if np.isnan(each) else float(each) for each in row] for row in values]
-
-    return {
-        "names": list(comparison.names),
-        "stacks": {
-            name: {
-                "members": [f"{name}: {each}" for each in comparison.names],
-                "differences": [None, None],
-                "distances": [None, numbers(comparison.distance(name))],
-                "rounding": [None, numbers(comparison.rounding(name))],
-                "sampled": None,
-            }
-            for name in comparison.a.stacks
-        },
-    }

@@ -13,7 +13,7 @@ export function arrangementAt(width: number, printed: boolean): Arrangement {
   return width >= (printed ? PRINTED_COLUMNS : COLUMNS) ? "columns" : "stack";
 }
 
-const LEAST_CELL = 20;
+const LEAST_CELL = 16;
 const LEAST_PRINTED = 13;
 const MOST_CELL = 40;
 const GAP = 3;

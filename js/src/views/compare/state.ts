@@ -19,7 +19,7 @@ export interface ComparedStack {
   /** How many queries distances are estimated from; null for all. */
   sampled: number | null;
   /** Units that a member has not: queries and keys. */
-  missing?: { queries: number[]; keys: number[] }[];
+  missing: { queries: number[]; keys: number[] }[];
 }
 
 export interface Compared {
@@ -122,5 +122,5 @@ function farthestHead(place: Place & Pick<ComparePlace, "compared" | "member">):
 
 /** Queries that the first member or the other has not. */
 export function missingQueries({ compared, member }: ComparePlace): number[] {
-  return [0, member].flatMap((at) => compared.missing?.[at]?.queries ?? []);
+  return [0, member].flatMap((at) => compared.missing[at]?.queries ?? []);
 }

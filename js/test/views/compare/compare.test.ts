@@ -63,6 +63,7 @@ const COMPARED = {
         null,
       ],
       sampled: null,
+      missing: [],
     },
   },
 };
@@ -306,7 +307,7 @@ describe("the grid", () => {
     }
     const many = layOut({ ...options, columns: 64, rows: 40, width: 600 });
     expect([many.boxWidth, many.boxHeight]).toEqual([600, 400]);
-    expect(many.cell).toBeGreaterThanOrEqual(20);
+    expect(many.cell).toBeGreaterThanOrEqual(16);
     const printed = layOut({ ...options, columns: 12, rows: 40, width: 300, printed: true });
     expect(printed.boxHeight).toBe(printed.height);
   });
