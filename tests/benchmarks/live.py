@@ -21,6 +21,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
 from attnviz.views.base import View
+from attnviz.views.record_view import RecordView
 
 # The parts of anywidget's model that views use. Nothing is shown before all was asked for: a view
 # is at rest when it is drawn and nothing has been asked or answered for a while.
@@ -93,7 +94,7 @@ class LiveView:
         self._server: RecordServer | CorpusServer = (
             CorpusServer(view.corpus)
             if isinstance(view, EmbeddingView)
-            else RecordServer(view.record)
+            else RecordServer(view.served_record if isinstance(view, RecordView) else view.record)
         )
         self._channel = KernelChannel(self._server, lambda *answer: self._said.append(answer))
         page.expose_function("answers", self._answers)

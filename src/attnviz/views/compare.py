@@ -181,7 +181,9 @@ class CompareView(TokenWindows, RecordView):
         if not set(self.heads) & set(stack.kept_heads(self.layer)):
             self.heads = self._default_traits(stack, self.layer)["heads"]
 
-    def _served_record(self) -> AttentionRecord:
+    @property
+    def served_record(self) -> AttentionRecord:
+        """Every stack of the records that are compared, under a name for each, and what differs."""
         return self._members
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:

@@ -254,9 +254,10 @@ class RecordView(PositionedView):
         )
 
     def _server(self) -> Server:
-        return RecordServer(self._served_record(), page=weakly(self._page_of))
+        return RecordServer(self.served_record, page=weakly(self._page_of))
 
-    def _served_record(self) -> AttentionRecord:
+    @property
+    def served_record(self) -> AttentionRecord:
         """What the browser and pages get; a view of several records has more in it."""
         return self._record
 
@@ -272,7 +273,7 @@ class RecordView(PositionedView):
     ) -> str:
         opening = {"opening": self.opening} if self.opening else {}
         return make_page(
-            self._served_record(),
+            self.served_record,
             self.name,
             self._page_state({**state, **opening}),
             embeds=self.embeds,
@@ -282,7 +283,7 @@ class RecordView(PositionedView):
 
     def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
         return page_steps(
-            self._served_record(), self.name, self._page_state(state), embeds=self.embeds
+            self.served_record, self.name, self._page_state(state), embeds=self.embeds
         )
 
     @traitlets.validate("pair")

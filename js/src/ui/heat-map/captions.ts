@@ -114,6 +114,8 @@ export interface CaptionInput {
   /** Weights of what is pinned. */
   row: Line | null;
   column: Line | null;
+  /** The number that a full bar stands for at least. */
+  barsTo?: number | undefined;
 }
 
 /** From so many keys on nearly all weights are less than a hundredth. */
@@ -281,7 +283,7 @@ export function estimateInWords({ queries, of }: Estimate): string {
 }
 
 /** What a full bar stands for where it is out of sight, or where only what is in sight is known. */
-function barsInWords({ viewport, row, column }: CaptionInput): string[] {
+function barsInWords({ viewport, row, column, barsTo = 0 }: CaptionInput): string[] {
   const { rows, columns, queries, keys, pooled, stack } = viewport;
   const at = (texts: readonly string[], token: number): string =>
     `${quoted(texts[token] ?? "")} (${token})`;
@@ -289,6 +291,10 @@ function barsInWords({ viewport, row, column }: CaptionInput): string[] {
     if (!line) return [];
     const { weight, token, inSight, whole } = fullBar(line, side === 0 ? columns : rows, pooled);
     if (weight === 0 || (inSight && whole)) return [];
+    if (Math.abs(weight) < barsTo) {
+      const full = writtenSmall(quantityOf(stack), barsTo);
+      return [`A full bar is ${full}, the largest beside each other.`];
+    }
     const number = writtenSmall(quantityOf(stack), weight);
     if (!whole) return [`A full bar is ${number}, the largest in sight.`];
     const [query, key] = side === 0 ? [line.token, token] : [token, line.token];

@@ -63,6 +63,8 @@ export interface HeatMap {
   /** The weight that the scale ends at, and whether there are larger ones. */
   end: number;
   beyond: boolean;
+  /** The number that a full bar stands for at least: the largest of pictures beside each other. */
+  barsTo?: number;
   queries: TokenList;
   keys: TokenList;
   /** Of which tokens may be patches. */
@@ -568,13 +570,18 @@ function leastNumber(heatMap: HeatMap, most: number): number {
 const NUMBER_HIGH = 13;
 const NUMBER_WIDE = 34;
 
+/** The number that a full bar stands for. */
+function barEnd({ layout, barsTo = 0 }: HeatMap, line: Line, axis: Axis): number {
+  return Math.max(Math.abs(fullBar(line, axis, layout.viewport.pooled).weight), barsTo) || 1;
+}
+
 function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   const { layout, palette, queries } = heatMap;
   const axis = layout.viewport.columns;
   const quantity = quantityOf(layout.viewport.stack);
   const signs = signsOf(heatMap);
   const values = pooledLine(line, axis, layout.viewport.pooled);
-  const most = Math.abs(fullBar(line, axis, layout.viewport.pooled).weight) || 1;
+  const most = barEnd(heatMap, line, axis);
   const start = layout.top + layout.cellsHeight + GAP;
   const least = leastNumber(heatMap, most);
   const stroke = signs ? palette.muted : palette.rule;
@@ -620,7 +627,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
   const quantity = quantityOf(layout.viewport.stack);
   const signs = signsOf(heatMap);
   const values = pooledLine(line, axis, layout.viewport.pooled);
-  const most = Math.abs(fullBar(line, axis, layout.viewport.pooled).weight) || 1;
+  const most = barEnd(heatMap, line, axis);
   const start = layout.left + layout.cellsWidth + GAP;
   const longest = signs ? LONGEST_BESIDE / 3 : LONGEST_BESIDE;
   const least = leastNumber(heatMap, most);

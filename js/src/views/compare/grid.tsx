@@ -147,6 +147,9 @@ function Trend({ context, store }: Pick<GridProps, "context" | "store">) {
   if (!place) return null;
   return (
     <figure class="av-compare-trend">
+      <p class="av-muted">
+        distance from {place.names[0]}, 0 to {formatDistance(end)}
+      </p>
       <canvas
         ref={canvas}
         role="img"

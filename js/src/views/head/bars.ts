@@ -95,11 +95,31 @@ function barsOf(linePlot: LinePlot, side: Side, of: number, columns: BarColumn[]
   return bars;
 }
 
+/** The largest number that the bars of the pins stand for. */
+export function barEnd(linePlot: LinePlot): number {
+  const columns = barColumns(linePlot);
+  const ends = (["key", "query"] as const).map((side) => {
+    const of = side === "key" ? linePlot.token : linePlot.key;
+    if (of === null) return 0;
+    return ownScaleOf(linePlot, side, of, columns, barsOf(linePlot, side, of, columns)).end;
+  });
+  return Math.max(...ends);
+}
+
+/** How long bars are: of a pin as in the pictures beside this one. */
+function scaleOf(...of: Parameters<typeof ownScaleOf>): BarScale & { common: boolean } {
+  const own = ownScaleOf(...of);
+  const [{ barsTo = 0, token, key }, side] = of;
+  const pinned = of[2] === (side === "key" ? token : key);
+  if (!pinned || barsTo <= own.end) return { ...own, common: false };
+  return { end: barsTo, longest: own.longest?.inSight ? own.longest : null, common: true };
+}
+
 /**
  * How long bars are: by the largest weight of the whole row or column, in sight or not, so that a
  * small weight never looks like a large one. What is left out has no bar.
  */
-function scaleOf(
+function ownScaleOf(
   linePlot: LinePlot,
   side: Side,
   of: number,
@@ -149,10 +169,12 @@ export function barsInWords(linePlot: LinePlot, focus: Focus): string {
   const words = (side: Side, of: number | null): string[] => {
     if (of === null || !hasBars(layout[side])) return [];
     const bars = barsOf(linePlot, side, of, columns);
-    const { end, longest } = scaleOf(linePlot, side, of, columns, bars);
+    const { end, longest, common } = scaleOf(linePlot, side, of, columns, bars);
     // Nothing is known yet, or nothing is drawn.
     if (bars.every(({ value, faded }) => faded || value === 0)) return [];
     if (longest?.inSight) return [];
+    if (common)
+      return [`A full bar is ${writtenSmall(quantity, end)}, the largest beside each other.`];
     if (!longest) {
       const what =
         end > lines.largest && end >= weights.maximum

@@ -23,6 +23,7 @@ import { headTextColor } from "../../ui/palette";
 import { placeOf } from "../../ui/record";
 import { assign, follow, valuesOf } from "../../ui/state";
 import { findTokens, type Matches, tokenMatcher } from "../../ui/token-search";
+import { barEnd } from "./bars";
 import { type Caption, captionOf, summaryOf } from "./captions";
 import { type Layout, layOut, type Side } from "./layout";
 import { focusOf, type LineAt, type LinePlot, seriesColor, type TokenAt } from "./line-plot";
@@ -282,7 +283,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     return place && findTokens(place, search.value);
   });
 
-  const ready = computed<LinePlot | null>(() => {
+  const pinned = computed<LinePlot | null>(() => {
     const { token = null, key = null } = plan.value ?? {};
     return (
       ground.value && {
@@ -294,6 +295,12 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       }
     );
   });
+
+  const ownBars = computed(() => (pinned.value ? barEnd(pinned.value) : 0));
+  const barsTo = context.scale?.longest(ownBars);
+  const ready = computed<LinePlot | null>(() =>
+    pinned.value && barsTo ? { ...pinned.value, barsTo: barsTo.value } : pinned.value,
+  );
 
   const still = (): LinePlot | null => {
     const now = ready.peek();
