@@ -52,6 +52,14 @@ def test_weights_alone_are_refused_with_the_views_that_can_show_them() -> None:
         NeuronView(given_record())
 
 
+def test_signed_numbers_are_refused_with_the_record_that_can_be_shown() -> None:
+    record = AttentionRecord.from_weights(
+        [[[[0.5, -0.5], [0.1, 0.2]]]], ["a", "b"], signed=True, measure="difference"
+    )
+    with pytest.raises(ValueError, match=r"\(difference\) are signed.*record of weights.*HeadView"):
+        NeuronView(record)
+
+
 def test_words_are_refused_with_the_record_that_can_be_shown() -> None:
     stack = captured_record().stack()
     starts = np.array([0, 1, 3])
