@@ -89,7 +89,7 @@ def _reason(record: AttentionRecord) -> str:
     signed = next((stack for stack in record.stacks.values() if stack.signed), None)
     if signed is not None:
         return (
-            f"its numbers ({signed.measure}) are signed, and do not come from one query and one key; "
-            "give the record of weights that they were made from"
+            f"its numbers ({signed.measure}) are signed, and do not come from one query and one "
+            "key; give the record of weights that they were made from"
         )
     return "it was made from weights; make it with attnviz.extract(model, inputs)"
