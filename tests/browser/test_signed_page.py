@@ -65,7 +65,8 @@ def hues(page: Page, canvas: str) -> NDArray[np.int64]:
     """How many pixels of a canvas are of each sign: as blue is more than red, or less."""
     counts = page.locator(canvas).first.evaluate(
         """(canvas) => {
-            const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            const { width, height } = canvas;
+            const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
             const counts = [0, 0];
             for (let i = 0; i < data.length; i += 4) {
                 if (data[i + 3] < 20) continue;
