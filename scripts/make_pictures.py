@@ -78,7 +78,15 @@ def views() -> dict[str, View]:
     picture = av.extract(vision, **av.demos.example("vision"), processor=processor)
     decoder, tokenizer = av.demos.load("decoder")
     answer = av.extract(decoder, "the cat sat on the", tokenizer=tokenizer, generate=12)
+    sentence = "The doctor asked the nurse whether {} was too tired to work."
+    compared = av.compare(
+        minilm(),
+        *(sentence.format(each) for each in ("he", "she")),
+        names=("he", "she"),
+        name="all-MiniLM-L6-v2",
+    )
     return {
+        "compare-view": av.CompareView(compared, token="he→she"),
         "head-view": av.HeadView(record, layer=3, heads=[1, 7, 9], token=it),
         "model-view": av.ModelView(record),
         "neuron-view": av.NeuronView(record, layer=3, heads=[1], **pins),

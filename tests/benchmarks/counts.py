@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from playwright.sync_api import Browser, sync_playwright
 from transformers import GPT2Config, GPT2Model
@@ -60,6 +61,7 @@ def _pages(browser: Browser, folder: Path) -> Iterator[tuple[str, int]]:
         "matrix view, 12 x 12, n=256": av.MatrixView(longer),
         "model view, 12 x 12, n=64": av.ModelView(short),
         "model view, 32 x 32, n=64": av.ModelView(wide),
+        "compare view, 12 x 12, n=64": _compared(short),
         EMBEDDING: av.EmbeddingView(made(1_000, 12, 12)),
     }
     for name, view in views.items():
@@ -72,6 +74,17 @@ def _pages(browser: Browser, folder: Path) -> Iterator[tuple[str, int]]:
         page.close()
 
 
+def _compared(record: AttentionRecord) -> av.CompareView:
+    """A record against one whose heads stand in another order."""
+    stack = record.stack()
+    heads = {
+        layer: [stack.weights(layer=layer, head=head) for head in stack.kept_heads(layer)[::-1]]
+        for layer in stack.layers
+    }
+    other = AttentionRecord.from_weights([np.stack(each) for each in heads.values()], record.tokens)
+    return av.CompareView(av.compare(record, other))
+
+
 def _live(browser: Browser) -> Iterator[tuple[str, int]]:
     """What views ask for when they open, and the head view when its layer changes."""
     record = long_record(96, layers=12, heads=12, key_heads=12)
@@ -80,6 +93,7 @@ def _live(browser: Browser) -> Iterator[tuple[str, int]]:
         "matrix view, 12 x 12, n=96": av.MatrixView(record),
         "model view, 12 x 12, n=96": av.ModelView(record),
         "neuron view, 12 x 12, n=96": av.NeuronView(record),
+        "compare view, 12 x 12, n=96": _compared(record),
         "head view, 1 x 2, n=16384": av.HeadView(long_record(16_384, heads=2, key_heads=1)),
         EMBEDDING: av.EmbeddingView(made(1_000, 12, 12)),
     }

@@ -1,0 +1,204 @@
+"""The compare view as a page: its numbers are the records', and all of it works by keyboard."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+import attnviz as av
+from unit.records import shares
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Page
+
+WORDS = ["the", "doctor", "asked", "the", "nurse", "whether", "he", "sleeps"]
+LAYERS, HEADS, N = 2, 3, len(WORDS)
+# Head 1.2 turns away from the nurse where it reads the pronoun; head 0.1 stays as it is.
+MOVED, QUERY = (1, 2), 6
+
+
+def weights() -> tuple[Any, Any, Any]:
+    first = shares(LAYERS * HEADS, N, N).reshape(LAYERS, HEADS, N, N)
+    second = 0.9 * first + 0.1 * np.roll(first, 1, axis=-1)
+    second[0, 1] = first[0, 1]
+    first[MOVED][QUERY] = np.eye(N)[4]
+    second[MOVED][QUERY] = 0.25 * np.eye(N)[4] + 0.75 * np.eye(N)[1]
+    return first, second, 0.5 * first + 0.5 * second
+
+
+def made(*, several: bool = False, **traits: Any) -> av.CompareView:
+    texts = (WORDS, [*WORDS[:QUERY], "she", *WORDS[QUERY + 1 :]], WORDS)
+    records = [
+        av.AttentionRecord.from_weights(list(each), words, model="made")
+        for each, words in zip(weights(), texts, strict=True)
+    ]
+    if several:
+        same = [
+            av.AttentionRecord.from_weights(list(each), WORDS, model="made") for each in weights()
+        ]
+        comparison = av.compare(same, names=("start", "end", "middle"))
+    else:
+        comparison = av.compare(*records[:2], names=("he", "she"))
+    return av.CompareView(comparison, **traits)
+
+
+@pytest.fixture
+def troubles(page: Page) -> list[str]:
+    """Errors, words in the console, and whatever the page asks a network for."""
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on(
+        "request",
+        lambda request: (
+            None
+            if request.url.startswith(("file:", "data:", "blob:"))
+            else said.append(request.url)
+        ),
+    )
+    return said
+
+
+def opened(page: Page, view: av.CompareView, folder: Path, width: int = 1200) -> Locator:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(view.save(folder / "view.html").as_uri())
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", f"compare:self:{view.layer}")
+    return root
+
+
+def left_of(element: Locator) -> tuple[float, float]:
+    box = element.bounding_box()
+    assert box is not None
+    return box["x"], box["y"]
+
+
+def test_what_a_page_says_are_the_records_numbers(
+    page: Page, tmp_path: Path, troubles: list[str]
+) -> None:
+    view = made()
+    root = opened(page, view, tmp_path)
+    first, second, _ = weights()
+    distances = np.abs(second - first).sum(-1).mean(-1) / 2
+    assert (view.layer, view.heads) == (1, [2])
+    for layer in range(LAYERS):
+        for head in range(HEADS):
+            cell = root.get_by_role("gridcell", name=f"Layer {layer}, head {head},")
+            says = (
+                "no difference: exactly the same"
+                if (layer, head) == (0, 1)
+                else f"distance {distances[layer, head]:.2f}"
+            )
+            expect(cell).to_have_attribute("aria-label", f"Layer {layer}, head {head}, {says}")
+    moved = "Head 1.2 moved 0.75 of the attention of “he→she”, the query that changed most in this"
+    expect(root.locator(".av-compare-side .av-sentence")).to_have_text(
+        f"{moved} head, from “nurse” (−0.75) to “doctor” (+0.75)."
+    )
+    # The table has every pair that has a weight, as exact as it says.
+    table = list(csv.DictReader(io.StringIO(root.evaluate("(root) => root.attnviz.csv()"))))
+    assert len(table) == (N - 1) * N + 2
+    for row in table:
+        query, key = int(row["query"]), int(row["key"])
+        error = float(row["largest_error"]) + 1e-9
+        a, b = first[MOVED][query, key], second[MOVED][query, key]
+        assert float(row["a"]) == pytest.approx(a, abs=error)
+        assert float(row["b"]) == pytest.approx(b, abs=error)
+        assert float(row["difference"]) == pytest.approx(b - a, abs=error)
+        assert (row["a_name"], row["b_name"]) == ("he", "she")
+    assert troubles == []
+
+
+def test_a_token_pinned_in_one_pane_is_pinned_in_all(page: Page, tmp_path: Path) -> None:
+    root = opened(page, made(layer=0, heads=[0]), tmp_path)
+    panes = [root.locator(f".av-pane-{name}") for name in ("a", "b", "difference")]
+    for pane, title in zip(panes, ("he", "she", "she − he"), strict=True):
+        expect(pane.get_by_role("heading", name=title, exact=True)).to_be_visible()
+    panes[1].locator(".av-plot").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    first, second, _ = weights()
+    token = int(page.evaluate("() => new URLSearchParams(location.hash.slice(1)).get('token')"))
+    for pane, of in zip(panes, (first, second), strict=False):
+        strongest = WORDS[int(np.argmax(of[0, 0, token]))]
+        expect(pane.locator(".av-sentence")).to_contain_text(f"attends most to “{strongest}")
+    changed = int(np.argmax(np.abs(second - first)[0, 0, token]))
+    expect(panes[2].locator(".av-sentence")).to_contain_text(f"to “{WORDS[changed]}")
+    total = np.abs(second - first)[0, 0, token].sum() / 2
+    expect(root.locator(".av-compare-side .av-sentence")).to_contain_text(
+        f"Head 0.0 moved {total:.2f} of the attention of “{WORDS[token]}"
+    )
+
+
+def test_heads_are_chosen_and_ordered_by_keyboard(
+    page: Page, tmp_path: Path, troubles: list[str]
+) -> None:
+    root = opened(page, made(), tmp_path)
+    root.locator(".av-grid-box").focus()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowLeft")
+    expect(root).to_have_attribute("data-attnviz-drawn", "compare:self:0")
+    sentence = root.locator(".av-compare-side .av-sentence")
+    expect(sentence).to_have_text("Head 0.1 is exactly the same in he and she.")
+    root.get_by_label("Heads by").select_option("distance")
+    first, second, _ = weights()
+    distances = np.abs(second - first).sum(-1).mean(-1) / 2
+    order = np.argsort(-distances, axis=None)
+    for cell, place in zip(root.get_by_role("gridcell").all(), order, strict=True):
+        layer, head = np.unravel_index(place, distances.shape)
+        assert (cell.get_attribute("aria-label") or "").startswith(f"Layer {layer}, head {head},")
+    root.get_by_label("Head as").select_option("matrix")
+    expect(root.locator(".av-pane-a .av-plot")).to_have_attribute(
+        "aria-roledescription", "heat map"
+    )
+    expect(root).to_have_attribute("data-attnviz-drawn", "compare:self:0")
+    page.keyboard.press("Control+z")
+    expect(root.get_by_label("Head as")).to_have_value("head")
+    assert troubles == []
+
+
+def test_a_slider_leads_through_several_members(page: Page, tmp_path: Path) -> None:
+    root = opened(page, made(several=True, layer=1, heads=[2], token=QUERY), tmp_path)
+    sentence = root.locator(".av-compare-side .av-sentence")
+    expect(sentence).to_contain_text("moved 0.75 of the attention")
+    slider = root.get_by_role("slider", name="What is compared with start")
+    expect(slider).to_have_attribute("aria-valuetext", "end, 1 of 2")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    expect(slider).to_have_attribute("aria-valuetext", "middle, 2 of 2")
+    # Half way, so that half as much has moved.
+    expect(sentence).to_contain_text("moved 0.38 of the attention")
+    expect(root.locator(".av-pane-b").get_by_role("heading", name="middle")).to_be_visible()
+    expect(root.get_by_role("img", name="Distance from start by member")).to_be_visible()
+    assert "member=2" in page.evaluate("() => location.hash")
+
+
+@pytest.mark.parametrize("width", [360, 800, 1000])
+def test_panes_stand_beside_each_other_where_there_is_room(
+    page: Page, tmp_path: Path, width: int
+) -> None:
+    root = opened(page, made(), tmp_path, width)
+    corners = [left_of(root.locator(f".av-pane-{name}")) for name in ("a", "b", "difference")]
+    beside = width == 1000
+    assert [len({round(x) for x, _ in corners}), len({round(y) for _, y in corners})] == (
+        [3, 1] if beside else [1, 3]
+    )
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    # The same token stands on the same line in all of them.
+    if beside:
+        plots = [left_of(root.locator(f".av-pane-{name} .av-plot")) for name in ("a", "b")]
+        assert plots[0][1] == plots[1][1]
+
+
+def test_a_picture_has_the_grid_all_panes_and_the_sentence(page: Page, tmp_path: Path) -> None:
+    root = opened(page, made(), tmp_path)
+    svg = root.evaluate("(root) => root.attnviz.svg()")
+    for said in ("layer 1", "head 2", "moved 0.75", "she − he", "hatched", "rounding"):
+        assert said in svg
