@@ -1,9 +1,13 @@
 /** What moved in a head: of one query, from which key to which. */
 
+import type { Range } from "../../client/protocol";
+import { askStrongest, type Strongest, wholeSum } from "../../client/requests/strongest";
 import type { Source } from "../../client/source";
 
-/** Values of both members that are loaded at most to find the query that changed most. */
-const MOST_VALUES = 1 << 20;
+/** Values of a head that are loaded at most to find the query that changed most. */
+const MOST_VALUES = 1 << 18;
+/** Values that a kernel goes through for it: some tenths of a second. */
+const MOST_COMPUTED = 1 << 24;
 
 /** A key, and by how much its weight changed. */
 export interface Change {
@@ -27,6 +31,8 @@ export interface MovedQuestion {
   /** Stacks of the first member and of the other. */
   a: string;
   b: string;
+  /** The stack of what differs. */
+  difference: string | null;
   layer: number;
   head: number;
   token: number | null;
@@ -59,9 +65,13 @@ export async function loadMoved(
   signal: AbortSignal,
 ): Promise<Moved | null> {
   const { a, b, layer, head, token, numQueries, numKeys } = asked;
-  if (token === null && numQueries * numKeys > MOST_VALUES) return null;
-  const rows: [number, number] = token === null ? [0, numQueries] : [token, token + 1];
-  const request = { layer, heads: [head], rows, columns: [0, numKeys] as [number, number] };
+  let rows: Range = token === null ? [0, numQueries] : [token, token + 1];
+  if (token === null && numQueries * numKeys > MOST_VALUES) {
+    const most = await mostChanged(source, asked, signal);
+    if (most === null) return null;
+    rows = [most, most + 1];
+  }
+  const request = { layer, heads: [head], rows, columns: [0, numKeys] as Range };
   const [one, two] = await Promise.all(
     [a, b].map(async (stack) => {
       const piece = await source.block({ ...request, stack, precision: "float32" }, signal);
@@ -79,6 +89,40 @@ export async function loadMoved(
       (two as Float32Array).subarray(from, to),
     );
     if (!best || found.total > best.total) best = { query, most: token === null, ...found };
+  }
+  return best;
+}
+
+/** The query of a head whose changes are largest in sum; null where the text is too long to tell. */
+async function mostChanged(
+  source: Source,
+  { difference, layer, head, numQueries, numKeys, missing }: MovedQuestion,
+  signal: AbortSignal,
+): Promise<number | null> {
+  if (difference === null || numQueries * numKeys > MOST_COMPUTED) return null;
+  const request = {
+    stack: difference,
+    layer,
+    heads: [head],
+    rows: [0, numQueries] as Range,
+    k: 1,
+    bin_size: numKeys,
+    combine: "separate" as const,
+    leave_out: [],
+    pair: "all" as const,
+  };
+  let found: Strongest | null = null;
+  const keep = (part: Strongest): void => {
+    found = part;
+  };
+  await askStrongest(source, request, numKeys, keep, signal);
+  const [matrix] = (found as Strongest | null)?.matrices ?? [];
+  if (!matrix) return null;
+  const absent = new Set(missing);
+  let best: number | null = null;
+  for (let query = 0; query < numQueries; query++) {
+    if (absent.has(query)) continue;
+    if (best === null || wholeSum(matrix, query) > wholeSum(matrix, best)) best = query;
   }
   return best;
 }

@@ -129,6 +129,7 @@ export function createCompareStore(context: ViewContext<CompareState>): CompareS
     return {
       a: compared.members[0] as string,
       b: compared.members[member] as string,
+      difference: compared.differences[member] ?? null,
       layer,
       head,
       token,

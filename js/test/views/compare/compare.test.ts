@@ -133,6 +133,7 @@ describe("what moved", () => {
   const question = {
     a: "self: first",
     b: "self: second",
+    difference: null as string | null,
     layer: 0,
     head: 0,
     numQueries: 3,
@@ -153,6 +154,39 @@ describe("what moved", () => {
     expect(most).toMatchObject({ query: 0, total: 0.5 });
     const long = { ...question, token: null, numQueries: 1 << 15, numKeys: 1 << 15 };
     expect(await loadMoved(source, long, ended)).toBeNull();
+  });
+
+  it("is found by its sum of changes where the text is long", async () => {
+    const asked: unknown[] = [];
+    const numQueries = 700;
+    const found = { keys: new Int32Array(numQueries), weights: new Float32Array(numQueries) };
+    const sums = new Float32Array(3 * numQueries);
+    sums[3 * 600] = 0.9;
+    sums[3 * 650] = 1.5;
+    const long = {
+      question: async (name: string, request: { rows: [number, number] }) => {
+        asked.push([name, request.rows]);
+        return [{ ...found, sums, spread: new Float32Array(1) }];
+      },
+      block: async ({ rows, stack }: { rows: [number, number]; stack: string }) => {
+        asked.push([stack, rows]);
+        const row = new Float32Array(numQueries);
+        row[stack === "self: first" ? 0 : 1] = 0.5;
+        return { matrices: [row], error: 0 };
+      },
+    } as unknown as Source;
+    const sizes = { numQueries, numKeys: numQueries, token: null, missing: [650] };
+    const most = await loadMoved(
+      long,
+      { ...question, ...sizes, difference: "self: second − first" },
+      ended,
+    );
+    expect(most).toMatchObject({ query: 600, most: true, total: 0.5, from: { key: 0 } });
+    expect(asked).toEqual([
+      ["strongest", [0, numQueries]],
+      ["self: first", [600, 601]],
+      ["self: second", [600, 601]],
+    ]);
   });
 
   it("stands in the table beside both weights", async () => {
