@@ -11,6 +11,7 @@ import traitlets
 
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
+from attnviz.utils.filenames import file_stem
 from attnviz.views.position import with_layers
 from attnviz.views.record_view import RecordView
 from attnviz.views.token_windows import TokenWindows
@@ -23,6 +24,7 @@ __all__ = ["CompareView"]
 
 # Above so many tokens all lines together are only ink; the head view has the same number.
 _TOKENS_WITH_ALL_LINES = 32
+_MODELS_NAMED = 3
 
 
 class CompareView(TokenWindows, RecordView):
@@ -112,6 +114,7 @@ class CompareView(TokenWindows, RecordView):
         # Every stack of the records that are compared, once for each of them.
         self._members = with_layers(comparison.record(), include_layers)
         self._described = _of_layers(comparison.describe(), comparison, self._members)
+        self._members.model = _model_of(comparison)
         super().__init__(comparison.a, include_layers=include_layers, **traits)
         self.set_trait("comparison", self._described)
 
@@ -182,6 +185,11 @@ class CompareView(TokenWindows, RecordView):
             self.heads = self._default_traits(stack, self.layer)["heads"]
 
     @property
+    def file_name(self) -> str:
+        """A file's name without its ending: the model's name and the view's."""
+        return "-".join(filter(None, [file_stem(self._members.model), "compare-view"]))
+
+    @property
     def served_record(self) -> AttentionRecord:
         """Every stack of the records that are compared, under a name for each, and what differs."""
         return self._members
@@ -209,6 +217,18 @@ def _first_member(given: Mapping[str, Any]) -> int:
     """The member that is asked for; 0, which is none, for what its trait will refuse."""
     member = given.get("member", 1)
     return int(member) if isinstance(member, Integral) else 0
+
+
+def _model_of(comparison: Comparison) -> str:
+    """The model's name, or those of all, without the names of the members."""
+    bare = [
+        member.model.removesuffix(name).removesuffix(f" ({name})")
+        for member, name in zip(comparison.members, comparison.names, strict=True)
+    ]
+    models = [each for each in dict.fromkeys(bare) if each]
+    rest = len(models) - _MODELS_NAMED
+    more = f" and {rest} more" if rest > 0 else ""
+    return ", ".join(models[:_MODELS_NAMED]) + more
 
 
 def _check_comparison(comparison: object) -> None:

@@ -19,6 +19,8 @@ export interface GridFigure {
   /** The chosen head's distance over the members. */
   trend: readonly (number | null)[];
   captions: Captions;
+  /** Of the panes below, which the words may take, too. */
+  width: number;
 }
 
 /** All cells with their labels. */
@@ -66,7 +68,7 @@ function gridMarks({ grid, layout, place, style }: GridFigure): Mark[] {
 function trendBox({ place, style, trend }: GridFigure): Box | null {
   if (trend.length < 3) return null;
   const { palette, end } = style;
-  const title = `head ${place.layer}.${place.head} over ${trend.length} members`;
+  const title = `head ${place.layer}.${place.head}: distance from ${place.names[0]}, 0 to ${formatDistance(end)}`;
   const names = [place.names[0] ?? "", place.names.at(-1) ?? ""];
   const low = TREND.height + 28;
   return {
@@ -80,6 +82,9 @@ function trendBox({ place, style, trend }: GridFigure): Box | null {
     ],
   };
 }
+
+/** Left and right of a figure's content that is not printed. */
+const PADDING = 24;
 
 /** The grid with the captions of the whole. */
 export function gridFigure(parts: GridFigure, request?: FigureRequest): Scene {
@@ -96,6 +101,12 @@ export function gridFigure(parts: GridFigure, request?: FigureRequest): Scene {
   } else if (trend) {
     marks.push(...translate(trend.marks, layout.left, height + 12));
     height += 12 + trend.height;
+  }
+  if (request?.width === undefined && parts.width - 2 * PADDING > width) {
+    width = parts.width - 2 * PADDING;
+    // Nothing is seen of it, but it keeps the width.
+    const line = { x0: 0, y0: 0, x1: width, y1: 0, stroke: style.palette.rule };
+    marks.push({ kind: "line", ...line, opacity: 0 });
   }
   const color = (share: number) => distanceColor(style.theme, share, 1);
   const labels = ["0", "distance", formatDistance(style.end)] as const;

@@ -82,13 +82,13 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
         palette: context.palette.peek(),
         end: store.end.peek(),
       };
-      const trend = store.trend.peek();
-      const whole = gridFigure({ grid, layout, place, style, trend, captions }, context.figure);
-      const panes = await Promise.all(
-        store.panes.peek().map(async (name) => (await exporterOf(roots.current[name])).scene),
-      );
+      const panes = await paneScenes(store, roots.current);
       const row: Scene[] =
         arrangement.peek() === "columns" ? [inColumns(panes.map((each) => [each]))] : panes;
+      const width = Math.max(...row.map((each) => each.width));
+      const trend = store.trend.peek();
+      const parts = { grid, layout, place, style, trend, captions, width };
+      const whole = gridFigure(parts, context.figure);
       return {
         scene: inColumns([[whole, ...row]]),
         title: `${captions.title}, ${captions.subtitle}. ${captions.sentence}`,
@@ -205,9 +205,20 @@ function shownNow(store: CompareStore) {
   return { place, grid, layout };
 }
 
-function exporterOf(root: AttnvizElement | undefined): Promise<{ scene: Scene }> {
-  if (!root?.attnviz) throw new Error("Nothing is drawn yet, so there is nothing to export.");
-  return root.attnviz.figure();
+/** The panes' pictures, each with its own name alone. */
+function paneScenes(
+  store: CompareStore,
+  roots: Partial<Record<string, AttnvizElement>>,
+): Promise<Scene[]> {
+  store.inOneFigure.value = true;
+  const figures = store.panes.peek().map(async (name) => {
+    const exporter = roots[name]?.attnviz;
+    if (!exporter) throw new Error("Nothing is drawn yet, so there is nothing to export.");
+    return (await exporter.figure()).scene;
+  });
+  return Promise.all(figures).finally(() => {
+    store.inOneFigure.value = false;
+  });
 }
 
 const view = defineView<CompareState>({

@@ -49,6 +49,8 @@ export interface CompareStore {
   /** The panes that there are, each a view at a stack of its own. */
   panes: ReadonlySignal<PaneName[]>;
   pane: (name: PaneName) => ViewContext<CompareState>;
+  /** Whether panes are drawn as parts of one figure, which has the model's name itself. */
+  inOneFigure: Signal<boolean>;
   opening: ReadonlySignal<CompareOpening | null>;
   choose: (head: HeadIndex) => void;
 }
@@ -147,6 +149,7 @@ export function createCompareStore(context: ViewContext<CompareState>): CompareS
     return difference === null ? ["a", "b"] : ["a", "b", "difference"];
   });
   const paneHeads = headsOf(context, current);
+  const inOneFigure = signal(false);
   const scales = { head: createSharedScale(), matrix: createSharedScale() };
   const pane = (name: PaneName): ViewContext<CompareState> => {
     const stack = computed(() => stackOf(place.value, name));
@@ -157,13 +160,11 @@ export function createCompareStore(context: ViewContext<CompareState>): CompareS
       return withGaps(placeOf(whole, { ...positionOf(stack.value), heads: [now.head] }), now, name);
     });
     const title = computed(() => titleOf(place.value, name));
-    const named = computed(
-      () =>
-        record.description.value && {
-          ...record.description.value,
-          model: [record.description.value.model, title.value].filter(Boolean).join(" · "),
-        },
-    );
+    const named = computed(() => {
+      const whole = record.description.value;
+      const model = inOneFigure.value ? "" : whole?.model;
+      return whole && { ...whole, model: [model, title.value].filter(Boolean).join(" · ") };
+    });
     const own = { stack: stack as Signal<string>, heads: paneHeads };
     return {
       ...context,
@@ -194,6 +195,7 @@ export function createCompareStore(context: ViewContext<CompareState>): CompareS
     }),
     panes,
     pane,
+    inOneFigure,
     opening: computed(() => state.opening.value as unknown as CompareOpening | null),
     choose: ({ layer, head }) =>
       batch(() => {
