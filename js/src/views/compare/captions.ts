@@ -157,6 +157,6 @@ export function openingInWords(opening: CompareOpening | null, place: ComparePla
 /** What cells in a list stand for. */
 export function orderInWords(grid: HeadGrid): string {
   return grid.columns
-    ? "Layers and their heads by distance"
+    ? "Distances of all layers and their heads"
     : "Heads of all layers, the farthest apart first";
 }
