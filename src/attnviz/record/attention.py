@@ -540,8 +540,11 @@ class QueryKeyAttention(LayerAttention):
         if not count or self.mask is None:
             return np.ones(count, np.bool_)
         seen = self.mask.open_keys(rows, keys)
-        # All of them see the same key, as in a causal text; else each is looked at.
-        return np.ones(count, np.bool_) if seen.start < seen.stop else super().attends(head, rows)
+        if seen.start < seen.stop:
+            # All of them see the same key, as in a causal text.
+            return np.ones(count, np.bool_)
+        parts = tiles(rows, self.num_keys)
+        return np.concatenate([self.allowed(head, p, self.reach(p)).any(axis=1) for p in parts])
 
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]

@@ -622,7 +622,9 @@ class AttentionRecord:
         OSError
             If the file cannot be written.
         TypeError, ValueError
-            If `path` is not a path, or nothing can have such a name.
+            If `path` is not a path, or nothing can have such a name. If a stack is only known as
+            more than 134 million computed numbers, as the difference of two models with different
+            tokenizers may be; save the records that it was made from.
         """
         from attnviz.record.storage.safetensors_file import write_arrays
         from attnviz.record.storage.schema import record_to_arrays

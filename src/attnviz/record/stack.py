@@ -540,7 +540,7 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
                     block = attention.weights(head, rows, slice(0, num_keys))
                     most.append(float(block.max()))
                     if stack.signed:
-                        most.append(-float(block.min()))
+                        most.append(abs(float(block.min())))
                     yield from pace.did(block.size)
         # As of a whole array, NaN is the largest.
         stack._maximum = float(np.max(most))

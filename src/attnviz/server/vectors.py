@@ -94,7 +94,7 @@ def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
     if attention is None:
         raise ValueError(
             f"queries and keys of stack {stack.name!r}, layer {layer}, are not known: the record "
-            "was made from weights, or its tokens are merged into words"
+            "was made from weights, or its tokens are merged into words, or it is a difference"
         )
     return attention
 
