@@ -195,7 +195,13 @@ def _on_common_units(alignments: Sequence[Alignment], names: Sequence[str]) -> l
 
 
 def _have_same(alignment: Alignment) -> bool:
-    """Whether any unit that is no special token is the same text in both."""
+    """Whether any text that is no special token's is in both, as a token or a unit."""
+    one, other = (
+        {text for text, special in zip(side.text, side.special, strict=True) if not special}
+        for side in (alignment.a, alignment.b)
+    )
+    if not one.isdisjoint(other):
+        return True
     starts = alignment.a_ends - alignment.a_lengths
     same = np.flatnonzero(alignment.same & (alignment.a_lengths > 0) & (alignment.b_lengths > 0))
     return any(not alignment.a.special[start] for start in starts[same].tolist())

@@ -225,6 +225,9 @@ def test_what_cannot_be_compared_is_refused_or_said() -> None:
         av.compare(a, signed)
     with pytest.raises(ValueError, match="a and b have no token in common: 3 tokens such as 'a'"):
         av.compare(a, random_record(0, ["x", " y", " z", " q"]))
+    # The fewest changes may pass over a token that both have: nothing to refuse.
+    passed = random_record(0, ["undo", " it", " or", " n", "ow"])
+    assert len(av.compare(random_record(0, ["un", "do", " it", " now"]), passed).notes) == 1
     # As many, all replaced: compared by their places, which is said.
     places = av.compare(a, random_record(0, ["x", " y", " z"]))
     assert places.notes[1] == "No token of a is in b: tokens are compared by their places."
