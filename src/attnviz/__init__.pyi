@@ -19,10 +19,16 @@ from .interventions.changes import HideTokens as HideTokens
 from .interventions.changes import Knockout as Knockout
 from .interventions.changes import SetWeights as SetWeights
 from .interventions.effect import Effect as Effect
+from .interventions.erasure import ErasureCurve as ErasureCurve
+from .interventions.erasure import SufficientTokens as SufficientTokens
+from .interventions.erasure import erasure_curve as erasure_curve
+from .interventions.erasure import sufficient_tokens as sufficient_tokens
 from .interventions.head_effects import HeadEffects as HeadEffects
 from .interventions.head_effects import head_effects as head_effects
 from .interventions.intervene import ChangedRecord as ChangedRecord
 from .interventions.intervene import intervene as intervene
+from .interventions.permutation import PermutationEffect as PermutationEffect
+from .interventions.permutation import permutation_effect as permutation_effect
 from .interventions.token_effects import TokenEffects as TokenEffects
 from .interventions.token_effects import token_effects as token_effects
 from .record.given.tokens import ProjectedKeys as ProjectedKeys

@@ -440,7 +440,7 @@ def test_a_changed_record_is_saved_as_it_is(tmp_path: Any, make_model: Callable[
 def test_what_the_docs_say_runs(capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[2] / "docs" / "does-it-matter.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict[str, Any] = {}
     for block in blocks:
         exec(block, names)  # noqa: S102 - our own page
@@ -450,6 +450,8 @@ def test_what_the_docs_say_runs(capsys: pytest.CaptureFixture[str]) -> None:
         "head 1.0 moves the logit of 'street' minus logit of 'animal' after 'the' most" in printed
     )
     assert "<TokenEffects of 14 tokens (mask): 'street' (6) moves" in printed
+    assert "flips after 1 tokens, at random after" in printed
+    assert "('wide',)" in printed
     after = av.Knockout(-1, "street", layers=1, heads=0, renormalize=False)
     given = names["model"], names["text"]
     options = {"answer": ("street", "animal"), "tokenizer": names["tokenizer"]}

@@ -1,0 +1,308 @@
+"""How an answer goes as tokens are erased, and which tokens are enough for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.extraction.options import RecordOptions
+from attnviz.interventions.leave_out import LeaveOut, LeftOut, read_leave_out
+from attnviz.interventions.runs import Runs
+from attnviz.interventions.token_effects import TokenEffects
+from attnviz.record.tokens import Tokens
+from attnviz.utils.arguments import shown, whole_number
+from attnviz.utils.progress import Steps, completed, finished
+
+__all__ = ["ErasureCurve", "SufficientTokens", "erasure_curve", "sufficient_tokens"]
+
+# Of more tokens not all sets are tried.
+_EXACT = 16
+
+
+@dataclass(frozen=True, eq=False)
+class ErasureCurve:
+    """How an answer goes as tokens are erased, the first of a ranking first.
+
+    Attributes
+    ----------
+    order : tuple of int
+        The tokens in the order in which they are erased.
+    values : ndarray of float64
+        (tokens + 1,): the answer with none, one, two, ... of them erased.
+    random_mean, random_error : ndarray of float64
+        The same for random orders: the mean, and its standard error.
+    flips_after : int or None
+        After how many tokens the answer is no longer likelier than the other; None where it stays.
+    random_flips_after : float
+        The mean of that over the random orders; where the answer stays, all tokens count.
+    measure : str
+        What the answer is, in words.
+
+    Examples
+    --------
+    >>> values, zeros = np.array([2.0, -1.0, -1.0]), np.zeros(3)
+    >>> curve = ErasureCurve((1, 0), values, zeros, zeros, 1, 1.5, "")
+    >>> curve.flips_after
+    1
+    """
+
+    order: tuple[int, ...]
+    values: NDArray[np.float64]
+    random_mean: NDArray[np.float64]
+    random_error: NDArray[np.float64]
+    flips_after: int | None
+    random_flips_after: float
+    measure: str
+
+
+def erasure_curve(
+    model: Any,
+    inputs: Any,
+    ranking: Any,
+    *,
+    leave_out: LeaveOut = "mask",
+    answer: Any = None,
+    position: int | str | None = None,
+    target: str | None = None,
+    baselines: int = 20,
+    seed: int = 0,
+    progress: bool = True,
+    **options: Unpack[RecordOptions],
+) -> ErasureCurve:
+    """Erase tokens one after the other, and follow the answer (Serrano and Smith 2019).
+
+    A ranking that names what the model needs makes the answer fall sooner than random orders do.
+
+    Parameters
+    ----------
+    model : PreTrainedModel, str, PathLike or Pipeline
+        As for `attnviz.extract`.
+    inputs : object
+        One example, as for `attnviz.extract`.
+    ranking : sequence of float or TokenEffects
+        A score for each token; the largest is erased first. Of `TokenEffects` the token whose loss
+        costs the answer most is first. Tokens whose score is NaN are kept.
+    leave_out : {"mask", "mean embedding", "delete", "mean color"}
+        As for `attnviz.token_effects`. Erased tokens are left out in all layers.
+    answer : int, str or pair of these, optional
+        As for `attnviz.intervene`.
+    position : int or str, optional
+        The token after which the answer is read; the last one when left out. It is kept.
+    target : str, optional
+        Text that the model is made to produce, as for `attnviz.extract`.
+    baselines : int, default 20
+        How many random orders are beside it.
+    seed : int, default 0
+        Of the random orders.
+    progress : bool
+        Whether a bar is shown where it takes longer than a second.
+    **options
+        `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
+
+    Returns
+    -------
+    ErasureCurve
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument does not fit the model or the text.
+
+    Notes
+    -----
+    After the first few tokens the model reads texts that it has never seen: compare with the random
+    orders, not with 0 (arXiv 1906.03731).
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")                               # doctest: +SKIP
+    >>> effects = av.token_effects(model, "a b c a b", tokenizer=tokenizer)       # doctest: +SKIP
+    >>> av.erasure_curve(model, "a b c a b", effects, tokenizer=tokenizer)        # doctest: +SKIP
+    """
+    leave_out = read_leave_out(leave_out, options)
+    baselines = whole_number("baselines", baselines, 2, hint="of random orders, 20 or so")
+    text = LeftOut(Runs(model, inputs, target, None, options), leave_out, answer, position)
+    order = _order(ranking, text)
+    generator = np.random.default_rng(seed)
+    others = [generator.permutation(order).tolist() for _ in range(baselines)]
+    steps = _curve(text, [order, *others])
+    return finished(steps, "erase") if progress else completed(steps)
+
+
+def _order(ranking: Any, text: LeftOut) -> list[int]:
+    """Tokens in the order of a ranking."""
+    scores = -ranking.values if isinstance(ranking, TokenEffects) else ranking
+    try:
+        values = np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"ranking={shown(ranking)} must be a number for each token") from error
+    if values.shape != (len(text.tokens),):
+        raise ValueError(
+            f"ranking has the shape {values.shape}; it must be ({len(text.tokens)},), a number for "
+            "each token"
+        )
+    choice = [each for each in text.choice if not np.isnan(values[each])]
+    if not choice:
+        raise ValueError("ranking: no token is left that can be erased")
+    return sorted(choice, key=lambda token: (-values[token], token))
+
+
+def _curve(text: LeftOut, orders: Sequence[Sequence[int]]) -> Steps[ErasureCurve]:
+    sets = [tuple(order[:count]) for order in orders for count in range(1, len(order) + 1)]
+    found = yield from text.answers(sets, "tokens")
+    count = len(orders[0])
+    values = np.full((len(orders), count + 1), text.before)
+    values[:, 1:] = np.array(found).reshape(len(orders), count)
+    others = values[1:]
+    flips = [_flips_after(row) for row in values]
+    return ErasureCurve(
+        tuple(orders[0]),
+        values[0],
+        others.mean(axis=0),
+        others.std(axis=0, ddof=1) / len(others) ** 0.5,
+        flips[0],
+        float(np.mean([count if each is None else each for each in flips[1:]])),
+        text.answer.measure,
+    )
+
+
+def _flips_after(values: NDArray[np.float64]) -> int | None:
+    lost = np.flatnonzero(values <= 0)
+    return int(lost[0]) if len(lost) else None
+
+
+@dataclass(frozen=True)
+class SufficientTokens:
+    """The fewest tokens that are enough for an answer.
+
+    Attributes
+    ----------
+    places : tuple of int
+        Their positions, ascending. The token after which the answer is read is always there and
+        does not count.
+    tokens : Tokens
+        All tokens of the text.
+    value, before : float
+        The answer with these tokens alone, and with all.
+    exact : bool
+        Whether no smaller set is enough; False where not all sets were tried, and none of these
+        tokens can be spared.
+    measure : str
+        What the answer is, in words.
+
+    Examples
+    --------
+    >>> found = SufficientTokens((1,), Tokens.of(["a", " b", " c"]), 1.0, 2.0, True, "")
+    >>> found.texts
+    ('b',)
+    """
+
+    places: tuple[int, ...]
+    tokens: Tokens
+    value: float
+    before: float
+    exact: bool
+    measure: str
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The tokens' texts."""
+        return tuple(self.tokens.text[place].strip("·") for place in self.places)
+
+
+def sufficient_tokens(
+    model: Any,
+    inputs: Any,
+    *,
+    leave_out: LeaveOut = "mask",
+    answer: Any = None,
+    position: int | str | None = None,
+    target: str | None = None,
+    progress: bool = True,
+    **options: Unpack[RecordOptions],
+) -> SufficientTokens:
+    """Find the fewest tokens that are enough for the answer, all others left out.
+
+    Enough means that the answer is likelier than the other. Of up to 16 tokens all sets are tried,
+    the smallest first; of equal ones the one with the clearest answer is taken. Of more, tokens are
+    left out one after the other, the one that costs least first, until none can be spared.
+
+    Parameters
+    ----------
+    model : PreTrainedModel, str, PathLike or Pipeline
+        As for `attnviz.extract`.
+    inputs : object
+        One example, as for `attnviz.extract`.
+    leave_out : {"mask", "mean embedding", "delete", "mean color"}
+        As for `attnviz.token_effects`.
+    answer : int, str or pair of these, optional
+        As for `attnviz.intervene`.
+    position : int or str, optional
+        The token after which the answer is read; the last one when left out.
+    target : str, optional
+        Text that the model is made to produce, as for `attnviz.extract`.
+    progress : bool
+        Whether a bar is shown where it takes longer than a second.
+    **options
+        `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
+
+    Returns
+    -------
+    SufficientTokens
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument does not fit, or the answer is not likelier than the other to begin with.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")                                # doctest: +SKIP
+    >>> av.sufficient_tokens(model, "a b c a b", tokenizer=tokenizer).texts        # doctest: +SKIP
+    """
+    leave_out = read_leave_out(leave_out, options)
+    text = LeftOut(Runs(model, inputs, target, None, options), leave_out, answer, position)
+    if text.answer.ids is None or text.before <= 0:
+        raise ValueError(
+            f"answer={shown(answer)}: {text.answer.measure} is {text.before:.4g}; give an answer "
+            "that is likelier than the other"
+        )
+    steps = _smallest(text) if len(text.choice) <= _EXACT else _spared(text)
+    return finished(steps, "tokens") if progress else completed(steps)
+
+
+def _found(text: LeftOut, kept: Sequence[int], value: float, *, exact: bool) -> SufficientTokens:
+    return SufficientTokens(
+        tuple(sorted(kept)), text.tokens, value, text.before, exact, text.answer.measure
+    )
+
+
+def _smallest(text: LeftOut) -> Steps[SufficientTokens]:
+    for size in range(len(text.choice)):
+        kept = list(combinations(text.choice, size))
+        gone = [tuple(each for each in text.choice if each not in some) for some in kept]
+        values = yield from text.answers(gone, f"sets of {size}")
+        best = int(np.argmax(values))
+        if values[best] > 0:
+            return _found(text, kept[best], values[best], exact=True)
+    return _found(text, text.choice, text.before, exact=True)
+
+
+def _spared(text: LeftOut) -> Steps[SufficientTokens]:
+    kept, value = list(text.choice), text.before
+    gone: list[int] = []
+    while kept:
+        values = yield from text.answers([(*gone, token) for token in kept], "tokens")
+        best = int(np.argmax(values))
+        if values[best] <= 0:
+            break
+        value = values[best]
+        gone.append(kept.pop(best))
+    return _found(text, kept, value, exact=False)

@@ -1,0 +1,343 @@
+"""A model's answer to one example without some of its tokens, in several ways to leave them out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Literal, get_args
+
+import torch
+
+from attnviz.extraction.capture.forward import arguments_of
+from attnviz.extraction.models import evaluate
+from attnviz.extraction.options import CaptureOptions
+from attnviz.interventions.copies import expanded
+from attnviz.interventions.effect import Answer, answer_of, measured
+from attnviz.interventions.runs import Runs, row_of
+from attnviz.record.tokens import Tokens
+from attnviz.utils.arguments import shown
+from attnviz.utils.progress import Progress, Steps
+from attnviz.utils.restoring import Restoring
+
+__all__ = ["LeaveOut", "LeftOut", "read_leave_out"]
+
+LeaveOut = Literal["mask", "mean embedding", "delete", "mean color"]
+Arguments = dict[str, Any]
+
+# Tokens of all copies together: more make a forward no faster on a processor.
+_TOKENS_AT_ONCE = 4096
+# How far a copy in a batch may lie from the input alone, as a share of the answer.
+_SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
+_SAME_HALF = 0.05
+
+
+def read_leave_out(given: Any, options: Any) -> LeaveOut:
+    """The way to leave tokens out; refuse others, and options that have no meaning here."""
+    if given not in get_args(LeaveOut):
+        known = ", ".join(map(repr, get_args(LeaveOut)))
+        raise ValueError(f"leave_out={shown(given)} must be one of {known}")
+    for name in ("generate", "layers", "heads", "dtype"):
+        if options.get(name) is not None:
+            raise TypeError(f"there is no {name}= where tokens are left out")
+    found: LeaveOut = given
+    return found
+
+
+@dataclass(frozen=True)
+class _Example:
+    """An example, and how its arguments are changed to leave a token out."""
+
+    arguments: Arguments
+    tokens: Tokens
+    # Positions of the tokens among the padded ones.
+    places: Sequence[int]
+    # Where the answer is read: from the end, and which token that is.
+    row: int | None
+    read_at: int | None
+
+
+class LeftOut:
+    """A model's answer to one example, without whatever tokens are left out.
+
+    Attributes
+    ----------
+    tokens : Tokens
+        The example's tokens.
+    answer : Answer
+        What is measured.
+    before : float
+        The measure with all tokens.
+    noise : float
+        How far it moved in copies of which nothing was left out.
+    """
+
+    def __init__(
+        self, runs: Runs, leave_out: LeaveOut, wanted: Any, position: int | str | None
+    ) -> None:
+        self._model = model = runs.loaded.model
+        forward = runs.forward(CaptureOptions(), None)
+        record = runs.record(forward, CaptureOptions())
+        row, after = row_of(record, position, forward.outputs)
+        encoder_decoder = "decoder" in record.stacks
+        name = "encoder" if encoder_decoder else record.stack().name
+        self.tokens = record.stack(name if name in record.stacks else None).query_tokens
+        del record, forward
+        sequence = runs.batch.sequences.get("input")
+        unpadded = None if sequence is None else sequence.unpadded[0]
+        count = len(self.tokens)
+        example = _Example(
+            arguments_of(model, runs.batch, 1 if row is None else -row),
+            self.tokens,
+            range(count) if unpadded is None else unpadded.tolist(),
+            row,
+            None if row is None or encoder_decoder else count + row,
+        )
+        self._change = _CHANGES[leave_out](model, example)
+        self._plain = _run(model, self._change(()))
+        tokenizer = runs.encoder.tokenizer(needed=False)
+        self.answer: Answer = answer_of(
+            model, self._plain, tokenizer, wanted, position=row, after=after
+        )
+        self.before = measured(self.answer, self._plain, self._plain)
+        self.noise = 0.0
+        #: Tokens that can be left out, not the one after which the answer is read.
+        self.choice = [each for each in self._change.tokens() if each != example.read_at]
+        self._together = max(1, _TOKENS_AT_ONCE // max(1, count) - 1)
+
+    def answers(self, sets: Sequence[Sequence[int]], doing: str) -> Steps[list[float]]:
+        """The answer without each of some sets of tokens."""
+        found: list[float] = []
+        # Texts of other lengths do not fit into one batch.
+        order = sorted(range(len(sets)), key=lambda place: len(sets[place]))
+        for start in range(0, len(order), self._together):
+            some = [sets[place] for place in order[start : start + self._together]]
+            for _, group in groupby(some, key=self._length):
+                found += self._of_group(list(group))
+            yield Progress(doing, len(found), len(sets), "forward")
+        values = [0.0] * len(sets)
+        for place, value in zip(order, found, strict=True):
+            values[place] = value
+        return values
+
+    def _length(self, tokens: Sequence[int]) -> int:
+        return len(tokens) if isinstance(self._change, _Delete) else 0
+
+    def _of_group(self, sets: Sequence[Sequence[int]]) -> list[float]:
+        """The answers of texts of one length, one batch."""
+        parts = [self._change(tokens) for tokens in sets]
+        if self._length(sets[0]) == 0:
+            # An unchanged copy beside them tells whether copies are run as they should be.
+            parts = [self._change(()), *parts]
+            sets = [(), *sets]
+        outputs = _run(self._model, _stacked(parts))
+        found = []
+        for number, tokens in enumerate(sets):
+            here = self.answer
+            if here.position is not None:
+                here = replace(here, position=self._change.row(tokens))
+            found.append(measured(here, outputs, self._plain, number))
+        if not sets[0]:
+            self._check(found.pop(0))
+        return found
+
+    def _check(self, same: float) -> None:
+        off = abs(same - self.before)
+        if off > _SAME.get(self._model.dtype, _SAME_HALF) * max(1.0, abs(self.before)):
+            raise NotImplementedError(
+                f"model: {type(self._model).__name__} answers otherwise when the same input comes "
+                f"several times in a batch (by {off:.2g}), or when its positions are given"
+            )
+        self.noise = max(self.noise, off)
+
+
+def _stacked(parts: Sequence[Arguments]) -> Arguments:
+    """Arguments of several copies as those of one batch."""
+    first = parts[0]
+    stacked = {}
+    for name, value in first.items():
+        shared = all(part[name] is value for part in parts)
+        if shared or not isinstance(value, torch.Tensor) or value.dim() == 0:
+            stacked[name] = expanded(value, len(parts))
+        else:
+            stacked[name] = torch.cat([part[name] for part in parts])
+    return stacked
+
+
+def _run(model: Any, arguments: Arguments) -> Any:
+    with Restoring() as undo, undo, undo:
+        evaluate(model, undo)
+        return model(**arguments)
+
+
+class _Change:
+    """Arguments of the model without a token; the base class changes nothing."""
+
+    def __init__(self, model: Any, example: _Example) -> None:
+        self._model, self._example = model, example
+
+    def __call__(self, tokens: Sequence[int]) -> Arguments:
+        """The arguments without some tokens; with all where there are none."""
+        raise NotImplementedError
+
+    def tokens(self) -> Iterator[int]:
+        """Tokens that can be left out."""
+        yield from range(len(self._example.tokens))
+
+    def row(self, tokens: Sequence[int]) -> int | None:
+        """Where the answer stands then, from the end."""
+        del tokens
+        return self._example.row
+
+    def _ids(self) -> torch.Tensor:
+        ids = self._example.arguments.get("input_ids")
+        if ids is None:
+            raise ValueError(
+                f"leave_out: {type(self._model).__name__} is given no token ids here; give "
+                'leave_out="mean color" for an image'
+            )
+        found: torch.Tensor = ids
+        return found
+
+    def _accepts(self, name: str) -> bool:
+        return name in inspect.signature(self._model.forward).parameters
+
+
+class _Mask(_Change):
+    def __init__(self, model: Any, example: _Example) -> None:
+        super().__init__(model, example)
+        ids = self._ids()
+        mask = example.arguments.get("attention_mask")
+        if not self._accepts("attention_mask"):
+            raise ValueError(
+                f'leave_out="mask": {type(model).__name__} has no attention mask; give '
+                '"mean embedding" or "delete"'
+            )
+        if mask is not None and mask.dim() != 2:
+            raise ValueError(
+                'leave_out="mask": the attention mask given has four axes; give "mean embedding"'
+            )
+        self._mask = torch.ones_like(ids) if mask is None else mask
+        arguments = {**example.arguments, "attention_mask": self._mask}
+        # Positions that are counted by the mask would move with it.
+        given = "position_ids" in arguments
+        if self._accepts("position_ids") and not given and not _has_decoder(arguments):
+            counted = self._mask.long().cumsum(-1) - 1
+            arguments["position_ids"] = counted.clamp_min(0)
+            if mask is None or bool(mask.all()):
+                arguments["position_ids"] = torch.arange(ids.shape[1], device=ids.device)[None]
+        self._arguments = arguments
+
+    def __call__(self, tokens: Sequence[int]) -> Arguments:
+        if not tokens:
+            return self._arguments
+        mask = self._mask.clone()
+        mask[0, [self._example.places[token] for token in tokens]] = 0
+        return {**self._arguments, "attention_mask": mask}
+
+
+def _has_decoder(arguments: Arguments) -> bool:
+    return any(name.startswith("decoder_") for name in arguments)
+
+
+class _MeanEmbedding(_Change):
+    def __init__(self, model: Any, example: _Example) -> None:
+        super().__init__(model, example)
+        ids, table = self._ids(), model.get_input_embeddings()
+        if not self._accepts("inputs_embeds"):
+            raise ValueError(
+                f'leave_out="mean embedding": {type(model).__name__} takes no embeddings; give '
+                '"mask" or "delete"'
+            )
+        with torch.no_grad():
+            self._embedded = table(ids)
+        self._mean = self._embedded[0, list(example.places)].mean(dim=0)
+        rest = {name: value for name, value in example.arguments.items() if name != "input_ids"}
+        self._arguments = {**rest, "inputs_embeds": self._embedded}
+
+    def __call__(self, tokens: Sequence[int]) -> Arguments:
+        if not tokens:
+            return self._arguments
+        embedded = self._embedded.clone()
+        embedded[0, [self._example.places[token] for token in tokens]] = self._mean
+        return {**self._arguments, "inputs_embeds": embedded}
+
+
+class _Delete(_Change):
+    def __init__(self, model: Any, example: _Example) -> None:
+        super().__init__(model, example)
+        ids = self._ids()
+        self._names = [
+            name
+            for name, value in example.arguments.items()
+            if isinstance(value, torch.Tensor)
+            and not name.startswith("decoder_")
+            and value.dim() > 1
+            and value.shape[1] == ids.shape[1]
+        ]
+        if any(name.startswith(("pixel_values", "input_features")) for name in example.arguments):
+            raise ValueError('leave_out="delete" is for texts alone; give "mask"')
+        if ids.shape[1] < 2:
+            raise ValueError('leave_out="delete": the text is one token long')
+
+    def __call__(self, tokens: Sequence[int]) -> Arguments:
+        if not tokens:
+            return self._example.arguments
+        arguments = dict(self._example.arguments)
+        gone = {self._example.places[token] for token in tokens}
+        for name in self._names:
+            value = arguments[name]
+            kept = [place for place in range(value.shape[1]) if place not in gone]
+            arguments[name] = value[:, kept]
+        return arguments
+
+    def row(self, tokens: Sequence[int]) -> int | None:
+        """Nearer to the end where tokens behind it are gone."""
+        row, read_at = self._example.row, self._example.read_at
+        if row is None or read_at is None:
+            return row
+        return row + sum(token > read_at for token in tokens)
+
+
+class _MeanColor(_Change):
+    def __init__(self, model: Any, example: _Example) -> None:
+        super().__init__(model, example)
+        pixels = example.arguments.get("pixel_values")
+        grids = example.tokens.grids
+        if pixels is None or pixels.dim() != 4 or len(pixels) != 1 or len(grids) != 1:
+            raise ValueError(
+                'leave_out="mean color" is for one image whose patches are tokens; give "mask" for '
+                "a text"
+            )
+        self._pixels, self._grid = pixels, grids[0]
+        height, width = pixels.shape[2:]
+        if height % self._grid.rows or width % self._grid.columns:
+            raise ValueError(
+                f"the patches, {self._grid.rows} x {self._grid.columns}, do not divide the image "
+                f"of {height} x {width} pixels"
+            )
+        self._size = height // self._grid.rows, width // self._grid.columns
+
+    def tokens(self) -> Iterator[int]:
+        """The patches."""
+        yield from range(self._grid.start, self._grid.stop)
+
+    def __call__(self, tokens: Sequence[int]) -> Arguments:
+        if not tokens:
+            return self._example.arguments
+        high, wide = self._size
+        pixels = self._pixels.clone()
+        mean = self._pixels[0].mean(dim=(1, 2))[:, None, None]
+        for token in tokens:
+            row, column = self._grid.place(token)
+            pixels[0, :, row * high : (row + 1) * high, column * wide : (column + 1) * wide] = mean
+        return {**self._example.arguments, "pixel_values": pixels}
+
+
+_CHANGES: dict[LeaveOut, Callable[[Any, _Example], _Change]] = {
+    "mask": _Mask,
+    "mean embedding": _MeanEmbedding,
+    "delete": _Delete,
+    "mean color": _MeanColor,
+}

@@ -1,0 +1,178 @@
+"""Whether it matters which keys a query attends to: its weights permuted among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.options import CaptureOptions, RecordOptions
+from attnviz.interventions.copies import Copies, Place, laid_out
+from attnviz.interventions.runs import Runs, row_of
+from attnviz.utils.arguments import whole_number
+
+__all__ = ["PermutationEffect", "permutation_effect"]
+
+_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class PermutationEffect:
+    """How far an answer moves when the weights of one query are permuted.
+
+    Attributes
+    ----------
+    values : ndarray of float64
+        (permutations,): total variation of the answer's distribution, 0 to 1.
+    noise : float
+        The same for a copy whose weights stay as they are.
+    num_keys : int
+        How many keys the weights were permuted among.
+
+    Examples
+    --------
+    >>> PermutationEffect(np.array([0.1, 0.5, 0.3]), 0.0, 4).median
+    0.3
+    """
+
+    values: NDArray[np.float64]
+    noise: float
+    num_keys: int
+
+    @property
+    def median(self) -> float:
+        """The median of `values`."""
+        return float(np.median(self.values))
+
+
+def permutation_effect(
+    model: Any,
+    inputs: Any,
+    *,
+    layer: int,
+    head: int,
+    query: int | str = -1,
+    position: int | str | None = None,
+    permutations: int = 100,
+    seed: int = 0,
+    stack: str | None = None,
+    target: str | None = None,
+    **options: Unpack[RecordOptions],
+) -> PermutationEffect:
+    """Permute the weights of one query among its keys, and say how far the answer moves.
+
+    Where the answer stays, it does not matter to the model which of the keys the head attends to
+    (Jain and Wallace 2019, arXiv 1902.10186, section 4.2).
+
+    Parameters
+    ----------
+    model : PreTrainedModel, str, PathLike or Pipeline
+        As for `attnviz.extract`.
+    inputs : object
+        One example, as for `attnviz.extract`.
+    layer, head : int
+        The model's numbers.
+    query : int or str, default -1
+        The token whose weights are permuted, by number or text.
+    position : int or str, optional
+        The token after which the answer is read; the last one when left out.
+    permutations : int, default 100
+        How many random permutations.
+    seed : int, default 0
+        Of the permutations.
+    stack : str, optional
+        The first when left out.
+    target : str, optional
+        Text that the model is made to produce, as for `attnviz.extract`.
+    **options
+        `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
+
+    Returns
+    -------
+    PermutationEffect
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        If an argument does not fit, or the query has fewer than two keys.
+    NotImplementedError
+        If the module does not use the dispatcher of transformers.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")                                # doctest: +SKIP
+    >>> av.permutation_effect(model, "a b c a b", layer=1, head=0,
+    ...                       tokenizer=tokenizer).median                          # doctest: +SKIP
+    """
+    permutations = whole_number("permutations", permutations, 1, hint="100 or so")
+    runs = Runs(model, inputs, target, None, options)
+    forward = runs.forward(CaptureOptions(), None)
+    record = runs.record(forward, CaptureOptions())
+    row, _ = row_of(record, position, forward.outputs)
+    here = record.stack(stack)
+    layer = here.layer_number(layer)
+    head = here.head_number(layer, head)
+    token = here.query_tokens.position(query, "query")
+    weights, allowed = here.attention(layer).weights_of_rows(head, np.array([token]))
+    keys = np.flatnonzero(allowed[0])
+    if len(keys) < 2:
+        raise ValueError(f"query={query!r} may attend to {len(keys)} key; give one with several")
+    found = forward.stacks[here.name]
+    run = found.runs[list(found.examples[0]).index(layer)]
+    place = run.name, run.turn
+    generator = np.random.default_rng(seed)
+    rows = np.repeat(weights, permutations + 1, axis=0)
+    for number in range(1, permutations + 1):
+        rows[number, keys] = weights[0, generator.permutation(keys)]
+    copies = Copies(runs.loaded.model, runs.batch, 1 if row is None else -row)
+    before = _distribution(copies.outputs, row)[0]
+    values: list[float] = []
+    each = max(1, _AT_ONCE // len(here.query_tokens))
+    for start in range(0, len(rows), each):
+        some = rows[start : start + each]
+        changed = _changed(copies, place, head, token, some)
+        after = _distribution(changed, row)
+        values += ((after - before).abs().sum(dim=-1) / 2).tolist()
+    return PermutationEffect(np.array(values[1:]), values[0], len(keys))
+
+
+def _changed(copies: Copies, place: Place, head: int, token: int, rows: NDArray[np.float32]) -> Any:
+    """Outputs of copies in which a query of a head has other weights each."""
+    reached: list[Place] = []
+
+    def attend(call: AttentionCall, here: Place) -> None:
+        if here != place or call.value is None:
+            return
+        output = laid_out(call, place[0])
+        group = call.num_heads // call.value.shape[1]
+        values = call.value[0, head // group].float()
+        if values.shape[0] != rows.shape[1] or output.shape[1] <= token:
+            raise NotImplementedError(
+                f"model: {place[0]} attends to padding too; give the text without it"
+            )
+        output[:, token, head] = (torch.from_numpy(rows).to(values.device) @ values).to(output)
+        reached.append(place)
+
+    outputs = copies.run(len(rows), attend, before=place)
+    if not reached:
+        raise NotImplementedError(
+            f"model: {place[0]} computes its attention itself, without the dispatcher of "
+            "transformers, where its weights cannot be permuted yet"
+        )
+    return outputs
+
+
+def _distribution(outputs: Any, row: int | None) -> torch.Tensor:
+    """Probabilities of the answer, float64, (copies, tokens or classes)."""
+    logits = getattr(outputs, "logits", None)
+    if not isinstance(logits, torch.Tensor):
+        raise ValueError(
+            f"model: its output ({type(outputs).__name__}) has no logits; load it with its head"
+        )
+    found = logits if logits.dim() == 2 else logits[:, -1 if row is None else row]
+    return torch.softmax(found.detach().double().cpu(), dim=-1)

@@ -1,0 +1,131 @@
+"""Tokens erased one after the other, sets that are enough, and permuted weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz as av
+
+pytestmark = pytest.mark.models
+
+TEXT = "the animal did not cross the street because it was too wide so the"
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
+
+
+@pytest.fixture(scope="module")
+def decoder() -> tuple[Any, dict[str, Any]]:
+    model, tokenizer = av.demos.load("decoder")
+    return model, {"tokenizer": tokenizer, "answer": ("street", "animal")}
+
+
+def without(model: Any, options: dict[str, Any], gone: Any) -> float:
+    """The difference of logits when some tokens are masked, as a reader would compute it."""
+    tokenizer = options["tokenizer"]
+    given = tokenizer(TEXT, return_tensors="pt")
+    mask = torch.ones_like(given["input_ids"])
+    mask[0, list(gone)] = 0
+    places = torch.arange(mask.shape[1])[None]
+    with torch.no_grad():
+        row = model(given["input_ids"], attention_mask=mask, position_ids=places).logits[0, -1]
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"][0] for text in options["answer"]]
+    return float(row[ids[0]] - row[ids[1]])
+
+
+def test_a_curve_is_the_answer_without_more_and_more_tokens(decoder: Any) -> None:
+    model, options = decoder
+    effects = av.token_effects(model, TEXT, **options)
+    curve = av.erasure_curve(model, TEXT, effects, baselines=5, **options)
+    assert curve.order[0] == int(np.nanargmin(effects.values))
+    for count in (0, 1, 4, 13):
+        expected = without(model, options, curve.order[:count])
+        assert curve.values[count] == pytest.approx(expected, abs=1e-4)
+    assert curve.flips_after == int(np.flatnonzero(curve.values <= 0)[0]) == 1
+    # What matters most is found sooner than by chance.
+    assert curve.random_flips_after > 2
+    assert curve.random_mean.shape == curve.random_error.shape == curve.values.shape
+    again = av.erasure_curve(model, TEXT, effects, baselines=5, **options)
+    assert np.array_equal(again.random_mean, curve.random_mean)
+
+
+def test_the_smallest_set_is_found(decoder: Any) -> None:
+    model, options = decoder
+    found = av.sufficient_tokens(model, TEXT, **options)
+    assert found.exact
+    assert found.texts == ("wide",)
+    choice = range(13)
+    assert without(model, options, choice) <= 0
+    alone = {
+        kept: without(model, options, [each for each in choice if each not in kept])
+        for kept in combinations(choice, 1)
+    }
+    best = max(alone, key=lambda kept: alone[kept])
+    assert found.places == best
+    assert found.value == pytest.approx(alone[best], abs=1e-4)
+
+
+def test_of_a_long_text_no_token_can_be_spared(decoder: Any) -> None:
+    model, options = decoder
+    text = f"the dog saw the cat . {TEXT}"
+    found = av.sufficient_tokens(model, text, **options)
+    assert not found.exact
+    assert found.value > 0
+    assert 0 < len(found.places) < 19
+
+
+def test_what_makes_no_sense_is_refused(decoder: Any) -> None:
+    model, options = decoder
+    with pytest.raises(ValueError, match=r"ranking has the shape \(3,\)"):
+        av.erasure_curve(model, TEXT, [1, 2, 3], **options)
+    with pytest.raises(TypeError, match="ranking='street' must be a number"):
+        av.erasure_curve(model, TEXT, "street", **options)
+    with pytest.raises(ValueError, match="no token is left"):
+        av.erasure_curve(model, TEXT, [np.nan] * 14, **options)
+    with pytest.raises(ValueError, match="baselines"):
+        av.erasure_curve(model, TEXT, range(14), baselines=0, **options)
+    with pytest.raises(ValueError, match="likelier than the other"):
+        av.sufficient_tokens(model, TEXT, **(options | {"answer": ("animal", "street")}))
+
+
+def test_weights_are_permuted_among_what_a_query_may_see(make_model: Callable[..., Any]) -> None:
+    model = make_model("gpt2")
+    given = {"input_ids": IDS}
+    found = av.permutation_effect(
+        model, given, layer=1, head=2, query=3, position=5, permutations=8
+    )
+    assert found.num_keys == 4
+    assert len(found.values) == 8
+    assert found.noise < 1e-6
+    assert found.median > 0
+    # Of all permutations of a row each is one that SetWeights makes.
+    own = av.extract(model, given).stack().weights(layer=1, head=2)
+    with torch.no_grad():
+        before = model(IDS).logits[0, 5].double().softmax(-1)
+    generator = np.random.default_rng(0)
+    for value in found.values[:3]:
+        rows = own.copy()
+        rows[3, :4] = own[3, generator.permutation(4)]
+        change = av.SetWeights(1, 2, rows)
+        after = av.intervene(model, given, change, position=5).effect
+        likeliest = {each.id: each.probability for each in after.likeliest_after}
+        # A bound from what the effect tells: the five likeliest alone.
+        moved = sum(abs(p - float(before[token])) for token, p in likeliest.items()) / 2
+        assert value >= moved - 1e-6
+
+
+def test_only_heads_that_matter_are_moved_by_a_permutation(decoder: Any) -> None:
+    model, options = decoder
+    tokenizer = options["tokenizer"]
+    effects = {
+        head: av.permutation_effect(model, TEXT, layer=1, head=head, tokenizer=tokenizer).median
+        for head in (0, 2)
+    }
+    assert effects[0] > 0.9
+    assert effects[2] < 0.01
+    with pytest.raises(ValueError, match="may attend to 1 key"):
+        av.permutation_effect(model, TEXT, layer=1, head=0, query=0, tokenizer=tokenizer)
