@@ -49,11 +49,32 @@ stack = av.AttentionStack(
 )
 av.HeadView(av.AttentionRecord({"self": stack}))
 """
+# One layer a reply, however fast the machine is.
+SLOW = """
+from attnviz.server import unfinished
+from attnviz.utils import progress
+vectors = torch.randn(300, 1, 12, 4, generator=torch.Generator().manual_seed(0))
+slow = av.HeadView(av.AttentionRecord.from_qk(vectors, vectors, list("abcdefghijkl")))
+usual = unfinished.REPLY_SECONDS, progress.STEP
+slow
+"""
+# What lies under a note, of all that a reader can use.
+COVERED = """(note, narrow) => {
+  const under = note.getBoundingClientRect();
+  const all = note.closest(".attnviz").querySelectorAll("button, select, input, .av-plot");
+  return [...all].filter((one) => {
+    const box = one.getBoundingClientRect();
+    const apart = box.right <= under.left || box.left >= under.right
+      || box.bottom <= under.top || box.top >= under.bottom;
+    // On a narrow screen it lies over undo and export, which can wait.
+    return !apart && !note.contains(one) && !(narrow && one.closest(".av-actions"));
+  }).map((one) => one.outerHTML);
+}"""
 
 
 @pytest.fixture(scope="module")
 def notebook(lab: JupyterLab, checkpoint_folder: Path) -> Notebook:
-    notebook = lab.open([SETUP.format(folder=str(checkpoint_folder)), SHOW, SECOND, BROKEN])
+    notebook = lab.open([SETUP.format(folder=str(checkpoint_folder)), SHOW, SECOND, BROKEN, SLOW])
     notebook.run_all()
     return notebook
 
@@ -90,7 +111,7 @@ def test_python_moves_the_view_and_the_view_moves_python(notebook: Notebook) -> 
     notebook.becomes("view.heads", [1])
     notebook.becomes("view.token", None)
     # A notebook's shortcut must not have run: the cells are as they were.
-    assert notebook.root.locator(".jp-Cell").count() == 4
+    assert notebook.root.locator(".jp-Cell").count() == 5
 
 
 def test_a_pinned_row_is_exact(notebook: Notebook) -> None:
@@ -132,6 +153,34 @@ def test_an_error_in_the_kernel_is_shown_in_the_view(notebook: Notebook) -> None
     broken.scroll_into_view_if_needed()
     expect(broken).to_have_attribute("data-attnviz-state", "error")
     expect(broken).to_contain_text("NaN or infinite")
+
+
+@pytest.mark.parametrize(
+    ("width", "pattern"), [("360px", "previous token"), ("100%", "first token")]
+)
+def test_what_takes_long_says_how_far_it_is_and_is_given_up(
+    notebook: Notebook, width: str, pattern: str
+) -> None:
+    slow = view_in(notebook, 4)
+    slow.scroll_into_view_if_needed()
+    drawn(slow, "head:self:0")
+    notebook.execute(f"slow.layout.width = {width!r}")
+    notebook.execute("unfinished.REPLY_SECONDS, progress.STEP = 0.0, 1")
+    notebook.execute(f"slow.order = {pattern!r}")
+    note = slow.locator(".av-passing")
+    expect(note).to_contain_text(
+        re.compile(r"The kernel computes scores, \d+%, about \d+ s left\.")
+    )
+    assert note.evaluate(COVERED, width == "360px") == []
+    expect(note).to_be_in_viewport(ratio=1)
+    note.get_by_role("button", name="Cancel").click()
+    expect(note).to_have_count(0)
+    expect(slow).to_contain_text("Stopped before it was computed.")
+    notebook.execute("unfinished.REPLY_SECONDS, progress.STEP = usual")
+    slow.get_by_role("button", name="Try again").click()
+    expect(slow).to_have_attribute("data-attnviz-state", "ready")
+    expect(slow.locator(".av-head").first).to_contain_text(re.compile(r"0\.\d\d"))
+    notebook.execute("slow.order = 'number'")
 
 
 def test_the_theme_follows_jupyterlab(lab: JupyterLab, notebook: Notebook) -> None:

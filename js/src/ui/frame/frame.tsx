@@ -396,42 +396,55 @@ interface FrameProps {
   footer: ComponentChildren;
 }
 
-/** Says how the view stands with its source, where there is something to say. */
+/** Says what keeps the view from its source until the reader does something. */
 function Standing({
   connection,
   error,
   onRetry,
-  onStop,
-}: Pick<FrameProps, "connection" | "error" | "onRetry" | "onStop">) {
+}: Pick<FrameProps, "connection" | "error" | "onRetry">) {
   const text =
-    error !== null
-      ? error
-      : connection === "unanswered"
-        ? "The kernel does not answer: it is busy or gone. What is drawn stays."
-        : connection === "waiting"
-          ? "Waiting for the kernel …"
-          : connection === "ready"
-            ? null
-            : `The kernel computes ${laterInWords(connection)}.`;
-  // It comes and goes by itself: what stands below must not move for it.
-  const working = error === null && typeof connection === "object";
-  const passing = error === null && (connection === "waiting" || working);
+    error === null && connection === "unanswered"
+      ? "The kernel does not answer: it is busy or gone. What is drawn stays."
+      : error;
   return (
-    <div role="status" class="av-standing-place">
+    <div role="status">
       {text !== null && (
-        <div
-          class={`av-standing${error !== null ? " av-error" : ""}${passing ? " av-passing" : ""}`}
-        >
+        <div class={`av-standing${error !== null ? " av-error" : ""}`}>
           <span>{text}</span>
-          {(error !== null || connection === "unanswered") && (
-            <button type="button" onClick={onRetry}>
-              Try again
-            </button>
-          )}
-          {working && (
-            <button type="button" title="Stop what takes long; other parts stay" onClick={onStop}>
-              Cancel
-            </button>
+          <button type="button" onClick={onRetry}>
+            Try again
+          </button>
+        </div>
+      )}
+    </div>
+  );
+}
+
+/**
+ * Says what the kernel does meanwhile. It comes and goes by itself, so nothing moves for it: it
+ * lies over the title's line, and over no control of the picture, which the reader may need.
+ */
+function Passing({
+  connection,
+  error,
+  onStop,
+}: Pick<FrameProps, "connection" | "error" | "onStop">) {
+  const working = typeof connection === "object";
+  return (
+    <div role="status" class="av-passing-place">
+      {error === null && (working || connection === "waiting") && (
+        <div class="av-standing av-passing">
+          {working ? (
+            <>
+              {/* Read out once, and not with every percent. */}
+              <span class="av-unseen">The kernel computes {connection.doing}.</span>
+              <span aria-hidden="true">The kernel computes {laterInWords(connection)}.</span>
+              <button type="button" title="Stop what takes long; other parts stay" onClick={onStop}>
+                Cancel
+              </button>
+            </>
+          ) : (
+            <span>Waiting for the kernel …</span>
           )}
         </div>
       )}
@@ -624,6 +637,7 @@ function Frame(props: FrameProps) {
           <span class="av-subtitle">{props.subtitle}</span>
         </div>
         {props.progress}
+        <Passing {...props} />
         <Actions {...props} helping={helping} />
       </header>
       {helping.value && <Keys keys={props.keys} />}
