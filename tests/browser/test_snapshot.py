@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING
 
 import nbformat
@@ -74,11 +75,36 @@ def test_nbconvert_shows_the_page_or_the_picture(
         expect(image).to_be_visible(visible=not scripts)
         expect(frame).to_be_visible(visible=scripts)
         if scripts:
-            view = page.frame_locator("iframe").locator(".attnviz")
+            inside = page.frame_locator("iframe")
+            view = inside.locator(".attnviz")
             expect(view).to_have_attribute("data-attnviz-drawn", "head:self:1")
+            expect(inside.locator("#attnviz-still")).to_have_count(0)
         page.emulate_media(media="print")
         expect(image).to_be_visible()
         expect(frame).to_be_hidden()
+
+
+def test_a_website_that_forbids_scripts_shows_the_picture(
+    notebook_file: Path, chromium: Browser, tmp_path: Path
+) -> None:
+    html, _ = HTMLExporter().from_filename(str(notebook_file))
+    # What runs in the frame is subject to the policy of the page around it.
+    policy = '<meta http-equiv="Content-Security-Policy" content="script-src \'none\'">'
+    page_file = tmp_path / "strict.html"
+    page_file.write_text(html.replace("<head>", f"<head>{policy}", 1), encoding="utf-8")
+    with chromium.new_context(offline=True) as context:
+        page = context.new_page()
+        page.goto(page_file.as_uri(), wait_until="domcontentloaded")
+        frame = page.frame_locator("iframe")
+        picture = frame.locator("#attnviz-still img")
+        expect(picture).to_be_in_viewport()
+        expect(frame.locator(".attnviz")).to_have_count(0)
+        assert picture.evaluate("image => image.naturalWidth") > 500
+        assert "Layer 1" in (picture.get_attribute("alt") or "")
+        # And says below why nothing can be clicked.
+        expect(frame.locator("#attnviz-note")).to_be_visible()
+        width = page.locator("iframe").evaluate("frame => frame.clientWidth")
+        assert picture.evaluate("image => image.clientWidth") <= width
 
 
 # A bar whose page takes long enough to show it, at each end of the page's making.
@@ -136,5 +162,7 @@ def test_without_a_browser_a_table_stands_in_for_the_picture(
     assert "&lt;b&gt;c" in table
     assert "strongest weights of layer 1" in table
     assert "<iframe" in frame
+    # It stands in the frame as well, until the view is drawn there.
+    assert escape(f'<div id="attnviz-still">{table}</div>') in frame
     said = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
     assert "a table stands in for the picture" in said

@@ -40,7 +40,7 @@ from attnviz.server.strips import strips
 from attnviz.utils.bars import Bar
 from attnviz.utils.progress import Steps, completed, finished
 
-__all__ = ["FORMAT", "Embedded", "bundle", "document", "make_page", "page_steps"]
+__all__ = ["FORMAT", "Embedded", "bundle", "document", "make_page", "page_steps", "with_still"]
 
 Embedded = Literal["weights", "vectors"]
 
@@ -256,6 +256,12 @@ def document(
         bundle=code,
         **scripts,
     )
+
+
+def with_still(page: str, still: str) -> str:
+    """A page that shows some HTML until its code has drawn the view, or where it may not run."""
+    note = '<p id="attnviz-note">'
+    return page.replace(note, f'<div id="attnviz-still">{still}</div>\n{note}', 1)
 
 
 def _sha256(text: str) -> str:

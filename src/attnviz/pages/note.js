@@ -113,7 +113,11 @@
             "download it again, or save the view again."
         );
       }
-      if (!said) note.parentNode.removeChild(note);
+      if (said) return;
+      note.parentNode.removeChild(note);
+      // A picture of the view, in the frame of a snapshot.
+      var still = document.getElementById("attnviz-still");
+      if (still) still.parentNode.removeChild(still);
     },
     failed: failed
   };

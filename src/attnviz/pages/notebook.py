@@ -4,10 +4,14 @@ JupyterLab strips frames, scripts and SVG from a notebook that is not trusted, a
 an image where one output has both. So the picture is an output of its own, and the interactive
 page another. Where the page's frame shows, a style sheet beside it hides the picture; what strips
 the frame strips the style sheet, and leaves the picture.
+
+Some hosts show the frame and forbid its scripts (a security policy). No style sheet can tell, so
+the picture stands in the frame as well, until the page's code has drawn the view in its place.
 """
 
 from __future__ import annotations
 
+import base64
 import html
 import io
 from collections.abc import Callable, Mapping
@@ -15,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from attnviz.pages.html import with_still
 from attnviz.pages.image import draw_for_notebook
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.bars import Output, bars_in
@@ -64,15 +69,22 @@ def show_snapshot(
         drawn = draw_for_notebook(document)
     except (ImportError, RuntimeError) as error:
         warn_caller(f"a table stands in for the picture: {error}")
-        picture: HTML | Image = HTML(strongest_weights_table(record, state))
+        still = strongest_weights_table(record, state)
+        picture: HTML | Image = HTML(still)
     else:
-        picture = Image(_smaller(drawn.png), format="png", retina=True, alt=drawn.title)
+        png = _smaller(drawn.png)
+        still = (
+            f'<img alt="{html.escape(drawn.title)}" style="width: 100%" '
+            f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+        )
+        picture = Image(png, format="png", retina=True, alt=drawn.title)
         # Jupyter Book makes a height fixed, and squeezes the picture in a narrow column.
         picture.height = None
         height = drawn.height
     output.show(picture)
     # As raw data: IPython would advise IFrame, which shows an address and no document.
-    data = {"text/html": _frame(document, height), "text/plain": "<interactive attention view>"}
+    frame = _frame(with_still(document, still), height)
+    data = {"text/html": frame, "text/plain": "<interactive attention view>"}
     display(data, raw=True)
 
 
