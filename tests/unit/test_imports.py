@@ -201,7 +201,7 @@ def test_no_module_imports_itself_through_others() -> None:
         # Bars are taken out of notebooks there.
         ("utils", {"IPython", "tqdm"}),
         ("record", {"filelock", "numpy", "pandas", "safetensors", "torch"}),
-        ("analysis", {"lazy_loader", "numpy", "torch"}),
+        ("analysis", {"lazy_loader", "numpy", "scipy", "torch"}),
         ("corpus", {"numpy", "torch", "transformers", "tqdm"}),
         ("server", {"numpy", "torch", "cachetools"}),
         ("pages", {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch", "tqdm"}),

@@ -76,6 +76,11 @@ class MovableWeight(NamedTuple):
         Weight that is moved, 0 to 1: half the sum of the differences.
     weights : ndarray of float64
         (keys,): other weights with the same output.
+
+    Examples
+    --------
+    >>> movable_weight([0.5, 0.5], [[1.0], [2.0]]).share
+    0.0
     """
 
     share: float
