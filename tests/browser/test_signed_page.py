@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
+from browser.accessibility import check
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,6 +101,7 @@ def test_what_is_for_shares_of_one_is_absent_in_words(page: Page, tmp_path: Path
     expect(root.get_by_role("group", name="Leave out")).to_have_count(0)
     expect(root).to_contain_text("Differences are no shares of one: none are left out")
     assert "%" not in root.inner_text()
+    check(root)
     # What is set to be left out is there, and no key leaves anything out.
     expect(root).to_contain_text("Largest difference to “he”: from “the”, +0.50 (more).")
     root.locator(".av-plot").press("ArrowRight")
@@ -123,6 +125,7 @@ def test_cells_have_two_colours_and_numbers_with_signs(page: Page, tmp_path: Pat
     root = opened(page, av.MatrixView(RECORD, heads=[0], token=2), tmp_path)
     expect(root).to_contain_text("Largest difference from “the”: to “saw”, −0.80 (less).")
     expect(root.locator(".av-color-legend")).to_contain_text("−0.80+0.8")
+    check(root)
     assert (hues(page, ".av-back") > 400).all()
     svg = svg_of(page)
     for text in ("−.80", "+.50", "difference from “the”", "+0.30"):
@@ -136,6 +139,7 @@ def test_cells_have_two_colours_and_numbers_with_signs(page: Page, tmp_path: Pat
 def test_thumbnails_have_two_colours_and_name_the_largest(page: Page, tmp_path: Path) -> None:
     root = opened(page, av.ModelView(RECORD), tmp_path)
     expect(root).to_contain_text("less ← ink = √difference → more")
+    check(root)
     assert (hues(page, ".av-grid canvas") > 20).all()
     root.get_by_role("gridcell", name="Layer 0, head 0").hover()
     expect(page.locator(".av-hint")).to_contain_text("largest difference: “the” to “saw”, −0.80")
