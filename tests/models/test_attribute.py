@@ -12,6 +12,7 @@ import torch
 import transformers
 
 import attnviz as av
+from attnviz.interventions.attributed import uniform_share_of_first
 
 pytestmark = pytest.mark.models
 
@@ -197,3 +198,47 @@ def test_the_model_is_as_it_was(make_model: Callable[..., Any]) -> None:
     assert torch.is_grad_enabled()
     assert not any(module._forward_pre_hooks for module in model.modules())
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_rollout_multiplies_the_layers(make_model: Callable[..., Any]) -> None:
+    model, given = make_model("bert"), {"input_ids": IDS}
+    own = av.extract(model, given).stack()
+    record = av.attribute(model, given, method="rollout")
+    expected = np.eye(9)
+    for layer in own.layers:
+        mean = own.weights(layer=layer).astype(np.float64).mean(axis=0)
+        expected = (mean / 2 + np.eye(9) / 2) @ expected
+        found = record.stack().weights(layer=layer)[0]
+        assert np.abs(found - expected).max() < 1e-6
+        assert np.abs(found.sum(axis=1) - 1).max() < 1e-6
+        assert np.array_equal(
+            record.stack().weights(layer=layer, head=0, rows=slice(3, 5)), found[3:5]
+        )
+    causal = av.attribute(make_model("gpt2"), given, method="rollout")
+    assert any("the first token gets" in note for note in causal.notes)
+
+
+def test_relevance_is_what_its_paper_says(
+    make_model: Callable[..., Any], register: Callable[..., str]
+) -> None:
+    model = make_model("gpt2")
+    expected = np.eye(9)
+    record = av.attribute(model, {"input_ids": IDS}, answer=PAIR, method="relevance")
+    for layer, (weights, by_weights, _) in enumerate(slopes(model, register("explicit", explicit))):
+        expected = expected + np.maximum(weights * by_weights, 0).mean(axis=0) @ expected
+        assert close(record.stack().weights(layer=layer)[0], expected)
+    assert not record.stack().signed
+
+
+def test_layers_are_multiplied_whole(make_model: Callable[..., Any]) -> None:
+    model, given = make_model("gpt2"), {"input_ids": IDS}
+    with pytest.raises(ValueError, match="leave layers= and heads= out"):
+        av.attribute(model, given, method="rollout", layers=[1])
+    with pytest.raises(ValueError, match="'rollout' has no answer"):
+        av.attribute(model, given, method="rollout", answer=3)
+
+
+def test_even_attention_piles_up_on_the_first_token() -> None:
+    matrix = (np.tri(12) / np.arange(1, 13)[:, None] + np.eye(12)) / 2
+    expected = np.linalg.matrix_power(matrix, 5)[-1, 0]
+    assert uniform_share_of_first(12, 5) == pytest.approx(expected)

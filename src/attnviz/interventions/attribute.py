@@ -12,7 +12,12 @@ import torch
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
-from attnviz.interventions.attributed import GradientAttribution, NormAttribution
+from attnviz.interventions.attributed import (
+    GradientAttribution,
+    MixedLayers,
+    NormAttribution,
+    uniform_share_of_first,
+)
 from attnviz.interventions.copies import Copies, Place, laid_out
 from attnviz.interventions.effect import Answer, answer_of
 from attnviz.interventions.projection import head_norms
@@ -25,7 +30,14 @@ from attnviz.utils.progress import Progress, Steps, completed, finished
 
 __all__ = ["Method", "attribute"]
 
-Method = Literal["gradient", "knockout gradient", "integrated gradients", "value norm"]
+Method = Literal[
+    "gradient",
+    "knockout gradient",
+    "integrated gradients",
+    "value norm",
+    "relevance",
+    "rollout",
+]
 
 _MOST_POINTS = 256
 # A layer without which the answer moves less has no share to speak of.
@@ -36,7 +48,13 @@ _MEASURES: Mapping[str, str] = {
     "knockout gradient": "knockout gradient",
     "integrated gradients": "integrated gradients",
     "value norm": "value norm",
+    "relevance": "relevance",
+    "rollout": "rollout",
 }
+# They have an answer, and numbers of both signs.
+_SIGNED = ("gradient", "knockout gradient", "integrated gradients")
+# They multiply layers, and have one matrix a layer.
+_MIXED = ("relevance", "rollout")
 _SAID: Mapping[str, str] = {
     "gradient": (
         "A slope, not an effect: what the answer would lose, to first order, if the weight were "
@@ -53,6 +71,16 @@ _SAID: Mapping[str, str] = {
     "value norm": (
         "The weight times the length of what the key's value adds (Kobayashi et al. 2020). It says "
         "nothing about the answer."
+    ),
+    "relevance": (
+        "What speaks for the answer, multiplied through the layers and averaged over heads (Chefer "
+        "et al. 2021): each layer is mixed with all layers before it. It leaves out values, "
+        "feed-forward layers and what speaks against the answer."
+    ),
+    "rollout": (
+        "Attention multiplied through the layers and averaged over heads (Abnar and Zuidema 2020): "
+        "each layer is mixed with all layers before it. It knows no values, no feed-forward layers "
+        "and no signs, and says nothing about the answer."
     ),
 }
 
@@ -77,12 +105,16 @@ def attribute(
         As for `attnviz.extract`.
     inputs : object
         One example, as for `attnviz.extract`.
-    method : {"gradient", "knockout gradient", "integrated gradients", "value norm"}
+    method : {"gradient", "knockout gradient", "integrated gradients", "value norm", "relevance", \
+"rollout"}
         ``"gradient"``: gradient times weight, which predicts cuts after the softmax.
         ``"knockout gradient"``: the same for cuts before the softmax. ``"integrated gradients"``:
         the gradient's mean while all weights of a layer grow from 0 (Hao et al. 2021, arXiv
         2004.11207, section 3). ``"value norm"``: weight times the length of the value behind the
         output projection (Kobayashi et al. 2020, arXiv 2004.10102), for which there is no answer.
+        ``"relevance"`` (Chefer et al. 2021, arXiv 2103.15679) and ``"rollout"`` (Abnar and Zuidema
+        2020, arXiv 2005.00928; no answer): one matrix a layer, of what it holds of the input's
+        tokens.
     answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`; or a function that takes the model's output and returns a tensor
         of one number. When left out, the likeliest answer against the second: their difference of
@@ -102,8 +134,8 @@ def attribute(
     Returns
     -------
     AttentionRecord
-        Signed stacks (``"value norm"``: not signed) whose `AttentionStack.measure` is the method:
-        positive numbers speak for the answer. Any block is computed when it is asked for. Stacks
+        Stacks whose `AttentionStack.measure` is the method. Those of gradients are signed: positive
+        numbers speak for the answer. Any block is computed when it is asked for. Stacks
         whose modules do not use the dispatcher of transformers are left out, which a note says.
 
     Raises
@@ -168,9 +200,13 @@ def _attributed(
     wanted, position = asked_for
     forward = runs.forward(kept, None)
     record = runs.record(forward, kept)
+    if method in ("value norm", "rollout") and (wanted is not None or position is not None):
+        raise ValueError(f"method={method!r} has no answer; leave answer and position out")
+    if method in _MIXED and kept.layers is not None:
+        raise ValueError(f"method={method!r} multiplies all layers; leave layers= and heads= out")
+    if method == "rollout":
+        return _mixed(record, method, [])
     if method == "value norm":
-        if wanted is not None or position is not None:
-            raise ValueError('method="value norm" has no answer; leave answer and position out')
         norms = head_norms(runs)
         made = {
             place: (lambda layer, found=found: NormAttribution(layer, found))
@@ -206,7 +242,46 @@ def _attributed(
         )
         for place, found in vectors.items()
     }
-    return _record(record, forward, makers, method, notes)
+    made_record = _record(record, forward, makers, method, notes)
+    return _mixed(made_record, method, notes) if method == "relevance" else made_record
+
+
+def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> AttentionRecord:
+    """The layers of stacks of one kind of tokens, multiplied."""
+    stacks: dict[str, AttentionStack] = {}
+    rollout = method == "rollout"
+    for name, stack in record.stacks.items():
+        if stack.key_tokens is not stack.query_tokens:
+            continue
+        layers = [stack.attention(number) for number in stack.layers]
+        if any(layer.num_queries != layers[0].num_queries for layer in layers):
+            continue
+        stacks[name] = AttentionStack(
+            name,
+            {
+                number: MixedLayers(
+                    tuple(layers[: place + 1]), own=0.5 if rollout else 1.0, positive=not rollout
+                )
+                for place, number in enumerate(stack.layers)
+            },
+            stack.query_tokens,
+            normalized=rollout and stack.normalized,
+            measure=_MEASURES[method],
+        )
+        if rollout and stack.causal:
+            share = uniform_share_of_first(len(stack.query_tokens), len(layers))
+            notes.append(
+                f"In stack {name!r} the first token gets {share:.0%} of the last one where all "
+                "attention is even: a large number there says nothing."
+            )
+    if not stacks:
+        raise NotImplementedError(
+            f"method={method!r}: no stack attends from tokens to the same tokens"
+        )
+    said = [] if _SAID[method] in record.notes else [_SAID[method], *notes]
+    return AttentionRecord(
+        stacks, model=record.model, notes=[*record.notes, *said], images=record.images
+    )
 
 
 @dataclass(frozen=True)
@@ -367,7 +442,7 @@ def _record(
             stack.query_tokens,
             None if same else stack.key_tokens,
             normalized=False,
-            signed=method != "value norm",
+            signed=method in _SIGNED or method == "relevance",
             measure=_MEASURES[method],
         )
     if not stacks:

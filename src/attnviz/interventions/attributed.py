@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import DerivedAttention
+from attnviz.record.attention import DerivedAttention, LayerAttention
+from attnviz.record.softmax import tiles
 
-__all__ = ["GradientAttribution", "NormAttribution"]
+__all__ = ["GradientAttribution", "MixedLayers", "NormAttribution", "uniform_share_of_first"]
 
 
 @dataclass(frozen=True)
@@ -100,3 +101,85 @@ class NormAttribution(_PairAttribution):
         """Weights times norms of a head's block, float32, (rows, columns)."""
         norms: NDArray[np.float32] = self.norms[head, columns].numpy()
         return self.base.weights(head, rows, columns) * norms
+
+
+@dataclass(frozen=True)
+class MixedLayers(LayerAttention):
+    """What each token of a layer holds of the tokens of the input: layers multiplied.
+
+    ``R = M_l ... M_1 M_0`` with the layers' matrices M, heads averaged. Rollout (Abnar and Zuidema
+    2020, arXiv 2005.00928) has M = A / 2 + I / 2, relevance (Chefer et al. 2021, arXiv 2103.15679,
+    equations 5 and 6) M = I + (gradient x A)+. One head; rows are computed by products of a few
+    rows with each layer, so that no matrix of all tokens is held.
+
+    Attributes
+    ----------
+    layers : tuple of LayerAttention
+        From the first to this one, all with the same tokens as queries and keys.
+    own : float
+        What M has of I: a half or 1.
+    positive : bool
+        Whether negative numbers are left out before heads are averaged.
+    """
+
+    layers: tuple[LayerAttention, ...]
+    own: float
+    positive: bool = False
+
+    @property
+    def num_heads(self) -> int:
+        """1."""
+        return 1
+
+    @property
+    def num_queries(self) -> int:
+        """Number of rows."""
+        return self.layers[0].num_queries
+
+    @property
+    def num_keys(self) -> int:
+        """Number of columns."""
+        return self.layers[0].num_keys
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query of any layer may look ahead, as far as the masks say."""
+        return all(layer.causal for layer in self.layers)
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """A block of the product, float32, (rows, columns)."""
+        del head
+        held = np.zeros((rows.stop - rows.start, self.num_keys))
+        held[np.arange(len(held)), np.arange(rows.start, rows.stop)] = 1.0
+        for layer in reversed(self.layers):
+            mixed = self.own * held
+            for part in tiles(slice(0, self.num_queries), self.num_keys):
+                some = held[:, part]
+                if some.any():
+                    mixed += some @ self._mean(layer, part)
+            held = mixed
+        return held[:, columns].astype(np.float32)
+
+    def _mean(self, layer: LayerAttention, rows: slice) -> NDArray[np.float64]:
+        """Rows of a layer's matrix without I, float64, (rows, keys)."""
+        total = np.zeros((rows.stop - rows.start, self.num_keys))
+        for head in layer.kept_heads:
+            block = layer.weights(head, rows, slice(0, self.num_keys))
+            total += np.maximum(block, 0) if self.positive else block
+        share = 1.0 if self.positive else 1 - self.own
+        return total * (share / len(layer.kept_heads))
+
+
+def uniform_share_of_first(num_tokens: int, num_layers: int) -> float:
+    """What rollout gives the first token from the last one where all causal attention is even.
+
+    >>> uniform_share_of_first(2, 1)
+    0.25
+    """
+    held = np.zeros(num_tokens)
+    held[-1] = 1.0
+    for _ in range(num_layers):
+        # Query i has 1 / (i + 1) on each of the keys 0 to i.
+        spread = (held / np.arange(1, num_tokens + 1))[::-1].cumsum()[::-1]
+        held = (held + spread) / 2
+    return float(held[0])
