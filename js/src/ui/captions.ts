@@ -129,6 +129,14 @@ export function written(quantity: Quantity, value: number, decimals = 2): string
   return Number.isNaN(value) ? size : `${signOf(value)}${size}`;
 }
 
+/**
+ * Whether a signed number is too small to be written beside a bar or into a cell: "−<0.01" is long,
+ * and says no more than that there is little.
+ */
+export function isTiny(quantity: Quantity, value: number): boolean {
+  return quantity.signed && written(quantity, value).includes("<");
+}
+
 /** The same with two digits, however small. */
 export function writtenSmall(quantity: Quantity, value: number): string {
   if (!quantity.signed) return formatSmall(value);

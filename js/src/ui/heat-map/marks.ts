@@ -5,7 +5,7 @@ import { pooled as pooledOf } from "../../client/signs";
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark, shapeOf } from "../../draw/patches";
-import { type Quantity, quantityOf, quoted, written } from "../captions";
+import { isTiny, quantityOf, quoted, written } from "../captions";
 import {
   type ColorScale,
   colorAt,
@@ -132,13 +132,8 @@ function over(
   ) as [number, number, number];
 }
 
-/** Whether a number is too small to be written: "−<0.01" is long, and says no more than a short bar. */
-function isTiny(quantity: Quantity, value: number): boolean {
-  return written(quantity, value).includes("<");
-}
-
 /** Fainter cells have no sign of their own. */
-const LEAST_SIGNED = 0.1;
+const LEAST_SIGNED = 0.2;
 
 /** Weights in their cells, where there is room; where there is less, the signs of negative numbers. */
 function numberMarks(heatMap: HeatMap): Mark[] {
@@ -158,7 +153,7 @@ function numberMarks(heatMap: HeatMap): Mark[] {
       const share = (signs ? signedShareOf : shareOf)(weight, end, scale);
       if (share === null || (numbers && Math.abs(weight) < least)) continue;
       const text = numbers ? written(quantity, weight) : "−";
-      if (signs && numbers && isTiny(quantity, weight)) continue;
+      if (numbers && isTiny(quantity, weight)) continue;
       if (!numbers && share > -LEAST_SIGNED) continue;
       const [red, green, blue] = signs
         ? over(signColorAt(share, signs), palette.background)
@@ -602,7 +597,7 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   });
   for (const i of numbered(values, axis.cell, NUMBERS_APART)) {
     const value = values[i] as number;
-    if (signs && isTiny(quantity, value)) continue;
+    if (isTiny(quantity, value)) continue;
     const down = signs ? -Math.sign(value) : 1;
     const end = y + down * ((Math.abs(value) / most) * longest + 8);
     const text = written(quantity, value);
@@ -657,7 +652,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
     // Clear of the bars of its neighbours where rows are lower than a number.
     const value = values[i] as number;
     const side = Math.sign(value);
-    if (signs && isTiny(quantity, value)) continue;
+    if (isTiny(quantity, value)) continue;
     let end = 0;
     for (let near = i - reach; near <= i + reach; near++) end = Math.max(end, lengthOf(near, side));
     marks.push(

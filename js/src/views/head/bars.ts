@@ -2,7 +2,7 @@
 
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
-import { quoted, written, writtenSmall } from "../../ui/captions";
+import { isTiny, quoted, written, writtenSmall } from "../../ui/captions";
 import { fitLabel } from "../../ui/labels";
 import { MOST_COLOURS } from "../../ui/palette";
 import { along, type Column, type Layout, type Side } from "./layout";
@@ -354,7 +354,7 @@ function standingBars(
       height: Math.max(0.75, thick - (share > 1 ? 0.5 : 0)),
       ...(bar.value < 0 && !both ? { stroke: color } : { fill: color }),
     });
-    if (numbered.has(bar)) {
+    if (numbered.has(bar) && !isTiny(linePlot.quantity, bar.value)) {
       marks.push({
         ...numberMark(linePlot, bar, headOf(linePlot, columns, bar, shortName)),
         x: x + side * (clearOf(bar) + 5),
@@ -447,7 +447,7 @@ function lyingBars(
       height: length,
       fill: valueColor(linePlot, bar.series, bar.value),
     });
-    if (numbered.has(bar)) {
+    if (numbered.has(bar) && !isTiny(linePlot.quantity, bar.value)) {
       marks.push({
         ...numberMark(linePlot, bar),
         // Under the token and not the bar, so that neighbours' numbers keep their distance.

@@ -19,14 +19,20 @@ import type { ViewContext } from "../../ui/define-view";
 import { answerStart } from "../../ui/generated-token/state";
 import { createImagePanel, type ImagePanel, imagesDrawn } from "../../ui/image/store";
 import { pairOf } from "../../ui/pairs";
-import { headTextColor } from "../../ui/palette";
 import { placeOf } from "../../ui/record";
 import { assign, follow, valuesOf } from "../../ui/state";
 import { findTokens, type Matches, tokenMatcher } from "../../ui/token-search";
 import { barEnd } from "./bars";
 import { type Caption, captionOf, summaryOf } from "./captions";
 import { type Layout, layOut, type Side } from "./layout";
-import { focusOf, type LineAt, type LinePlot, seriesColor, type TokenAt } from "./line-plot";
+import {
+  focusOf,
+  type LineAt,
+  type LinePlot,
+  seriesColor,
+  seriesTextColor,
+  type TokenAt,
+} from "./line-plot";
 import { computeLines, type Lines, shownMatrices } from "./lines";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 import {
@@ -430,7 +436,7 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
           name: each.name,
           // Grey over a grey image would not be seen.
           color: each.head === null ? palette.positive : seriesColor(ground, place),
-          textColor: each.head === null ? palette.ink : headTextColor(palette, place, all.length),
+          textColor: each.head === null ? palette.ink : seriesTextColor(ground, place),
           heads: each.head === null ? plan.heads : [each.head],
           how: each.head === null && context.state.combine.value === "max" ? "max" : "mean",
         }) as const,
