@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
+import numpy as np
 import pytest
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
@@ -34,6 +35,7 @@ NAMES = (
     "vision_language",
     "long_texts",
     "several_texts",
+    "compare",
 )
 # Each takes a cold kernel and a model: `make test` runs the one that a newcomer opens first.
 EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name != "quickstart")) for name in NAMES]
@@ -386,6 +388,51 @@ def test_several_texts_say_how_far_the_finding_holds(runs: Runs) -> None:
     follows = [float(row[1]) > float(row[3]) for row in table]
     assert all(follows[:8])
     assert 1 <= sum(follows[8:]) < 4
+
+
+@pytest.mark.slow
+def test_compare_finds_who_a_pronoun_fits(runs: Runs) -> None:
+    run = runs["compare"]
+    (table,) = run.outputs("changes[people]")
+    _, strongest, second, *_ = rows_of(table)
+    # Of the row number, layer, head, key, both weights and their difference.
+    assert strongest[1:4] == ["1", "3", "doctor"]
+    assert second[1:4] == ["5", "8", "nurse"]
+    assert float(strongest[6]) == pytest.approx(-0.53, abs=0.01)
+    (table,) = run.outputs("SENTENCES = {")
+    values = np.array([[float(each) for each in row[-4:]] for row in rows_of(table)[3:]])
+    assert values.shape == (10, 4)
+    # "in 18 of 20 numbers" and "in 17 of 20".
+    assert (values[:, [0, 2]] > 0).sum() == pytest.approx(18, abs=1)
+    assert (values[:, [1, 3]] < 0.005).sum() == pytest.approx(17, abs=1)
+
+
+@pytest.mark.slow
+def test_compare_shows_what_training_did(runs: Runs) -> None:
+    run = runs["compare"]
+    lines = run.printed("sorted(np.argsort(-before)").splitlines()
+    assert [line.split()[0] for line in lines] == ["the", "animal", "street"]
+    before, after = np.array([[float(n) for n in NUMBER.findall(line)] for line in lines]).T
+    assert before == pytest.approx([0.33] * 3, abs=0.03)
+    assert after[2] > 0.8
+    (table,) = run.outputs("uniform_scores(forming.a")
+    steps = np.array([[float(each) for each in row[-3:]] for row in rows_of(table)[1:]])
+    first, *_, last, even = steps
+    # Another machine rounds differently, and training goes another way from there.
+    assert np.abs(first - even).max() < 0.03
+    assert steps[:, 0].max() < 0.2
+    assert last[1] > 0.5
+    assert last[2] > 2 * even[2]
+
+
+@pytest.mark.slow
+def test_compare_tells_rounding_from_a_change(runs: Runs) -> None:
+    run = runs["compare"]
+    assert run.printed("beyond rounding:").splitlines()[1] == "beyond rounding: 0 of 72 heads"
+    (table,) = run.outputs("def quantised(")
+    medians = [float(row[-2]) for row in rows_of(table)[1:]]
+    half, brain, eight, four, pronoun = medians
+    assert half < brain < 0.003 < eight < pronoun < four
 
 
 @pytest.mark.slow

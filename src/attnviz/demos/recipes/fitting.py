@@ -111,7 +111,7 @@ def fit(
         optimizer, lambda step: _share_of_rate(step, schedule.steps)
     )
     model.train()
-    with tqdm(range(last), desc=name, unit="step") as steps:
+    with tqdm(range(last), desc=name, unit="step", disable=last == 0) as steps:
         if checkpoints is not None:
             checkpoints.keep(0, model)
         for step in steps:
