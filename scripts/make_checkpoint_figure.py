@@ -1,4 +1,4 @@
-"""Draw how induction heads form in training: docs/images/checkpoints-*.webp, and their numbers.
+"""Draw how induction heads form in training, and print the numbers: docs/images/checkpoint*.webp.
 
 .venv/bin/python scripts/make_checkpoint_figure.py           trains both models: some minutes
 .venv/bin/python scripts/make_checkpoint_figure.py FOLDER    keeps checkpoints there, or takes them
@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import io
 import math
-import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Locator, sync_playwright
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -95,7 +94,7 @@ def mean_and_error(values: Numbers) -> tuple[Numbers, Numbers]:
 def measure(folder: Path, texts: Sequence[str]) -> Measured:
     """Scores and losses of all checkpoints in a folder."""
     found = sorted(folder.glob("step-*"))
-    steps = [int(re.findall(r"\d+", each.name)[0]) for each in found]
+    steps = [int(each.name.removeprefix("step-")) for each in found]
     scores, losses, records = [], [], []
     for checkpoint in found:
         model = AutoModelForCausalLM.from_pretrained(checkpoint).eval()
@@ -269,19 +268,40 @@ def figure(measured: dict[str, Measured], theme: str) -> str:
     )
 
 
-def draw(measured: dict[str, Measured]) -> None:
-    """Write both themes."""
+def compared(folder: Path, head: tuple[int, int]) -> av.CompareView:
+    """The compare view of all checkpoints, at the last, of the head that is drawn below them."""
+    found = sorted(folder.glob("step-*"))
+    half = "horse river lamp key snow goat bridge apple"
+    names = [f"step {int(each.name.removeprefix('step-'))}" for each in found]
+    comparison = av.compare(found, f"{half} {half}", names=names, name="From random weights")
+    return av.CompareView(
+        comparison, layer=head[0], heads=[head[1]], member=len(found) - 1, form="matrix"
+    )
+
+
+def draw(measured: dict[str, Measured], view: av.CompareView) -> None:
+    """Write both pictures in both themes."""
     browser_path = find_browser()
     if browser_path is None:
         sys.exit(f"pictures are drawn by a browser, and {HOW_TO_GET_ONE}")
-    with sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": 900}, device_scale_factor=2)
+        wide = browser.new_page(viewport={"width": 1000, "height": 900})
         for theme in COLORS:
             page.set_content(f'<body style="margin: 0">{figure(measured, theme)}</body>')
-            picture = Image.open(io.BytesIO(page.locator("svg").screenshot())).convert("RGB")
-            picture.save(IMAGES / f"checkpoints-{theme}.webp", lossless=True)
+            keep(page.locator("svg"), f"checkpoints-{theme}")
+            view.theme = theme
+            wide.goto(view.save(Path(folder, f"{theme}.html")).as_uri())
+            wide.wait_for_selector("[data-attnviz-drawn]")
+            keep(wide.locator("body"), f"checkpoint-view-{theme}")
         browser.close()
+
+
+def keep(drawn: Locator, name: str) -> None:
+    """Write what is drawn, without loss."""
+    picture = Image.open(io.BytesIO(drawn.screenshot())).convert("RGB")
+    picture.save(IMAGES / f"{name}.webp", lossless=True)
 
 
 def main(arguments: list[str]) -> None:
@@ -296,7 +316,7 @@ def main(arguments: list[str]) -> None:
                 train.main([name, "--checkpoints", str(CHECKPOINTS), "--out", str(folder)])
             measured[name] = measure(checkpoints, texts)
             report(name, measured[name])
-    draw(measured)
+        draw(measured, compared(folder / "induction-checkpoints", measured["induction"].head))
 
 
 if __name__ == "__main__":
