@@ -8,6 +8,7 @@ from . import demos as demos
 from .comparison.alignment import Alignment as Alignment
 from .comparison.compare import compare as compare
 from .comparison.comparison import Comparison as Comparison
+from .comparison.matching import HeadPair as HeadPair
 from .corpus.corpus import Corpus as Corpus
 from .corpus.extract import extract_corpus as extract_corpus
 from .embedding.show import show_embedding_view as show_embedding_view

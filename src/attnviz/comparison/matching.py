@@ -43,6 +43,15 @@ class HeadPair(NamedTuple):
         How far their patterns lie apart: total variation, a mean over at most 64 queries, 0 to 1.
     random : float
         The same for heads of these two layers that are paired at random: its mean.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> weights = [[[[1.0, 0.0], [0.5, 0.5]], [[1.0, 0.0], [0.1, 0.9]]]]
+    >>> a = av.AttentionRecord.from_weights(weights, ["a", "b"])
+    >>> b = av.AttentionRecord.from_weights([weights[0][::-1]], ["a", "b"])
+    >>> [(pair.head, pair.head_b) for pair in av.compare(a, b, heads="match").pairs]
+    [(0, 1), (1, 0)]
     """
 
     stack: str
