@@ -353,3 +353,16 @@ def test_what_cannot_be_read_is_refused(minilm: tuple[Any, Any]) -> None:
     ):
         with pytest.raises(error, match=words):
             av.compare(*arguments, **({"tokenizer": tokenizer} | options))
+
+
+def test_records_are_spooled_to_a_folder_each(tmp_path: Path) -> None:
+    model, tokenizer = av.demos.load("decoder")
+    texts = "the cat sat", "the dog sat down"
+    plain = av.compare(model, *texts, tokenizer=tokenizer)
+    found = av.compare(model, *texts, tokenizer=tokenizer, spool=tmp_path / "spooled")
+    assert sorted(each.name for each in (tmp_path / "spooled").iterdir()) == ["0", "1"]
+    assert np.array_equal(np.stack(found.distance()), np.stack(plain.distance()))
+    assert found.record().mapped_files
+    with pytest.raises(ValueError, match="the text is empty"):
+        av.compare(model, "", "a cat", tokenizer=tokenizer, spool=tmp_path / "other")
+    assert not (tmp_path / "other").exists()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePath
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from attnviz.comparison.common import align_records
@@ -58,7 +59,8 @@ def compare(
         that were trained apart (needs scipy). `Comparison.pairs` says which these are.
     **options
         Further arguments of `attnviz.extract` (`tokenizer`, `layers`, `target`, ...); a list with
-        one for each model for `tokenizer` and `processor` where models differ in them.
+        one for each model for `tokenizer` and `processor` where models differ in them. Records that
+        are spooled get the folders ``0``, ``1``, ... inside `spool`.
 
     Returns
     -------
@@ -87,7 +89,8 @@ def compare(
     matched = isinstance(heads, str) and heads == "match"
     if heads is not None and not matched:
         options["heads"] = heads
-    records, found, models = _records(a, b, c, options, given)
+    with _folder_of(options.get("spool")):
+        records, found, models = _records(a, b, c, options, given)
     named = given or found
     if len(named) != len(records):
         raise ValueError(
@@ -144,7 +147,9 @@ def _records(
     if not several:
         if b is None or c is None:
             raise TypeError(_FORMS)
-        made = [_extracted(a, each, options, None) for each in (b, c)]
+        made = [
+            _extracted(a, each, _spooled(options, place), None) for place, each in enumerate((b, c))
+        ]
         return _Given(made, ("a", "b"), [(a, options.get("tokenizer"))] * 2)
     if c is not None:
         count = f"{len(a)} models" if isinstance(a, (tuple, list)) else "an iterable"
@@ -188,7 +193,7 @@ def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) ->
         if inputs is None:
             raise TypeError(_FORMS)
         model = member() if is_factory(member) else member
-        records.append(_extracted(model, inputs, options, number))
+        records.append(_extracted(model, inputs, _spooled(options, number), number))
         # What a generator gave is not held.
         known = None if isinstance(members, Iterator) else member
         models.append((known, _of_one("tokenizer", options.get("tokenizer"), number)))
@@ -242,6 +247,31 @@ def _extracted(
         f"the input holds {len(record)} examples, and one is compared with one: "
         "compare(records_a[i], records_b[i])"
     )
+
+
+@contextmanager
+def _folder_of(spool: Any) -> Iterator[None]:
+    """Make the folder that holds those of all records; take it back where nothing came of it."""
+    place = Path(spool) if isinstance(spool, (str, os.PathLike)) else None
+    made = place is not None and place.parent.is_dir() and not place.exists()
+    if place is not None and made:
+        place.mkdir()
+    try:
+        yield
+    except BaseException:
+        if place is not None and made:
+            # What was written stays.
+            with suppress(OSError):
+                place.rmdir()
+        raise
+
+
+def _spooled(options: dict[str, Any], number: int) -> dict[str, Any]:
+    """The options with a folder for each record inside the one of `spool`."""
+    folder = options.get("spool")
+    if not isinstance(folder, (str, os.PathLike)):
+        return options
+    return {**options, "spool": Path(folder) / str(number)}
 
 
 def _of_one(name: str, values: Any, number: int | None) -> Any:
