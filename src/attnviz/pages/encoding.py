@@ -465,7 +465,7 @@ class TilePlace(NamedTuple):
 def tile_places(stack: AttentionStack, layer: int) -> list[TilePlace]:
     """All rows of a head in order, a tile of them after the other; heads of a layer are alike."""
     count, keys = len(stack.query_tokens), len(stack.key_tokens)
-    vectors = stack.attention(layer).vectors
+    attention = stack.attention(layer)
     places = []
     start = 0
     while start < count:
@@ -474,7 +474,7 @@ def tile_places(stack: AttentionStack, layer: int) -> list[TilePlace]:
         for _ in range(2):
             wide = max(1, columns.stop - columns.start)
             rows = slice(start, min(count, start + max(1, min(_TILE_ROWS, _TILE // wide))))
-            columns = slice(0, keys) if vectors is None else vectors.reach(rows)
+            columns = attention.reach(rows)
         # At least one key: rows that attend to nothing are rows, too.
         places.append(TilePlace(rows, columns if columns.stop > columns.start else slice(0, 1)))
         start = rows.stop

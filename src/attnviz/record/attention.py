@@ -152,6 +152,11 @@ class LayerAttention(ABC):
         del head
         return np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
 
+    def reach(self, rows: Rows) -> slice:
+        """Keys outside of which it is known that some queries (at least one) have no weight."""
+        del rows
+        return slice(0, self.num_keys)
+
     def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
         """Whether queries may attend to any key at all, bool, (rows,)."""
         keys = slice(0, self.num_keys)
@@ -724,6 +729,10 @@ class HeadSubset(LayerAttention):
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """Whether the mask lets a head's queries attend to keys, bool, (rows, columns)."""
         return self.base.allowed(self.index(head), rows, columns)
+
+    def reach(self, rows: Rows) -> slice:
+        """Keys outside of which it is known that some queries (at least one) have no weight."""
+        return self.base.reach(rows)
 
     def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
         """Whether a head's queries may attend to any key at all, bool, (rows,)."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention, RowsOfHeads
+from attnviz.record.masks import Rows
 
 __all__ = ["DifferenceAttention"]
 
@@ -118,6 +119,14 @@ class DifferenceAttention(LayerAttention):
         """Whether either lets queries attend to keys that may attend to something in both."""
         either = self.a.allowed(head, rows, columns) | self.b.allowed(head, rows, columns)
         return either & self.attends(head, rows)[:, None]
+
+    def reach(self, rows: Rows) -> slice:
+        """Keys outside of which some queries (at least one) have no weight on either side."""
+        one, other = self.a.reach(rows), self.b.reach(rows)
+        if one.start == one.stop or other.start == other.stop:
+            # A query that may attend to nothing on one side has no difference.
+            return slice(0, 0)
+        return slice(min(one.start, other.start), max(one.stop, other.stop))
 
     def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
         """Whether queries may attend to any key in both, bool, (rows,)."""

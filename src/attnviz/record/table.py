@@ -167,8 +167,7 @@ def _of_tile(
     top_k: int | None,
     min_weight: float | None,
 ) -> _Found:
-    vectors = stack.attention(layer).vectors
-    columns = slice(0, len(stack.key_tokens)) if vectors is None else vectors.reach(rows)
+    columns = stack.attention(layer).reach(rows)
     weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
     sizes = np.abs(weights) if stack.signed else weights
     sums = sizes.sum(axis=1, dtype=np.float64)

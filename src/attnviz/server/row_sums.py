@@ -372,6 +372,7 @@ class HeadDifference:
         self, stack: AttentionStack, layer: int, heads: Sequence[int], sums: RowSums
     ) -> None:
         self.a, self.b = (HeadMean(stack, layer, heads, sums, side) for side in (0, 1))
+        self._attention = stack.attention(layer)
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -390,11 +391,7 @@ class HeadDifference:
 
     def reach(self, rows: Rows) -> slice:
         """Keys outside of which some queries (at least one) have no weight on either side."""
-        one, other = self.a.reach(rows), self.b.reach(rows)
-        if one.start == one.stop or other.start == other.stop:
-            # No query has a difference that may attend to nothing on one side.
-            return slice(0, 0)
-        return slice(min(one.start, other.start), max(one.stop, other.stop))
+        return self._attention.reach(rows)
 
     def divided(self, rows: Rows) -> Generator[None, None, list[torch.Tensor]]:
         """What rows of each head are divided by, those of a and then those of b."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
 from attnviz.record.difference import DifferenceAttention
-from attnviz.record.masks import BandMask, Mask, PackedMask
+from attnviz.record.masks import BandMask, InsertedMask, Mask, PackedMask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MergedWeights
@@ -111,10 +112,23 @@ def test_the_difference_of_an_attention_to_itself_is_zero_and_turns_with_its_sid
     assert not DifferenceAttention(a, side(1)).causal
 
 
+@pytest.mark.parametrize(("before", "after"), [((None, 0, 2), (3, 0, 2)), ((None, -3), (None, 0))])
+def test_nothing_lies_outside_of_the_reach(before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
+    a, b = side(0, BandMask(*before)), side(1, BandMask(*after))
+    difference = DifferenceAttention(a, b)
+    for rows in (slice(0, QUERIES), slice(0, 1), slice(3, 5), slice(6, 7)):
+        reach = difference.reach(rows)
+        found = difference.weights(0, rows, slice(0, KEYS))
+        assert not found[:, : reach.start].any()
+        assert not found[:, reach.stop :].any()
+        assert found.any() == (reach.stop > reach.start)
+
+
 @pytest.mark.parametrize(
     "mask",
     [
         None,
+        InsertedMask(BandMask(None, 0), torch.tensor([0, 2, 3]), torch.tensor([0, 2, 8]), 7, 9),
         BandMask(None, 0),
         BandMask(None, 0, -3),
         BandMask(2, 0),
