@@ -66,6 +66,17 @@ describe("what is said", () => {
   // 0.30 on [CLS], 0.61 on patches, 0.09 on the word.
   const row = [0.3, 0.01, 0.1, 0.2, 0.1, 0.1, 0.1, 0.09];
 
+  it("is signed numbers by their size, as no shares of a row", () => {
+    const quantity = { name: "difference", signed: true, maximum: 0.5 };
+    const input = { question, grid: GRID, queries: TOKENS, keys: TOKENS, quantity };
+    const changed = heat([0.4, 0.1, -0.3, 0, 0, 0.2, 0, 0]);
+    expect(headingOf(input)).toBe("Differences of “word” on the image");
+    expect(heatInWords(changed, input)).toBe("Largest difference: “patch 0,1”, −0.300 (less).");
+    expect(headingOf({ ...input, question: { ...question, side: null } })).toBe(
+      "Mean difference over all 8 queries, where signs may cancel",
+    );
+  });
+
   it("is where the weight lies", () => {
     expect(sharesInWords(heat(row), said)).toBe("61% on the image, 30% on “[CLS]”, 9% elsewhere");
     // A row whose weights sum to a half: shares are of what there is.

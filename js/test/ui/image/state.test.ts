@@ -10,6 +10,7 @@ import {
   loadHeat,
   queryGridOf,
 } from "../../../src/ui/image/state";
+import { PALETTES, rgbOf } from "../../../src/ui/palette";
 import { placeOf, RECORD_DEFAULTS } from "../../../src/ui/record";
 import { described, GRID, series, TOKENS } from "../../images";
 
@@ -98,6 +99,15 @@ describe("heat-maps", () => {
 
   it("are means over all queries where none is chosen", async () => {
     expect((await values({ ...asked, side: null, token: 0 }))[0]).toEqual([110, 111, 112, 113]);
+  });
+
+  it("has a colour for each sign", () => {
+    const { positive, negative } = PALETTES.light;
+    const pixels = heatPixels(Float32Array.of(0.2, -0.1), 0.2, { positive, negative });
+    expect([...pixels]).toEqual([
+      ...[...rgbOf(positive), Math.round(255 * HEAT_OPACITY)],
+      ...[...rgbOf(negative), Math.round(127.5 * HEAT_OPACITY)],
+    ]);
   });
 
   it("are more opaque for more weight, in one colour", () => {
