@@ -238,7 +238,7 @@ export type Scaling = "auto" | "whole" | "largest";
 const SMALL_SHARE = 0.4;
 
 /** Of signed numbers a scale is fitted, but no finer: what hardly changes must not look like much. */
-const FINEST_SHARE = 0.1;
+const FINEST_SHARE = 0.02;
 
 /**
  * The weight that a scale ends at. The maximum of signed numbers is no number that a reader knows,

@@ -434,7 +434,7 @@ describe("small maps of signed numbers", () => {
 it("fits scales to what is shown, and never so far that what hardly changes looks like much", () => {
   expect(scaleEnd(0.45, 0.8, "auto", true)).toBe(0.5);
   expect(scaleEnd(0.7, 0.8, "auto", true)).toBe(0.8);
-  expect(scaleEnd(0.0001, 0.8, "auto", true)).toBe(0.1);
+  expect(scaleEnd(0.0001, 0.8, "auto", true)).toBe(0.02);
   expect(scaleEnd(0.0001, 0.8, "largest", true)).toBeCloseTo(0.0001, 9);
   expect(scaleEnd(0.45, 0.8, "whole", true)).toBe(0.8);
   // Of weights nothing changes.
