@@ -211,7 +211,15 @@ def test_lines_of_a_query_are_its_strongest_weights(
         # A byte of its root.
         assert float(found[3]) == pytest.approx(weights[key], abs=0.005 + 0.004)
     says(root, f"attends most to “{words[strongest[0]]}” ({strongest[0]})")
-    says(root, f"{weights[strongest].sum():.0%} of the query’s weight")
+    covered = re.compile(r"([\d.]+)% ± ([\d.]+)% of the query’s weight.* exact to (0\.00\d+)\.")
+    expect(root).to_contain_text(covered)
+    stated = covered.search(root.inner_text())
+    assert stated is not None
+    share, error, of_each = (float(each) for each in stated.groups())
+    assert abs(share - 100 * weights[strongest].sum()) <= error
+    # A byte for the root of each weight.
+    assert error <= 0.4 * len(strongest) + 0.1
+    assert of_each <= 0.004
     listed.first.get_by_role("button").click()
     says(root, f"Key “{words[strongest[0]]}”, position {strongest[0]}")
     says(root, "contains the strongest keys of queries, and no lines of keys")

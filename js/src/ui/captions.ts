@@ -182,6 +182,14 @@ export function formatProbability(probability: number): string {
   return probability < 1 && probability >= 0.995 ? ">0.99" : formatWeight(probability);
 }
 
+/** A share that may be off by so much at most: "41.7% ± 0.5%", or "42%" where it is as good as exact. */
+export function shareWithin(share: number, error: number): string {
+  if (error < 0.0005) return formatShare(share);
+  // With what rounding to a digit adds.
+  const off = Math.min(1, error + 0.0005);
+  return `${(100 * share).toFixed(1)}% ± ${(Math.ceil(1000 * off - 1e-9) / 10).toFixed(1)}%`;
+}
+
 /** A share in per cent; never 100% nor 0% where that is not quite so. */
 export function formatShare(share: number): string {
   if (share > 0 && share < 0.005) return "<1%";

@@ -57,7 +57,16 @@ describe("exact zeros in words", () => {
 
   it("stand in the head view's caption", () => {
     const drawn = {
-      shares: { drawn: 1, leftOut: 0, otherPair: 0, away: 0, far: 0, outside: 0, rest: 0 },
+      shares: {
+        drawn: 1,
+        leftOut: 0,
+        leftOutError: 0,
+        otherPair: 0,
+        away: 0,
+        far: 0,
+        outside: 0,
+        rest: 0,
+      },
       maxima: false,
       topK: null,
       threshold: 0,

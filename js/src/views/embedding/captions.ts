@@ -9,6 +9,7 @@ import {
   formatSmall,
   quoted,
   several,
+  shareWithin,
   stackName,
 } from "../../ui/captions";
 import { roundedUp } from "../../ui/csv";
@@ -74,6 +75,7 @@ export function linesFacts(store: EmbeddingStore): LinesFacts | null {
     count: lines.points.length,
     covered: lines.covered,
     of: lines.of,
+    ...(lines.error && { error: lines.error }),
   };
 }
 
@@ -349,6 +351,8 @@ export interface LinesFacts {
   covered: number;
   /** How many there are in all. */
   of: number;
+  /** How far any weight, and the share, may be off; left out where they are exact. */
+  error?: { weight: number; covered: number };
 }
 
 /** "text 3, “The cat sat”", or "text 3" of one that has no name of its own. */
@@ -395,10 +399,11 @@ export function linesCoverageInWords(
   const what =
     point.kind === "key"
       ? `the queries that give it ${some ? "most" : "any"} weight`
-      : `${formatShare(lines.covered)} of the query’s weight`;
+      : `${shareWithin(lines.covered, lines.error?.covered ?? 0)} of the query’s weight`;
   const most = lines.strongest ? formatSmall(lines.strongest.weight) : "";
   const full = most === "" ? "" : ` Opacity = weight${most === "1.00" ? "" : ` ÷ ${most}`}.`;
-  return `${count}: ${what}.${full}`;
+  const exact = lines.error ? ` Weights are exact to ${roundedUp(lines.error.weight)}.` : "";
+  return `${count}: ${what}.${full}${exact}`;
 }
 
 /** What the sentence is made of. */

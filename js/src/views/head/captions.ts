@@ -13,6 +13,7 @@ import {
   type Quantity,
   quoted,
   quotedAt,
+  shareWithin,
   stackName,
   tokensInWords,
   withWay,
@@ -276,7 +277,7 @@ export function coverage(input: CoverageInput): string {
     const where = input.wholeRows ? "" : " within the window";
     const rest = input.wholeRows ? "the rest" : "the rest, with all outside the window,";
     const after = input.renormalize ? `; ${rest} is renormalised` : "";
-    const share = formatShare(shares.leftOut);
+    const share = shareWithin(shares.leftOut, shares.leftOutError);
     parts.push(`Left out: ${listed(input.leaveOut)}, ${share}${where}${after}.`);
   } else if (input.renormalize && keysOf !== "") {
     parts.push(`Renormalised over the keys of ${keysOf}.`);

@@ -69,6 +69,8 @@ export interface Shares {
   drawn: number;
   /** To keys that are left out. */
   leftOut: number;
+  /** How far that may be off, as the weights of a page are; 0 where they are exact. */
+  leftOutError: number;
   /** To keys that the sentence pair does not take. */
   otherPair: number;
   /** To keys outside the window, and the part of it that is drawn all the same. */
@@ -178,6 +180,24 @@ interface Away {
   error: number;
 }
 
+/** How far the share of what is left out may be off where weights are: see `Shares`. */
+function leftOutError(
+  weights: Pick<Weights, "error" | "numKeys">,
+  options: Pick<LineOptions, "leftOut">,
+  sums: { total: number; leftOut: number; rows: number },
+  sumToOne: boolean,
+): number {
+  const count = options.leftOut.reduce((all, each) => all + each, 0);
+  if (weights.error === 0 || sums.total === 0 || count === 0) return 0;
+  const share = sums.leftOut / sums.total;
+  const off = (count * weights.error * sums.rows) / sums.total;
+  // A row sums to one: how far its sum is from that is known. Else any key may be off.
+  const whole = sumToOne
+    ? Math.abs(sums.rows / sums.total - 1)
+    : (weights.numKeys * weights.error * sums.rows) / sums.total;
+  return Math.min(1, off + share * whole);
+}
+
 /**
  * Lines and shares of what the options leave of the weights.
  *
@@ -217,7 +237,16 @@ export function computeLines(
     for (const value of found?.weights ?? []) strong = Math.max(strong, Math.abs(value));
   }
   const faintestFound = strongest ? Math.min(faintest, FAINTEST * strong) : faintest;
-  const sums = { total: 0, drawn: 0, leftOut: 0, otherPair: 0, outside: 0, away: 0, faint: 0 };
+  const sums = {
+    total: 0,
+    rows: 0,
+    drawn: 0,
+    leftOut: 0,
+    otherPair: 0,
+    outside: 0,
+    away: 0,
+    faint: 0,
+  };
   const leaving: Away[] = [];
   let largest = 0;
   let emptyQueries = 0;
@@ -308,6 +337,7 @@ export function computeLines(
         else draw(row, column, value, share, error);
       }
       sums.total += total;
+      if (total > 0) sums.rows++;
       sums.leftOut += leftOut;
       sums.otherPair += otherPair;
       sums.outside += remaining - inSight;
@@ -348,11 +378,14 @@ export function computeLines(
     error: Float64Array.from(each.error),
   }));
 
+  const maxima = options.combine === "max" && shown.some(({ head }) => head === null);
+  const sumToOne = weights.normalized && !maxima;
   const share = (sum: number): number =>
     sums.total > 0 ? Math.min(1, Math.max(0, sum / sums.total)) : 0;
   const shares = {
     drawn: share(sums.drawn),
     leftOut: share(sums.leftOut),
+    leftOutError: leftOutError(weights, options, sums, sumToOne),
     otherPair: share(sums.otherPair),
     outside: share(sums.outside),
     away: share(sums.away),

@@ -223,6 +223,11 @@ describe("coverage", () => {
     expect(linesCoverageInWords({ kind: "query" }, { ...lines, strongest })).toBe(
       "5 of 40 lines: 93% of the query’s weight. Opacity = weight ÷ 0.62.",
     );
+    const error = { weight: 0.0031, covered: 0.0072 };
+    expect(linesCoverageInWords({ kind: "query" }, { ...lines, strongest, error })).toBe(
+      "5 of 40 lines: 93.4% ± 0.8% of the query’s weight. Opacity = weight ÷ 0.62. " +
+        "Weights are exact to 0.004.",
+    );
   });
 });
 

@@ -194,6 +194,7 @@ describe("sentences", () => {
   const shares = {
     drawn: 0.71,
     leftOut: 0.2,
+    leftOutError: 0,
     otherPair: 0,
     away: 0,
     far: 0,
@@ -247,6 +248,15 @@ describe("sentences", () => {
     ).toBe(
       "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. Leaves the window: 5%. Pinned: query “it” (Esc clears).",
     );
+  });
+
+  it("say how exact the share is of what a page leaves out", () => {
+    const some = { ...drawn, leaveOut: ["first token"] };
+    const rounded = { ...some, shares: { ...shares, leftOut: 0.4172, leftOutError: 0.0041 } };
+    // 0.41% and what the digit that is written rounds, upwards.
+    expect(coverage(rounded)).toContain("Left out: first token, 41.7% ± 0.5%.");
+    const close = { ...some, shares: { ...shares, leftOutError: 0.0001 } };
+    expect(coverage(close)).toContain("Left out: first token, 20%.");
   });
 
   it("say what is not known of keys outside the window", () => {

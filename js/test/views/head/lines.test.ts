@@ -119,6 +119,41 @@ describe("lines", () => {
     expect(listed(result)).toContainEqual([1, 1, 0.25]);
   });
 
+  it("say how far the share of what is left out may be off where weights are rounded", () => {
+    // As a page of one byte a weight rounds them: the root in 255 steps.
+    const rounded = (weight: number): number => (Math.round(255 * Math.sqrt(weight)) / 255) ** 2;
+    const error = 0.00393;
+    let seed = 1;
+    const random = (): number => {
+      seed = (seed * 16807) % 2147483647;
+      return seed / 2147483647;
+    };
+    for (let round = 0; round < 40; round++) {
+      const matrix = Array.from({ length: 4 }, () => {
+        const row = Array.from({ length: 4 }, () => random() ** (1 + (round % 4)));
+        const sum = row.reduce((all, each) => all + each, 0);
+        return row.map((each) => each / sum);
+      });
+      const codes = matrix.map((row) => row.map(rounded));
+      for (const out of [[0], [1, 3], [0, 1, 2, 3]]) {
+        const leftOut = new Uint8Array(4);
+        for (const key of out) leftOut[key] = 1;
+        const exact = lines(weightsOf([matrix]), { leftOut }).shares;
+        expect(exact.leftOutError).toBe(0);
+        // Both where rows are known to sum to one, and where they may sum to anything.
+        for (const normalized of [true, false]) {
+          const page = weightsOf([codes], { error, normalized });
+          const { shares } = lines(page, { leftOut });
+          const off = Math.abs(shares.leftOut - exact.leftOut);
+          expect(off).toBeLessThanOrEqual(shares.leftOutError + 1e-6);
+          if (normalized) expect(shares.leftOutError).toBeLessThan((out.length + 4) * error);
+        }
+      }
+    }
+    // Nothing is left out, and that is exact.
+    expect(lines(weightsOf([HEAD_0], { error }), {}).shares.leftOutError).toBe(0);
+  });
+
   it("renormalise what is left of a row where that is asked for; shares stay of the whole", () => {
     const leftOut = leftOutKeys(tokens, ["first"]);
     const result = lines(weightsOf([HEAD_0]), { leftOut, renormalize: true });

@@ -189,7 +189,7 @@ describe("the head view on an exported page", () => {
     await drawn("head:cross:0");
     expect(root.textContent).toContain("cross-attention · 2 queries, 3 keys");
     expect(location.hash).toBe("#stack=cross&layer=0&heads=1");
-    expect(words()).toContain("Left out: first token, 0%.");
+    expect(words()).toContain("Left out: first token, 0.0% ± 0.5%.");
     expect(words()).not.toContain("To tokens outside");
   });
 
@@ -215,7 +215,7 @@ describe("the head view on an exported page", () => {
     press("ArrowRight");
     press("x");
     await drawn();
-    expect(words()).toContain("Left out: “two”, 100%");
+    expect(words()).toContain("Left out: “two”, 100.0% ± 0.5%");
     press("]");
     await drawn("head:self:5");
     press("n");

@@ -332,12 +332,18 @@ export class EmbeddingPageCarrier implements Carrier {
       weights.push((code / 255) ** 2);
     }
     const covered = weights.reduce((sum, weight) => sum + weight, 0);
+    // Half a code of 255, of each weight's root.
+    const errors = weights.map((weight) => (Math.sqrt(weight) * 255 + 0.25) / 255 ** 2);
+    const error = {
+      weight: Math.max(0, ...errors),
+      covered: errors.reduce((sum, each) => sum + each, 0),
+    };
     const stacks = this.#data.description.stacks;
     const causal = stacks.find((each) => each.name === request.stack)?.causal;
     let of = last - first;
     // No key that lies ahead of a query that may not look there.
     while (causal && of > 0 && corpus.positionOf(first + of - 1) > corpus.positionOf(point)) of--;
-    return { header: { points, weights, covered, of }, data: null };
+    return { header: { points, weights, covered, of, error }, data: null };
   }
 
   async #image({ text, index }: { text: number; index: number }): Promise<Reply> {

@@ -107,6 +107,8 @@ export interface Lines {
   covered: number;
   /** How many there are in all. */
   of: number;
+  /** How far any weight, and the share, may be off; left out where they are exact. */
+  error?: { weight: number; covered: number };
 }
 
 /** The bytes of an answer that came in parts, or whole where it says nothing of them. */
@@ -300,7 +302,7 @@ export async function linesOf(
 ): Promise<Lines> {
   const { layer, head, point } = request;
   const read = ({ header }: Reply): Lines => {
-    const { points, weights, covered, of } = header as LinesHeader;
+    const { points, weights, covered, of, error } = header as LinesHeader & Pick<Lines, "error">;
     return {
       point,
       layer,
@@ -309,6 +311,7 @@ export async function linesOf(
       weights: Float32Array.from(weights),
       covered,
       of,
+      ...(error && { error }),
     };
   };
   return source.question("lines", request, read, ({ points }) => 8 * points.length, signal);
