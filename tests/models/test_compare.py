@@ -366,3 +366,39 @@ def test_records_are_spooled_to_a_folder_each(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the text is empty"):
         av.compare(model, "", "a cat", tokenizer=tokenizer, spool=tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_every_stack_of_an_encoder_decoder_is_compared() -> None:
+    model, tokenizer = av.demos.load("encoder-decoder")
+    texts = "the cat sat", "the dog sat down"
+    found = av.compare(model, *texts, tokenizer=tokenizer, target="le chat", names=("x", "y"))
+    assert list(found.record().stacks) == [
+        f"{stack}: {name}" for stack in found.a.stacks for name in ("x", "y", "y − x")
+    ]
+    assert set(found.describe()["stacks"]) == {"encoder", "decoder", "cross"}
+    # Rows of the cross attention are one text, its columns are not.
+    queries, keys = found.alignment("cross")
+    assert queries.identical
+    assert not keys.identical
+    assert any(note.startswith("Stack 'cross': Keys: ") for note in found.notes)
+    cross = found.difference.stack("cross")
+    assert np.abs(cross.weights(layer=cross.layers[0]).sum(-1)).max() < 1e-5
+
+
+def test_a_text_is_not_compared_with_an_image() -> None:
+    records = []
+    for name in ("decoder", "vision"):
+        model, reader = av.demos.load(name)
+        by = {"processor" if name == "vision" else "tokenizer": reader}
+        records.append(av.extract(model, av.demos.example(name)["inputs"], **by))
+    with pytest.raises(ValueError, match="no stack in common: a has 'self', b has 'vision'"):
+        av.compare(*records)
+
+
+def test_generated_texts_have_next_tokens() -> None:
+    model, tokenizer = av.demos.load("decoder")
+    texts = "the cat sat", "the dog sat"
+    found = av.compare(model, *texts, tokenizer=tokenizer, generate=3)
+    table = found.next_token()
+    assert len(table) == len(found.a.tokens)
+    assert (table["divergence"] >= 0).all()

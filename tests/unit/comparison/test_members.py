@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -328,3 +329,10 @@ def test_matched_heads_of_given_weights_and_of_some_heads() -> None:
     assert np.isnan(fewer.distance()[0]).tolist() == [True, False, True, False]
     assert fewer.b.stack().kept_heads(0) == (1, 3)
     assert "Without a partner: 2 of a" in fewer.notes[0]
+
+
+def test_pairing_without_scipy_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    a = record(THREE, ["a", "b", "c"])
+    with pytest.raises(ImportError, match=r"attnviz\[match\]"):
+        av.compare(a, a, heads="match")
