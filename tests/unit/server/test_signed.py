@@ -34,6 +34,7 @@ from attnviz.server.server import RecordServer
 from attnviz.server.strongest import strongest_keys
 from attnviz.server.tiles import answered_tile, encoded_tile
 from attnviz.utils.progress import completed
+from models.counting import LiveTensors
 from unit.records import vectors, words
 
 Numbers = NDArray[Any]
@@ -472,3 +473,46 @@ def test_analyses_that_are_of_weights_refuse_signed_numbers() -> None:
             ask()
     assert record.stack().exact_zeros(layer=3, head=0) is None
     assert signed_stack(np.zeros((1, 2, 2))).exact_zeros(layer=0, head=0) is None
+
+
+def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
+    count = 131_072
+    sides = [
+        QueryKeyAttention(
+            vectors(1, count, 4, seed=seed), vectors(1, count, 4, seed=9), 0.5, BandMask(None, 0)
+        )
+        for seed in (0, 1)
+    ]
+    stack = AttentionStack(
+        "self", {0: DifferenceAttention(*sides)}, Tokens.of(words(count)), signed=True
+    )
+    server = RecordServer(AttentionRecord({"self": stack}))
+    asked: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0]}
+    last = [count - 4, count]
+    with LiveTensors() as tensors:
+        estimate = server.reply(
+            "tile",
+            asked
+            | {"level": 9, "row": 0, "column": 0, "pooled": "mean", "exact": False}
+            | {"precision": "uint8"},
+        )
+        block = server.reply(
+            "block", asked | {"rows": last, "columns": last, "precision": "float32"}
+        )
+        strongest = completed(
+            strongest_keys(stack, layer=0, heads=[0], rows=slice(*last), k=2, bin_size=count)
+        )
+    assert estimate.header["encoding"] == "int8-sqrt"
+    assert estimate.header["queries"][1] == count
+    assert tensors.largest < 40_000_000
+    # By hand, of the last query.
+    keys = sides[0].keys[0].double()
+    a, b = (torch.softmax(side.queries[0, -1].double() @ keys.T * 0.5, dim=0) for side in sides)
+    assert block.data is not None
+    found = np.frombuffer(block.data, "<f4").reshape(4, 4)[3]
+    assert_allclose(found, (b - a)[-4:].numpy(), atol=1e-9)
+    most = (b - a).abs().topk(2)
+    assert strongest.keys[0, 3].tolist() == most.indices.tolist()
+    assert_allclose(strongest.weights[0, 3], (b - a)[most.indices].numpy(), atol=1e-8)
+    # A megabyte of what rows are divided by, and cells; nothing grows with the pairs.
+    assert server.row_sums.num_bytes == 2 * 4 * count
