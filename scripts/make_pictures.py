@@ -48,6 +48,8 @@ MODULES = (
     *("sched", "secrets", "shelve", "statistics", "string", "tempfile", "textwrap", "unittest"),
 )
 WIDTH = 900
+# Its panes stand beside each other.
+WIDTHS = {"compare-view": 1200}
 THEMES = ("light", "dark")
 GROUNDS = {"light": "#ffffff", "dark": "#17181c"}
 # A hundred thousand tokens, every pair of them, on a busy machine.
@@ -168,7 +170,8 @@ def main(names: list[str]) -> None:
             # The first picture a reader sees is sharp on any screen; the others are small.
             scale = 2 if name == "head-view" else 1
             page = browser.new_page(
-                viewport={"width": WIDTH, "height": 900}, device_scale_factor=scale
+                viewport={"width": WIDTHS.get(name, WIDTH), "height": 900},
+                device_scale_factor=scale,
             )
             for theme in THEMES:
                 view.theme = theme
