@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 TOKENS = "The cat sat on the mat . The cat".split()
-VIEWS = ["head", "matrix", "model", "neuron", "dashboard", "one head", "all heads"]
+VIEWS = [
+    "head",
+    "matrix",
+    "model",
+    "neuron",
+    "dashboard",
+    pytest.param("compare", marks=pytest.mark.slow),
+    "one head",
+    "all heads",
+]
 
 
 def made(name: str, **traits: Any) -> Any:
@@ -40,8 +49,10 @@ def made(name: str, **traits: Any) -> Any:
         "model": av.ModelView,
         "neuron": av.NeuronView,
         "dashboard": av.dashboard,
+        "compare": av.CompareView,
     }
-    return views[name](record, layer=1, heads=[2], token=5, key=1, **traits)
+    shown = av.compare(record, record) if name == "compare" else record
+    return views[name](shown, layer=1, heads=[2], token=5, key=1, **traits)
 
 
 def opened(page: Page, view: Any, folder: Path) -> Locator:
