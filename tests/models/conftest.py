@@ -18,6 +18,7 @@ import transformers
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+import attnviz
 from attnviz import AttentionRecord
 
 torch.set_num_threads(1)
@@ -144,9 +145,9 @@ _FACTORS = {"albert": 30.0, "bart": 12.0, "bert": 12.0, "roberta": 14.0, "t5": 2
 
 @pytest.fixture(scope="session")
 def make_model() -> Callable[..., Any]:
-    """Make a tiny model of a kind, the same one on every call."""
+    """Make a tiny model of a kind, the same one on every call; `implementation` is of attention."""
 
-    def make(kind: str, **settings: Any) -> Any:
+    def make(kind: str, implementation: str | None = None, **settings: Any) -> Any:
         config = _config(kind)
         for name, value in settings.items():
             setattr(config, name, value)
@@ -155,6 +156,8 @@ def make_model() -> Callable[..., Any]:
         if kind == "gemma2":
             # As newer versions do by themselves: torch's own function knows no cap.
             model.set_attn_implementation("eager")
+        if implementation is not None:
+            model.set_attn_implementation(implementation)
         return _sharpened(model, _FACTORS.get(kind, 10.0))
 
     return make
@@ -219,6 +222,32 @@ def largest_error() -> Callable[..., float]:
         return worst
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def extract_own(reference: Callable[..., Any], largest_error: Callable[..., float]) -> Any:
+    """Extract a record, or one of each example, of which every weight is the model's own.
+
+    `keep` gives the places of each example that are no padding (see `largest_error`), and `own`
+    the model's own weights, where they are not those of a plain forward of these arguments.
+    """
+
+    def extract_and_compare(
+        model: Any,
+        arguments: Mapping[str, Any],
+        keep: Any = None,
+        own: Any = None,
+        **options: Any,
+    ) -> Any:
+        own = reference(model, arguments) if own is None else own
+        extracted = attnviz.extract(model, arguments, **options)
+        records = extracted if isinstance(extracted, list) else [extracted]
+        for example, record in enumerate(records):
+            kept = None if keep is None else keep[example]
+            assert largest_error(record, own, example, kept) < 1e-4
+        return extracted
+
+    return extract_and_compare
 
 
 @pytest.fixture
