@@ -307,6 +307,15 @@ def test_an_encoder_decoder_predicts_from_its_decoder() -> None:
         assert table["divergence"].tolist() == pytest.approx(wanted.tolist(), abs=1e-5)
 
 
+def test_a_saved_record_is_compared_with_a_model(minilm: tuple[Any, Any]) -> None:
+    model, tokenizer = minilm
+    record = av.extract(model, HE, tokenizer=tokenizer)
+    found = av.compare([record, model], HE, tokenizer=tokenizer)
+    assert np.stack(found.distance()).max() == 0
+    with pytest.raises(TypeError, match="leave out b, tokenizer"):
+        av.compare([record, record], HE, tokenizer=tokenizer)
+
+
 def test_what_predicts_no_next_token_is_refused(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
     with pytest.raises(ValueError, match="predicted by a decoder"):
@@ -345,6 +354,7 @@ def test_what_cannot_be_read_is_refused(minilm: tuple[Any, Any]) -> None:
         (([], HE), {}, TypeError, "a is 0 models"),
         (([model, model],), {}, TypeError, "give two records"),
         (([model, model], HE), {"names": ["x"]}, ValueError, "two texts or more"),
+        (([model, model], HE), {"names": 5}, ValueError, "names=5 must be two texts"),
         (([model] * 3, HE), {"names": ["x", "y"]}, ValueError, "are 2 names, and 3"),
         (([model] * 3, HE), {"tokenizer": [tokenizer] * 2}, ValueError, "tokenizer has 2 entries"),
         (([model] * 3, HE), {"heads": "match"}, ValueError, "heads of two models, and 3"),

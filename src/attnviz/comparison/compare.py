@@ -43,7 +43,8 @@ def compare(
         ``compare(record_a, record_b)``: two records. ``compare(model, text_a, text_b)``: one model
         reads two texts (or whatever inputs it takes). ``compare((model_a, model_b), text)``: two
         models read one text. ``compare([model_0, ..., model_k], text)`` or a list of records:
-        several, such as checkpoints; the first is what the others are compared with.
+        several, such as checkpoints; the first is what the others are compared with. Records of the
+        same input may stand beside models.
 
         A model may be a hub id or a folder, or a function that gives one, and a list may be a
         generator: then one model at a time is in memory.
@@ -114,7 +115,8 @@ def compare(
 
 
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
-    given: list[Any] = [names] if isinstance(names, str) else list(names)
+    listed = not isinstance(names, str) and isinstance(names, Iterable)
+    given: list[Any] = list(names) if listed else [names]
     if len(given) < 2 or not all(isinstance(each, str) and each.strip() for each in given):
         raise ValueError(
             f'names={shown(names)} must be two texts or more, such as ("base", "tuned")'
@@ -176,6 +178,7 @@ def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) ->
     records: list[AttentionRecord] = []
     names: list[str | None] = []
     models: list[tuple[Any, Any]] = []
+    any_ran = False
     coming = iter(members)
     while True:
         try:
@@ -185,8 +188,6 @@ def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) ->
         number = len(records)
         names.append(_name_of(member))
         if isinstance(member, AttentionRecord):
-            if inputs is not None or options:
-                _check_left_out(inputs, options, argument="b")
             records.append(member)
             models.append((None, None))
             continue
@@ -194,10 +195,13 @@ def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) ->
             raise TypeError(_FORMS)
         model = member() if is_factory(member) else member
         records.append(_extracted(model, inputs, _spooled(options, number), number))
+        any_ran = True
         # What a generator gave is not held.
         known = None if isinstance(members, Iterator) else member
         models.append((known, _of_one("tokenizer", options.get("tokenizer"), number)))
         del member, model, known
+    if not any_ran:
+        _check_left_out(inputs, options, argument="b")
     if len(records) == 2:
         return _Given(records, ("a", "b"), models)
     folders = [name for name in names if name]
