@@ -43,13 +43,12 @@ export interface MovedQuestion {
 }
 
 /** What moved in one row; what a sink took or gave counts as one more key. */
-export function movedIn(a: Float32Array, b: Float32Array): Pick<Moved, "total" | "from" | "to"> {
+export function movedIn(changes: Float32Array): Pick<Moved, "total" | "from" | "to"> {
   let size = 0;
   let sum = 0;
   let from: Change | null = null;
   let to: Change | null = null;
-  for (let key = 0; key < a.length; key++) {
-    const change = (b[key] as number) - (a[key] as number);
+  for (const [key, change] of changes.entries()) {
     size += Math.abs(change);
     sum += change;
     if (change < (from?.change ?? 0)) from = { key, change };
@@ -64,19 +63,18 @@ export async function loadMoved(
   asked: MovedQuestion,
   signal: AbortSignal,
 ): Promise<Moved | null> {
-  const { a, b, layer, head, token, numQueries, numKeys } = asked;
+  const { layer, head, token, numQueries, numKeys } = asked;
   let rows: Range = token === null ? [0, numQueries] : [token, token + 1];
   if (token === null && numQueries * numKeys > MOST_VALUES) {
     const most = await mostChanged(source, asked, signal);
     if (most === null) return null;
     rows = [most, most + 1];
   }
-  const request = { layer, heads: [head], rows, columns: [0, numKeys] as Range };
-  const [one, two] = await Promise.all(
-    [a, b].map(async (stack) => {
-      const piece = await source.block({ ...request, stack, precision: "float32" }, signal);
-      return piece.matrices[0] as Float32Array;
-    }),
+  const changes = await loadChanges(
+    source,
+    asked,
+    { layer, heads: [head], rows, columns: [0, numKeys] },
+    signal,
   );
   const missing = new Set(asked.missing);
   let best: Moved | null = null;
@@ -84,13 +82,29 @@ export async function loadMoved(
     const query = rows[0] + row;
     if (missing.has(query)) continue;
     const [from, to] = [row * numKeys, (row + 1) * numKeys];
-    const found = movedIn(
-      (one as Float32Array).subarray(from, to),
-      (two as Float32Array).subarray(from, to),
-    );
+    const found = movedIn(changes.subarray(from, to));
     if (!best || found.total > best.total) best = { query, most: token === null, ...found };
   }
   return best;
+}
+
+/** What differs, row by row: the numbers that its own picture shows, where it has one. */
+async function loadChanges(
+  source: Source,
+  { a, b, difference }: MovedQuestion,
+  request: { layer: number; heads: number[]; rows: Range; columns: Range },
+  signal: AbortSignal,
+): Promise<Float32Array> {
+  // In a page members are rounded, and their difference by itself: not by as much as both together.
+  const stacks = difference === null ? [a, b] : [difference];
+  const [first, second] = await Promise.all(
+    stacks.map(async (stack) => {
+      const piece = await source.block({ ...request, stack, precision: "float32" }, signal);
+      return piece.matrices[0] as Float32Array;
+    }),
+  );
+  const one = first as Float32Array;
+  return second ? second.map((weight, at) => weight - (one[at] as number)) : one;
 }
 
 /** The query of a head whose changes are largest in sum; null where the text is too long to tell. */

@@ -96,8 +96,7 @@ describe("where the view is", () => {
 
 describe("what moved", () => {
   it("is half of all changes, with the keys that lost and gained most", () => {
-    const moved = movedIn(Float32Array.of(0.5, 0.25, 0.25), Float32Array.of(0.25, 0.25, 0.5));
-    expect(moved).toEqual({
+    expect(movedIn(Float32Array.of(-0.25, 0, 0.25))).toEqual({
       total: 0.25,
       from: { key: 0, change: -0.25 },
       to: { key: 2, change: 0.25 },
@@ -105,7 +104,7 @@ describe("what moved", () => {
   });
 
   it("counts what a sink takes as one more key", () => {
-    expect(movedIn(Float32Array.of(0.75, 0.25), Float32Array.of(0.25, 0.25))).toEqual({
+    expect(movedIn(Float32Array.of(-0.5, 0))).toEqual({
       total: 0.5,
       from: { key: 0, change: -0.5 },
       to: null,
@@ -149,6 +148,22 @@ describe("what moved", () => {
     expect(most).toMatchObject({ query: 2, most: true, total: 1 });
   });
 
+  it("is what the picture of the difference says, where members are rounded", async () => {
+    const rounded = {
+      block: async ({ stack }: { stack: string }) => ({
+        matrices: [
+          Float32Array.from({ "b − a": [-0.44, 0.44], a: [0.54, 0.1] }[stack] ?? [0.09, 0.55]),
+        ],
+        error: 0.004,
+      }),
+    } as unknown as Source;
+    const asked = { ...question, a: "a", b: "b", token: 0 };
+    const found = await loadMoved(rounded, { ...asked, difference: "b − a" }, ended);
+    expect(found?.from?.change).toBeCloseTo(-0.44, 6);
+    const alone = await loadMoved(rounded, asked, ended);
+    expect(alone?.from?.change).toBeCloseTo(-0.45, 6);
+  });
+
   it("passes over queries that one of the two has not, and over long texts", async () => {
     const most = await loadMoved(source, { ...question, token: null, missing: [2] }, ended);
     expect(most).toMatchObject({ query: 0, total: 0.5 });
@@ -171,7 +186,8 @@ describe("what moved", () => {
       block: async ({ rows, stack }: { rows: [number, number]; stack: string }) => {
         asked.push([stack, rows]);
         const row = new Float32Array(numQueries);
-        row[stack === "self: first" ? 0 : 1] = 0.5;
+        if (stack !== "self: second − first") throw new Error(stack);
+        row.set([-0.5, 0.5]);
         return { matrices: [row], error: 0 };
       },
     } as unknown as Source;
@@ -184,8 +200,7 @@ describe("what moved", () => {
     expect(most).toMatchObject({ query: 600, most: true, total: 0.5, from: { key: 0 } });
     expect(asked).toEqual([
       ["strongest", [0, numQueries]],
-      ["self: first", [600, 601]],
-      ["self: second", [600, 601]],
+      ["self: second − first", [600, 601]],
     ]);
   });
 
