@@ -120,27 +120,33 @@ def _frame(page: str, height: int) -> str:
 
 
 def strongest_weights_table(record: AttentionRecord, state: Mapping[str, Any]) -> str:
-    """The strongest weights of what a view shows, as a plain HTML table."""
+    """The strongest weights of what a view shows, or the largest signed numbers, as a table."""
     stack = record.stack(state["stack"])
     heads = list(state["heads"]) or list(stack.kept_heads(state["layer"]))
     chosen = np.stack([stack.weights(layer=state["layer"], head=head) for head in heads])
     queries = list(range(chosen.shape[1])) if state.get("token") is None else [state["token"]]
     chosen = chosen[:, queries]
-    strongest = np.argsort(chosen, axis=None)[::-1][:_ROWS_IN_TABLE]
+    strongest = np.argsort(np.abs(chosen), axis=None)[::-1][:_ROWS_IN_TABLE]
     rows = []
     for head, row, key in zip(*np.unravel_index(strongest, chosen.shape), strict=True):
         cells = (
             str(heads[head]),
             stack.query_tokens[queries[row]],
             stack.key_tokens[int(key)],
-            f"{chosen[head, row, key]:.3f}",
+            _number(chosen[head, row, key], signed=stack.signed),
         )
         rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
     caption = html.escape(
-        f"{record.model or 'Attention'}: the {len(rows)} strongest weights of layer "
+        f"{record.model or 'Attention'}: the {len(rows)} "
+        f"{'largest' if stack.signed else 'strongest'} {stack.measure}s of layer "
         f"{state['layer']} ({stack.name}), exact to 0.001"
     )
     return (
         f"<table><caption>{caption}</caption><thead><tr><th>head</th><th>query</th><th>key</th>"
-        f"<th>weight</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f"<th>{html.escape(stack.measure)}</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
+
+
+def _number(value: float, *, signed: bool) -> str:
+    """Three decimals, with the sign where there are two."""
+    return f"{value:+.3f}".replace("-", "−") if signed else f"{value:.3f}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -193,6 +193,14 @@ class CompareView(TokenWindows, RecordView):
     def served_record(self) -> AttentionRecord:
         """Every stack of the records that are compared, under a name for each, and what differs."""
         return self._members
+
+    def _show_static(self, page: Callable[[], str]) -> None:
+        from attnviz.pages.notebook import show_snapshot
+
+        # Where no picture can be drawn, a table of what changed most stands for it.
+        changed = self._described["stacks"][self.stack]["differences"][self.member]
+        heads = self.heads[:1]
+        show_snapshot(self._members, page, self.state | {"stack": changed, "heads": heads})
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
         return {**state, "comparison": self._described}
