@@ -36,6 +36,7 @@ NAMES = (
     "long_texts",
     "several_texts",
     "compare",
+    "does_it_matter",
 )
 # Each takes a cold kernel and a model: `make test` runs the one that a newcomer opens first.
 EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name != "quickstart")) for name in NAMES]
@@ -545,3 +546,16 @@ def test_a_reader_without_a_kernel_sees_every_view(name: str, page: Page, tmp_pa
     for picture in pictures.all():
         expect(picture).to_be_visible()
         assert picture.evaluate("picture => picture.naturalWidth") > 150
+
+
+@pytest.mark.slow
+def test_does_it_matter_cuts_what_the_picture_shows(runs: Runs) -> None:
+    run = runs["does_it_matter"]
+    assert "the likeliest is 'animal'" in run.printed("edge = av.Knockout")
+    assert "the likeliest is 'street'" in run.printed('av.HideTokens("it")')
+    assert "2019-[1]   without the month: 0,  without the day: 1" in run.printed("DATE, TARGET")
+    assert run.number("files(", "in head 3.1: ") > 0.99
+    gradient, cut = (
+        run.number("for method in", name) for name in ("gradient", "after the softmax")
+    )
+    assert gradient < 2 < 15 < cut
