@@ -309,8 +309,9 @@ class StrongestRows:
 
     @property
     def sizes(self) -> NDArray[np.float32]:
-        """The weights without their signs."""
-        return np.abs(self.weights)
+        """The weights without their signs; no copy where there are none."""
+        weights = self.weights
+        return weights if weights.min(initial=0.0) >= 0 else np.abs(weights)
 
     @property
     def num_bytes(self) -> int:
