@@ -558,4 +558,5 @@ def test_does_it_matter_cuts_what_the_picture_shows(runs: Runs) -> None:
     gradient, cut = (
         run.number("for method in", name) for name in ("gradient", "after the softmax")
     )
-    assert gradient < 2 < 15 < cut
+    assert gradient < 2
+    assert cut > 15
