@@ -45,17 +45,19 @@ export function MemberSlider({ context, store }: ControlProps) {
   const name = names[member] ?? String(member);
   return (
     <div class="av-row av-compare-member">
-      <span class="av-label">Compared</span>
-      <StepSlider
-        label={`What is compared with ${names[0]}`}
-        valueText={`${name}, ${member} of ${names.length - 1}`}
-        back="Previous member"
-        on="Next member"
-        min={1}
-        max={names.length - 1}
-        value={member}
-        onChange={(value) => assign(context.state, { member: value })}
-      />
+      <span class="av-compare-steps">
+        <span class="av-label">Compared</span>
+        <StepSlider
+          label={`What is compared with ${names[0]}`}
+          valueText={`${name}, ${member} of ${names.length - 1}`}
+          back="Previous member"
+          on="Next member"
+          min={1}
+          max={names.length - 1}
+          value={member}
+          onChange={(value) => assign(context.state, { member: value })}
+        />
+      </span>
       <output>
         {name} <span class="av-muted">with {names[0]}</span>
       </output>

@@ -219,7 +219,7 @@ function titleOf(place: ComparePlace | null, name: PaneName): string {
 }
 
 /** Tokens that a member has not step back, as special ones do. */
-function withGaps(its: Place, now: ComparePlace, name: PaneName): Place {
+export function withGaps(its: Place, now: ComparePlace, name: PaneName): Place {
   const missing = now.compared.missing[name === "a" ? 0 : now.member];
   if (!missing || name === "difference") return its;
   const special = (of: number[], more: number[]): number[] => [...new Set([...of, ...more])];

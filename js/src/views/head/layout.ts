@@ -89,6 +89,9 @@ const GAP = 12;
 const LONGEST_LABEL = 190;
 /** Between the columns, where the plot is narrow. */
 const LEAST_LINES = 84;
+/** The same where the view is narrower than this: bars are to be more than their numbers. */
+const NARROW = 320;
+const LEAST_NARROW_LINES = 60;
 const LEAST_LABEL_STEP = 11;
 const PRINTED_STEP = 16;
 const LARGEST_PICTURE = 40;
@@ -226,7 +229,8 @@ function vertical(input: LayoutInput): Layout {
   const spare = Math.max(0, width - fixed - leastLines);
   // Bars on both sides where each gets a readable width, else only where they are needed.
   const both = (input.keepRoom || input.barSides.length > 1) && spare / 2 >= 72;
-  const narrow = Math.min(84, Math.max(0, width - fixed - LEAST_LINES));
+  const least = width < NARROW && !input.printed ? LEAST_NARROW_LINES : LEAST_LINES;
+  const narrow = Math.min(84, Math.max(0, width - fixed - least));
   const most = input.keepRoom ? 170 : 300;
   const room = both ? Math.min(300, spare / 2) : Math.min(most, Math.max(spare, narrow));
   // Where two do not fit, a query's keys have them, which add up to one.
@@ -235,7 +239,7 @@ function vertical(input: LayoutInput): Layout {
     query: both || (input.barSides.includes("query") && !crowded) ? room : 0,
     key: both || input.barSides.includes("key") ? room : 0,
   };
-  const lines = Math.max(LEAST_LINES, Math.min(520, width - fixed - barRoom.query - barRoom.key));
+  const lines = Math.max(least, Math.min(520, width - fixed - barRoom.query - barRoom.key));
   const used = fixed + lines + barRoom.query + barRoom.key;
   const left = Math.max(0, (width - used) / 2);
   const queryAnchor = left + barRoom.query + 2 * gap + queryWidth;

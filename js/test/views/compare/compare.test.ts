@@ -19,6 +19,7 @@ import { arrangementAt, layOut, WITH_NUMBERS } from "../../../src/views/compare/
 import { cellMarks, TREND, trendMarks, trendX } from "../../../src/views/compare/marks";
 import { loadMoved, movedIn } from "../../../src/views/compare/moved";
 import { type ComparePlace, comparePlace, describedOnce } from "../../../src/views/compare/state";
+import { withGaps } from "../../../src/views/compare/store";
 
 const TOKENS = { text: ["it", "doctor", "nurse"], special: [], sequence: [0, 0, 0] };
 
@@ -91,6 +92,26 @@ describe("where the view is", () => {
     expect(at({ heads: [] }, 2).head).toBe(1);
     expect(at({ heads: [2, 1] }).head).toBe(2);
     expect(comparePlace(at(), { comparison: { names: [], stacks: {} }, member: 1 })).toBeNull();
+  });
+});
+
+describe("a token that a member has not", () => {
+  it("steps back in its pane and nowhere else", () => {
+    const now = at();
+    now.compared = {
+      ...now.compared,
+      missing: [
+        { queries: [1], keys: [1, 2] },
+        { queries: [], keys: [0] },
+      ],
+    };
+    const paleIn = (name: "a" | "b" | "difference") => {
+      const { queries, keys } = withGaps(now, now, name);
+      return [queries.special, keys.special];
+    };
+    expect(paleIn("a")).toEqual([[1], [1, 2]]);
+    expect(paleIn("b")).toEqual([[], [0]]);
+    expect(paleIn("difference")).toEqual([[], []]);
   });
 });
 
