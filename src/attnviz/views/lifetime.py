@@ -146,6 +146,9 @@ class Lifetime:
 
     def closed(self) -> None:
         """The view was closed, here or by the browser."""
+        if sys.is_finalizing():
+            # ipywidgets' names are gone by then.
+            return
         with _lock:
             self._cells.clear()
             self._pictures.clear()
