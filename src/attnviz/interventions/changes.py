@@ -488,4 +488,5 @@ def layer_change(
             attention = change._attend(stack, layer, attention)
         return attention
 
-    return LayerChange(attend, rows, factors)
+    there = stack.attention(layer)
+    return LayerChange(attend, rows, factors, (there.num_queries, there.num_keys))

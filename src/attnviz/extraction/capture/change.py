@@ -34,11 +34,14 @@ class LayerChange:
         For each head that attends otherwise its queries that do, int64, ascending.
     factors : mapping of int to float
         For each head what its output is multiplied with, at every query.
+    shape : tuple of int
+        How many queries and keys the layer has.
     """
 
     attend: Callable[[LayerAttention], LayerAttention]
     rows: Mapping[int, NDArray[np.int64]]
     factors: Mapping[int, float]
+    shape: tuple[int, int]
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -83,17 +86,33 @@ def _is_laid_out(call: AttentionCall) -> bool:
     )
 
 
+def _check_whole(attention: LayerAttention, change: LayerChange, name: str) -> None:
+    """Refuse an attention that is one of several of its layer."""
+    shape = attention.num_queries, attention.num_keys
+    if shape != change.shape:
+        raise NotImplementedError(
+            f"changes: {name} attends in parts, here {shape[0]} x {shape[1]} of "
+            f"{change.shape[0]} x {change.shape[1]} tokens, where nothing can be changed yet; give "
+            "layers= or stack= without it"
+        )
+
+
 def apply_change(
-    call: AttentionCall, attention: QueryKeyAttention, positions: Positions, change: LayerChange
+    call: AttentionCall,
+    attention: QueryKeyAttention,
+    positions: Positions,
+    change: LayerChange,
+    name: str,
 ) -> None:
     """Write over the output of one attention of one example what a change makes of it.
 
-    `attention` is the model's own, all of its heads. Some rows at a time: nothing as large as
-    queries times keys is held.
+    `attention` is the model's own, all of its heads, and `name` its module's path. Some rows at a
+    time: nothing as large as queries times keys is held.
     """
     output, value = call.output, call.value
     if value is None:
         raise TypeError("an attention without values cannot be changed")
+    _check_whole(attention, change, name)
     attending = change.attend(attention)
     with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
         for head, rows in change.rows.items():
@@ -141,6 +160,7 @@ def edit_weights(
     )
     with torch.no_grad():
         own = GivenWeights(heads.detach().cpu()[:, queries][:, :, keys].float())
+        _check_whole(own, change, name)
         attending = change.attend(own)
         for head, rows in change.rows.items():
             for tile in tiles(slice(0, len(rows)), attending.num_keys):

@@ -347,7 +347,7 @@ class Collector:
             [attention] = read_attention(call, unpadded, masks, check, heads=heads, name=run.name)
             if attention.vectors is None:
                 raise TypeError(f"{run.name} was read without queries and keys")
-            apply_change(call, attention.vectors, unpadded[0], change)
+            apply_change(call, attention.vectors, unpadded[0], change, run.name)
         self.changed.add((run.name, run.turn))
 
     def _edit(self, weights: torch.Tensor) -> bool:
