@@ -242,3 +242,54 @@ def test_even_attention_piles_up_on_the_first_token() -> None:
     matrix = (np.tri(12) / np.arange(1, 13)[:, None] + np.eye(12)) / 2
     expected = np.linalg.matrix_power(matrix, 5)[-1, 0]
     assert uniform_share_of_first(12, 5) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_direct_attribution_is_the_decomposition_by_hand(
+    kind: str, make_model: Callable[..., Any]
+) -> None:
+    model = make_model(kind)
+    record = av.attribute(model, {"input_ids": IDS}, answer=PAIR, method="direct").stack()
+    if kind == "gpt2":
+        blocks, norm = model.transformer.h, model.transformer.ln_f
+        projections = [block.attn.c_proj for block in blocks]
+        matrices = [each.weight for each in projections]
+    else:
+        blocks, norm = model.model.layers, model.model.norm
+        projections = [block.self_attn.o_proj for block in blocks]
+        matrices = [each.weight.T for each in projections]
+    seen: dict[Any, torch.Tensor] = {}
+    handles = [
+        each.register_forward_pre_hook(lambda module, given: seen.update({module: given[0]}))
+        for each in (*projections, norm)
+    ]
+    with torch.no_grad():
+        model(IDS, use_cache=False)
+    for handle in handles:
+        handle.remove()
+    stream = seen[norm][0, -1].detach()
+    unembedding = model.lm_head.weight.detach()
+    towards = norm.weight.detach() * (unembedding[PAIR[0]] - unembedding[PAIR[1]])
+    if kind == "gpt2":
+        # The mean is taken off before the scale.
+        towards = towards - towards.mean()
+        scale = (stream.var(unbiased=False) + norm.eps).sqrt()
+    else:
+        scale = (stream.pow(2).mean() + norm.variance_epsilon).sqrt()
+    for layer, (projection, matrix) in enumerate(zip(projections, matrices, strict=True)):
+        for head in range(4):
+            mine = slice(head * 12, (head + 1) * 12)
+            part = seen[projection][0, -1, mine] @ matrix.detach()[mine]
+            expected = float(part @ towards / scale)
+            found = record.weights(layer=layer, head=head)
+            assert float(found[-1].sum()) == pytest.approx(expected, rel=1e-4, abs=1e-7)
+            # Only the token after which the answer is read adds to it directly.
+            assert not found[:-1].any()
+
+
+@pytest.mark.parametrize("kind", ["bert", "gemma2"])
+def test_direct_attribution_refuses_norms_behind_layers(
+    kind: str, make_model: Callable[..., Any]
+) -> None:
+    with pytest.raises(NotImplementedError, match="something stands between"):
+        av.attribute(make_model(kind), {"input_ids": IDS}, answer=PAIR, method="direct")

@@ -19,6 +19,7 @@ from attnviz.interventions.attributed import (
     uniform_share_of_first,
 )
 from attnviz.interventions.copies import Copies, Place, laid_out
+from attnviz.interventions.direct import direct_slopes
 from attnviz.interventions.effect import Answer, answer_of
 from attnviz.interventions.projection import head_norms
 from attnviz.interventions.runs import Runs, row_of
@@ -35,6 +36,7 @@ Method = Literal[
     "knockout gradient",
     "integrated gradients",
     "value norm",
+    "direct",
     "relevance",
     "rollout",
 ]
@@ -48,11 +50,12 @@ _MEASURES: Mapping[str, str] = {
     "knockout gradient": "knockout gradient",
     "integrated gradients": "integrated gradients",
     "value norm": "value norm",
+    "direct": "direct attribution",
     "relevance": "relevance",
     "rollout": "rollout",
 }
 # They have an answer, and numbers of both signs.
-_SIGNED = ("gradient", "knockout gradient", "integrated gradients")
+_SIGNED = ("gradient", "knockout gradient", "integrated gradients", "direct")
 # They multiply layers, and have one matrix a layer.
 _MIXED = ("relevance", "rollout")
 _SAID: Mapping[str, str] = {
@@ -71,6 +74,10 @@ _SAID: Mapping[str, str] = {
     "value norm": (
         "The weight times the length of what the key's value adds (Kobayashi et al. 2020). It says "
         "nothing about the answer."
+    ),
+    "direct": (
+        "What the pair adds to the answer directly, past all later layers, with the scale of the "
+        "last norm held. Direct is not total: later layers read it, too. Ablate the head to know."
     ),
     "relevance": (
         "What speaks for the answer, multiplied through the layers and averaged over heads (Chefer "
@@ -105,16 +112,17 @@ def attribute(
         As for `attnviz.extract`.
     inputs : object
         One example, as for `attnviz.extract`.
-    method : {"gradient", "knockout gradient", "integrated gradients", "value norm", "relevance", \
-"rollout"}
+    method : {"gradient", "knockout gradient", "integrated gradients", "value norm", "direct", \
+"relevance", "rollout"}
         ``"gradient"``: gradient times weight, which predicts cuts after the softmax.
         ``"knockout gradient"``: the same for cuts before the softmax. ``"integrated gradients"``:
         the gradient's mean while all weights of a layer grow from 0 (Hao et al. 2021, arXiv
         2004.11207, section 3). ``"value norm"``: weight times the length of the value behind the
         output projection (Kobayashi et al. 2020, arXiv 2004.10102), for which there is no answer.
-        ``"relevance"`` (Chefer et al. 2021, arXiv 2103.15679) and ``"rollout"`` (Abnar and Zuidema
-        2020, arXiv 2005.00928; no answer): one matrix a layer, of what it holds of the input's
-        tokens.
+        ``"direct"``: what is added to the answer past all later layers (direct logit attribution);
+        refused for models with norms behind their layers. ``"relevance"`` (Chefer et al. 2021,
+        arXiv 2103.15679) and ``"rollout"`` (Abnar and Zuidema 2020, arXiv 2005.00928; no answer):
+        one matrix a layer, of what it holds of the input's tokens.
     answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`; or a function that takes the model's output and returns a tensor
         of one number. When left out, the likeliest answer against the second: their difference of
@@ -231,6 +239,9 @@ def _attributed(
             f"Numbers of a layer add up to what the answer loses without it, but for {off:.2g} of "
             f"that at most ({points} points)."
         )
+    elif method == "direct":
+        slopes = direct_slopes(runs, copies, asked.of, layers)
+        vectors = {place: _vectors(call, slope) for place, (call, slope) in slopes.items()}
     else:
         vectors = _gradients(copies, asked, layers)
     at: Literal["weights", "logits"] = "logits" if method == "knockout gradient" else "weights"

@@ -15,7 +15,7 @@ from attnviz.interventions.copies import Copies, Place, laid_out
 from attnviz.interventions.runs import Runs
 from attnviz.utils.restoring import Restoring
 
-__all__ = ["head_norms"]
+__all__ = ["head_norms", "projections_of"]
 
 # Keys whose values go through the projection together.
 _KEYS_AT_ONCE = 1024
@@ -26,10 +26,28 @@ _LINEAR = 1e-3
 def head_norms(runs: Runs) -> dict[Place, torch.Tensor]:
     """For each attention whose projection is found |V W_O| of its heads and keys.
 
-    float32, (heads, keys). The projection is the first module with a matrix whose input is the
-    attention's output. It is called with the value of one head in its place and zeros for the
-    others, less what it gives for zeros: so it may be of any kind that is linear.
+    float32, (heads, keys). The projection is called with the value of one head in its place and
+    zeros for the others, less what it gives for zeros: so it may be of any kind that is linear.
     """
+    calls, projections = _followed(runs)
+    found = {}
+    for place, module in projections.items():
+        norms = _norms(calls[place], module)
+        if norms is not None:
+            found[place] = norms
+    return found
+
+
+def projections_of(runs: Runs) -> dict[Place, nn.Module]:
+    """The output projection of each attention, where one is found.
+
+    It is the first module with a matrix whose input is the attention's output.
+    """
+    return _followed(runs)[1]
+
+
+def _followed(runs: Runs) -> tuple[dict[Place, AttentionCall], dict[Place, nn.Module]]:
+    """Attentions, and the projections that their outputs go into."""
     calls: dict[Place, AttentionCall] = {}
     projections: dict[Place, nn.Module] = {}
     waiting: list[Place] = []
@@ -57,12 +75,7 @@ def head_norms(runs: Runs) -> dict[Place, torch.Tensor]:
     with Restoring() as undo, undo, undo:
         hook((each.register_forward_pre_hook(look) for each in matrices), undo)
         Copies(model, runs.batch, 1).run(1, take)
-    found = {}
-    for place, module in projections.items():
-        norms = _norms(calls[place], module)
-        if norms is not None:
-            found[place] = norms
-    return found
+    return calls, projections
 
 
 def _is_same(given: torch.Tensor, output: torch.Tensor) -> bool:

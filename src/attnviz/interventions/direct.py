@@ -1,0 +1,179 @@
+"""What heads add to the answer directly, past all later layers: direct logit attribution.
+
+The stream of a pre-norm model is a sum, and its answer a linear function of the stream once the
+scale of the last norm is held. The part that a head adds goes straight into the answer. That it is
+so is checked here, and not known from the model's name: where something stands between, the model
+is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.models import hook
+from attnviz.interventions.copies import Copies, Place, laid_out
+from attnviz.interventions.projection import projections_of
+from attnviz.interventions.runs import Runs
+from attnviz.utils.restoring import Restoring
+
+__all__ = ["DirectSlopes", "direct_slopes"]
+
+# How far a norm may be from the formula, and a slope from that of the stream, as a share.
+_SAME = 1e-3
+
+#: By attention: the call, with its values and outputs, and the direct slope at its output.
+DirectSlopes = dict[Place, tuple[AttentionCall, torch.Tensor]]
+
+
+def direct_slopes(
+    runs: Runs,
+    copies: Copies,
+    target: Callable[[Any, int], torch.Tensor],
+    wanted: set[Place],
+) -> DirectSlopes:
+    """The slope of a target at the outputs of attentions, through additions and the last norm.
+
+    NotImplementedError where that is not how the model makes its answer.
+    """
+    model = runs.loaded.model
+    projections = {place: found for place, found in projections_of(runs).items() if place in wanted}
+    if not projections:
+        raise NotImplementedError(
+            'method="direct": no output projection was found behind attention'
+        )
+    norm = _last_norm(model, copies)
+    kept = {id(norm), *(id(module) for module in projections.values())}
+    leaves = list(_leaves(model))
+    # What comes behind the norm makes logits of the stream.
+    behind = _run_behind(norm, leaves, copies)
+    calls: dict[Place, AttentionCall] = {}
+    added: dict[Place, torch.Tensor] = {}
+    by_module = {id(module): place for place, module in projections.items()}
+
+    def take(call: AttentionCall, place: Place) -> None:
+        torch.set_grad_enabled(True)
+        if place in projections:
+            output = laid_out(call, place[0])
+            if output.requires_grad:
+                raise NotImplementedError(
+                    f'method="direct": the stream reaches {place[0]} past its projections, so that '
+                    "what it adds cannot be told from what it reads"
+                )
+            output.requires_grad_()
+            calls[place] = call
+
+    def after(module: nn.Module, given: tuple[Any, ...], output: Any) -> Any:
+        if module is norm:
+            return _held(module, given[0], output)
+        if id(module) in by_module:
+            added[by_module[id(module)]] = output
+            return None
+        return None if id(module) in kept | behind else _detached(output)
+
+    with Restoring() as undo, undo, undo:
+        hook((leaf.register_forward_hook(after) for leaf in leaves), undo)
+        outputs = copies.run(1, take)
+    places = [place for place in calls if place in added]
+    tensors = [calls[place].output for place in places] + [added[place] for place in places]
+    with torch.enable_grad():
+        found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
+            target(outputs, 0), tensors, allow_unused=True
+        )
+    slopes, through = found[: len(places)], found[len(places) :]
+    _check_the_same(through, model)
+    return {
+        place: (calls[place], torch.zeros_like(calls[place].output) if slope is None else slope)
+        for place, slope in zip(places, slopes, strict=True)
+    }
+
+
+def _leaves(model: nn.Module) -> Iterator[nn.Module]:
+    """Modules with parameters of their own and none inside."""
+    for module in model.modules():
+        if not any(module.children()) and next(module.parameters(), None) is not None:
+            yield module
+
+
+def _is_norm(module: nn.Module) -> bool:
+    weight = getattr(module, "weight", None)
+    return "norm" in type(module).__name__.lower() and getattr(weight, "dim", lambda: 0)() == 1
+
+
+def _last_norm(model: nn.Module, copies: Copies) -> nn.Module:
+    ran: list[nn.Module] = []
+
+    def note(module: nn.Module, *_: Any) -> None:
+        ran.append(module)
+
+    with Restoring() as undo, undo, undo:
+        hook((each.register_forward_hook(note) for each in _leaves(model) if _is_norm(each)), undo)
+        copies.run(1, lambda *_: None)
+    if not ran:
+        raise NotImplementedError(
+            f'method="direct": {type(model).__name__} has no norm whose scale could be held'
+        )
+    return ran[-1]
+
+
+def _run_behind(norm: nn.Module, leaves: list[nn.Module], copies: Copies) -> set[int]:
+    """Leaves that run after the last norm."""
+    order: list[nn.Module] = []
+
+    def note(module: nn.Module, *_: Any) -> None:
+        order.append(module)
+
+    with Restoring() as undo, undo, undo:
+        hook((leaf.register_forward_hook(note) for leaf in leaves), undo)
+        copies.run(1, lambda *_: None)
+    last = max(place for place, module in enumerate(order) if module is norm)
+    return {id(module) for module in order[last + 1 :]}
+
+
+def _held(norm: nn.Module, stream: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """What a norm gives, as a linear function of the stream: its scale is held."""
+    weight: Any = norm.weight
+    bias: Any = getattr(norm, "bias", None)
+    offset = 0.0 if bias is None else bias
+    for centre in (stream.mean(dim=-1, keepdim=True), torch.zeros_like(stream[..., :1])):
+        for gain in (weight, 1 + weight):
+            spread = stream - centre
+            eps = getattr(norm, "eps", getattr(norm, "variance_epsilon", 1e-6))
+            scale = (spread.pow(2).mean(dim=-1, keepdim=True) + eps).sqrt().detach()
+            made: torch.Tensor = gain * spread / scale + offset
+            limit = _SAME * float(output.detach().abs().max())
+            if float((made - output).detach().abs().max()) <= limit:
+                return made
+    raise NotImplementedError(
+        f'method="direct": the last norm ({type(norm).__name__}) is neither a LayerNorm nor an '
+        "RMSNorm, so that its scale cannot be held"
+    )
+
+
+def _detached(output: Any) -> Any:
+    if isinstance(output, torch.Tensor):
+        return output.detach()
+    if type(output) is tuple:
+        return tuple(map(_detached, output))
+    return output
+
+
+def _check_the_same(through: tuple[torch.Tensor | None, ...], model: nn.Module) -> None:
+    """Every projection must add to the same stream: the answer has one slope there."""
+    reason = (
+        f'method="direct": in {type(model).__name__} something stands between attention and the '
+        "stream that the answer is made of (norms behind the layers, gates): no head adds to the "
+        'answer directly. Use method="integrated gradients", or head_effects'
+    )
+    if any(each is None or not bool(each.any()) for each in through):
+        raise NotImplementedError(reason)
+    first = next(each for each in through if each is not None)
+    for each in through:
+        if each is None or each.shape != first.shape:
+            raise NotImplementedError(reason)
+        if not torch.allclose(each, first, rtol=0, atol=_SAME * float(first.abs().max())):
+            raise NotImplementedError(reason)
