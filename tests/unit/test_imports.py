@@ -27,7 +27,10 @@ MAY_IMPORT = {
     "corpus": {"utils", "record", "analysis", "extraction"},
     "server": {"utils", "record", "analysis"},
     "pages": {"utils", "record", "analysis", "server"},
-    "views": {"utils", "record", "analysis", "extraction", "comparison", "server", "pages"},
+    "views": {
+        *("utils", "record", "analysis", "extraction", "comparison", "interventions"),
+        *("server", "pages"),
+    },
     "embedding": {
         *("utils", "record", "analysis", "extraction", "corpus"),
         *("server", "pages", "views"),

@@ -508,6 +508,48 @@ export interface ImageRequest {
   index: number;
 }
 
+/** One change of the attention: a pair of query and key, a head's output, or a token. */
+export interface WantedChange {
+  kind: "knockout" | "ablate" | "hide";
+  stack: string;
+  /** null is all. */
+  layer: number | null;
+  head: number | null;
+  /** What the kind needs: both of a pair, the key of a token that is hidden. */
+  query: number | null;
+  key: number | null;
+  /** Whether a pair is cut before the softmax, so that the other keys get its weight. */
+  renormalize: boolean;
+}
+
+/** Run the view's model with its attention changed; without changes, as it is. */
+export interface InterveneRequest {
+  changes: WantedChange[];
+}
+
+/** One of the likeliest answers, with its probability. */
+export interface Likely {
+  text: string;
+  probability: number;
+}
+
+/** What some changes do to the model's answer. */
+export interface OutcomeHeader {
+  /** The answer before and after, with the noise. */
+  sentence: string;
+  /** Each change, in words. */
+  described: string[];
+  /** The same by its numbers. */
+  effect: string;
+  measure: string;
+  before: number;
+  after: number;
+  noise: number;
+  divergence: number | null;
+  likeliest_before: Likely[];
+  likeliest_after: Likely[];
+}
+
 /** A part of the exported page of a view in some state. */
 export interface PageRequest {
   part: number;
@@ -730,6 +772,7 @@ export interface RecordRequests {
   sources: SourcesRequest;
   vectors: VectorsRequest;
   image: ImageRequest;
+  intervene: InterveneRequest;
   page: PageRequest;
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate
 from attnviz.utils.arguments import shown
 
-__all__ = ["Answer", "Effect", "answer_of", "effect_of", "measured"]
+__all__ = ["Answer", "Effect", "answer_of", "effect_of", "measured", "share_of"]
 
 _CANDIDATES = 5
 
@@ -114,6 +115,12 @@ def measured(answer: Answer, outputs: Any, before: Any, example: int = 0) -> flo
     if answer.ids is None or row is None:
         return _cosine(_hidden(before), _hidden(outputs, example))
     return answer.value(row)
+
+
+def share_of(answer: Answer, outputs: Any, token: int) -> float:
+    """The probability of a token or a class; NaN without logits."""
+    row = _row(outputs, answer.position)
+    return math.nan if row is None else float(torch.softmax(row, dim=-1)[token])
 
 
 def answer_of(

@@ -22,7 +22,17 @@ from attnviz.record.attention import LayerAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 
-__all__ = ["ChangedRecord", "intervene"]
+__all__ = [
+    "ChangedRecord",
+    "Places",
+    "Plan",
+    "by_module",
+    "intervene",
+    "places_of",
+    "plan_of",
+    "read_changes",
+    "unchanged",
+]
 
 
 class ChangedRecord(AttentionRecord):
@@ -114,7 +124,7 @@ def intervene(
     ...                       tokenizer=tokenizer)                             # doctest: +SKIP
     >>> print(record.effect)                                                   # doctest: +SKIP
     """
-    wanted = _changes(changes)
+    wanted = read_changes(changes)
     if options.get("generate") is not None:
         raise NotImplementedError(
             "generate cannot be changed yet; generate first, and give the text as target="
@@ -122,7 +132,7 @@ def intervene(
     run = Runs(model, inputs, target, decoder_input_ids, options)
     before = run.forward(CaptureOptions(), None)
     record = run.record(before, CaptureOptions())
-    plan = _plan(wanted, record, before)
+    plan = plan_of(wanted, record, places_of(before))
     row, after = row_of(record, position, before.outputs)
     logits = None if row is None else -row
     if logits is not None and logits > 1:
@@ -138,7 +148,7 @@ def intervene(
         options.get("dtype"),
         options.get("device", "cpu"),
     )
-    changed = run.forward(kept, _by_module(plan), logits)
+    changed = run.forward(kept, by_module(plan), logits)
     effect = effect_of(
         asked,
         run.loaded.model,
@@ -150,7 +160,7 @@ def intervene(
     return _changed_record(run.record(changed, kept), wanted, plan, record, effect)
 
 
-def _changes(changes: Any) -> tuple[Change, ...]:
+def read_changes(changes: Any) -> tuple[Change, ...]:
     given = (changes,) if isinstance(changes, Change) else tuple(_listed(changes))
     for each in given:
         if not isinstance(each, Change):
@@ -170,10 +180,21 @@ def _listed(changes: Any) -> Iterable[Any]:
 
 
 _Place = tuple[str, int]
-_Plan = Mapping[_Place, tuple[_Place, LayerChange]]
+#: For each stack and layer, in which run of which module that is.
+Places = Mapping[_Place, _Place]
+Plan = Mapping[_Place, tuple[_Place, LayerChange]]
 
 
-def _plan(changes: Sequence[Change], record: AttentionRecord, forward: Forward) -> _Plan:
+def places_of(forward: Forward) -> Places:
+    """In which run of which module each layer of each stack is."""
+    return {
+        (name, number): (run.name, run.turn)
+        for name, layers in forward.stacks.items()
+        for number, run in zip(layers.examples[0], layers.runs, strict=True)
+    }
+
+
+def plan_of(changes: Sequence[Change], record: AttentionRecord, places: Places) -> Plan:
     """What is changed by stack and layer, and in which run of which module that is."""
     by_stack: dict[str, list[Change]] = {}
     for change in changes:
@@ -186,27 +207,24 @@ def _plan(changes: Sequence[Change], record: AttentionRecord, forward: Forward) 
         check_change(change, stack)
         by_stack.setdefault(stack.name, []).append(change)
     plan: dict[_Place, tuple[_Place, LayerChange]] = {}
-    for name, each in by_stack.items():
-        layers = forward.stacks[name]
-        for number, run in zip(layers.examples[0], layers.runs, strict=True):
-            change_here = layer_change(each, record.stack(name), number)
+    for (name, number), place in places.items():
+        if name in by_stack:
+            change_here = layer_change(by_stack[name], record.stack(name), number)
             if change_here is not None:
-                plan[name, number] = (run.name, run.turn), change_here
+                plan[name, number] = place, change_here
     return plan
 
 
-def _by_module(plan: _Plan) -> ForwardChange:
+def by_module(plan: Plan) -> ForwardChange:
     return dict(plan.values())
 
 
-def _identity(plan: _Plan) -> ForwardChange:
+def _identity(plan: Plan) -> ForwardChange:
     """The same outputs computed again from the weights as they are."""
-    return {
-        place: replace(change, attend=_unchanged, factors={}) for place, change in plan.values()
-    }
+    return {place: replace(change, attend=unchanged, factors={}) for place, change in plan.values()}
 
 
-def _unchanged(attention: LayerAttention) -> LayerAttention:
+def unchanged(attention: LayerAttention) -> LayerAttention:
     return attention
 
 
@@ -219,7 +237,7 @@ def _nothing(record: AttentionRecord) -> CaptureOptions:
 def _changed_record(
     record: AttentionRecord,
     changes: tuple[Change, ...],
-    plan: _Plan,
+    plan: Plan,
     before: AttentionRecord,
     effect: Effect,
 ) -> ChangedRecord:

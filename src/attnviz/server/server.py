@@ -16,7 +16,7 @@ import math
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,14 @@ from attnviz.server.vectors import VectorsHeader, encoded_vectors
 from attnviz.utils.arguments import spans, whole_number
 from attnviz.utils.progress import Pace, Steps
 
-__all__ = ["RECORD_REQUESTS", "RecordServer", "finite_scores"]
+__all__ = [
+    "RECORD_REQUESTS",
+    "Likely",
+    "OutcomeHeader",
+    "RecordServer",
+    "WantedChange",
+    "finite_scores",
+]
 
 #: A page's name and text of a view's state, at once or step by step.
 MakePage = Callable[[Mapping[str, Any]], tuple[str, str] | Steps[tuple[str, str]]]
@@ -67,6 +74,9 @@ class RecordServer:
         The record.
     page : callable, optional
         Makes the exported page from a view's state; without it views offer no HTML export.
+    intervene : callable, optional
+        Makes changes of the model's attention, and says in steps what they do; without it the view
+        has no model.
     share : int
         Among how many servers the memory is shared that one of them may keep for later requests.
 
@@ -79,10 +89,16 @@ class RecordServer:
     """
 
     def __init__(
-        self, record: AttentionRecord, page: MakePage | None = None, *, share: int = 1
+        self,
+        record: AttentionRecord,
+        page: MakePage | None = None,
+        *,
+        intervene: Intervene | None = None,
+        share: int = 1,
     ) -> None:
         self.record = record
         self.make_page = page
+        self.intervene = intervene
         self.row_sums = RowSums(KEPT_BYTES // share)
         self.pyramids = Pyramids(self.row_sums, CELL_BYTES // share)
         self.page: tuple[Any, str, bytes] | None = None
@@ -432,6 +448,80 @@ class ImageRequest:
             raise IndexError(f"image {given} was asked for; the record has {len(images)}")
         header, data = yield from encoded_image(images[self.index], MAX_REPLY_BYTES)
         return Reply(header, data)
+
+
+@dataclass(frozen=True)
+class WantedChange:
+    """One change of the attention: a pair of query and key, a head's output, or a token.
+
+    Attributes
+    ----------
+    layer, head : int or None
+        None is all.
+    query, key : int or None
+        What the kind needs: both of a pair, the key of a token that is hidden.
+    renormalize : bool
+        Whether a pair is cut before the softmax, so that the other keys get its weight.
+    """
+
+    kind: Literal["knockout", "ablate", "hide"]
+    stack: str
+    layer: int | None = None
+    head: int | None = None
+    query: int | None = None
+    key: int | None = None
+    renormalize: bool = True
+
+
+class Likely(TypedDict):
+    """One of the likeliest answers, with its probability."""
+
+    text: str
+    probability: float
+
+
+class OutcomeHeader(TypedDict):
+    """What some changes do to the model's answer.
+
+    Attributes
+    ----------
+    sentence : str
+        The answer before and after, with the noise.
+    described : list
+        Each change, in words.
+    effect : str
+        The same by its numbers.
+    """
+
+    sentence: str
+    described: list[str]
+    effect: str
+    measure: str
+    before: float
+    after: float
+    noise: float
+    divergence: float | None
+    likeliest_before: list[Likely]
+    likeliest_after: list[Likely]
+
+
+#: Says in steps what some changes do; ValueError where there is no model.
+Intervene = Callable[[tuple[WantedChange, ...]], Steps[OutcomeHeader]]
+
+
+@RECORD_REQUESTS.add("intervene", OutcomeHeader)
+@dataclass(frozen=True)
+class InterveneRequest:
+    """Run the view's model with its attention changed; without changes, as it is."""
+
+    changes: tuple[WantedChange, ...]
+
+    def answer(self, server: RecordServer) -> Steps[Reply]:
+        """Say what the changes do together."""
+        if server.intervene is None:
+            raise ValueError("this view runs no model")
+        outcome = yield from server.intervene(self.changes)
+        return Reply(outcome)
 
 
 class PageHeader(PartHeader):

@@ -26,6 +26,8 @@ class Dashboard(HeadView, ModelView, MatrixView):
         The layers to offer.
     include_heads : iterable of int or mapping, optional
         The heads to offer in the grid (see `ModelView`).
+    model, inputs, tokenizer, processor, target, truncation : optional
+        What the record was extracted from (see `HeadView`).
     **traits
         Initial values of the traits of `HeadView`, `ModelView` and `MatrixView`; what they share
         is one trait.

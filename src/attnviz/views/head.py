@@ -11,9 +11,9 @@ from attnviz.record.record import AttentionStack
 from attnviz.utils.arguments import shown
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
-from attnviz.views.record_view import RecordView
 from attnviz.views.token_windows import TokenWindows
 from attnviz.views.trait_types import Choice, Finite, LeftOut
+from attnviz.views.what_if import WhatIf
 
 __all__ = ["HeadView"]
 
@@ -23,7 +23,7 @@ _HEADS_AT_ONCE = 4
 _TOKENS_WITH_ALL_LINES = 32
 
 
-class HeadView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
+class HeadView(TokenWindows, HeadOrder, GeneratedToken, WhatIf):
     """Lines from every query to the keys that it attends to.
 
     Parameters
@@ -32,11 +32,15 @@ class HeadView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
         One example.
     include_layers : int or iterable of int, optional
         The layers to offer.
+    model, inputs, tokenizer, processor, target, truncation : optional
+        What the record was extracted from, as it was given to `attnviz.extract`: the reader can
+        then change the attention and look at the answer. ``show_*`` functions give them.
     **traits
         Initial values of the traits below, and of those that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
-        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`).
+        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`), `changes`
+        (`attnviz.views.what_if.WhatIf`).
 
     Attributes
     ----------

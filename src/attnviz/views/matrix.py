@@ -6,14 +6,14 @@ from typing import ClassVar
 
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
-from attnviz.views.record_view import RecordView
 from attnviz.views.token_windows import TokenWindows
 from attnviz.views.trait_types import Choice
+from attnviz.views.what_if import WhatIf
 
 __all__ = ["MatrixView"]
 
 
-class MatrixView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
+class MatrixView(TokenWindows, HeadOrder, GeneratedToken, WhatIf):
     """A heat-map: queries down, keys across.
 
     Zoom with + and -, with Ctrl and the wheel or by double click; drag to move.
@@ -24,11 +24,15 @@ class MatrixView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
         One example.
     include_layers : int or iterable of int, optional
         The layers to offer.
+    model, inputs, tokenizer, processor, target, truncation : optional
+        What the record was extracted from, as it was given to `attnviz.extract`: the reader can
+        then change the attention and look at the answer. ``show_*`` functions give them.
     **traits
         Initial values of the traits below, and of those that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
-        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`). Of several
+        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`), `changes`
+        (`attnviz.views.what_if.WhatIf`). Of several
         chosen heads the mean is shown, and of all heads where none is chosen.
 
     Attributes

@@ -20,6 +20,7 @@ from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
+from attnviz.views.what_if import WhatIf
 
 __all__ = [
     "ShowFunction",
@@ -156,9 +157,12 @@ def _show_function(
         # Before a model runs for minutes.
         view.check_names(traits)
         options = {key: value for key, value in arguments.items() if key in of_records}
-        return show(
-            view(record_of(model, inputs, **options), include_layers=include_layers, **traits)
-        )
+        record = record_of(model, inputs, **options)
+        if issubclass(view, WhatIf) and _runs_again(model):
+            again = ("tokenizer", "processor", "target", "truncation")
+            source = {each: options[each] for each in again if options.get(each) is not None}
+            traits |= {"model": model, "inputs": inputs, **source}
+        return show(view(record, include_layers=include_layers, **traits))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = _DOCUMENTATION.format(
@@ -399,6 +403,11 @@ def _record_of_weights(
 def _leave_out(arguments: dict[str, Any], why: str) -> None:
     if arguments:
         raise TypeError(f"{why}; leave out {', '.join(arguments)}")
+
+
+def _runs_again(model: Any) -> bool:
+    """Whether what a `show_*` function was given is a model, and not what a model gave."""
+    return not isinstance(model, AttentionRecord) and not _is_weights(model)
 
 
 def _is_weights(model: Any) -> bool:

@@ -18,7 +18,14 @@ from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.server.protocol import Range, Reply, Requests, checked
-from attnviz.server.server import RECORD_REQUESTS, RecordServer
+from attnviz.server.server import (
+    RECORD_REQUESTS,
+    Likely,
+    OutcomeHeader,
+    RecordServer,
+    WantedChange,
+)
+from attnviz.utils.progress import Progress, Steps
 from unit.embedding_fixture import PROJECTING, WAY, fixture_corpus
 from unit.records import image_record, vectors
 
@@ -153,6 +160,7 @@ RECORD_ASKED: dict[str, dict[str, Any]] = {
     "sources": {"stack": "self", "query": 3},
     "vectors": HEAD | {"token": 3, "keys": [0, 4]},
     "image": {"index": 0},
+    "intervene": {"changes": [{"kind": "hide", "stack": "self", "key": 2}]},
     "page": {"part": 0, "state": {}},
 }
 CORPUS_HEAD = HEAD | {"layer": 2}
@@ -219,11 +227,30 @@ def unfit(kind: Any, header: Mapping[str, Any]) -> set[str]:
     }
 
 
+def outcome(changes: tuple[WantedChange, ...]) -> Steps[OutcomeHeader]:
+    """An outcome as a view with a model gives it; tests/models has real ones."""
+    assert changes == (WantedChange("hide", "self", key=2),)
+    yield Progress("the changed run", 0, 1)
+    likely = Likely(text="a", probability=0.5)
+    return {
+        "sentence": "With 'a' hidden, the next token stays 'a'.",
+        "described": ["Hidden"],
+        "effect": "1 before, 1 after",
+        "measure": "logit",
+        "before": 1.0,
+        "after": 1.0,
+        "noise": 0.0,
+        "divergence": None,
+        "likeliest_before": [likely],
+        "likeliest_after": [likely],
+    }
+
+
 @pytest.mark.parametrize(
     ("server", "requests", "asked"),
     [
         (
-            RecordServer(record(), page=lambda _: ("x.html", "")),
+            RecordServer(record(), page=lambda _: ("x.html", ""), intervene=outcome),
             RECORD_REQUESTS,
             RECORD_ASKED,
         ),

@@ -18,6 +18,7 @@ from attnviz.views.head import HeadView
 from unit.records import captured_record, encoder_decoder_record, given_record, shares, words
 
 STATE = {
+    "changes",
     "stack",
     "layer",
     "heads",
@@ -65,6 +66,7 @@ def test_what_is_shown_first() -> None:
         "threshold": 0.0,
         "leave_out": [],
         "renormalize": False,
+        "changes": [],
         "pair": "all",
         "query_window": None,
         "key_window": None,
@@ -103,6 +105,17 @@ def test_everything_can_be_said_at_once() -> None:
         "threshold": 0.25,
         "leave_out": ["special", "first", 2],
         "renormalize": True,
+        "changes": [
+            {
+                "kind": "knockout",
+                "stack": "cross",
+                "layer": 1,
+                "head": 4,
+                "query": 3,
+                "key": 5,
+                "renormalize": False,
+            },
+        ],
         "pair": "all",
         "query_window": [0, 2],
         "key_window": [1, 6],

@@ -13,7 +13,7 @@ import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { inColumns, PANE_GAP, Pane, type PaneProps } from "../../ui/panes";
 import panesCss from "../../ui/panes.css";
 import { type ControlsForm, RECORD_HASH } from "../../ui/record";
-import { HEAD_DEFAULTS, type HeadState, HeadView } from "../head";
+import { HEAD_CSS, HEAD_DEFAULTS, type HeadState, HeadView } from "../head";
 import { MATRIX_CSS, MatrixView } from "../matrix";
 import { MODEL_CSS, MODEL_DEFAULTS, type ModelState, ModelView } from "../model";
 import dashboardCss from "./dashboard.css";
@@ -178,7 +178,7 @@ const view = defineView<DashboardState>({
   name: "dashboard",
   defaults: { ...HEAT_MAP_DEFAULTS, ...MODEL_DEFAULTS, ...HEAD_DEFAULTS },
   hash: RECORD_HASH,
-  css: MODEL_CSS + MATRIX_CSS + panesCss + dashboardCss,
+  css: HEAD_CSS + MODEL_CSS + MATRIX_CSS + panesCss + dashboardCss,
   component: Dashboard,
 });
 

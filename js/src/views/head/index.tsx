@@ -14,6 +14,8 @@ import { sharingRoom, withPanel } from "../../ui/image/store";
 import { ColorLegend, fitSwitch } from "../../ui/legend";
 import { RECORD_HASH } from "../../ui/record";
 import { assign, follow, valuesOf } from "../../ui/state";
+import { WhatIf } from "../../ui/what-if/what-if";
+import whatIfCss from "../../ui/what-if/what-if.css";
 import { captionOf, subtitleOf } from "./captions";
 import { LineControls, StrongestList, toggleLeaveOut, WindowControls } from "./controls";
 import { figure, linesCsv, scaleLabels } from "./figure";
@@ -136,6 +138,7 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
         <HeadPlot context={inner} store={store} onLeaveOut={leaveOut} />
       </WithImage>
       <StrongestList context={context} store={store} />
+      <WhatIf context={context} />
     </ViewFrame>
   );
 }
@@ -190,13 +193,16 @@ function HeadLegend({ store, linePlot }: { store: HeadStore; linePlot: LinePlot 
   );
 }
 
+/** For a view that shows this one in a part of it. */
+export const HEAD_CSS = whatIfCss;
+
 export { HEAD_DEFAULTS, type HeadState, type LeaveOut, planOf, windowsShowing };
 
 const view = defineView<HeadState>({
   name: "head",
   defaults: HEAD_DEFAULTS,
   hash: RECORD_HASH,
-  css: "",
+  css: whatIfCss,
   component: HeadView,
 });
 

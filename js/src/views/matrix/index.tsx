@@ -19,6 +19,9 @@ import type { Grid } from "../../ui/heat-map/tiles";
 import { WithImage, withImageKeys } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
 import { RECORD_HASH } from "../../ui/record";
+import { WHAT_IF_DEFAULTS, type WhatIfState } from "../../ui/what-if/state";
+import { WhatIf } from "../../ui/what-if/what-if";
+import whatIfCss from "../../ui/what-if/what-if.css";
 import { MatrixControls } from "./controls";
 import { cellsCsv, figure } from "./figure";
 import css from "./matrix.css";
@@ -39,6 +42,8 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
+type MatrixState = HeatMapState & WhatIfState;
+
 /** How exact cells are; null where that is not known, as of an estimate. */
 function exactness(grid: Grid | undefined): number | null {
   return !grid || grid.estimate ? null : grid.error;
@@ -51,7 +56,7 @@ function drawn(store: HeatMapStore): HeatMap {
   return heatMap;
 }
 
-export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) {
+export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
   const { record } = context;
   const inner = useMemo(() => sharingRoom(context), []);
   const store = useMemo(() => createHeatMapStore(inner), []);
@@ -103,6 +108,7 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
       <WithImage context={inner} panel={panel}>
         <HeatMapPlot context={inner} store={store} />
       </WithImage>
+      {!context.embedded && <WhatIf context={context} />}
     </ViewFrame>
   );
 }
@@ -132,11 +138,11 @@ function MatrixFooter(props: {
 /** For a view that shows this one in a part of it. */
 export const MATRIX_CSS = css;
 
-const view = defineView<HeatMapState>({
+const view = defineView<MatrixState>({
   name: "matrix",
-  defaults: HEAT_MAP_DEFAULTS,
+  defaults: { ...HEAT_MAP_DEFAULTS, ...WHAT_IF_DEFAULTS },
   hash: RECORD_HASH,
-  css,
+  css: css + whatIfCss,
   component: MatrixView,
 });
 

@@ -1,0 +1,96 @@
+/** Changes of the attention that a reader makes, and their words. */
+
+import type { WantedChange } from "../../client/protocol";
+import { quoted } from "../captions";
+import type { Place } from "../record";
+import { same } from "../state";
+
+/** What changes did, as a page carries it. */
+export interface CarriedOutcome {
+  changes: WantedChange[];
+  described: string[];
+  sentence: string;
+}
+
+/** The traits; the names are Python's. */
+export interface WhatIfState {
+  changes: WantedChange[];
+  /** Of a page; live the kernel has them. */
+  outcomes: CarriedOutcome[];
+}
+
+export const WHAT_IF_DEFAULTS: WhatIfState = { changes: [], outcomes: [] };
+
+/** Where an edge is cut. */
+export type Reach = "head" | "layer" | "all";
+
+/** What can be changed where a view is; each is null where it cannot. */
+export interface Offered {
+  edge: ((reach: Reach, renormalize: boolean) => WantedChange) | null;
+  /** Of an edge, the narrowest first. */
+  reaches: Reach[];
+  head: WantedChange | null;
+  token: WantedChange | null;
+}
+
+/** What the pins and the chosen heads offer. */
+export function offeredAt(place: Place): Offered {
+  const { layer, token, key, heads } = place;
+  const head = heads.length === 1 ? (heads[0] as number) : null;
+  // In the order in which Python writes them: both sides compare them as JSON.
+  const change = (
+    kind: WantedChange["kind"],
+    where: Partial<Pick<WantedChange, "layer" | "head" | "query" | "key">>,
+    renormalize = true,
+  ): WantedChange => ({
+    kind,
+    stack: place.stack.name,
+    layer: where.layer ?? null,
+    head: where.head ?? null,
+    query: where.query ?? null,
+    key: where.key ?? null,
+    renormalize,
+  });
+  const edge = (reach: Reach, renormalize: boolean): WantedChange =>
+    change(
+      "knockout",
+      {
+        layer: reach === "all" ? null : layer,
+        head: reach === "head" ? head : null,
+        query: token,
+        key,
+      },
+      renormalize,
+    );
+  return {
+    edge: token === null || key === null ? null : edge,
+    reaches: head === null ? ["layer", "all"] : ["head", "layer", "all"],
+    head: head === null ? null : change("ablate", { layer, head }),
+    token: key === null ? null : change("hide", { key }),
+  };
+}
+
+/** The changes with one more; a cut takes the place of the other cut of the same edge. */
+export function withChange(changes: readonly WantedChange[], one: WantedChange): WantedChange[] {
+  const edge = ({ renormalize, ...where }: WantedChange): typeof where => where;
+  return [...changes.filter((each) => !same(edge(each), edge(one))), one];
+}
+
+/** A change in few words. */
+export function changeInWords(change: WantedChange, place: Place): string {
+  const { kind, layer, head, query, key } = change;
+  const here = change.stack === place.stack.name;
+  const name = (texts: readonly string[], token: number | null): string =>
+    here ? `${quoted(texts[token ?? -1] ?? "")} (${token})` : String(token);
+  const of = here ? "" : ` of ${change.stack}`;
+  const where =
+    layer === null
+      ? `all layers${head === null ? "" : `, head ${head}`}`
+      : `layer ${layer}${head === null ? "" : `, head ${head}`}`;
+  if (kind === "ablate") return `Without ${where}${of}`;
+  const token = name(place.keys.text, key);
+  if (kind === "hide")
+    return `${token} hidden${layer === null && head === null ? "" : `, ${where}`}${of}`;
+  const when = change.renormalize ? "before" : "after";
+  return `${name(place.queries.text, query)} to ${token}, ${where}${of}, ${when} the softmax`;
+}

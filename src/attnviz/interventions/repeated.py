@@ -1,0 +1,333 @@
+"""Interventions in one example, one after the other: its unchanged run is made once and kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+
+from attnviz.extraction.capture.change import ForwardChange, LayerChange
+from attnviz.extraction.capture.forward import Forward
+from attnviz.extraction.options import CaptureOptions, RecordOptions
+from attnviz.interventions.changes import Ablate, Change, HideTokens, Knockout, description_of
+from attnviz.interventions.effect import Answer, Effect, answer_of, effect_of, share_of
+from attnviz.interventions.intervene import (
+    Places,
+    by_module,
+    places_of,
+    plan_of,
+    read_changes,
+    unchanged,
+)
+from attnviz.interventions.runs import Runs, row_of
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
+from attnviz.utils.progress import Progress, Steps
+
+__all__ = ["Outcome", "RepeatedInterventions"]
+
+# Queries at which the outputs of all heads are computed again for the noise.
+_NOISE_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What some changes do, with the words for it.
+
+    Attributes
+    ----------
+    sentence : str
+        The answer before and after, with the noise.
+    described : tuple of str
+        Each change, in words.
+    effect : Effect
+        The numbers.
+    """
+
+    sentence: str
+    described: tuple[str, ...]
+    effect: Effect
+
+
+@dataclass(frozen=True)
+class _Unchanged:
+    """What is kept of the unchanged run: no weights."""
+
+    record: AttentionRecord
+    places: Places
+    outputs: Any
+    answer: Answer
+    rows: int | None
+    subject: str
+    #: The outputs of the run for the noise; None where a module refuses it.
+    identity: Any
+
+
+class RepeatedInterventions:
+    """One example of a model, whose attention is changed again and again.
+
+    The unchanged run, and the one that tells the noise, are made before the first answer and kept.
+    After that an answer costs one forward. The noise is that of the outputs of all heads of all
+    layers, computed again at up to 256 queries; of a model where some module refuses that, it is
+    measured for each change by a forward more.
+
+    Parameters
+    ----------
+    model, inputs : object
+        As for `attnviz.intervene`.
+    target : str, optional
+        As for `attnviz.intervene`.
+    shown : AttentionRecord, optional
+        What is looked at: its tokens must be those that the model reads.
+    **options
+        `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        inputs: Any,
+        *,
+        target: str | None = None,
+        shown: AttentionRecord | None = None,
+        **options: Unpack[RecordOptions],
+    ) -> None:
+        self._given = (model, inputs, target, None)
+        self._options = options
+        self._shown = shown
+        self._runs: Runs | None = None
+        self._known: _Unchanged | None = None
+        self._busy = False
+
+    def outcome(self, changes: Sequence[Change]) -> Steps[Outcome]:
+        """What changes do to the answer, one forward a step; without changes the answer as it is.
+
+        Raises RuntimeError while another is computed, and whatever `attnviz.intervene` raises.
+        """
+        if self._busy:
+            raise RuntimeError("another change is being computed; wait for its answer")
+        self._busy = True
+        try:
+            known = self._known
+            if known is None:
+                known = self._known = yield from self._prepared()
+            if not changes:
+                return _outcome_unchanged(known, self._model, self._tokenizer)
+            wanted = read_changes(changes)
+            change = by_module(plan_of(wanted, known.record, known.places))
+            identity = known.identity
+            if identity is None:
+                yield Progress("the noise", 0, 2, "run")
+                identity = self._run(_identity(change), known.rows).outputs
+            yield Progress("the changed run", 1, 2, "run")
+            after = self._run(change, known.rows).outputs
+            return self._compared(known, wanted, after, identity)
+        finally:
+            self._busy = False
+
+    @property
+    def _model(self) -> Any:
+        return self._reader.loaded.model
+
+    @property
+    def _tokenizer(self) -> Any:
+        return self._reader.encoder.tokenizer(needed=False)
+
+    @property
+    def _reader(self) -> Runs:
+        if self._runs is None:
+            model, inputs, target, ids = self._given
+            self._runs = Runs(model, inputs, target, ids, self._options)
+        return self._runs
+
+    def _run(self, change: ForwardChange | None, logits: int | None = None) -> Any:
+        return self._reader.forward(_LEAST, change, logits)
+
+    def _prepared(self) -> Steps[_Unchanged]:
+        """Run the model unchanged, and once more for the noise."""
+        yield Progress("the unchanged run", 0, 3, "run")
+        forward = self._run(None)
+        read = self._reader.record(forward, _LEAST)
+        if self._shown is not None:
+            _check_same_tokens(self._shown, read)
+        record, places = _without_weights(read, forward), places_of(forward)
+        position = self._masked_token(record)
+        row, after = row_of(record, position, forward.outputs)
+        rows = None if row is None else -row
+        answer = answer_of(
+            self._model, forward.outputs, self._tokenizer, None, position=row, after=after
+        )
+        outputs, num_rows = forward.outputs, rows
+        del forward
+        yield Progress("the noise", 1, 3, "run")
+        try:
+            identity = self._run(_everything(record, places), num_rows).outputs
+        except NotImplementedError:
+            identity = None
+        return _Unchanged(
+            record, places, outputs, answer, num_rows, self._subject(answer, position), identity
+        )
+
+    def _masked_token(self, record: AttentionRecord) -> int | None:
+        """The place of the one token that a masked language model is to fill in, if there is one.
+
+        None is the last token, after which a text goes on.
+        """
+        ids = self._reader.batch.arguments.get("input_ids")
+        mask = getattr(self._tokenizer, "mask_token_id", None)
+        if mask is None or not isinstance(ids, torch.Tensor) or ids.dim() != 2:
+            return None
+        places = (ids[0] == mask).nonzero().flatten().tolist()
+        count = len(record.stack().query_tokens)
+        return places[0] if len(places) == 1 and ids.shape[1] == count else None
+
+    def _subject(self, answer: Answer, position: int | None) -> str:
+        """What the answer is, in words."""
+        if answer.ids is None:
+            return ""
+        if answer.position is None:
+            return "the class"
+        if position is not None:
+            return "the masked token"
+        return "the next token" if self._model.can_generate() else "the last token's likeliest"
+
+    def _compared(
+        self,
+        known: _Unchanged,
+        changes: tuple[Change, ...],
+        outputs: Any,
+        identity: Any,
+    ) -> Outcome:
+        effect = effect_of(
+            known.answer,
+            self._model,
+            self._tokenizer,
+            before=known.outputs,
+            after=outputs,
+            identity=identity,
+        )
+        if not math.isfinite(effect.after):
+            raise ValueError("the changed run gives NaN: these changes leave the model nothing")
+        described = tuple(
+            f"{description_of(each, known.record.stack(each.stack))}." for each in changes
+        )
+        begin = _begin(changes, known.record)
+        if not effect.likeliest_before:
+            return Outcome(
+                f"{begin}, the last hidden states have a cosine similarity of {effect.after:.4f} "
+                f"with the unchanged ones; noise {_small(effect.noise)}.",
+                described,
+                effect,
+            )
+        one, other = effect.likeliest_before[0], effect.likeliest_after[0]
+        left = share_of(known.answer, outputs, one.id)
+        said = f"{known.subject} {'stays' if one.id == other.id else 'becomes'} {other.text!r}"
+        of = "" if one.id == other.id else f"{one.text!r} "
+        nothing = "no more than the noise," if abs(effect.change) <= effect.noise else "noise"
+        measure = effect.measure.partition(" after ")[0]
+        sentence = (
+            f"{begin}, {said} ({of}{one.probability:.2f} to {left:.2f}). "
+            f"{measure[0].upper()}{measure[1:]}: {effect.before:.1f} to {effect.after:.1f}, "
+            f"{nothing} {_small(effect.noise)}."
+        )
+        return Outcome(sentence, described, effect)
+
+
+# Capture options that keep as little as there can be.
+_LEAST = CaptureOptions(layers=(0,), heads=(0,))
+
+
+def _without_weights(read: AttentionRecord, forward: Forward) -> AttentionRecord:
+    """All layers and heads of a run with its tokens, and no attention that takes memory."""
+    made = {}
+    for name, layers in forward.stacks.items():
+        if name not in read.stacks:
+            continue
+        tokens = read.stack(name)
+        same = tokens.key_tokens is tokens.query_tokens
+        kept = {}
+        for number, run in zip(layers.examples[0], layers.runs, strict=True):
+            one = torch.zeros(1, 1, 1)
+            kept[number] = QueryKeyAttention(
+                one.expand(run.num_heads, len(tokens.query_tokens), 1),
+                one.expand(run.num_heads, len(tokens.key_tokens), 1),
+                scale=1.0,
+            )
+        made[name] = AttentionStack(
+            name, kept, tokens.query_tokens, None if same else tokens.key_tokens
+        )
+    return AttentionRecord(made, model=read.model, images=read.images)
+
+
+def _check_same_tokens(shown: AttentionRecord, read: AttentionRecord) -> None:
+    for name, stack in shown.stacks.items():
+        if name not in read.stacks:
+            raise ValueError(f"inputs: the record has a stack {name!r}, and the model has none")
+        own = read.stack(name)
+        for kind, one, other in (
+            ("queries", stack.query_tokens, own.query_tokens),
+            ("keys", stack.key_tokens, own.key_tokens),
+        ):
+            if list(one.text) != list(other.text):
+                raise ValueError(
+                    f"inputs: the {len(one)} {kind} of stack {name!r} in the record are not the "
+                    f"{len(other)} that the model reads; give the text of the record, without "
+                    "words=True"
+                )
+
+
+def _everything(record: AttentionRecord, places: Places) -> ForwardChange:
+    """All heads of all layers, computed again from their own weights at some queries."""
+    change = {}
+    for (name, number), place in places.items():
+        if name in record.stacks:
+            stack = record.stack(name)
+            count = len(stack.query_tokens)
+            rows = np.unique(np.linspace(0, count - 1, min(count, _NOISE_ROWS)).astype(np.int64))
+            heads = range(stack.attention(number).num_heads)
+            change[place] = LayerChange(unchanged, dict.fromkeys(heads, rows), {})
+    return change
+
+
+def _identity(change: ForwardChange) -> ForwardChange:
+    return {place: LayerChange(unchanged, each.rows, {}) for place, each in change.items()}
+
+
+def _outcome_unchanged(known: _Unchanged, model: Any, tokenizer: Any) -> Outcome:
+    outputs = known.outputs
+    effect = effect_of(
+        known.answer, model, tokenizer, before=outputs, after=outputs, identity=outputs
+    )
+    if not effect.likeliest_before:
+        return Outcome("The model has no logits: its last hidden states are compared.", (), effect)
+    one = effect.likeliest_before[0]
+    sentence = f"Unchanged, {known.subject} is {one.text!r} ({one.probability:.2f})."
+    return Outcome(sentence, (), effect)
+
+
+def _begin(changes: tuple[Change, ...], record: AttentionRecord) -> str:
+    """How the sentence begins: what was changed, shortly."""
+    if len(changes) > 1:
+        return f"With these {len(changes)} changes"
+    [change] = changes
+    if isinstance(change, Knockout):
+        return f"Cut {'before' if change.renormalize else 'after'} the softmax"
+    if isinstance(change, HideTokens):
+        tokens = change.tokens if isinstance(change.tokens, int) else 0
+        text = record.stack(change.stack).key_tokens.text[tokens].strip("·")
+        return f"With {text!r} hidden"
+    if isinstance(change, Ablate) and isinstance(change.heads, int):
+        return f"Without head {change.layers}.{change.heads}"
+    return "With this change"
+
+
+def _small(number: float) -> str:
+    """A small number, written out."""
+    if number == 0:
+        return "0"
+    return np.format_float_positional(float(f"{number:.1g}"), trim="-")

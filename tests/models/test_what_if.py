@@ -1,0 +1,259 @@
+"""Changes that a reader of a view makes, against `intervene`, and how often the model runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import traitlets
+
+import attnviz as av
+from attnviz.server.kernel import KernelChannel
+from attnviz.views.what_if import WhatIf
+from unit.asking import replies, whole_reply
+
+pytestmark = pytest.mark.models
+
+TEXT = "the animal did not cross the street because it was too wide so the"
+EDGE = {"kind": "knockout", "layer": 1, "head": 0, "query": 13, "key": 6}
+HEAD = {"kind": "ablate", "layer": 1, "head": 0}
+TOKEN = {"kind": "hide", "key": 6}
+
+
+@pytest.fixture(scope="module")
+def demo() -> tuple[Any, Any]:
+    model, tokenizer = av.demos.load("decoder")
+    return model, tokenizer
+
+
+@pytest.fixture
+def view(demo: tuple[Any, Any]) -> av.HeadView:
+    model, tokenizer = demo
+    record = av.extract(model, TEXT, tokenizer=tokenizer)
+    return av.HeadView(record, model=model, inputs=TEXT, tokenizer=tokenizer, token=13, key=6)
+
+
+def ask(view: WhatIf, *changes: dict[str, Any]) -> dict[str, Any]:
+    """What the view answers to changes, as its browser gets it."""
+    view.changes = list(changes)
+    header = dict(whole_reply(view._channel._server, "intervene", {"changes": view.changes}).header)
+    answer: dict[str, Any] = json.loads(json.dumps(header, allow_nan=False))
+    return answer
+
+
+@contextmanager
+def forwards(model: Any) -> Iterator[list[int]]:
+    """How often the model runs in the block."""
+    count = [0]
+
+    def counted(*given: Any) -> None:
+        del given
+        count[0] += 1
+
+    handle = model.register_forward_pre_hook(counted)
+    try:
+        yield count
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize(
+    ("asked", "change"),
+    [
+        ([EDGE], av.Knockout(13, 6, 1, 0)),
+        ([{**EDGE, "renormalize": False}], av.Knockout(13, 6, 1, 0, renormalize=False)),
+        ([{**EDGE, "layer": None, "head": None}], av.Knockout(13, 6)),
+        ([HEAD], av.Ablate(1, 0)),
+        ([TOKEN], av.HideTokens(6)),
+        ([EDGE, {**HEAD, "layer": 2}], [av.Knockout(13, 6, 1, 0), av.Ablate(2, 0)]),
+    ],
+)
+def test_the_numbers_are_those_of_intervene(
+    asked: list[dict[str, Any]], change: Any, view: av.HeadView, demo: tuple[Any, Any]
+) -> None:
+    answer = ask(view, *asked)
+    effect = av.intervene(demo[0], TEXT, change, tokenizer=demo[1]).effect
+    assert answer["measure"] == effect.measure
+    assert answer["before"] == pytest.approx(effect.before, abs=1e-5)
+    assert answer["after"] == pytest.approx(effect.after, abs=1e-5)
+    assert answer["divergence"] == pytest.approx(effect.divergence, abs=1e-5)
+    assert 0 <= answer["noise"] < 1e-4
+    for name in ("likeliest_before", "likeliest_after"):
+        wanted = [(each.text, each.probability) for each in getattr(effect, name)]
+        found = [(each["text"], each["probability"]) for each in answer[name]]
+        assert [text for text, _ in found] == [text for text, _ in wanted]
+        assert [each for _, each in found] == pytest.approx([each for _, each in wanted], abs=1e-5)
+
+
+def test_an_answer_says_in_a_sentence_which_cut_it_was(view: av.HeadView) -> None:
+    said = ask(view, EDGE)["sentence"]
+    assert said.startswith("Cut before the softmax, the next token becomes 'animal' ('street' ")
+    assert "to 0.00). " in said
+    assert re.search(r"noise 0(\.0000\d+)?\.$", said)
+    assert ask(view, {**EDGE, "renormalize": False})["sentence"].startswith("Cut after the softmax")
+    assert ask(view, HEAD)["sentence"].startswith("Without head 1.0, the next token becomes")
+    assert ask(view, TOKEN)["sentence"].startswith("With 'street' hidden, the next token")
+    assert ask(view, EDGE, HEAD)["sentence"].startswith("With these 2 changes, ")
+    assert ask(view)["sentence"].startswith("Unchanged, the next token is 'street' (")
+
+
+def test_after_the_unchanged_run_an_answer_costs_one_forward(
+    view: av.HeadView, demo: tuple[Any, Any]
+) -> None:
+    with forwards(demo[0]) as count:
+        ask(view)
+        # The unchanged run, and the one that tells the noise.
+        assert count == [2]
+        for number, changes in enumerate([[EDGE], [HEAD], [TOKEN], [EDGE, HEAD]], 3):
+            ask(view, *changes)
+            assert count == [number]
+
+
+def test_the_model_is_as_it_was_before_also_where_a_change_fails(
+    view: av.HeadView, demo: tuple[Any, Any]
+) -> None:
+    model, tokenizer = demo
+    ids = torch.tensor([tokenizer(TEXT)["input_ids"]])
+    with torch.no_grad():
+        own = model(ids).logits
+    ask(view, EDGE)
+    handle = model.register_forward_hook(_raise(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        ask(view, HEAD)
+    handle.remove()
+    with torch.no_grad():
+        assert torch.equal(model(ids).logits, own)
+    # And the view goes on.
+    assert "animal" in ask(view, EDGE)["sentence"]
+
+
+def _raise(error: type[BaseException]) -> Callable[..., None]:
+    def hook(*given: Any) -> None:
+        del given
+        raise error("6 GB are needed")
+
+    return hook
+
+
+def test_what_goes_wrong_comes_as_words(view: av.HeadView, demo: tuple[Any, Any]) -> None:
+    sent: list[dict[str, Any]] = []
+    server = view._channel._server
+    channel = KernelChannel(server, lambda message, _: sent.append(message))
+    request = {"attnviz": "request", "name": "intervene"}
+    handle = demo[0].register_forward_hook(_raise(MemoryError))
+    channel.receive({**request, "id": "1", "arguments": {"changes": []}})
+    handle.remove()
+    assert sent == [{"attnviz": "error", "id": "1", "message": "6 GB are needed"}]
+    wrong = {**EDGE, "stack": "self", "query": 99}
+    with pytest.raises(IndexError, match="99"):
+        whole_reply(server, "intervene", {"changes": [wrong]})
+    with pytest.raises(ValueError, match="kind='burn' must be"):
+        whole_reply(server, "intervene", {"changes": [{"kind": "burn", "stack": "self"}]})
+
+
+def test_a_second_change_waits_for_the_first(
+    view: av.HeadView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnviz.server.unfinished.REPLY_SECONDS", 0)
+    server = view._channel._server
+    one, other = ({"changes": [{**each, "stack": "self"}]} for each in (HEAD, EDGE))
+    under_way = replies(server, "intervene", one)
+    assert next(under_way).header["later"]["doing"] == "the unchanged run"
+    with pytest.raises(RuntimeError, match="another change is being computed"):
+        whole_reply(server, "intervene", other)
+    assert "Without head 1.0" in list(under_way)[-1].header["sentence"]
+    # Given up, it blocks nothing.
+    next(replies(server, "intervene", {"changes": [{**HEAD, "head": 1, "stack": "self"}]}))
+    server.cancel("intervene", {"changes": [{**HEAD, "head": 1, "stack": "self"}]})
+    assert "animal" in whole_reply(server, "intervene", other).header["sentence"]
+
+
+def test_views_that_are_shown_have_the_model(
+    demo: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnviz.views.show.show", lambda view: view)
+    model, tokenizer = demo
+    for show in (av.show_head_view, av.show_matrix_view, av.dashboard):
+        view: Any = show(model, TEXT, tokenizer=tokenizer)
+        assert "animal" in ask(view, EDGE)["sentence"]
+    words: Any = av.show_head_view(model, TEXT, tokenizer=tokenizer, generate=2)
+    with pytest.raises(ValueError, match="not the 14 that the model reads"):
+        ask(words, {**EDGE, "query": 3, "key": 2})
+    record = av.extract(model, TEXT, tokenizer=tokenizer)
+    with pytest.raises(ValueError, match=r"Make the view with show_head_view\(model, text\)"):
+        ask(av.show_head_view(record), EDGE)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["bert", "bart", "vit"])
+def test_other_architectures_answer_too(kind: str, make_model: Callable[..., Any]) -> None:
+    model = make_model(kind)
+    given = {
+        "bert": {"input_ids": torch.tensor([[5, 17, 42, 17]])},
+        "bart": {
+            "input_ids": torch.tensor([[5, 17, 42, 17]]),
+            "decoder_input_ids": torch.tensor([[2, 8, 9]]),
+        },
+        "vit": {"pixel_values": torch.rand(1, 3, 32, 32, generator=torch.manual_seed(1))},
+    }[kind]
+    record = av.extract(model, given)
+    view = av.HeadView(record, model=model, inputs=given)
+    stack = record.stack("cross" if kind == "bart" else None).name
+    change = {"stack": stack, "layer": 1, "head": 0, "query": 2, "key": 1, "kind": "knockout"}
+    answer = ask(view, change)
+    effect = av.intervene(model, given, av.Knockout(2, 1, 1, 0, stack=stack)).effect
+    assert answer["after"] == pytest.approx(effect.after, abs=1e-6)
+    assert answer["before"] == pytest.approx(effect.before, abs=1e-6)
+
+
+def test_pages_carry_what_was_answered(view: av.HeadView) -> None:
+    assert '"outcomes"' not in view.to_html()
+    said = ask(view, EDGE)["sentence"]
+    page = view.to_html()
+    assert '"outcomes"' in page
+    assert json.dumps(said)[1:-1].partition("(")[0].replace("'", "'") in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([7], r"changes\[0\]=7 must be a dict"),
+        ([{"kind": "burn"}], r'changes\[0\].kind=.*"knockout", "ablate" or "hide"'),
+        ([{}], "'changes\\[0\\].kind' is missing"),
+        ([{**EDGE, "to": 1}], r"changes\[0\] has no 'to'; it takes kind, stack"),
+        ([{**EDGE, "layer": 9}], r"changes\[0\]: layers=9: stack 'self' has layers 0 to 2"),
+        ([{**EDGE, "head": 9}], r"changes\[0\]: heads=9"),
+        ([{**EDGE, "query": 99}], r"changes\[0\]: queries=99"),
+        ([{**EDGE, "query": 1.5}], r"changes\[0\].query=1.5 must be a whole number"),
+        ([{**EDGE, "query": float("nan")}], r"changes\[0\].query=nan must be a whole number"),
+        ([{**EDGE, "stack": "cross"}], "stack='cross': this record has 'self'"),
+        ([{**EDGE, "key": None}], "needs 'key'"),
+        ([{**EDGE, "query": None}], "needs 'query'"),
+        ([{"kind": "hide"}], "needs 'key'"),
+        ([HEAD] * 33, "33 entries; at most 32"),
+        ("knockout", "changes"),
+    ],
+)
+def test_changes_that_do_not_fit_are_refused(changes: Any, message: str, view: av.HeadView) -> None:
+    view.changes = [HEAD]
+    with pytest.raises(traitlets.TraitError, match=message):
+        view.changes = changes
+    assert view.changes == [
+        {**HEAD, "stack": "self", "query": None, "key": None, "renormalize": True}
+    ]
+
+
+def test_a_model_goes_with_its_inputs(demo: tuple[Any, Any]) -> None:
+    model, tokenizer = demo
+    record = av.extract(model, TEXT, tokenizer=tokenizer)
+    with pytest.raises(TypeError, match="inputs is missing: what the model read"):
+        av.HeadView(record, model=model)
+    with pytest.raises(TypeError, match="tokenizer= goes with model="):
+        av.HeadView(record, tokenizer=tokenizer)
+    other = av.HeadView(record, model=model, inputs="the cat sat", tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="the 14 queries of stack 'self' in the record are not"):
+        ask(other, EDGE)
