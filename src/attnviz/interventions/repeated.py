@@ -276,8 +276,8 @@ def _check_same_tokens(shown: AttentionRecord, read: AttentionRecord) -> None:
             if list(one.text) != list(other.text):
                 raise ValueError(
                     f"inputs: the {len(one)} {kind} of stack {name!r} in the record are not the "
-                    f"{len(other)} that the model reads; give the text of the record, without "
-                    "words=True"
+                    f"{len(other)} that the model reads; give the text of the record, which is "
+                    "made without words=True and generate="
                 )
 
 

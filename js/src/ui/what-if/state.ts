@@ -87,7 +87,10 @@ export function changeInWords(change: WantedChange, place: Place): string {
     layer === null
       ? `all layers${head === null ? "" : `, head ${head}`}`
       : `layer ${layer}${head === null ? "" : `, head ${head}`}`;
-  if (kind === "ablate") return `Without ${where}${of}`;
+  if (kind === "ablate") {
+    const named = layer !== null && head !== null;
+    return `Without ${named ? `head ${layer}.${head}` : where}${of}`;
+  }
   const token = name(place.keys.text, key);
   if (kind === "hide")
     return `${token} hidden${layer === null && head === null ? "" : `, ${where}`}${of}`;

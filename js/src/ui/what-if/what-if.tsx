@@ -27,10 +27,14 @@ export function WhatIf<S extends RecordState & WhatIfState>(props: { context: Vi
   const form = context.controls.value;
   if (!place) return null;
   const state = context.state as unknown as Signals<WhatIfState>;
-  if (typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") return <Tried state={state} />;
-  if (!context.source.carrier.live) return <Tried state={state} />;
-  if (form === "minimal" || form === "none") return null;
-  return <Live context={context} state={state} place={place} />;
+  const hidden = form === "minimal" || form === "none";
+  return typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page" ? (
+    <Tried state={state} />
+  ) : !context.source.carrier.live ? (
+    <Tried state={state} />
+  ) : hidden ? null : (
+    <Live context={context} state={state} place={place} />
+  );
 }
 
 /** The outcomes that a page carries. */
@@ -116,6 +120,9 @@ function Live<S extends RecordState>(props: {
             <button type="button" class="av-plain" onClick={() => attempt.value++}>
               Try again
             </button>
+          )}
+          {changes.length > 0 && (
+            <span class="av-muted">Changed, while the picture shows the unchanged run:</span>
           )}
           {changes.length > 0 && <Chips state={state} place={place} />}
           {answers && <Offers state={state} place={place} />}

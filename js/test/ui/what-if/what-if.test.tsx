@@ -221,7 +221,8 @@ it("offers what the pins and one head allow", () => {
   expect(edge?.("layer", true)).toEqual({ ...EDGE, head: null });
   const words = (change: Partial<WantedChange>): string =>
     changeInWords({ ...EDGE, ...change }, place);
-  expect(words({ kind: "ablate" })).toBe("Without layer 2, head 1");
+  expect(words({ kind: "ablate" })).toBe("Without head 2.1");
+  expect(words({ kind: "ablate", head: null })).toBe("Without layer 2");
   expect(words({ kind: "hide", layer: null, head: null })).toBe("“the” (0) hidden");
   expect(words({ stack: "cross", renormalize: false })).toBe(
     "1 to 0, layer 2, head 1 of cross, after the softmax",
