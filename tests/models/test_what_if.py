@@ -186,7 +186,7 @@ def test_views_that_are_shown_have_the_model(
         ask(words, {**EDGE, "query": 3, "key": 2})
     record = av.extract(model, TEXT, tokenizer=tokenizer)
     with pytest.raises(ValueError, match=r"Make the view with show_head_view\(model, text\)"):
-        ask(av.show_head_view(record), EDGE)  # type: ignore[arg-type]
+        ask(av.show_head_view(record), EDGE)
 
 
 @pytest.mark.parametrize("kind", ["bert", "bart", "vit"])

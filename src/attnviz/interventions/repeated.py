@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -290,12 +290,13 @@ def _everything(record: AttentionRecord, places: Places) -> ForwardChange:
             count = len(stack.query_tokens)
             rows = np.unique(np.linspace(0, count - 1, min(count, _NOISE_ROWS)).astype(np.int64))
             heads = range(stack.attention(number).num_heads)
-            change[place] = LayerChange(unchanged, dict.fromkeys(heads, rows), {})
+            shape = (count, len(stack.key_tokens))
+            change[place] = LayerChange(unchanged, dict.fromkeys(heads, rows), {}, shape)
     return change
 
 
 def _identity(change: ForwardChange) -> ForwardChange:
-    return {place: LayerChange(unchanged, each.rows, {}) for place, each in change.items()}
+    return {place: replace(each, attend=unchanged, factors={}) for place, each in change.items()}
 
 
 def _outcome_unchanged(known: _Unchanged, model: Any, tokenizer: Any) -> Outcome:
