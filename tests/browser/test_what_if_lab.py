@@ -29,7 +29,9 @@ view = av.show_head_view(
 
 @pytest.fixture(scope="module")
 def notebook(lab: JupyterLab) -> Notebook:
-    notebook = lab.open([VIEW, "av.HeadView(view.record, layer=1, heads=0)"])
+    without = [f"av.{name}(view.record, layer=1, heads=0)" for name in ("HeadView", "Dashboard")]
+    two = "av.CompareView(av.compare(view.record, view.record), layer=1, heads=0)"
+    notebook = lab.open([VIEW, *without, two])
     notebook.run_all()
     return notebook
 
@@ -82,3 +84,12 @@ def test_a_view_without_a_model_says_what_to_do(notebook: Notebook) -> None:
         "Make the view with show_head_view(model, text) to try it."
     )
     expect(what_if.get_by_role("button")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("output", "panels"), [(2, 1), (3, 0)], ids=["dashboard", "compare"])
+def test_the_panel_stands_once_where_a_record_may_have_its_model(
+    notebook: Notebook, output: int, panels: int
+) -> None:
+    root = notebook.output(output).locator(".attnviz[data-attnviz-drawn]").first
+    expect(root).to_be_visible(timeout=FIRST_PICTURE)
+    expect(root.locator(".av-what-if")).to_have_count(panels)

@@ -4,6 +4,7 @@
  */
 
 import { useComputed } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { signsInWords } from "../../ui/captions";
 import { defineView, type ViewContext } from "../../ui/define-view";
@@ -60,7 +61,17 @@ function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
   return { linePlot, plan, caption };
 }
 
-export function HeadView({ context }: { context: ViewContext<HeadState> }) {
+/** With what can be changed in the attention: where the view of a record may have its model. */
+export function HeadViewWithWhatIf({ context }: { context: ViewContext<HeadState> }) {
+  return <HeadView context={context} below={<WhatIf context={context} />} />;
+}
+
+export function HeadView(props: {
+  context: ViewContext<HeadState>;
+  /** What stands below the picture. */
+  below?: ComponentChildren;
+}) {
+  const { context } = props;
   const { state } = context;
   // Among others the matrix view has the image: below it there is room.
   const panelled = !context.embedded || context.ownImage === true;
@@ -138,7 +149,7 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
         <HeadPlot context={inner} store={store} onLeaveOut={leaveOut} />
       </WithImage>
       <StrongestList context={context} store={store} />
-      <WhatIf context={context} />
+      {props.below}
     </ViewFrame>
   );
 }
@@ -203,7 +214,7 @@ const view = defineView<HeadState>({
   defaults: HEAD_DEFAULTS,
   hash: RECORD_HASH,
   css: whatIfCss,
-  component: HeadView,
+  component: HeadViewWithWhatIf,
 });
 
 export const openPage = view.openPage;
