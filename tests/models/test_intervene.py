@@ -467,3 +467,21 @@ def test_what_the_docs_say_runs(capsys: pytest.CaptureFixture[str]) -> None:
     }
     assert sums["gradient"] == pytest.approx(0.63, abs=0.01)
     assert sums["integrated gradients"] == pytest.approx(14.04, abs=0.05)
+
+
+def test_padding_is_no_token(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    mask = torch.ones_like(IDS)
+    mask[0, :2] = 0
+    places = (mask.cumsum(dim=-1) - 1).clamp_min(0)
+    padded = {"input_ids": IDS, "attention_mask": mask, "position_ids": places}
+    change = av.Knockout(queries=[4, 6], keys=[1, 3])
+    found, alone = (
+        av.intervene(model, given, change, answer=(7, 8))
+        for given in (padded, {"input_ids": IDS[:, 2:]})
+    )
+    assert found.effect.change == pytest.approx(alone.effect.change, abs=1e-6)
+    assert abs(alone.effect.change) > 1e-4
+    for layer in (0, 2):
+        ours, theirs = (each.stack().weights(layer=layer) for each in (found, alone))
+        assert np.abs(ours - theirs).max() < 1e-5
