@@ -37,7 +37,14 @@ const MOST_STEPS = 100;
 const TOGETHER = 400;
 
 /** Traits that the reader does not choose. */
-const NOT_KEPT = ["theme", "scores", "controls"];
+const NOT_KEPT = [
+  "theme",
+  "scores",
+  "score_notes",
+  "token_scores",
+  "token_score_notes",
+  "controls",
+];
 
 export function createHistory(
   signals: Readonly<Record<string, Signal<unknown>>>,

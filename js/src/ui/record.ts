@@ -18,6 +18,13 @@ import type { Description, StackDescription, TokenList } from "../client/protoco
 import { scoresOf } from "../client/requests/strips";
 import { keptHeads, type Piece, type Scores, type Source } from "../client/source";
 import { withPatchNames } from "../draw/patches";
+import {
+  type HeadEffects,
+  headEffectsOf,
+  rankOf,
+  type TokenEffects,
+  tokenEffectsOf,
+} from "./effects/effects";
 import { type Cursor, settled } from "./generated-token/state";
 import type { Opening } from "./opening";
 import type { Pair } from "./pairs";
@@ -44,10 +51,15 @@ export interface RecordState {
   pair: Pair;
   /** "number", or the name of the scores that heads are ordered by. */
   order: string;
-  /** Heads with a lower score are not offered. */
+  /** Heads with a lower score, or one that is smaller in size, are not offered. */
   least_score: number | null;
   /** Scores that were given: by name, then by stack. */
   scores: Record<string, Record<string, Scores>>;
+  /** What they measure, in words, by name. */
+  score_notes: Record<string, string>;
+  /** Numbers of the keys: by name, then by stack; and what they measure. */
+  token_scores: Record<string, Record<string, (number | null)[]>>;
+  token_score_notes: Record<string, string>;
   theme: "auto" | ThemeName;
   /** Which controls are in sight; "auto" is "full", and "compact" in a low frame. */
   controls: "auto" | ControlsForm;
@@ -70,6 +82,9 @@ export const RECORD_DEFAULTS: RecordState = {
   order: "number",
   least_score: null,
   scores: {},
+  score_notes: {},
+  token_scores: {},
+  token_score_notes: {},
   theme: "auto",
   controls: "auto",
   opening: null,
@@ -150,14 +165,18 @@ export interface HeadOrder {
   scores: (number | null)[] | null;
 }
 
-/** Heads by falling score; those without one last, those below the least score not at all. */
+/**
+ * Heads by falling score, or by its size; those without one last, those below the least score not
+ * at all.
+ */
 export function orderHeads(
   heads: readonly number[],
   scores: readonly (number | null)[] | null,
   least: number | null,
+  bySize = false,
 ): HeadOrder {
   if (!scores) return { heads: [...heads], scores: null };
-  const scoreOf = (head: number): number => scores[head] ?? Number.NEGATIVE_INFINITY;
+  const scoreOf = (head: number): number => rankOf(scores[head] ?? null, bySize);
   const kept = heads.filter((head) => least === null || scoreOf(head) >= least);
   kept.sort((a, b) => scoreOf(b) - scoreOf(a) || a - b);
   return { heads: kept, scores: kept.map((head) => scores[head] ?? null) };
@@ -195,6 +214,10 @@ export interface RecordStore {
   wantMaps: () => void;
   /** Scores of the stack's heads, layer by layer, where heads are ordered by any. */
   scores: ReadonlySignal<Scores | null>;
+  /** Effects of the stack's heads, which are drawn as bars; null where none are given. */
+  headEffects: ReadonlySignal<HeadEffects | null>;
+  /** Those of its keys. */
+  tokenEffects: ReadonlySignal<TokenEffects | null>;
   /** Heads of a long text that have their scores, of how many; null where none are awaited. */
   scoring: ReadonlySignal<[number, number] | null>;
   /** The layer's heads as they are offered. */
@@ -365,12 +388,24 @@ export function createRecordStore(
     const fits = had?.question.stack === wanted?.stack && had?.question.name === wanted?.name;
     return wanted && fits ? (had?.answer ?? null) : null;
   });
+  const headEffects = computed(() => {
+    const here = place.value;
+    return (
+      here &&
+      headEffectsOf(here.stack, {
+        order: state.order.value,
+        scores: state.scores.value,
+        score_notes: state.score_notes.value,
+      })
+    );
+  });
   const order = computed<HeadOrder>(() => {
     const here = place.value;
     if (!here) return { heads: [], scores: null };
     const rows = scores.value;
     const ofLayer = rows ? (rows[here.stack.layers.indexOf(here.layer)] ?? null) : null;
-    return orderHeads(here.kept, ofLayer, state.least_score.value);
+    const bySize = headEffects.value?.name === state.order.value;
+    return orderHeads(here.kept, ofLayer, state.least_score.value, bySize);
   });
 
   return {
@@ -383,6 +418,17 @@ export function createRecordStore(
       mapsWanted.value = true;
     },
     scores,
+    headEffects,
+    tokenEffects: computed(() => {
+      const here = place.value;
+      return (
+        here &&
+        tokenEffectsOf(here.stack, {
+          token_scores: state.token_scores.value,
+          token_score_notes: state.token_score_notes.value,
+        })
+      );
+    }),
     scoring: computed(() => (ordered.value && !scores.value ? scoring.value : null)),
     order,
     live,

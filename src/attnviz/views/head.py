@@ -9,6 +9,7 @@ import traitlets
 
 from attnviz.record.record import AttentionStack
 from attnviz.utils.arguments import shown
+from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.token_windows import TokenWindows
@@ -23,7 +24,7 @@ _HEADS_AT_ONCE = 4
 _TOKENS_WITH_ALL_LINES = 32
 
 
-class HeadView(TokenWindows, HeadOrder, GeneratedToken, WhatIf):
+class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """Lines from every query to the keys that it attends to.
 
     Parameters
@@ -39,7 +40,8 @@ class HeadView(TokenWindows, HeadOrder, GeneratedToken, WhatIf):
         Initial values of the traits below, and of those that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
-        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`), `changes`
+        `least_score`, `scores` and `score_notes` (`attnviz.views.head_order.HeadOrder`),
+        `token_scores` and `token_score_notes` (`attnviz.views.effects.TokenScores`), `changes`
         (`attnviz.views.what_if.WhatIf`).
 
     Attributes

@@ -12,6 +12,7 @@ import traitlets
 
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import MOST_NUMBERS, shown
+from attnviz.views.effects import Notes, note_of, notes_of
 from attnviz.views.position import PositionedView
 from attnviz.views.trait_types import Finite
 
@@ -26,7 +27,8 @@ class _HeadScores(traitlets.Dict):
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
         """Take arrays as well, for the stack that is shown."""
-        checked = _checked_scores(value, obj.record.stack(obj.stack or None))
+        checked = _checked_scores(value, obj.record.stack(obj.stack or None), obj.record.stacks)
+        obj._notes_of_scores = _notes(value)
         for name, by_stack in checked.items():
             # Stacks that this view leaves out may be scored, too.
             there = [each for each in by_stack if each in obj.record.stacks]
@@ -47,23 +49,37 @@ class HeadOrder(PositionedView):
     ----------
     order : str
         What heads are ordered by: ``"number"``, the name of one of `scores`, or of a pattern of
-        `attnviz.analysis.head_scores` (``"previous token"``, ...). The strongest come first.
+        `attnviz.analysis.head_scores` (``"previous token"``, ...). The strongest come first; where
+        `scores` are of both signs, or are effects, the largest in size.
     least_score : float or None
-        Where heads are ordered by a score: those with a lower one are not offered.
+        Where heads are ordered by a score: those with a lower one are not offered; where they are
+        ordered by size, those with a smaller one.
     scores : dict
         Scores of your own, by name: each an array (layers, heads), or a sequence of one sequence
         a layer, for the stack that is shown first. A single array is named ``"score"``. Heads are
-        ordered by the first of them unless `order` says otherwise.
+        ordered by the first of them unless `order` says otherwise. Scores of both signs, and the
+        effects of `attnviz.head_effects`, are drawn as bars around a zero line below each head; an
+        effect's stack, measure and noise are taken from it.
+    score_notes : dict
+        What scores measure, by their names, in words; of effects it is known.
     """
 
     order = traitlets.Unicode("number").tag(sync=True)
     least_score = Finite(None, allow_none=True).tag(sync=True)
     scores = _HeadScores().tag(sync=True)
+    score_notes = Notes().tag(sync=True)
+
+    # Of the scores that were given last.
+    _notes_of_scores: Mapping[str, str] = {}
 
     def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
         if "scores" in given:
-            scores = _checked_scores(given["scores"], stack)
-            given = {"order": next(iter(scores), "number")} | given | {"scores": scores}
+            scores = _checked_scores(given["scores"], stack, self.record.stacks)
+            given = {"order": next(iter(scores), "number")} | given
+            notes = _notes(given["scores"])
+            if notes and isinstance(given.get("score_notes", {}), Mapping):
+                given["score_notes"] = notes | dict(given.get("score_notes", {}))
+            given["scores"] = scores
         return super()._first_state(given, stack)
 
     @traitlets.validate("order")
@@ -91,16 +107,29 @@ class HeadOrder(PositionedView):
 
     @traitlets.observe("scores")
     def _forget_order(self, change: Mapping[str, Any]) -> None:
-        """Scores that are gone order nothing."""
-        gone = set(change["old"] or {}) - set(change["new"])
-        if self.order in gone:
+        """Scores that are gone order nothing, and a note is of the scores that it came with."""
+        old, new = change["old"] or {}, change["new"]
+        if self.order in set(old) - set(new):
             self.order = "number"
+        replaced = {name for name in old if old[name] != new.get(name)}
+        kept = {name: note for name, note in self.score_notes.items() if name not in replaced}
+        self.score_notes = kept | {
+            name: note for name, note in self._notes_of_scores.items() if name not in kept
+        }
 
 
-def _checked_scores(given: Any, stack: AttentionStack) -> _ScoresByName:
+def _notes(given: Any) -> dict[str, str]:
+    """What the effects among scores measure, by name."""
+    by_name = given if isinstance(given, Mapping) else {"score": given}
+    return notes_of(by_name, "head")
+
+
+def _checked_scores(
+    given: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
+) -> _ScoresByName:
     """Scores as JSON can hold them, of what `HeadOrder.scores` takes.
 
-    `stack` is the one that an array belongs to.
+    `stack` is the one that an array belongs to, unless it says itself which it is of.
     """
     if isinstance(given, str):
         raise traitlets.TraitError(
@@ -114,10 +143,33 @@ def _checked_scores(given: Any, stack: AttentionStack) -> _ScoresByName:
         if isinstance(value, Mapping):
             checked[name] = {str(each): _rows(name, rows) for each, rows in value.items()}
         else:
-            rows = _rows(name, value)
-            _check_shape(name, rows, stack)
-            checked[name] = {stack.name: rows}
+            own = _own_stack(name, value, stack, stacks)
+            rows = _rows(name, _of_layers(value, own))
+            _check_shape(name, rows, own)
+            checked[name] = {own.name: rows}
     return checked
+
+
+def _own_stack(
+    name: str, value: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
+) -> AttentionStack:
+    """The stack that effects are of; of numbers that do not say, the one that is shown."""
+    if note_of(value, "head") is None:
+        return stack
+    own = getattr(value, "stack", stack.name)
+    if own not in stacks:
+        raise traitlets.TraitError(
+            f"scores[{name!r}] are for {own!r}; this record has {', '.join(map(repr, stacks))}"
+        )
+    return stacks[own]
+
+
+def _of_layers(value: Any, stack: AttentionStack) -> Any:
+    """Effects of the layers that a stack has: a view may leave out some."""
+    layers = getattr(value, "layers", None)
+    if note_of(value, "head") is None or layers is None or not set(stack.layers) <= set(layers):
+        return value
+    return [value[layers.index(layer)] for layer in stack.layers]
 
 
 def _rows(name: str, value: Any) -> list[list[float | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.token_windows import TokenWindows
@@ -13,7 +14,7 @@ from attnviz.views.what_if import WhatIf
 __all__ = ["MatrixView"]
 
 
-class MatrixView(TokenWindows, HeadOrder, GeneratedToken, WhatIf):
+class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """A heat-map: queries down, keys across.
 
     Zoom with + and -, with Ctrl and the wheel or by double click; drag to move.
@@ -31,7 +32,8 @@ class MatrixView(TokenWindows, HeadOrder, GeneratedToken, WhatIf):
         Initial values of the traits below, and of those that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
-        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`), `changes`
+        `least_score`, `scores` and `score_notes` (`attnviz.views.head_order.HeadOrder`),
+        `token_scores` and `token_score_notes` (`attnviz.views.effects.TokenScores`), `changes`
         (`attnviz.views.what_if.WhatIf`). Of several
         chosen heads the mean is shown, and of all heads where none is chosen.
 

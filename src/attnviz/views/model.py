@@ -11,6 +11,7 @@ import traitlets
 
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.utils.arguments import MOST_NUMBERS, from_end, listed, shown
+from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.record_view import RecordView
@@ -33,7 +34,7 @@ class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
         return _checked(value, obj.record)
 
 
-class ModelView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
+class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, RecordView):
     """Every layer and head in a grid of thumbnails: layers are rows, heads columns.
 
     A click on a thumbnail, or Enter, opens that head in detail beside the grid.
@@ -56,7 +57,8 @@ class ModelView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
         Initial values of the traits below, and of those that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
-        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`). The head that
+        `least_score`, `scores` and `score_notes` (`attnviz.views.head_order.HeadOrder`),
+        `token_scores` and `token_score_notes` (`attnviz.views.effects.TokenScores`). The head that
         is open in detail is the first of `heads` in `layer`; none is where `heads` is empty, which
         is the default. Ordered by a score, all heads of all layers stand in one list, the
         strongest first.

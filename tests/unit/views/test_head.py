@@ -38,6 +38,9 @@ STATE = {
     "order",
     "least_score",
     "scores",
+    "score_notes",
+    "token_scores",
+    "token_score_notes",
     "theme",
     "controls",
 }
@@ -74,6 +77,9 @@ def test_what_is_shown_first() -> None:
         "order": "number",
         "least_score": None,
         "scores": {},
+        "score_notes": {},
+        "token_scores": {},
+        "token_score_notes": {},
         "theme": "auto",
         "controls": "auto",
     }
@@ -123,6 +129,9 @@ def test_everything_can_be_said_at_once() -> None:
         "order": "mine",
         "least_score": 0.5,
         "scores": {"mine": {"cross": [[0.25], [0.5] * 5]}},
+        "score_notes": {"mine": "what I measured"},
+        "token_scores": {"mine": {"cross": [0.5] * 5 + [None]}},
+        "token_score_notes": {"mine": "what else I measured"},
         "theme": "dark",
         "controls": "compact",
     }

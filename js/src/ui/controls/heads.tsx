@@ -3,6 +3,8 @@
 import { useEffect, useRef } from "preact/hooks";
 import { between, formatWeight } from "../captions";
 import { type Ink, inkColor } from "../color-scales";
+import { EffectBar, EffectNote } from "../effects/bar";
+import { type EffectScale, effectText, shortEffectText } from "../effects/effects";
 import { headColor, type Palette, rgbOf } from "../palette";
 import type { HeadMaps, HeadOrder } from "../record";
 
@@ -28,6 +30,10 @@ export interface HeadStripProps {
   /** Double click: this head alone, and back. */
   onSolo: (head: number) => void;
   onHover: (head: number | null) => void;
+  /** Effects of the heads, which are drawn as bars below their maps. */
+  effects?: { scale: EffectScale; of: (head: number) => number | null } | null;
+  /** The name of what heads are ordered by. */
+  orderedBy?: string;
   /** Small maps in one row, which scrolls; what chooses all or none stands elsewhere. */
   compact?: boolean;
 }
@@ -124,7 +130,7 @@ export function HeadTools(props: {
 }
 
 export function HeadStrip(props: HeadStripProps) {
-  const { chosen, palette, order } = props;
+  const { chosen, palette, order, effects } = props;
   // A chosen head stays in sight, whatever its score.
   const heads = [...order.heads, ...chosen.filter((head) => !order.heads.includes(head))];
   const size = props.compact ? COMPACT_SIZE : mapSize(heads.length, props.width);
@@ -173,6 +179,10 @@ export function HeadStrip(props: HeadStripProps) {
           // By number, what is missing shows where it would stand.
           const missing = props.kept.length < props.numHeads && !order.scores;
           const score = order.scores?.[i];
+          const bySize = effects && effects.scale.name === props.orderedBy;
+          const effect = effects
+            ? `, ${effects.scale.name} ${effectText(effects.scale, effects.of(head))}`
+            : "";
           const place = chosen.indexOf(head);
           const from = props.maps?.sampled ? ` (map of ${props.maps.sampled} queries)` : "";
           // Of one head's signed numbers colours are those of the signs.
@@ -186,12 +196,17 @@ export function HeadStrip(props: HeadStripProps) {
               key={head}
               aria-pressed={place >= 0}
               aria-label={
-                score === undefined ? `Head ${head}` : `Head ${head}, score ${scoreText(score)}`
+                score === undefined
+                  ? `Head ${head}${effect}`
+                  : bySize
+                    ? // With what is to be read on the button, as it is read.
+                      `Head ${head}, ${score === null ? "none" : shortEffectText(effects.scale, score)} (${effects.scale.name})`
+                    : `Head ${head}, score ${scoreText(score)}${effect}`
               }
               title={
                 props.single
-                  ? `Head ${head}${from}`
-                  : `Head ${head}${from}: click to choose, double-click for it alone`
+                  ? `Head ${head}${effect}${from}`
+                  : `Head ${head}${effect}${from}: click to choose, double-click for it alone`
               }
               style={{ "--av-head": color, width: `${size + 6}px` }}
               onClick={() => props.onToggle(head)}
@@ -206,8 +221,15 @@ export function HeadStrip(props: HeadStripProps) {
                 ink={props.signed ? palette : color}
                 size={size}
               />
-              <span>{head}</span>
-              {score !== undefined && <span class="av-score">{scoreText(score)}</span>}
+              {effects && (
+                <EffectBar value={effects.of(head)} end={effects.scale.end} palette={palette} />
+              )}
+              <span>{head}</span>{" "}
+              {score !== undefined && (
+                <span class="av-score">
+                  {bySize ? shortEffectText(effects.scale, score) : scoreText(score)}
+                </span>
+              )}
             </button>,
           ];
         })}
@@ -215,6 +237,9 @@ export function HeadStrip(props: HeadStripProps) {
           <span class="av-muted av-kept">
             {props.kept.length} of {props.numHeads} heads kept
           </span>
+        )}
+        {effects && heads.length > 0 && (
+          <EffectNote scale={effects.scale} compact={props.compact} />
         )}
         {heads.length === 0 && <span class="av-muted">no head has this score</span>}
       </div>

@@ -13,6 +13,7 @@ import { Layers } from "../controls/layers";
 import { Menu, type MenuEntry, Panel } from "../controls/menu";
 import { copyByKey, copyEntries } from "../copying";
 import type { ViewContext } from "../define-view";
+import { headEffect } from "../effects/effects";
 import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import type { History } from "../history";
 import { openingInWords } from "../opening";
@@ -235,6 +236,7 @@ function PlaceControls<S extends RecordState>(
   const single = props.choose === "head";
   useEffect(record.wantMaps, []);
   const order = record.order.value;
+  const effects = record.headEffects.value;
 
   const solo = (head: number): void => {
     const chosen = state.heads.peek();
@@ -255,6 +257,13 @@ function PlaceControls<S extends RecordState>(
       kept={place.kept}
       palette={context.palette.value}
       signed={place.stack.signed}
+      effects={
+        effects && {
+          scale: effects,
+          of: (head) => headEffect(effects, place.stack, { layer: place.layer, head }),
+        }
+      }
+      orderedBy={state.order.value}
       width={context.width.value}
       // From the state and not from what was rendered: a double click is two clicks.
       onToggle={(head) =>
@@ -334,7 +343,9 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
             class="av-least"
             type="number"
             step="0.05"
-            aria-label={`Least score, ${order}`}
+            aria-label={`Least ${
+              order === context.record.headEffects.value?.name ? "size" : "score"
+            }, ${order}`}
             value={state.least_score.value ?? ""}
             placeholder="all"
             onChange={(event) => {

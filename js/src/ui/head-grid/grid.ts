@@ -2,6 +2,7 @@
 
 import type { StackDescription } from "../../client/protocol";
 import { keptHeads, type Scores } from "../../client/source";
+import { rankOf } from "../effects/effects";
 
 /** Heads that are offered: everywhere, or by layer. */
 export type IncludeHeads = number[] | Record<string, number[]> | null;
@@ -71,17 +72,21 @@ export function layerGrid(stack: StackDescription, offered: number[][]): HeadGri
   };
 }
 
-/** All heads by falling score; those without one last, those below the least score not at all. */
+/**
+ * All heads by falling score, or by its size; those without one last, those below the least score
+ * not at all.
+ */
 export function rankedCells(
   stack: StackDescription,
   offered: number[][],
   scores: Scores,
   least: number | null,
+  bySize = false,
 ): ScoredHead[] {
   const cells = stack.layers.flatMap((layer, at) =>
     (offered[at] ?? []).map((head) => ({ layer, head, score: scores[at]?.[head] ?? null })),
   );
-  const value = (cell: ScoredHead): number => cell.score ?? Number.NEGATIVE_INFINITY;
+  const value = (cell: ScoredHead): number => rankOf(cell.score, bySize);
   const ranked = cells.filter((cell) => least === null || value(cell) >= least);
   // Equal scores keep the order of the layers: sorting is stable.
   return ranked.sort((a, b) => (value(a) === value(b) ? 0 : value(b) - value(a)));

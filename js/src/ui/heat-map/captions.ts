@@ -25,6 +25,7 @@ import {
 } from "../captions";
 import { type ColorScale, LOG_FLOOR } from "../color-scales";
 import { roundedUp } from "../csv";
+import { type TokenEffects, tokenEffectsInWords, tokenEffectsSpoken } from "../effects/effects";
 import { predictingInWords } from "../generated-token/state";
 import { pairInWords } from "../pairs";
 import { fullBar, type Line } from "./marks";
@@ -116,6 +117,8 @@ export interface CaptionInput {
   column: Line | null;
   /** The number that a full bar stands for at least. */
   barsTo?: number | undefined;
+  /** Effects of the keys, which have bars. */
+  effects?: TokenEffects | null;
 }
 
 /** From so many keys on nearly all weights are less than a hundredth. */
@@ -218,7 +221,14 @@ export function summary(input: CaptionInput): string {
   const { name, signed } = quantityOf(viewport.stack);
   const most = signed ? `Largest ${pluralOf({ name })}` : "Strongest";
   const strongest = named.length > 0 ? `${most}: ${named.join("; ")}.` : `No ${name} is in sight.`;
-  return [`${stackName(viewport.stack.name)}.`, whereOf(viewport), ...pinned, strongest].join(" ");
+  const spoken = input.effects ? [tokenEffectsSpoken(input.effects, viewport.keys.text, pin)] : [];
+  return [
+    `${stackName(viewport.stack.name)}.`,
+    whereOf(viewport),
+    ...pinned,
+    strongest,
+    ...spoken,
+  ].join(" ");
 }
 
 /** What the weights in sight sum to, for a query on average; null where that is not known. */
@@ -383,6 +393,10 @@ export function coverage(
   ];
   if (pinned.length > 0) {
     parts.push(`Pinned: ${pinned.join(", ")}${look.live ? " (Esc clears)" : ""}.`);
+  }
+  if (input.effects) {
+    parts.push(tokenEffectsInWords(input.effects, true));
+    if (columns.level > 0) parts.push("Of several keys the bar is of the largest in size.");
   }
   const absent = absentInWords(viewport);
   if (absent !== "") parts.push(absent);

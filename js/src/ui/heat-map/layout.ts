@@ -44,6 +44,8 @@ export interface Layout {
   /** Pixels that bars take below and on the right; 0 without bars. */
   barsBelow: number;
   barsBeside: number;
+  /** Pixels between labels of keys and the cells, for bars of effects; none without them. */
+  effects?: number;
   /** Pixels that labels take above the cells, of those kept for the largest there can be. */
   above: number;
   /** What cells had room for. */
@@ -59,6 +61,8 @@ export interface LayoutInput {
   /** Whether the bars of a pinned query, below, and of a pinned key, beside, are drawn. */
   below: boolean;
   beside: boolean;
+  /** Whether keys have bars of effects. */
+  effects?: boolean;
   /** How wide patches are to their height; null where a side has none. */
   shapes?: Record<"query" | "key", PatchShape | null>;
   /** For a figure of a stated width, whose texts have one size. */
@@ -78,6 +82,8 @@ export const GAP = 8;
 /** Room for numbers of positions. */
 const NUMBERS_LEFT = 60;
 const NUMBERS_TOP = 18;
+/** Bars of effects between labels of keys and the cells. */
+const EFFECTS = 44;
 const BARS = 62;
 const BARS_WIDTH = 120;
 /** From this width on there is room for bars beside the cells. */
@@ -218,7 +224,8 @@ export function layOut(input: LayoutInput): Layout {
           .map((step) => aboveFor(step).above),
       )
     : aboveFor(wholeStep).above;
-  const top = Math.ceil(AXIS_NAME + Math.max(mostAbove, above));
+  const effects = input.effects ? EFFECTS : 0;
+  const top = Math.ceil(AXIS_NAME + Math.max(mostAbove, above) + effects);
   const [cellsWidth, cellsHeight] = [viewport.columns, viewport.rows].map(
     ({ cells, cell }) => cells * cell,
   ) as [number, number];
@@ -248,7 +255,8 @@ export function layOut(input: LayoutInput): Layout {
     },
     barsBelow: input.below ? BARS : 0,
     barsBeside: beside ? barRoom : 0,
-    above: Math.ceil(above),
+    above: Math.ceil(above + effects),
+    ...(effects > 0 && { effects }),
     room,
   };
   return printed ? withoutSpareRoom(layout) : layout;

@@ -17,8 +17,10 @@ import {
   signColorAt,
   signedShareOf,
 } from "../color-scales";
+import { effectMarks, type TokenEffects, tokenEffect } from "../effects/effects";
 import { answerStart } from "../generated-token/state";
 import type { Images } from "../image/state";
+import { fitLabel } from "../labels";
 import { type Palette, pinColor, rgbOf, type ThemeName } from "../palette";
 import {
   AXIS_NAME,
@@ -75,6 +77,8 @@ export interface HeatMap {
   column: Line | null;
   hovered: CellAt | null;
   cursor: TokensAt | null;
+  /** Effects of the keys, which have bars. */
+  effects?: TokenEffects | null;
   /** Whether a token matches what is searched for; null without a search. */
   isFound: ((token: string) => boolean) | null;
 }
@@ -267,6 +271,7 @@ export function frontMarks(heatMap: HeatMap): Mark[] {
   if (focus) outline(focus, palette.ink, 1);
   marks.push(...queryLabels(heatMap, focus?.row ?? null, pinned.row));
   marks.push(...keyLabels(heatMap, focus?.column ?? null, pinned.column));
+  marks.push(...effectBars(heatMap));
   if (heatMap.row) marks.push(...barsBelowMarks(heatMap, heatMap.row));
   if (heatMap.column) marks.push(...barsBesideMarks(heatMap, heatMap.column));
   return marks;
@@ -394,7 +399,9 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
   const { columns } = layout.viewport;
   const labels = layout.keyLabels;
   const special = new Set(keys.special);
-  const y = layout.top - GAP + 2;
+  // Bars of effects stand between labels and cells.
+  const top = labelsEnd(layout);
+  const y = top - GAP + 2;
   const marks: Mark[] = [];
   const strong = (cell: number): Look => ({
     fill: cell === pinned ? pinTextOf(heatMap) : palette.ink,
@@ -443,9 +450,9 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
     marks.push({
       kind: "line",
       x0: x,
-      y0: layout.top - 5,
+      y0: top - 5,
       x1: x,
-      y1: layout.top - 1,
+      y1: top - 1,
       stroke: palette.muted,
     });
     if (named.some((each) => Math.abs(each.x - x) < each.half + 18)) continue;
@@ -454,7 +461,7 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
       kind: "text",
       text: String(at),
       x,
-      y: layout.top - 13,
+      y: top - 13,
       size: TICK_SIZE,
       font: "text",
       align: "middle",
@@ -473,12 +480,47 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
       kind: "text",
       text: each.text,
       x: each.x,
-      y: layout.top - 13,
+      y: top - 13,
       size: 12,
       font: "token",
       align: "middle",
       ...strong(each.cell),
     });
+  }
+  return marks;
+}
+
+/** Where labels of keys end: above the cells, or above the bars of effects. */
+function labelsEnd({ top, effects = 0 }: Layout): number {
+  return top - effects;
+}
+
+const EFFECT_SIZE = 11;
+
+/** Bars of effects above the columns of their keys; of several keys the largest in size. */
+function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
+  const room = layout.effects ?? 0;
+  if (!effects || room === 0) return [];
+  const { columns } = layout.viewport;
+  const width = Math.max(0.5, Math.min(11, columns.cell - (columns.cell > 3 ? 2 : 0)));
+  const font = fontOf({ size: EFFECT_SIZE, font: "text" });
+  const marks: Mark[] = [
+    {
+      kind: "text",
+      text: fitLabel(effects.name, layout.left - GAP, font, measureText).text,
+      x: layout.left - GAP,
+      y: layout.top - room + 10,
+      size: EFFECT_SIZE,
+      font: "text",
+      align: "end",
+      fill: palette.muted,
+    },
+  ];
+  for (let cell = 0; cell < columns.cells; cell++) {
+    const x = layout.left + (cell + 0.5) * columns.cell - width / 2;
+    const box = { x, y: layout.top - room, width, height: room - 6, standing: true };
+    const value = tokenEffect(effects, tokensOf(columns, cell));
+    marks.push(...effectMarks(box, value, effects.end, palette));
   }
   return marks;
 }
@@ -710,7 +752,7 @@ function patchLabel(
   const place =
     side === "query"
       ? { x: layout.left - GAP - width, y: middle - height / 2, width, height }
-      : { x: middle - width / 2, y: layout.top - GAP - height, width, height };
+      : { x: middle - width / 2, y: labelsEnd(layout) - GAP - height, width, height };
   const marks: Mark[] = [
     image
       ? pictureMark(cropOf(image, patch), place)
@@ -740,7 +782,7 @@ function stripMarks(heatMap: HeatMap, side: Side): Mark[] {
     if (!image) continue;
     const along = (token - axis.window[0]) * step;
     const place = across
-      ? { x: layout.left + along, y: layout.top - STRIP - 1, width: step, height: STRIP }
+      ? { x: layout.left + along, y: labelsEnd(layout) - STRIP - 1, width: step, height: STRIP }
       : { x: layout.left - STRIP - 1, y: layout.top + along, width: STRIP, height: step };
     marks.push(pictureMark(cropOf(image, patch), place));
   }

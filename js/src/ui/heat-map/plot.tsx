@@ -15,6 +15,7 @@ import {
 } from "../copying";
 import { roundedTo, shortest, writtenError } from "../csv";
 import type { ViewContext } from "../define-view";
+import { effectText, tokenEffect } from "../effects/effects";
 import { type Hint, pointIn, ScenePlot } from "../plot";
 import { assign, same } from "../state";
 import { nothingInWords, pooledInWords, sentence } from "./captions";
@@ -69,7 +70,10 @@ export function hintOf(heatMap: HeatMap, at: CellAt, exact: Exact | null): Omit<
       stop - start === 1
         ? `${quoted(text[start] ?? "")}, ${side} ${start}`
         : tokensInWords(viewport, side, cell);
-    return { title, rows: [] };
+    const { effects } = heatMap;
+    if (side === "query" || !effects) return { title, rows: [] };
+    const words = `${effects.name} ${effectText(effects, tokenEffect(effects, [start, stop]))}`;
+    return { title, rows: [{ color: "", text: words, meant: false }] };
   }
   const title = `${tokensInWords(viewport, "query", at.row)} → ${tokensInWords(viewport, "key", at.column)}`;
   const value = heatMap.grid.values[at.row * heatMap.grid.columns + at.column] as number;

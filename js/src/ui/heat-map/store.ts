@@ -181,6 +181,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
       printed,
       below: place.token !== null,
       beside: place.key !== null,
+      effects: record.tokenEffects.value !== null,
       measure: measureText,
     });
   });
@@ -282,6 +283,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
       queries: now.layout.viewport.queries,
       keys: now.layout.viewport.keys,
       images: context.image?.images.value ?? [],
+      effects: record.tokenEffects.value,
       token: null,
       key: null,
       row: null,
@@ -343,6 +345,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
       row: row.value,
       column: column.value,
       barsTo: barsTo?.value,
+      effects: record.tokenEffects.value,
     };
   });
 

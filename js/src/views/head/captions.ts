@@ -21,6 +21,7 @@ import {
   writtenSmall,
   zerosInWords,
 } from "../../ui/captions";
+import { tokenEffectsInWords, tokenEffectsSpoken } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
 import { keysInWords, type Pair, pairOf } from "../../ui/pairs";
 import { barsInWords } from "./bars";
@@ -357,7 +358,9 @@ function sentenceInputOf(
 /** What a screen reader reads out; the pointer changes nothing about it. */
 export function summaryOf(plan: Plan, linePlot: LinePlot, renormalize: boolean): string {
   const focus = focusOf({ ...linePlot, hovered: null });
-  return `${stackName(plan.stack.name)}. ${summary(sentenceInputOf(plan, linePlot, focus, renormalize))}`;
+  const { effects } = linePlot;
+  const spoken = effects ? ` ${tokenEffectsSpoken(effects, plan.keys.text, focus.key)}` : "";
+  return `${stackName(plan.stack.name)}. ${summary(sentenceInputOf(plan, linePlot, focus, renormalize))}${spoken}`;
 }
 
 /**
@@ -419,7 +422,11 @@ export function captionOf(
       pinned,
       live,
       quantity,
-    }),
+    }).concat(
+      linePlot.effects
+        ? ` ${tokenEffectsInWords(linePlot.effects, state.orientation === "horizontal")}`
+        : "",
+    ),
     scale: String(Number(scale.toPrecision(2))),
     scaleNote: quantity.signed
       ? "opacity = size"

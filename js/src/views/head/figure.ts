@@ -6,6 +6,7 @@ import type { Scene } from "../../draw/marks";
 import { aroundZero, signsInWords } from "../../ui/captions";
 import { signColor } from "../../ui/color-scales";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/csv";
+import { effectCells, effectColors, effectColumns } from "../../ui/effects/effects";
 import { rgbOf } from "../../ui/palette";
 import type { Caption } from "./captions";
 import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
@@ -34,7 +35,15 @@ export function figure(
   const parts: FigureParts = {
     palette,
     captions: caption,
-    legend: (width) => namedColors(legendOf(still), width, palette.ink),
+    legend: (width) =>
+      namedColors(
+        [
+          ...legendOf(still),
+          ...(still.effects ? effectColors(still.effects, "beside keys", palette) : []),
+        ],
+        width,
+        palette.ink,
+      ),
     picture: beside({
       width: layout.width,
       height: layout.height,
@@ -68,7 +77,7 @@ const LINE_COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "
 
 /** The lines that are drawn, one a row. */
 export function linesCsv(linePlot: LinePlot, stack: string, layer: number): string {
-  const rows: (string | number)[][] = [];
+  const rows: (string | number | null)[][] = [];
   for (const series of linePlot.lines.series) {
     for (let i = 0; i < series.count; i++) {
       const query = series.query[i] as number;
@@ -84,9 +93,13 @@ export function linesCsv(linePlot: LinePlot, stack: string, layer: number): stri
         linePlot.keys.text[key] ?? "",
         roundedTo(series.weight[i] as number, error),
         writtenError(error),
+        ...effectCells(linePlot.effects, [key, key + 1]),
       ]);
     }
   }
   const number = columnName({ measure: linePlot.quantity.name });
-  return csvText([...LINE_COLUMNS, number, "largest_error"], rows);
+  return csvText(
+    [...LINE_COLUMNS, number, "largest_error", ...effectColumns(linePlot.effects)],
+    rows,
+  );
 }

@@ -8,6 +8,7 @@ import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { signsInWords } from "../../ui/captions";
 import { defineView, type ViewContext } from "../../ui/define-view";
+import { EffectLegend } from "../../ui/effects/bar";
 import { useExports } from "../../ui/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { WithImage, withImageKeys } from "../../ui/image/panel";
@@ -164,6 +165,9 @@ function HeadFooter({ store, busy }: { store: HeadStore; busy: string | null }) 
   return (
     <Footer sentence={caption.sentence} coverage={busy ?? caption.coverage}>
       <HeadLegend store={store} linePlot={linePlot} />
+      {linePlot.effects && (
+        <EffectLegend scale={linePlot.effects} palette={palette} where="beside keys" />
+      )}
       <ColorLegend
         {...(signs && {
           stops: [palette.negative, "transparent", palette.positive],

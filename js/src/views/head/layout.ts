@@ -35,6 +35,8 @@ export interface Column {
   /** Across: the start of the bars and how far they may reach; a negative reach grows backwards. */
   barStart: number;
   barReach: number;
+  /** Across: where the bars of effects begin, and how much they take; only of keys that have any. */
+  effects?: { start: number; size: number };
   /** Null where the window begins or ends with the text. */
   before: Strip | null;
   after: Strip | null;
@@ -73,6 +75,8 @@ export interface LayoutInput {
   shapes?: Shapes;
   /** Whether bars leave a line both ways. */
   signed?: boolean | undefined;
+  /** Whether keys have bars of effects. */
+  effects?: boolean;
   /** For a figure of a stated width: texts of one size, and rows no higher than they need. */
   printed?: boolean;
   measure: Measure;
@@ -102,6 +106,9 @@ const CROSS = 230;
 const HORIZONTAL_BARS = { query: 58, key: 72 };
 /** Bars that leave a line both ways take more. */
 const SIGNED_BARS = 30;
+/** Bars of effects beside keys, where there is room and where there is little. */
+const EFFECTS = 56;
+const NARROW_EFFECTS = 30;
 const HORIZONTAL_MARGIN = 74;
 const PRINTED_MARGIN = 48;
 
@@ -224,7 +231,9 @@ function vertical(input: LayoutInput): Layout {
   const queryWidth = Math.max(36, widest(queryLabels));
   const keyWidth = Math.max(36, widest(keyLabels));
   const gap = width < 480 ? 7 : GAP;
-  const fixed = queryWidth + keyWidth + 6 * gap;
+  const effects = !input.effects ? 0 : width < 480 ? NARROW_EFFECTS : EFFECTS;
+  const beside = effects > 0 ? effects + gap : 0;
+  const fixed = queryWidth + keyWidth + 6 * gap + beside;
   const leastLines = Math.min(340, Math.max(110, width * 0.29));
   const spare = Math.max(0, width - fixed - leastLines);
   // Bars on both sides where each gets a readable width, else only where they are needed.
@@ -282,7 +291,8 @@ function vertical(input: LayoutInput): Layout {
       edge: keyEdge,
       turned: false,
       parted: parted.key,
-      barStart: keyAnchor + keyWidth + gap,
+      barStart: keyAnchor + keyWidth + gap + beside,
+      ...(effects > 0 && { effects: { start: keyAnchor + keyWidth + gap, size: effects } }),
       barReach: barRoom.key,
       ...stripsOf(input, "key", top, bottom),
     },
@@ -327,12 +337,14 @@ function horizontal(input: LayoutInput): Layout {
   const queryEdge = queryAnchor + GAP;
   const keyEdge = queryEdge + CROSS;
   const keyAnchor = keyEdge + GAP;
+  const effects = input.effects ? EFFECTS : 0;
+  const beside = effects > 0 ? effects + GAP : 0;
   const right = left + count * step + apart;
   return {
     orientation: "horizontal",
     // Tokens that do not fit are reached by scrolling sideways.
     width: Math.max(input.width, right + rooms.after + GAP),
-    height: keyAnchor + key.height + GAP + bars.key + 4,
+    height: keyAnchor + key.height + GAP + beside + bars.key + 4,
     step,
     first: left + step / 2,
     query: {
@@ -359,7 +371,8 @@ function horizontal(input: LayoutInput): Layout {
       edge: keyEdge,
       turned: key.turned,
       parted: parted.key,
-      barStart: keyAnchor + key.height + GAP / 2,
+      barStart: keyAnchor + key.height + GAP / 2 + beside,
+      ...(effects > 0 && { effects: { start: keyAnchor + key.height + GAP / 2, size: effects } }),
       barReach: bars.key - 14,
       ...stripsOf(input, "key", left, right),
     },

@@ -4,6 +4,7 @@ import type { TokenList } from "../../client/protocol";
 import type { Strongest } from "../../client/requests/strongest";
 import { headsInWords, type Quantity, waysOf } from "../../ui/captions";
 import { signColor } from "../../ui/color-scales";
+import type { TokenEffects } from "../../ui/effects/effects";
 import type { Images } from "../../ui/image/state";
 import { headColor, headsPerColor, headTextColor, type Palette } from "../../ui/palette";
 import type { Matches } from "../../ui/token-search";
@@ -62,6 +63,8 @@ export interface LinePlot {
   /** The same pins, also where they are out of sight, and all that a search found. */
   pins?: Pick<Plan, "token" | "key">;
   matches?: Matches | null;
+  /** Effects of the keys, which have bars. */
+  effects?: TokenEffects | null;
   /** Whether a token matches what is searched for; null without a search. */
   isFound: ((token: string) => boolean) | null;
 }

@@ -7,6 +7,7 @@ import type { Images } from "../../ui/image/state";
 import type { Label } from "../../ui/labels";
 import type { Palette } from "../../ui/palette";
 import { barMarks } from "./bars";
+import { keyEffectMarks } from "./effects";
 import {
   along,
   alongToken,
@@ -372,6 +373,7 @@ export function frontMarks(linePlot: LinePlot): Mark[] {
     ...stripsOf(linePlot, linePlot.layout.key),
     ...columnMarks(linePlot, linePlot.layout.query),
     ...columnMarks(linePlot, linePlot.layout.key),
+    ...keyEffectMarks(linePlot),
     ...barMarks(linePlot, focusOf(linePlot)),
   ];
 }

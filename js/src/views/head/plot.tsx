@@ -8,6 +8,7 @@ import { toggleHead } from "../../ui/controls/heads";
 import { layerForKey } from "../../ui/controls/layers";
 import { useCopying } from "../../ui/copying";
 import type { ViewContext } from "../../ui/define-view";
+import { effectText } from "../../ui/effects/effects";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
 import { assign, same } from "../../ui/state";
 import { headCopying } from "./copying";
@@ -69,6 +70,18 @@ function hintRows(
 
 /** The hint for the token or the line under the pointer. */
 function hintOf(
+  linePlot: LinePlot,
+  token: TokenAt | null,
+  line: LineAt | null,
+): Omit<Hint, "x" | "y"> | null {
+  const hint = weightHintOf(linePlot, token, line);
+  const { effects } = linePlot;
+  if (!hint || !effects || line || token?.side !== "key") return hint;
+  const text = `${effects.name} ${effectText(effects, effects.values[token.index] ?? null)}`;
+  return { ...hint, rows: [...hint.rows, { color: "", text, meant: false }] };
+}
+
+function weightHintOf(
   linePlot: LinePlot,
   token: TokenAt | null,
   line: LineAt | null,

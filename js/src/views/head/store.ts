@@ -250,6 +250,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       keepRoom,
       printed: isPrinted(context.figure),
       signed: drawn.stack.signed,
+      effects: record.tokenEffects.value !== null,
       measure: measureText,
     });
   };
@@ -266,6 +267,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       images: context.image?.images.value ?? [],
       weights: now.weights,
       quantity: quantityOf(now.plan.stack),
+      effects: record.tokenEffects.value,
       lines: lines.value,
       scale: scaleEnd(largest.value, now.weights.maximum, scaling.value, ownScale(now.plan)) || 1,
       token: null,

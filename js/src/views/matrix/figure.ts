@@ -1,9 +1,10 @@
 /** The matrix view as a figure for a paper, and its cells as a table. */
 
-import { type Captions, composeFigure, type FigureParts } from "../../draw/figure";
+import { type Captions, composeFigure, type FigureParts, namedColors } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/csv";
+import { effectCells, effectColors, effectColumns } from "../../ui/effects/effects";
 import { withoutSpareRoom } from "../../ui/heat-map/layout";
 import { quantityInWords, scaleBox } from "../../ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap, signsOf } from "../../ui/heat-map/marks";
@@ -19,10 +20,14 @@ export function figure(
 ): Scene {
   const layout = withoutSpareRoom(heatMap.layout);
   const still = { ...heatMap, layout, hovered: null, cursor: null, isFound: null };
-  const { palette } = heatMap;
+  const { palette, effects } = heatMap;
   const parts: FigureParts = {
     palette,
     captions,
+    ...(effects && {
+      legend: (width) =>
+        namedColors(effectColors(effects, "beside keys", palette), width, palette.ink),
+    }),
     picture: beside({
       width: layout.width,
       height: layout.height,
@@ -65,10 +70,16 @@ export function cellsCsv(heatMap: HeatMap): string {
         keys.text[key] ?? "",
         rounded(weight),
         error,
+        ...effectCells(heatMap.effects, [key, keyStop]),
         ...(pooled ? [queryStop, keyStop, viewport.pooled] : []),
       ]);
     }
   }
-  const columns = [...CELL_COLUMNS, columnName(viewport.stack), "largest_error"];
+  const columns = [
+    ...CELL_COLUMNS,
+    columnName(viewport.stack),
+    "largest_error",
+    ...effectColumns(heatMap.effects),
+  ];
   return csvText(pooled ? [...columns, ...POOLED_COLUMNS] : columns, rows);
 }

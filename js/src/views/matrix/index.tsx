@@ -6,6 +6,7 @@
 import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { defineView, type ViewContext } from "../../ui/define-view";
+import { EffectLegend } from "../../ui/effects/bar";
 import { useExports } from "../../ui/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { coverage, sentence, subtitleOf } from "../../ui/heat-map/captions";
@@ -130,6 +131,9 @@ function MatrixFooter(props: {
       sentence={sentence(captionInput)}
       coverage={props.busy ?? text}
     >
+      {heatMap.effects && (
+        <EffectLegend scale={heatMap.effects} palette={heatMap.palette} where="beside keys" />
+      )}
       <HeatMapLegend store={store} heatMap={heatMap} />
     </Footer>
   );

@@ -19,6 +19,12 @@ import {
   written,
 } from "../../ui/captions";
 import { scoreText } from "../../ui/controls/heads";
+import {
+  effectText,
+  type HeadEffects,
+  headEffect,
+  shortEffectText,
+} from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
 import {
   countKept,
@@ -77,19 +83,37 @@ export function cellName(
   return score === null ? name : `${name}, ${score} ${scoreText(cell.score ?? null)}`;
 }
 
+/** A head's name with its score and its effect. */
+export function headName(store: ModelStore, cell: ScoredHead, grid: HeadGrid): string {
+  const effects = store.effects.peek();
+  const place = store.place.peek();
+  const name = cellName(cell, effects?.name === grid.score ? null : grid.score);
+  if (!effects || !place) return name;
+  return `${name}, ${effects.name} ${effectText(effects, headEffect(effects, place.stack, cell))}`;
+}
+
+/** Which heads come first. */
+export function orderName(grid: HeadGrid, effects: HeadEffects | null): string {
+  return effects && effects.name === grid.score ? "ordered by size" : "strongest first";
+}
+
 /** What is read out of the head that the keyboard is at. */
 export function spokenName(store: ModelStore, cell: ScoredHead, grid: HeadGrid): string {
   const strip = store.strip(cell);
-  const name = cellName(cell, grid.score);
+  const name = headName(store, cell, grid);
   return strip ? `${name}: ${stripInWords(strip)}` : name;
 }
 
 /** The two lines below a gallery's thumbnail. */
-export function captionLines(cell: ScoredHead, words: boolean): [string, string] {
+export function captionLines(
+  cell: ScoredHead,
+  words: boolean,
+  effects: HeadEffects | null = null,
+): [string, string] {
   const { layer, head } = cell;
   return [
     words ? `layer ${layer}, head ${head}` : `L${layer} H${head}`,
-    scoreText(cell.score ?? null),
+    effects ? shortEffectText(effects, cell.score) : scoreText(cell.score ?? null),
   ];
 }
 
@@ -127,7 +151,10 @@ export function hintOf(
   if (!place) return null;
   const map = store.map(cell);
   const strip = store.strip(cell);
-  const scored = grid.rows.flat().find((each) => each && isSameHead(each, cell)) ?? cell;
+  const scored = grid.rows.flat().find((each) => each && isSameHead(each, cell)) ?? {
+    ...cell,
+    score: null,
+  };
   const rows = strip
     ? [
         ...sharesInWords(strip).map(({ part, text }) => ({
@@ -150,20 +177,27 @@ export function hintOf(
           },
         ]
       : [];
-  return { title: cellName(scored, grid.score), rows };
+  return { title: headName(store, scored, grid), rows };
 }
 
 /** How many heads are shown, and by what they are ordered. */
-export function orderInWords(grid: HeadGrid, least: number | null, estimated = false): string {
+export function orderInWords(
+  grid: HeadGrid,
+  least: number | null,
+  effects: HeadEffects | null,
+  estimated = false,
+): string {
   if (grid.score === null) return "";
+  const order = orderName(grid, effects);
+  const size = order === "ordered by size" ? " in size" : "";
   const which =
     least === null
       ? `all ${grid.shown} heads`
-      : `${grid.shown} of ${grid.offered} heads, those from ${Number(least.toPrecision(4))} on`;
+      : `${grid.shown} of ${grid.offered} heads, those from ${Number(least.toPrecision(4))}${size} on`;
   // A mask may hide a pattern's keys from most queries: only the others count in a score.
   const from = estimated ? ", estimated from those queries that may attend there" : "";
   const by = `By ${grid.score}${from}`;
-  return `${by}, strongest first: ${which}.`;
+  return `${by}, ${order}: ${which}.`;
 }
 
 /** Which heads and layers are in sight, where not all of them are. */

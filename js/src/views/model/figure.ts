@@ -16,6 +16,13 @@ import { aroundZero, quantityOf, signsInWords } from "../../ui/captions";
 import { signColor } from "../../ui/color-scales";
 import { columnName, csvText, roundedTo, roundedUp, writtenError } from "../../ui/csv";
 import {
+  effectColors,
+  effectMarks,
+  type HeadEffects,
+  headEffect,
+  scoreColumn,
+} from "../../ui/effects/effects";
+import {
   columnLabel,
   type HeadGrid,
   type HeadIndex,
@@ -25,7 +32,7 @@ import {
 import { headColor, type Palette, rgbOf } from "../../ui/palette";
 import type { Place } from "../../ui/record";
 import { captionLines } from "./captions";
-import { byLayer, type Layout } from "./layout";
+import { BAR_GAP, BAR_HEIGHT, byLayer, type Layout } from "./layout";
 import {
   covered,
   type HeadMap,
@@ -60,6 +67,8 @@ export interface FigureParts {
   ground?: string | undefined;
   /** The row that is outlined on each heat-map. */
   outlinedRow?: [number, number] | null;
+  /** Effects of the heads, as bars below their maps. */
+  effects?: HeadEffects | null;
 }
 
 /**
@@ -111,18 +120,26 @@ function labels(parts: FigureParts): Mark[] {
     row.forEach((cell, column) => {
       if (!cell) return;
       const x = layout.left + column * layout.across + layout.cell / 2;
-      const [name, score] = captionLines(cell, layout.caption === "words");
+      const [name, score] = captionLines(
+        cell,
+        layout.caption === "words",
+        parts.effects?.name === grid.score ? parts.effects : null,
+      );
       const more = { align: "middle" } as const;
-      marks.push(textMark(name, x, y + layout.cell + 9, palette.ink, 10.5, more));
-      marks.push(textMark(score, x, y + layout.cell + 22, palette.muted, 10.5, more));
+      marks.push(textMark(name, x, y + layout.cell + layout.bars + 9, palette.ink, 10.5, more));
+      marks.push(textMark(score, x, y + layout.cell + layout.bars + 22, palette.muted, 10.5, more));
     });
   });
   return marks;
 }
 
 /** What colours mean, above a figure. */
-function stripLegend(parts: readonly string[], palette: Palette, width: number): Box {
-  const box = namedColors(stripColors(parts, palette), width, palette.ink);
+function namedLegend(
+  colors: readonly { name: string; color: string }[],
+  palette: Palette,
+  width: number,
+): Box {
+  const box = namedColors(colors, width, palette.ink);
   return { ...box, height: box.height + 6 };
 }
 
@@ -136,8 +153,20 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   const ink = quantity.signed ? palette : palette.neutral;
   let maximum = place.stack.signed ? place.stack.maximum : 1;
   let parted: readonly string[] = [];
+  const { effects } = parts;
   grid.rows.forEach((row, at) => {
     row.forEach((cell, column) => {
+      if (cell && effects) {
+        const box = {
+          x: layout.left + column * layout.across,
+          y: layout.top + at * layout.down + layout.cell + BAR_GAP,
+          width: layout.cell,
+          height: BAR_HEIGHT,
+        };
+        front.push(
+          ...effectMarks(box, headEffect(effects, place.stack, cell), effects.end, palette),
+        );
+      }
       const map = cell && parts.thumb(cell);
       if (!cell || !map) return;
       const square = {
@@ -170,10 +199,13 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   if (thumbnails === "lines") back.push(...lineMarks(lines, ink));
   const straight = thumbnails === "lines";
   const picture = { width: layout.width, height: layout.height, back, backOpacity: 1, front };
-  if (parted.length > 0) {
-    const legend = (width: number): Box => stripLegend(parted, palette, width);
-    return composeFigure({ palette, captions, picture, legend }, request);
-  }
+  const colors = [
+    ...stripColors(parted, palette),
+    ...(effects ? effectColors(effects, "below heads", palette) : []),
+  ];
+  const legend = (width: number): Box => namedLegend(colors, palette, width);
+  const named = colors.length > 0 && { legend };
+  if (parted.length > 0) return composeFigure({ palette, captions, picture, ...named }, request);
   const end = String(Number(maximum.toPrecision(2)));
   const { name, signed } = quantity;
   const opacityOf = (share: number): number => (straight ? Math.abs(share) : inkOf(share, 1));
@@ -190,7 +222,7 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
         note,
         end,
       ]);
-  return composeFigure({ palette, captions, picture, scale }, request);
+  return composeFigure({ palette, captions, picture, scale, ...named }, request);
 }
 
 const COLUMNS = ["query", "query_token", "key", "key_token", "largest_error"];
@@ -243,15 +275,23 @@ async function findStrongest(
 }
 
 /** Columns of scores and of a head's name, and what a head has there. */
-function named(grid: HeadGrid, columns: readonly string[]): string[] {
-  // A name of scores is the reader's own: it may hold anything.
-  const score = grid.score === null ? [] : [`"score: ${grid.score.replaceAll('"', '""')}"`];
-  return ["stack", "layer", "head", ...score, ...columns];
+function named(grid: HeadGrid, effects: HeadEffects | null, columns: readonly string[]): string[] {
+  const score = grid.score === null ? [] : [scoreColumn(grid.score)];
+  const effect = effects && effects.name !== grid.score ? [scoreColumn(effects.name)] : [];
+  const note = effects?.note ? ["score_measure"] : [];
+  return ["stack", "layer", "head", ...score, ...effect, ...note, ...columns];
 }
 
-function nameOf(grid: HeadGrid, cell: ScoredHead): (string | number | null)[] {
+function nameOf(
+  grid: HeadGrid,
+  effects: HeadEffects | null,
+  { stack }: Place,
+  cell: ScoredHead,
+): (string | number | null)[] {
   const score = grid.score === null ? [] : [cell.score];
-  return [grid.stack, cell.layer, cell.head, ...score];
+  const effect = effects && effects.name !== grid.score ? [headEffect(effects, stack, cell)] : [];
+  const note = effects?.note ? [effects.note] : [];
+  return [grid.stack, cell.layer, cell.head, ...score, ...effect, ...note];
 }
 
 /** The error of a map of which no strongest weight is known. */
@@ -266,9 +306,13 @@ export async function headsCsv(
   place: Place,
   part: Part,
   map: (cell: HeadIndex) => Thumb | undefined,
+  effects: HeadEffects | null = null,
 ): Promise<string> {
   const cells = grid.rows.flat().filter((cell) => cell !== null);
-  if (cells.some((cell) => isStrip(map(cell)))) return stripsCsv(grid, cells, map);
+  const nameFor = (cell: ScoredHead) => nameOf(grid, effects, place, cell);
+  if (cells.some((cell) => isStrip(map(cell)))) {
+    return stripsCsv((columns) => named(grid, effects, columns), nameFor, cells, map);
+  }
   const found: (Strongest | null)[] = new Array(cells.length).fill(null);
   let next = 0;
   const work = async (): Promise<void> => {
@@ -282,7 +326,7 @@ export async function headsCsv(
   const rows = cells.map((cell, at) => {
     const best = found[at] ?? null;
     return [
-      ...nameOf(grid, cell),
+      ...nameFor(cell),
       best ? roundedTo(best.weight, best.error) : 0,
       best?.query ?? null,
       best ? (place.queries.text[best.query] ?? "") : null,
@@ -292,12 +336,13 @@ export async function headsCsv(
       best ? writtenError(best.error) : roundedUp(errorOf(map(cell))),
     ];
   });
-  return csvText(named(grid, [columnName(place.stack, "strongest"), ...COLUMNS]), rows);
+  return csvText(named(grid, effects, [columnName(place.stack, "strongest"), ...COLUMNS]), rows);
 }
 
 /** Every head that is shown with the shares of its strip, one a row. */
 function stripsCsv(
-  grid: HeadGrid,
+  columnsWith: (columns: readonly string[]) => string[],
+  nameFor: (cell: ScoredHead) => (string | number | null)[],
   cells: ScoredHead[],
   thumb: (cell: HeadIndex) => Thumb | undefined,
 ): string {
@@ -310,19 +355,12 @@ function stripsCsv(
       return [0, 1].map((i) => (Number.isFinite(pair[i]) ? roundedTo(pair[i] as number, 1) : null));
     });
     const [before, after] = strip?.window ?? [null, null];
-    return [
-      ...nameOf(grid, cell),
-      ...numbers,
-      before,
-      after,
-      strip?.queries ?? null,
-      strip?.of ?? null,
-    ];
+    return [...nameFor(cell), ...numbers, before, after, strip?.queries ?? null, strip?.of ?? null];
   });
   const shares = PARTS.flatMap((part) => {
     const name = part.replaceAll(" ", "_");
     return [name, `${name}_standard_error`];
   });
   const of = ["window_before", "window_after", "queries_taken", "queries"];
-  return csvText(named(grid, [...shares, ...of]), rows);
+  return csvText(columnsWith([...shares, ...of]), rows);
 }

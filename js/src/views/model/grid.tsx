@@ -3,10 +3,12 @@
 import type { Signal } from "@preact/signals";
 import type { RefObject } from "preact";
 import type { ViewContext } from "../../ui/define-view";
+import { EffectBar } from "../../ui/effects/bar";
+import { headEffect } from "../../ui/effects/effects";
 import type { ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
 import { headColor } from "../../ui/palette";
-import { captionLines, cellName, hintOf, spokenName } from "./captions";
+import { captionLines, headName, hintOf, orderName, spokenName } from "./captions";
 import type { Layout } from "./layout";
 import { paintRow } from "./marks";
 import type { ModelState } from "./state";
@@ -30,6 +32,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
   const outlinedRow = store.outlinedRow.value;
   const cursor = store.heads.cursor.value;
   const chosen = place?.chosen ?? [];
+  const effects = context.record.headEffects.value;
   return (
     <VirtualHeadGrid
       store={store.heads}
@@ -37,21 +40,31 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
       label={
         grid.columns
           ? "Layers and their heads"
-          : `Heads of all layers by ${grid.score}, strongest first`
+          : `Heads of all layers by ${grid.score}, ${orderName(grid, effects)}`
       }
       corner="head"
       look={(cell, now) => {
         const index = place?.layer === cell.layer ? chosen.indexOf(cell.head) : -1;
         const atCursor = cursor?.layer === cell.layer && cursor.head === cell.head;
         return {
-          label: atCursor ? spokenName(store, cell, now) : cellName(cell, now.score),
+          label: atCursor ? spokenName(store, cell, now) : headName(store, cell, now),
           selected: index >= 0,
           style: index < 0 ? "" : `;--av-chosen:${headColor(palette, index, chosen.length)}`,
+          ...(effects &&
+            place && {
+              content: (
+                <EffectBar
+                  value={headEffect(effects, place.stack, cell)}
+                  end={effects.end}
+                  palette={palette}
+                />
+              ),
+            }),
         };
       }}
       {...(layout.caption === "none"
         ? {}
-        : { below: (cell, x) => <Caption cell={cell} x={x} layout={layout} /> })}
+        : { below: (cell, x) => <Caption store={store} cell={cell} x={x} layout={layout} /> })}
       hint={(cell, now) => hintOf(store, cell, now, palette)}
       painting={{
         follows: [store.mapSet, store.sign, store.maps.arrivals],
@@ -87,15 +100,21 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
 }
 
 /** Below a gallery's thumbnail, whose name says the same in words: its head and its score. */
-function Caption(props: { cell: ScoredHead; x: number; layout: Layout }) {
+function Caption(props: { store: ModelStore; cell: ScoredHead; x: number; layout: Layout }) {
   const { layout } = props;
-  const [name, score] = captionLines(props.cell, layout.caption === "words");
+  const grid = props.store.grid.value;
+  const effects = props.store.effects.value;
+  const [name, score] = captionLines(
+    props.cell,
+    layout.caption === "words",
+    effects?.name === grid?.score ? effects : null,
+  );
   const middle = props.x + layout.cell / 2;
   return (
     <div
       class="av-model-caption"
       aria-hidden="true"
-      style={`left:${middle}px;top:${layout.cell + 4}px;width:${layout.across - 2}px`}
+      style={`left:${middle}px;top:${layout.cell + 4 + layout.bars}px;width:${layout.across - 2}px`}
     >
       {name} <span class="av-score">{score}</span>
     </div>

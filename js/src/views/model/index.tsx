@@ -10,6 +10,8 @@ import { aroundZero, type Quantity, quantityOf, signsInWords, stackName } from "
 import { signColor } from "../../ui/color-scales";
 import { Choice } from "../../ui/controls/fields";
 import { defineView, type ViewContext } from "../../ui/define-view";
+import { EffectLegend } from "../../ui/effects/bar";
+import { effectsInWords } from "../../ui/effects/effects";
 import { useExports } from "../../ui/exports";
 import { Footer, OrderControl, PairControl, ViewFrame } from "../../ui/frame/frame";
 import { type HeadGrid, type HeadIndex, isSameHead } from "../../ui/head-grid/grid";
@@ -88,6 +90,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         thumb,
         ground: context.figure?.background === "transparent" ? undefined : palette.background,
         outlinedRow: store.outlinedRow.peek(),
+        effects: store.effects.peek(),
       };
       const scene = figure(parts, context.figure);
       return {
@@ -98,7 +101,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     csv: async () => {
       const { grid, place } = shown(store);
       const thumb = await loadWhole(context, store, busy);
-      return headsCsv(source, grid, place, store.part.peek(), thumb);
+      return headsCsv(source, grid, place, store.part.peek(), thumb, store.effects.peek());
     },
     csvLabel: "Heads, CSV",
   });
@@ -299,10 +302,13 @@ function coverageOf(
   const place = context.record.place.value;
   const pair = place ? pairInWords(pairOf(place, context.state.pair.value), place.queries) : "";
   const scoring = context.record.scoring.value;
+  const effects = store.effects.value;
+  const bars = effects ? effectsInWords(effects, "below heads") : "";
   if (store.strips.value && place) {
     return [
       scoring ? `${scoring[0]} of ${scoring[1]} heads have their score.` : "",
-      orderInWords(grid, least_score.value, !(String(grid.score) in scores.value)),
+      orderInWords(grid, least_score.value, effects, !(String(grid.score) in scores.value)),
+      bars,
       pair === "" ? "" : "Strips are of the whole text, whatever pair of sentences is chosen.",
       stripsInWords(store, place, drawn === undefined),
     ]
@@ -310,7 +316,8 @@ function coverageOf(
       .join(" ");
   }
   return [
-    orderInWords(grid, least_score.value),
+    orderInWords(grid, least_score.value, effects),
+    bars,
     pair === "" ? "" : `Only ${pair}.`,
     thumbnailsInWords(
       store.part.value,
@@ -335,12 +342,16 @@ function ModelFooter(props: {
   const [place, grid] = [store.place.value, store.grid.value];
   store.maps.arrivals.value;
   if (!place || !grid) return null;
+  const effects = store.effects.value;
   return (
     <Footer
       sentence={props.detailCaptions.value?.sentence ?? sentenceOf(store, place, grid, true)}
       coverage={props.busy ?? coverageOf(context, store, grid)}
       more={<InSight store={store} />}
     >
+      {effects && (
+        <EffectLegend scale={effects} palette={context.palette.value} where="below heads" />
+      )}
       {store.strips.value ? (
         <StripLegend context={context} store={store} />
       ) : (

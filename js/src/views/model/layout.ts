@@ -31,9 +31,15 @@ const GALLERY_CELL = 64;
 
 /** Pixels of everything in the grid. */
 export interface Layout extends GridLayout {
+  /** Pixels below each thumbnail with its bar; 0 without bars. */
+  bars: number;
   /** What a gallery writes below its thumbnails: nothing, in short, or in words. */
   caption: "none" | "short" | "words";
 }
+
+/** Between a thumbnail and its bar, and the bar's own height. */
+export const BAR_GAP = 3;
+export const BAR_HEIGHT = 5;
 
 const GAPS = [3, 5, 8] as const;
 
@@ -85,6 +91,8 @@ export function layOut(options: {
   printed?: boolean;
   /** Among other views: small enough that all are in sight, if that can be. */
   embedded?: boolean;
+  /** Whether a bar stands below each thumbnail. */
+  bars?: boolean;
 }): Layout {
   const { columns, rows, gallery, width, size, longest, printed, embedded } = options;
   const mostWidth = Math.min(width, options.mostWidth ?? width);
@@ -93,15 +101,17 @@ export function layOut(options: {
   const narrow = printed ? NARROW_LABEL : SHORT_LABEL_WIDTH;
   const left = gallery ? 2 : width < SHORT_LABELS ? narrow : LABEL_WIDTH;
   const top = gallery ? 2 : LABEL_HEIGHT;
+  const bars = options.bars ? BAR_GAP + BAR_HEIGHT : 0;
   const at = (room: number): Layout => {
     const byWidth = fitting(room - left, columns, least);
-    const byHeight = embedded && !printed ? fitting(mostHeight - top, rows, LEAST_CELL) : MOST_CELL;
+    const byHeight =
+      embedded && !printed ? fitting(mostHeight - top - rows * bars, rows, LEAST_CELL) : MOST_CELL;
     const wide = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
     const side = size === "fit" ? wide : SIZES[size];
     // In print no cell ends at a whole pixel anyway.
     const cell = printed ? side : even(side, longest);
     const across = gallery ? Math.floor((width - SCROLLBAR - left) / columns) : cell + gapOf(cell);
-    const down = cell + gapOf(cell) + (gallery ? CAPTION_HEIGHT : 0);
+    const down = cell + gapOf(cell) + bars + (gallery ? CAPTION_HEIGHT : 0);
     const whole = { width: left + columns * across, height: top + rows * down };
     const upright = whole.height > mostHeight;
     const bar = upright ? SCROLLBAR : 0;
@@ -114,6 +124,7 @@ export function layOut(options: {
       top,
       // A thumbnail's frame lies around it.
       frame: 1,
+      bars,
       caption: !gallery ? "none" : across >= WIDE_CAPTION + 8 ? "words" : "short",
       columns,
       ...whole,

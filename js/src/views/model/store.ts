@@ -4,6 +4,7 @@ import { batch, computed, type ReadonlySignal, type Signal, signal } from "@prea
 import type { Strip } from "../../client/requests/strips";
 import { isPrinted } from "../../draw/figure-request";
 import type { ViewContext } from "../../ui/define-view";
+import type { HeadEffects } from "../../ui/effects/effects";
 import {
   chunkOf,
   findCell,
@@ -60,6 +61,8 @@ export interface ModelStore {
   part: ReadonlySignal<Part>;
   /** On each heat map, the row of the generated-token cursor's query. */
   outlinedRow: ReadonlySignal<[number, number] | null>;
+  /** Effects of the heads, which have bars. */
+  effects: ReadonlySignal<HeadEffects | null>;
   /** What maps are asked for. */
   mapSet: ReadonlySignal<MapSet>;
   maps: HeadMaps;
@@ -133,7 +136,13 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   const ranked = computed(() => {
     const scores = record.scores.value;
     if (!stack.value || !scores) return null;
-    return rankedCells(stack.value, offered.value, scores, state.least_score.value);
+    return rankedCells(
+      stack.value,
+      offered.value,
+      scores,
+      state.least_score.value,
+      record.headEffects.value?.name === state.order.value,
+    );
   });
   const grid = computed<HeadGrid | null>(() => {
     if (!stack.value) return null;
@@ -167,6 +176,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
       embedded: context.embedded,
       size: size.value,
       longest: longest.value,
+      bars: record.headEffects.value !== null,
       printed: isPrinted(context.figure),
     });
   };
@@ -250,6 +260,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
 
   return {
     place: record.place,
+    effects: record.headEffects,
     heads,
     grid,
     layout,

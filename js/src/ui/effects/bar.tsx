@@ -1,0 +1,41 @@
+/** One effect as a bar around a zero line, and the legends of such bars. */
+
+import { ColorLegend } from "../legend";
+import type { Palette } from "../palette";
+import { barShares, type EffectScale, effectsInWords, endText } from "./effects";
+
+/** Nothing where there is no number; what stands around it says the number. */
+export function EffectBar(props: { value: number | null; end: number; palette: Palette }) {
+  const { value, end, palette } = props;
+  const { from, length } = barShares(value, end);
+  const color = (value ?? 0) < 0 ? palette.negative : palette.positive;
+  return (
+    <span class={`av-effect${value === null ? " av-none" : ""}`} aria-hidden="true">
+      <i style={`left:${100 * from}%;width:${100 * length}%;background:${color}`} />
+    </span>
+  );
+}
+
+/** The two sides of a bar, and what they end at. */
+export function EffectLegend(props: { scale: EffectScale; palette: Palette; where: string }) {
+  const { scale, palette, where } = props;
+  const end = endText(scale);
+  return (
+    <ColorLegend
+      stops={[`${palette.negative} 49%`, `${palette.muted} 49% 51%`, `${palette.positive} 51%`]}
+      labels={[`−${end}`, "0", `+${end}`]}
+      quantity={`bars ${where}: ${scale.name}`}
+    />
+  );
+}
+
+/** The same in words, behind a row of heads. */
+export function EffectNote(props: { scale: EffectScale; compact?: boolean | undefined }) {
+  const { scale, compact } = props;
+  const words = effectsInWords(scale, "below heads");
+  return (
+    <span class="av-muted av-kept av-effect-note" title={compact ? words : undefined}>
+      {compact ? `${scale.name} ±${endText(scale)}` : words}
+    </span>
+  );
+}

@@ -1,0 +1,38 @@
+/** Effects of the keys, as bars between their labels and the bars of weights. */
+
+import { measureText } from "../../draw/canvas";
+import { fontOf, type Mark } from "../../draw/marks";
+import { effectMarks } from "../../ui/effects/effects";
+import { fitLabel } from "../../ui/labels";
+import { along } from "./layout";
+import type { LinePlot } from "./line-plot";
+
+const HEADING_SIZE = 11.5;
+const THICK = 9;
+
+/** The bars of the keys in sight, and their name. */
+export function keyEffectMarks(linePlot: LinePlot): Mark[] {
+  const { layout, palette, effects } = linePlot;
+  const column = layout.key;
+  if (!effects || !column.effects) return [];
+  const { start, size } = column.effects;
+  const standing = layout.orientation === "horizontal";
+  const thick = Math.max(1, Math.min(THICK, layout.step - 3));
+  const font = fontOf({ size: HEADING_SIZE, font: "text" });
+  const name = fitLabel(effects.name, standing ? 62 : size + 16, font, measureText).text;
+  const look = { kind: "text", text: name, fill: palette.muted, font: "text" } as const;
+  const marks: Mark[] = [
+    standing
+      ? { ...look, size: HEADING_SIZE, x: 8, y: start + size / 2 }
+      : { ...look, size: HEADING_SIZE, x: start + size / 2, y: 30, align: "middle" },
+  ];
+  for (let place = 0; place < column.labels.length; place++) {
+    const near = along(layout, place, column) - thick / 2;
+    const box = standing
+      ? { x: near, y: start, width: thick, height: size, standing }
+      : { x: start, y: near, width: size, height: thick };
+    const value = effects.values[column.window[0] + place] ?? null;
+    marks.push(...effectMarks(box, value, effects.end, palette));
+  }
+  return marks;
+}

@@ -1,0 +1,255 @@
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import type { StackDescription } from "../../../src/client/protocol";
+import type { LineMark, RectMark, TextMark } from "../../../src/draw/marks";
+import {
+  barShares,
+  effectCells,
+  effectColumns,
+  effectMarks,
+  effectsInWords,
+  effectText,
+  headEffect,
+  headEffectsOf,
+  scoreColumn,
+  shortEffectText,
+  tokenEffect,
+  tokenEffectsInWords,
+  tokenEffectsOf,
+  tokenEffectsSpoken,
+} from "../../../src/ui/effects/effects";
+import { rankedCells } from "../../../src/ui/head-grid/grid";
+import { PALETTES } from "../../../src/ui/palette";
+import { orderHeads } from "../../../src/ui/record";
+import { keyEffectMarks } from "../../../src/views/head/effects";
+import { layOut as layOutHead } from "../../../src/views/head/layout";
+import type { LinePlot } from "../../../src/views/head/line-plot";
+import { layOut } from "../../../src/views/model/layout";
+
+beforeEach(() => {
+  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
+});
+
+const palette = PALETTES.light;
+
+const stack: StackDescription = {
+  name: "self",
+  layers: [0, 4],
+  heads_per_layer: [2, 3],
+  query_tokens: { text: ["a", "b", "c"], special: [], sequence: [0, 0, 0] },
+  key_tokens: null,
+  normalized: true,
+  maximum: 1,
+  causal: false,
+  vectors: false,
+  patterns: [],
+};
+
+const signed = [
+  [-14.85, 0.5],
+  [null, 0.001, -2],
+];
+const shares = [
+  [0.1, 0.5],
+  [0.2, 0.9, 0.3],
+];
+
+const stateOf = (scores: object, order = "number", score_notes = {}) =>
+  ({ scores, order, score_notes }) as Parameters<typeof headEffectsOf>[1];
+
+describe("which scores are effects", () => {
+  it("are those of both signs, the ones that heads are ordered by first", () => {
+    const scores = { shares: { self: shares }, one: { self: signed }, two: { self: signed } };
+    expect(headEffectsOf(stack, stateOf(scores))?.name).toBe("one");
+    expect(headEffectsOf(stack, stateOf(scores, "two"))?.name).toBe("two");
+    expect(headEffectsOf(stack, stateOf({ shares: { self: shares } }, "shares"))).toBeNull();
+    // All below zero: likelihoods, which have no zero line. Effects say that they are.
+    const below = { mine: { self: [[-1, -2], [-3]] } };
+    expect(headEffectsOf(stack, stateOf(below, "mine"))).toBeNull();
+    expect(headEffectsOf(stack, stateOf(below, "mine", { mine: "effect" }))?.end).toBe(3);
+    expect(headEffectsOf(stack, stateOf({ one: { cross: signed } }))).toBeNull();
+    expect(headEffectsOf(stack, stateOf({}))).toBeNull();
+  });
+
+  it("have one scale, the largest size of any", () => {
+    const effects = headEffectsOf(stack, stateOf({ one: { self: signed } }));
+    expect(effects?.end).toBe(14.85);
+    if (!effects) throw new Error("There are effects.");
+    expect(headEffect(effects, stack, { layer: 4, head: 2 })).toBe(-2);
+    expect(headEffect(effects, stack, { layer: 4, head: 0 })).toBeNull();
+    expect(headEffect(effects, stack, { layer: 3, head: 0 })).toBeNull();
+  });
+});
+
+describe("order by size", () => {
+  it("puts the largest first of either sign, and those without a number last", () => {
+    expect(orderHeads([0, 1, 2, 3], [0.2, null, -0.9, 0.5], null, true).heads).toEqual([
+      2, 3, 0, 1,
+    ]);
+    expect(orderHeads([0, 1, 2], [0.2, -0.9, 0.5], null).heads).toEqual([2, 0, 1]);
+    const cells = rankedCells(
+      stack,
+      [
+        [0, 1],
+        [0, 1, 2],
+      ],
+      signed,
+      null,
+      true,
+    );
+    expect(cells.map(({ layer, head }) => `${layer}.${head}`)).toEqual([
+      "0.0",
+      "4.2",
+      "0.1",
+      "4.1",
+      "4.0",
+    ]);
+  });
+
+  it("leaves out what is smaller in size than the least", () => {
+    expect(orderHeads([0, 1, 2], [0.2, -0.9, 0.5], 0.5, true).heads).toEqual([1, 2]);
+    expect(rankedCells(stack, [[0, 1], [2]], signed, 1, true)).toHaveLength(2);
+  });
+});
+
+describe("a bar", () => {
+  it("begins in the middle, to the left below zero", () => {
+    expect(barShares(-5, 10)).toEqual({ from: 0.25, length: 0.25 });
+    expect(barShares(10, 10)).toEqual({ from: 0.5, length: 0.5 });
+    expect(barShares(null, 10).length).toBe(0);
+    expect(barShares(0, 0).length).toBe(0);
+  });
+
+  it("is drawn with its zero line, and not at all without a number", () => {
+    const box = { x: 100, y: 20, width: 40, height: 6 };
+    const [bar, line] = effectMarks(box, -5, 10, palette) as [RectMark, LineMark];
+    expect([bar.x, bar.width, bar.fill]).toEqual([110, 10, palette.negative]);
+    expect([line.x0, line.x1]).toEqual([120, 120]);
+    const [above] = effectMarks(box, 10, 10, palette) as [RectMark];
+    expect([above.x, above.width, above.fill]).toEqual([120, 20, palette.positive]);
+    expect(effectMarks(box, 0, 10, palette).map(({ kind }) => kind)).toEqual(["line"]);
+    expect(effectMarks(box, null, 10, palette)).toEqual([]);
+  });
+
+  it("that stands goes upwards above zero", () => {
+    const box = { x: 0, y: 20, width: 6, height: 40, standing: true };
+    const [bar, line] = effectMarks(box, 10, 10, palette) as [RectMark, LineMark];
+    expect([bar.y, bar.height, line.y0]).toEqual([20, 20, 40]);
+    const [below] = effectMarks(box, -5, 10, palette) as [RectMark];
+    expect([below.y, below.height]).toEqual([40, 10]);
+  });
+
+  it("makes room below thumbnails, and takes none where there are no effects", () => {
+    const options = { columns: 4, rows: 3, gallery: false, width: 400, longest: 8 } as const;
+    const at = (bars: boolean) => layOut({ ...options, mostHeight: 640, size: "medium", bars });
+    const [plain, with_] = [at(false), at(true)];
+    expect(plain.bars).toBe(0);
+    expect(with_.down - plain.down).toBe(with_.bars);
+    expect(with_.height - plain.height).toBe(3 * with_.bars);
+    expect([with_.cell, with_.across]).toEqual([plain.cell, plain.across]);
+    // More than the bar and its distance to what is above it.
+    expect(with_.bars).toBeGreaterThanOrEqual(8);
+  });
+});
+
+describe("the words of effects", () => {
+  const scale = { name: "effect", note: "effect of x; noise 0.01", end: 14.86 };
+
+  it("have a sign and digits for the scale", () => {
+    expect(effectText(scale, -14.86)).toBe("−14.9");
+    expect(effectText(scale, 0.0123)).toBe("+0.012");
+    expect(effectText(scale, null)).toBe("none");
+    expect(shortEffectText(scale, 0.0123)).toBe("0");
+    expect(shortEffectText(scale, -2)).toBe("−2.0");
+    expect(shortEffectText(scale, null)).toBe("–");
+  });
+
+  it("say where zero is, where bars end and what is measured", () => {
+    expect(effectsInWords(scale, "below heads")).toBe(
+      "Bars below heads: effect, to the left below 0, to the right above; a full bar is 14.9. Effect of x; noise 0.01.",
+    );
+    expect(effectsInWords({ ...scale, note: "", end: 0 }, "beside keys", true)).toBe(
+      "Bars beside keys: effect, down below 0, up above, all 0.",
+    );
+  });
+});
+
+describe("effects of keys", () => {
+  const texts = ["a", "b", "a"];
+  const effects = tokenEffectsOf(stack, {
+    token_scores: { other: { cross: [1] }, effect: { self: [0.5, -3, null] } },
+    token_score_notes: { effect: "measured" },
+  });
+  if (!effects) throw new Error("There are effects.");
+
+  it("are the first that the stack has", () => {
+    expect([effects.name, effects.note, effects.end]).toEqual(["effect", "measured", 3]);
+  });
+
+  it("are the largest in size of several keys together", () => {
+    expect(tokenEffect(effects, [0, 3])).toBe(-3);
+    expect(tokenEffect(effects, [0, 1])).toBe(0.5);
+    expect(tokenEffect(effects, [2, 3])).toBeNull();
+  });
+
+  it("are said, and where there are none", () => {
+    expect(tokenEffectsInWords(effects, false)).toContain("1 of 3 keys has no number, and no bar.");
+    expect(tokenEffectsSpoken(effects, texts, null)).toBe("Effect, largest in size at “b”: −3.00.");
+    expect(tokenEffectsSpoken(effects, texts, 2)).toBe("Effect, at “a” (2): none.");
+  });
+
+  it("have columns in tables, whatever their name", () => {
+    expect(effectColumns(effects)).toEqual(['"key score: effect"', "key_score_measure"]);
+    expect(effectCells(effects, [1, 2])).toEqual([-3, "measured"]);
+    expect(effectColumns(null)).toEqual([]);
+    expect(effectCells(undefined, [1, 2])).toEqual([]);
+    expect(scoreColumn('="1"\u202e')).toBe('"score: =""1""‹U+202E›"');
+  });
+
+  for (const orientation of ["vertical", "horizontal"] as const)
+    it(`stand between labels and the bars of weights, ${orientation}`, () => {
+      const input = {
+        orientation,
+        width: 900,
+        queryTexts: texts,
+        keyTexts: texts,
+        queryWindow: [0, 3],
+        keyWindow: [0, 3],
+        barSides: ["key"],
+        keepRoom: true,
+        measure: (text: string) => 7 * text.length,
+      } as Parameters<typeof layOutHead>[0];
+      const layout = layOutHead({ ...input, effects: true });
+      const { effects: room, barStart } = layout.key;
+      if (!room) throw new Error("There is room for effects.");
+      expect(room.start + room.size).toBeLessThanOrEqual(barStart);
+      expect(layOutHead(input).key.effects).toBeUndefined();
+      const marks = keyEffectMarks({ layout, palette, effects } as LinePlot);
+      expect((marks[0] as TextMark).text).toBe("effect");
+      const bars = marks.filter((mark) => mark.kind === "rect") as RectMark[];
+      // One key has no number.
+      expect(bars.map(({ fill }) => fill)).toEqual([palette.positive, palette.negative]);
+      for (const bar of bars) {
+        const [near, size] = orientation === "vertical" ? [bar.x, bar.width] : [bar.y, bar.height];
+        expect(near).toBeGreaterThanOrEqual(room.start);
+        expect(near + size).toBeLessThanOrEqual(room.start + room.size);
+      }
+    });
+
+  it("leave lines in a plot of 280 pixels", () => {
+    const layout = layOutHead({
+      orientation: "vertical",
+      width: 280,
+      queryTexts: ["because", "it"],
+      keyTexts: ["because", "it"],
+      queryWindow: [0, 2],
+      keyWindow: [0, 2],
+      barSides: [],
+      keepRoom: true,
+      effects: true,
+      measure: (text) => 8.7 * text.length,
+    });
+    expect(layout.key.edge - layout.query.edge).toBeGreaterThan(50);
+    const { effects: room } = layout.key;
+    expect((room?.start ?? 0) + (room?.size ?? 0)).toBeLessThanOrEqual(280);
+  });
+});

@@ -1,0 +1,193 @@
+"""Effects of interventions as traits: what they are drawn from, and what they measure in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import traitlets
+
+from attnviz.record.stack import AttentionStack
+from attnviz.utils.arguments import shown
+from attnviz.views.position import PositionedView
+
+__all__ = ["Notes", "TokenScores", "note_of", "notes_of"]
+
+# A note stands below a picture.
+_LONGEST_NOTE = 1000
+
+# By name, then by stack: one number a key; None where there is none.
+_ScoresByName = dict[str, dict[str, list[float | None]]]
+
+
+def note_of(value: Any, of: Literal["head", "token"]) -> str | None:
+    """What `HeadEffects` or `TokenEffects` measure, in words; None of plain numbers.
+
+    By their attributes, so that a view of plain numbers need not import what ran the model.
+
+    Examples
+    --------
+    >>> note_of([[0.5]], "head")
+    """
+    measure, noise = getattr(value, "measure", None), getattr(value, "noise", None)
+    if (
+        isinstance(value, type)
+        or not isinstance(measure, str)
+        or not isinstance(noise, int | float)
+    ):
+        return None
+    what = "taking a head away"
+    if of == "token":
+        what = f"leaving a token out ({getattr(value, 'leave_out', 'mask')})"
+    texts = getattr(value, "num_texts", 1)
+    mean = f", mean of {texts:,} texts" if texts > 1 else ""
+    return f"effect of {what} on: {measure}{mean}; noise {_plain(noise)}"
+
+
+def notes_of(by_name: Mapping[Any, Any], of: Literal["head", "token"]) -> dict[str, str]:
+    """The notes of those that have one, by name."""
+    notes = {}
+    for name, value in by_name.items():
+        for each in value.values() if isinstance(value, Mapping) else [value]:
+            note = note_of(each, of)
+            if note is not None:
+                notes.setdefault(str(name), note)
+    return notes
+
+
+def _plain(noise: float) -> str:
+    """One digit, and no exponent: "0.000003"."""
+    return np.format_float_positional(float(f"{noise:.1g}"), trim="-")
+
+
+class Notes(traitlets.Dict):  # type: ignore[type-arg]
+    """What scores measure, in words, by their names."""
+
+    def validate(self, obj: Any, value: Any) -> dict[str, str]:
+        """Refuse what no view can write."""
+        del obj
+        if not isinstance(value, Mapping):
+            raise traitlets.TraitError(
+                f"{self.name}={shown(value)} must be a dict of texts by the names of scores"
+            )
+        for name, note in value.items():
+            if not isinstance(name, str) or not isinstance(note, str):
+                raise traitlets.TraitError(
+                    f"{self.name}[{shown(name)}]={shown(note)} must be a text by a name"
+                )
+            if len(note) > _LONGEST_NOTE:
+                raise traitlets.TraitError(
+                    f"{self.name}[{name!r}] has {len(note):,} characters, more than "
+                    f"{_LONGEST_NOTE:,}"
+                )
+        return dict(value)
+
+
+class _TokenScores(traitlets.Dict):  # type: ignore[type-arg]
+    """Scores of keys by name, then by stack."""
+
+    def validate(self, obj: Any, value: Any) -> _ScoresByName:
+        """Take arrays and `TokenEffects` as well, for the stack that is shown."""
+        checked = _checked(value, obj.record.stack(obj.stack or None), obj.record.stacks)
+        obj._notes_of_token_scores = _notes(value)
+        return checked
+
+
+class TokenScores(PositionedView):
+    """What views have that draw a number beside each key.
+
+    Attributes
+    ----------
+    token_scores : dict
+        Numbers of the keys, by name: each an array (tokens,) for the stack that is shown first, a
+        dict of these by stack, or what `attnviz.token_effects` returns. A single one is named
+        ``"score"``, or ``"effect"``. The first is drawn as bars around a zero line beside the keys;
+        NaN is none.
+    token_score_notes : dict
+        What they measure, by their names, in words; of effects it is known.
+    """
+
+    token_scores = _TokenScores().tag(sync=True)
+    token_score_notes = Notes().tag(sync=True)
+
+    # Of the scores that were given last.
+    _notes_of_token_scores: Mapping[str, str] = {}
+
+    def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
+        if "token_scores" in given:
+            scores = _checked(given["token_scores"], stack, self.record.stacks)
+            notes = _notes(given["token_scores"])
+            own = given.get("token_score_notes", {})
+            given = given | {"token_scores": scores}
+            if notes and isinstance(own, Mapping):
+                given["token_score_notes"] = notes | dict(own)
+        return super()._first_state(given, stack)
+
+    @traitlets.observe("token_scores")
+    def _follow_notes(self, change: Mapping[str, Any]) -> None:
+        """A note is of the scores that it came with."""
+        old, new = change["old"] or {}, change["new"]
+        replaced = {name for name in old if old[name] != new.get(name)}
+        notes = self.token_score_notes
+        kept = {name: note for name, note in notes.items() if name not in replaced}
+        self.token_score_notes = {**self._notes_of_token_scores, **kept}
+
+
+def _by_name(given: Any) -> Mapping[Any, Any]:
+    if isinstance(given, Mapping):
+        return given
+    return {"score" if note_of(given, "token") is None else "effect": given}
+
+
+def _notes(given: Any) -> dict[str, str]:
+    return notes_of(_by_name(given), "token")
+
+
+def _checked(
+    given: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
+) -> _ScoresByName:
+    """Scores as JSON can hold them; `stack` is the one that an array belongs to."""
+    if isinstance(given, str):
+        raise traitlets.TraitError(
+            f"token_scores={shown(given)} is a text; give numbers, one for each key"
+        )
+    checked: _ScoresByName = {}
+    for name, value in _by_name(given).items():
+        if not isinstance(name, str):
+            raise traitlets.TraitError(f"token_scores: {name!r} cannot be a name of scores")
+        by_stack = value if isinstance(value, Mapping) else {stack.name: value}
+        there = [each for each in by_stack if each in stacks]
+        if by_stack and not there:
+            raise traitlets.TraitError(
+                f"token_scores[{name!r}] are for {', '.join(map(repr, by_stack))}; this record has "
+                f"{', '.join(map(repr, stacks))}"
+            )
+        checked[name] = {each: _numbers(name, by_stack[each], stacks[each]) for each in there}
+    return checked
+
+
+def _numbers(name: str, value: Any, stack: AttentionStack) -> list[float | None]:
+    values = value if note_of(value, "token") is None else value.values
+    try:
+        numbers = np.asarray(values)
+        if numbers.dtype.kind == "O":
+            # None stands for no number, as it does in a view's state.
+            numbers = np.array([np.nan if each is None else each for each in values])
+        # Words are no numbers, though numpy would read "1.5".
+        plain = numbers.dtype.kind in "biuf"
+    except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError):
+        plain = False
+    if not plain:
+        raise traitlets.TraitError(
+            f"token_scores[{name!r}] must be numbers, (tokens,); got {shown(values)}"
+        )
+    wanted = len(stack.key_tokens)
+    if numbers.shape != (wanted,):
+        raise traitlets.TraitError(
+            f"token_scores[{name!r}] has the shape {numbers.shape}; stack {stack.name!r} has "
+            f"{wanted:,} keys: give (tokens,), one number for each"
+        )
+    floats = map(float, numbers.tolist())
+    return [each if math.isfinite(each) else None for each in floats]

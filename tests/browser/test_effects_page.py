@@ -1,0 +1,145 @@
+"""Effects in the views, on exported pages: bars of heads and of keys, with their numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
+
+import numpy as np
+from playwright.sync_api import expect
+
+import attnviz as av
+from attnviz.interventions.head_effects import HeadEffects
+from attnviz.interventions.token_effects import TokenEffects
+from attnviz.views.head import HeadView
+from attnviz.views.model import ModelView
+from browser.accessibility import check
+from unit.records import shares, words
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Page
+
+SVG = "{http://www.w3.org/2000/svg}"
+# The ends of the diverging scale, on a light ground.
+NEGATIVE, POSITIVE = "#d96f0e", "#1b6ab3"
+MEASURE = "logit of 'a' minus logit of 'b'"
+SVG_NOW = "() => document.querySelector('.attnviz').attnviz.svg()"
+CSV_NOW = "() => document.querySelector('.attnviz').attnviz.csv()"
+
+
+def record() -> av.AttentionRecord:
+    return av.AttentionRecord.from_weights(
+        [shares(3, 5, 5, seed=layer) for layer in range(2)], words(5), model="small"
+    )
+
+
+def effects() -> HeadEffects:
+    values = (np.array([0.5, -4.0, 0.25]), np.array([np.nan, 2.0, -1.0]))
+    return HeadEffects(values, None, 3.4e-6, MEASURE, "self", (0, 1), 1)
+
+
+def opened(page: Page, view: ModelView | HeadView, folder: Path) -> Locator:
+    page.goto(view.save(folder / "view.html").as_uri())
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^(model|head):"))
+    return root
+
+
+def bars(page: Page) -> list[tuple[str, float, float]]:
+    """Colour, left edge and width of the bars in the view's picture."""
+    picture = ET.fromstring(page.evaluate(SVG_NOW))  # noqa: S314 - our own picture
+    return [
+        (mark.get("fill", ""), float(mark.get("x", 0)), float(mark.get("width", 0)))
+        for mark in picture.iter(f"{SVG}rect")
+        # A legend's are rounded.
+        if mark.get("fill") in (NEGATIVE, POSITIVE) and mark.get("rx") is None
+    ]
+
+
+def test_effects_of_heads_are_bars_in_the_order_of_their_size(page: Page, tmp_path: Path) -> None:
+    view = ModelView(record(), scores={"effect": effects()}, theme="light")
+    root = opened(page, view, tmp_path)
+    cells = root.get_by_role("gridcell")
+    assert [each.get_attribute("aria-label") for each in cells.all()] == [
+        "Layer 0, head 1, effect −4.00",
+        "Layer 1, head 1, effect +2.00",
+        "Layer 1, head 2, effect −1.00",
+        "Layer 0, head 0, effect +0.50",
+        "Layer 0, head 2, effect +0.25",
+        "Layer 1, head 0, effect none",
+    ]
+    expect(root).to_contain_text("By effect, ordered by size: all 6 heads.")
+    expect(root).to_contain_text(f"Effect of taking a head away on: {MEASURE}; noise 0.000003.")
+    expect(root.locator(".av-legends")).to_contain_text("−40+4bars below heads: effect")
+    # Where the bars lie says the sign without their colour.
+    places = cells.evaluate_all(
+        """(cells) => cells.map((cell) => {
+            const [whole, bar] = [cell, cell.querySelector('.av-effect i')]
+                .map((each) => each.getBoundingClientRect());
+            const middle = whole.x + whole.width / 2;
+            const below = bar.y >= whole.bottom;
+            return [(bar.x - middle) / whole.width, bar.width / whole.width, below];
+        })"""
+    )
+    wanted = [(-0.5, 0.5), (0, 0.25), (-0.125, 0.125), (0, 0.0625), (0, 0.03125), (0, 0)]
+    assert np.allclose([place[:2] for place in places], wanted, atol=0.03)
+    assert all(place[2] for place in places)
+    drawn = bars(page)
+    assert [color for color, *_ in drawn] == [NEGATIVE, POSITIVE, NEGATIVE, POSITIVE, POSITIVE]
+    widths = np.array([width for *_, width in drawn])
+    assert np.allclose(widths / widths[0], [1, 0.5, 0.25, 0.125, 0.0625], atol=0.01)
+    rows = list(csv.DictReader(io.StringIO(page.evaluate(CSV_NOW))))
+    assert [row["score: effect"] for row in rows] == ["-4", "2", "-1", "0.5", "0.25", ""]
+    assert MEASURE in rows[0]["score_measure"]
+    root.get_by_label("Least size, effect").fill("1")
+    page.keyboard.press("Enter")
+    expect(cells).to_have_count(3)
+    # By number the bars stay, each below its own head.
+    root.get_by_label("Heads by").select_option("number")
+    expect(cells.first).to_have_attribute("aria-label", "Layer 0, head 0, effect +0.50")
+    check(page.locator("html"))
+
+
+def test_effects_of_tokens_are_bars_beside_the_keys(page: Page, tmp_path: Path) -> None:
+    given = record()
+    values = np.array([1.0, -8.0, 0.0, 4.0, np.nan])
+    tokens = given.stack().key_tokens
+    token_effects = TokenEffects(values, 0.25, MEASURE, "mask", tokens)
+    view = HeadView(
+        given, scores={"effect": effects()}, token_scores=token_effects, layer=0, theme="light"
+    )
+    root = opened(page, view, tmp_path)
+    heads = root.locator(".av-head")
+    assert [each.get_attribute("aria-label") for each in heads.all()] == [
+        "Head 1, −4.00 (effect)",
+        "Head 0, +0.50 (effect)",
+        "Head 2, +0.25 (effect)",
+    ]
+    expect(root.locator(".av-effect-note")).to_contain_text("a full bar is 4.")
+    expect(root.locator(".av-summary")).to_contain_text("Effect, largest in size at “t1”: −8.00.")
+    footer = root.locator(".av-footer")
+    expect(footer).to_contain_text(f"leaving a token out (mask) on: {MEASURE}; noise 0.2")
+    expect(footer).to_contain_text("1 of 5 keys has no number, and no bar.")
+    drawn = bars(page)
+    assert [color for color, *_ in drawn] == [POSITIVE, NEGATIVE, POSITIVE]
+    assert np.allclose([width / drawn[1][2] for *_, width in drawn], [0.125, 1, 0.5], atol=0.01)
+    # One zero line: what is above it begins where what is below it ends.
+    zero = drawn[1][1] + drawn[1][2]
+    assert np.allclose([drawn[0][1], drawn[2][1]], zero, atol=0.1)
+    rows = list(csv.DictReader(io.StringIO(page.evaluate(CSV_NOW))))
+    for row in rows:
+        value = values[int(row["key"])]
+        assert row["key score: effect"] == ("" if np.isnan(value) else f"{value:g}")
+        assert MEASURE in row["key_score_measure"]
+    # The pointer on a key reads its effect.
+    plot = root.locator(".av-plot").first.bounding_box()
+    assert plot is not None
+    # Right of the lines, which take 520 pixels in the middle.
+    page.mouse.move(plot["x"] + plot["width"] / 2 + 314, plot["y"] + plot["height"] / 2)
+    expect(root.locator(".av-hint")).to_contain_text(re.compile(r"effect [−+]?\d"))
+    check(page.locator("html"))

@@ -1,0 +1,131 @@
+"""Effects of interventions as traits: of heads and of tokens, with what they measure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from traitlets import TraitError
+
+import attnviz as av
+from attnviz.interventions.head_effects import HeadEffects
+from attnviz.interventions.token_effects import TokenEffects
+from attnviz.views.head import HeadView
+from attnviz.views.model import ModelView
+from unit.records import encoder_decoder_record, given_record
+
+MEASURE = "logit of 'a' minus logit of 'b' after 'c'"
+
+
+def head_effects(values: Any, layers: tuple[int, ...], texts: int = 1) -> HeadEffects:
+    arrays = tuple(np.array(each, np.float64) for each in values)
+    return HeadEffects(arrays, None, 3.4e-6, MEASURE, "self", layers, texts)
+
+
+def token_effects(record: av.AttentionRecord, values: Any) -> TokenEffects:
+    tokens = record.stack().key_tokens
+    return TokenEffects(np.array(values, np.float64), 0.0, MEASURE, "delete", tokens)
+
+
+def test_effects_of_heads_bring_their_measure_and_noise() -> None:
+    effects = head_effects([[-2.0, np.nan, 0.5]], (0,))
+    view = ModelView(given_record((3,)), scores={"effect": effects})
+    assert view.scores == {"effect": {"self": [[-2.0, None, 0.5]]}}
+    assert view.order == "effect"
+    words = f"effect of taking a head away on: {MEASURE}; noise 0.000003"
+    assert view.score_notes == {"effect": words}
+    assert view.state["score_notes"] == {"effect": words}
+    several = ModelView(given_record((3,)), scores=head_effects([[1, 2, 3]], (0,), texts=1200))
+    assert several.score_notes["score"].endswith(", mean of 1,200 texts; noise 0.000003")
+
+
+def test_a_note_goes_with_the_scores_that_it_is_of() -> None:
+    effects = head_effects([[-2.0, 1.0, 0.5]], (0,))
+    view = HeadView(given_record((3,)), scores={"effect": effects, "mine": [[1, -2, 3]]})
+    assert set(view.score_notes) == {"effect"}
+    view.score_notes = {**view.score_notes, "mine": "what I measured"}
+    view.scores = {"mine": [[1, -2, 3]], "effect": [[0.5, 1.0, 1.0]]}
+    # What was measured is not what these other numbers are.
+    assert view.score_notes == {"mine": "what I measured"}
+    view.scores = {"effect": effects}
+    assert list(view.score_notes) == ["effect"]
+    assert view.order == "effect"
+    own = HeadView(given_record((3,)), scores={"e": effects}, score_notes={"e": "mine"})
+    assert own.score_notes == {"e": "mine"}
+
+
+def test_effects_are_of_their_own_stack_and_layers() -> None:
+    record = given_record((2, 3))
+    effects = head_effects([[-1.0, 2.0], [0.5, 0.0, -3.0]], (0, 1))
+    view = ModelView(record, scores={"effect": effects}, include_layers=[1])
+    assert view.scores["effect"]["self"] == [[0.5, 0.0, -3.0]]
+    with pytest.raises(TraitError, match=r"scores\['effect'\] are for 'self'; this record has"):
+        ModelView(encoder_decoder_record(), scores={"effect": effects})
+    with pytest.raises(TraitError, match=r"1 layers of 2 heads; stack 'self' has 2 layers"):
+        ModelView(record, scores=head_effects([[1, 2]], (0,)))
+
+
+def test_effects_of_tokens() -> None:
+    record = given_record((2,))
+    count = len(record.stack().key_tokens)
+    values = [-2.0] * (count - 1) + [np.nan]
+    view = HeadView(record, token_scores=token_effects(record, values))
+    assert view.token_scores == {"effect": {"self": [*values[:-1], None]}}
+    note = f"effect of leaving a token out (delete) on: {MEASURE}; noise 0"
+    assert view.token_score_notes == {"effect": note}
+    view.token_scores = np.arange(count)
+    assert view.token_scores == {"score": {"self": list(range(count))}}
+    assert view.token_score_notes == {}
+    # As the browser sends it back, and by stack; what is not a number is none.
+    view.token_scores = {"mine": {"self": [None, np.inf, *range(2, count)]}}
+    assert view.token_scores["mine"]["self"][:3] == [None, None, 2.0]
+    view.token_scores = view.token_scores
+    view.token_scores = {}
+
+
+def test_effects_of_tokens_are_of_the_keys_of_a_stack() -> None:
+    record = encoder_decoder_record()
+    stack = record.stacks["cross"]
+    keys = len(stack.key_tokens)
+    assert keys != len(stack.query_tokens)
+    view = HeadView(record, stack="cross", token_scores=[0.5] * keys)
+    assert list(view.token_scores["score"]) == ["cross"]
+    with pytest.raises(TraitError, match=rf"has {keys} keys: give \(tokens,\)"):
+        HeadView(record, stack="cross", token_scores=[0.5] * (keys + 1))
+    with pytest.raises(TraitError, match="are for 'other'; this record has"):
+        HeadView(record, token_scores={"mine": {"other": [1.0]}})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("effect", "token_scores='effect' is a text"),
+        ({"mine": "ab"}, r"token_scores\['mine'\] must be numbers, \(tokens,\)"),
+        ({"mine": ["1.5", "2"]}, r"token_scores\['mine'\] must be numbers"),
+        ({"mine": [1j, 2]}, r"token_scores\['mine'\] must be numbers"),
+        ({"mine": [[1.0]]}, r"has the shape \(1, 1\)"),
+        ({"mine": []}, r"has the shape \(0,\)"),
+        ({"mine": 3}, r"has the shape \(\)"),
+        (torch.zeros(2, requires_grad=True), r"token_scores\['score'\] must be numbers"),
+        ({"mine": None}, r"token_scores\['mine'\] must be numbers"),
+        ({1: [1.0]}, "token_scores: 1 cannot be a name"),
+    ],
+)
+def test_what_is_no_number_for_each_key_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(TraitError, match=message):
+        HeadView(given_record((2,)), token_scores=given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("x", "score_notes='x' must be a dict"),
+        ({"mine": 3}, r"score_notes\['mine'\]=3 must be a text"),
+        ({"mine": "x" * 1001}, "has 1,001 characters, more than 1,000"),
+    ],
+)
+def test_notes_are_short_texts_by_name(given: Any, message: str) -> None:
+    with pytest.raises(TraitError, match=message):
+        HeadView(given_record((2,)), scores=[[1, -2]], score_notes=given)
