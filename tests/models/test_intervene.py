@@ -440,7 +440,7 @@ def test_a_changed_record_is_saved_as_it_is(tmp_path: Any, make_model: Callable[
 def test_what_the_docs_say_runs(capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[2] / "docs" / "does-it-matter.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     names: dict[str, Any] = {}
     for block in blocks:
         exec(block, names)  # noqa: S102 - our own page
@@ -459,6 +459,8 @@ def test_what_the_docs_say_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert effect.after == pytest.approx(0.98, abs=0.01)
     assert effect.likeliest_after[0].text not in ("street", "animal")
     assert names["effects"][1][0] == pytest.approx(-14.85, abs=0.01)
+    assert names["bars"].scores["effect"]["self"][1][0] == pytest.approx(-14.85, abs=0.01)
+    assert "logit of 'street'" in names["bars"].token_score_notes["effect"]
     sums = {
         method: float(
             av.attribute(*given, method=method, **options).stack().weights(layer=1)[0].sum()

@@ -48,7 +48,7 @@ def note_of(value: Any, of: Literal["head", "token"]) -> str | None:
 
 def notes_of(by_name: Mapping[Any, Any], of: Literal["head", "token"]) -> dict[str, str]:
     """The notes of those that have one, by name."""
-    notes = {}
+    notes: dict[str, str] = {}
     for name, value in by_name.items():
         for each in value.values() if isinstance(value, Mapping) else [value]:
             note = note_of(each, of)
@@ -62,7 +62,7 @@ def _plain(noise: float) -> str:
     return np.format_float_positional(float(f"{noise:.1g}"), trim="-")
 
 
-class Notes(traitlets.Dict):  # type: ignore[type-arg]
+class Notes(traitlets.Dict):
     """What scores measure, in words, by their names."""
 
     def validate(self, obj: Any, value: Any) -> dict[str, str]:
@@ -85,7 +85,7 @@ class Notes(traitlets.Dict):  # type: ignore[type-arg]
         return dict(value)
 
 
-class _TokenScores(traitlets.Dict):  # type: ignore[type-arg]
+class _TokenScores(traitlets.Dict):
     """Scores of keys by name, then by stack."""
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:

@@ -75,7 +75,7 @@ def test_effects_of_tokens() -> None:
     assert view.token_scores == {"effect": {"self": [*values[:-1], None]}}
     note = f"effect of leaving a token out (delete) on: {MEASURE}; noise 0"
     assert view.token_score_notes == {"effect": note}
-    view.token_scores = np.arange(count)
+    view.set_trait("token_scores", np.arange(count))
     assert view.token_scores == {"score": {"self": list(range(count))}}
     assert view.token_score_notes == {}
     # As the browser sends it back, and by stack; what is not a number is none.
