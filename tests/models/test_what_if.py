@@ -46,6 +46,15 @@ def ask(view: WhatIf, *changes: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def test_an_answer_is_short_however_much_is_changed(view: av.HeadView) -> None:
+    many = [{**EDGE, "query": query, "key": 0, "layer": None} for query in range(1, 14)] * 2
+    many = [{**each, "head": place % 4} for place, each in enumerate(many)]
+    assert len(json.dumps(ask(view, *many))) < 20_000
+    wanted = [{**HEAD, "stack": "self"}] * 33
+    with pytest.raises(ValueError, match="33 entries; at most 32"):
+        whole_reply(view._channel._server, "intervene", {"changes": wanted})
+
+
 @contextmanager
 def forwards(model: Any) -> Iterator[list[int]]:
     """How often the model runs in the block."""

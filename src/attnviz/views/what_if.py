@@ -89,6 +89,7 @@ class WhatIf(RecordView):
         if self._source is None:
             show = "dashboard" if self.name == "dashboard" else f"show_{self.name}_view"
             raise ValueError(f"Make the view with {show}(model, text) to try it.")
+        _check_count(len(wanted))
         changes = [_change(each) for each in wanted]
         if self._interventions is None:
             from attnviz.interventions.repeated import RepeatedInterventions
@@ -128,10 +129,10 @@ class WhatIf(RecordView):
     @traitlets.validate("changes")
     def _validate_changes(self, proposal: Mapping[str, Any]) -> list[dict[str, Any]]:
         given = proposal["value"]
-        if len(given) > _MOST_CHANGES:
-            raise traitlets.TraitError(
-                f"changes has {len(given)} entries; at most {_MOST_CHANGES} are made together"
-            )
+        try:
+            _check_count(len(given))
+        except ValueError as error:
+            raise traitlets.TraitError(str(error)) from None
         return [self._checked_change(place, each) for place, each in enumerate(given)]
 
     def _checked_change(self, place: int, given: Any) -> dict[str, Any]:
@@ -159,6 +160,11 @@ class WhatIf(RecordView):
                 words if words.startswith(name) else f"{name}: {words}"
             ) from None
         return asdict(wanted)
+
+
+def _check_count(count: int) -> None:
+    if count > _MOST_CHANGES:
+        raise ValueError(f"changes has {count} entries; at most {_MOST_CHANGES} are made together")
 
 
 def _likely(candidates: Iterable[Candidate]) -> list[Likely]:

@@ -135,7 +135,8 @@ def test_scores_of_all_heads_are_not_too_large() -> None:
 
 
 def test_every_request_is_tried(record: av.AttentionRecord) -> None:
-    tried = {name for name, _ in REQUESTS} | {"scores"}
+    # What a model answers: tests/models/test_what_if.py.
+    tried = {name for name, _ in REQUESTS} | {"scores", "intervene"}
     assert tried == set(RECORD_REQUESTS.classes)
 
 
