@@ -211,16 +211,22 @@ export function effectMarks(
   ];
 }
 
+const LONGEST_NAME = 20;
+
 /** What the two colours of bars are, for a figure's legend. */
 export function effectColors(
   scale: EffectScale,
-  where: string,
   palette: Palette,
 ): { name: string; color: string }[] {
   const end = endText(scale);
-  const name = printable(scale.name);
+  // A figure's legend does not break its lines; its caption has the whole name.
+  const letters = Array.from(printable(scale.name));
+  const name =
+    letters.length > LONGEST_NAME
+      ? `${letters.slice(0, LONGEST_NAME - 1).join("")}…`
+      : letters.join("");
   return [
-    { name: `${name} below 0, to −${end} (bars ${where})`, color: palette.negative },
+    { name: `${name} below 0, to −${end}`, color: palette.negative },
     { name: `above 0, to +${end}`, color: palette.positive },
   ];
 }

@@ -37,10 +37,7 @@ export function figure(
     captions: caption,
     legend: (width) =>
       namedColors(
-        [
-          ...legendOf(still),
-          ...(still.effects ? effectColors(still.effects, "beside keys", palette) : []),
-        ],
+        [...legendOf(still), ...(still.effects ? effectColors(still.effects, palette) : [])],
         width,
         palette.ink,
       ),

@@ -263,7 +263,8 @@ function vertical(input: LayoutInput): Layout {
   const bottom = top + count * step + apart;
   return {
     orientation: "vertical",
-    width,
+    // Bars of effects that do not fit are reached by scrolling; a figure asks for more width.
+    width: effects > 0 ? Math.max(width, Math.ceil(used)) : width,
     height: bottom + rooms.after + 8,
     step,
     first: top + step / 2,

@@ -25,8 +25,7 @@ export function figure(
     palette,
     captions,
     ...(effects && {
-      legend: (width) =>
-        namedColors(effectColors(effects, "beside keys", palette), width, palette.ink),
+      legend: (width) => namedColors(effectColors(effects, palette), width, palette.ink),
     }),
     picture: beside({
       width: layout.width,

@@ -201,7 +201,7 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   const picture = { width: layout.width, height: layout.height, back, backOpacity: 1, front };
   const colors = [
     ...stripColors(parted, palette),
-    ...(effects ? effectColors(effects, "below heads", palette) : []),
+    ...(effects ? effectColors(effects, palette) : []),
   ];
   const legend = (width: number): Box => namedLegend(colors, palette, width);
   const named = colors.length > 0 && { legend };

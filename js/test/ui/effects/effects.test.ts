@@ -4,6 +4,7 @@ import type { LineMark, RectMark, TextMark } from "../../../src/draw/marks";
 import {
   barShares,
   effectCells,
+  effectColors,
   effectColumns,
   effectMarks,
   effectsInWords,
@@ -251,5 +252,27 @@ describe("effects of keys", () => {
     expect(layout.key.edge - layout.query.edge).toBeGreaterThan(50);
     const { effects: room } = layout.key;
     expect((room?.start ?? 0) + (room?.size ?? 0)).toBeLessThanOrEqual(280);
+    expect(layout.width).toBe(280);
+  });
+
+  it("are never cut off: what has no room makes the plot wider", () => {
+    const layout = layOutHead({
+      orientation: "vertical",
+      width: 150,
+      queryTexts: ["because"],
+      keyTexts: ["because"],
+      queryWindow: [0, 1],
+      keyWindow: [0, 1],
+      barSides: ["key"],
+      keepRoom: false,
+      effects: true,
+      printed: true,
+      measure: (text) => 8.7 * text.length,
+    });
+    const { effects: room } = layout.key;
+    expect((room?.start ?? 0) + (room?.size ?? 0)).toBeLessThanOrEqual(layout.width);
+    const long = { ...effects, name: "x".repeat(40) };
+    const [below] = effectColors(long, palette);
+    expect(below?.name).toBe(`${"x".repeat(19)}… below 0, to −3`);
   });
 });
