@@ -107,6 +107,8 @@ def test_an_answer_says_in_a_sentence_which_cut_it_was(view: av.HeadView) -> Non
     assert ask(view, {**EDGE, "renormalize": False})["sentence"].startswith("Cut after the softmax")
     assert ask(view, HEAD)["sentence"].startswith("Without head 1.0, the next token becomes")
     assert ask(view, TOKEN)["sentence"].startswith("With 'street' hidden, the next token")
+    # A small effect is not rounded away.
+    assert "8.54 to 8.53, noise" in ask(view, {"kind": "hide", "key": 8})["sentence"]
     assert ask(view, EDGE, HEAD)["sentence"].startswith("With these 2 changes, ")
     assert ask(view)["sentence"].startswith("Unchanged, the next token is 'street' (")
 

@@ -232,7 +232,7 @@ class RepeatedInterventions:
         measure = effect.measure.partition(" after ")[0]
         sentence = (
             f"{begin}, {said} ({of}{one.probability:.2f} to {left:.2f}). "
-            f"{measure[0].upper()}{measure[1:]}: {effect.before:.1f} to {effect.after:.1f}, "
+            f"{measure[0].upper()}{measure[1:]}: {_both(effect.before, effect.after)}, "
             f"{nothing} {_small(effect.noise)}."
         )
         return Outcome(sentence, described, effect)
@@ -325,6 +325,13 @@ def _begin(changes: tuple[Change, ...], record: AttentionRecord) -> str:
     if isinstance(change, Ablate) and isinstance(change.heads, int):
         return f"Without head {change.layers}.{change.heads}"
     return "With this change"
+
+
+def _both(before: float, after: float) -> str:
+    """Two numbers with as many decimals as tell them apart, four at most."""
+    differ = (each for each in range(1, 4) if f"{before:.{each}f}" != f"{after:.{each}f}")
+    digits = next(differ, 4)
+    return f"{before:.{digits}f} to {after:.{digits}f}"
 
 
 def _small(number: float) -> str:
