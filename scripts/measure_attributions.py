@@ -63,7 +63,7 @@ def compared(
     record = av.extract(model, text, tokenizer=tokenizer)
     ids = [tokenizer(each, add_special_tokens=False)["input_ids"][0] for each in answer]
     effects = [cut(model, tokenizer, text, ids, record, before=before) for before in (False, True)]
-    inside = np.tri(len(record.tokens), dtype=bool)
+    inside = pairs_of(len(record.tokens))
     own = np.stack(record.to_numpy())[..., inside].ravel().astype(np.float64)
     values = {"weight": own}
     for method in METHODS:
@@ -80,6 +80,13 @@ def compared(
             row += [kendall_tau(numbers, compared_with), top_found(numbers, lost)]
         figures[method] = tuple(row)
     return figures
+
+
+def pairs_of(size: int) -> NDArray[np.bool_]:
+    """The pairs that a causal model has, (queries, keys), without the first query's only one."""
+    inside = np.tri(size, dtype=bool)
+    inside[0] = False
+    return inside
 
 
 def top_found(numbers: Numbers, effect: Numbers) -> float:
@@ -100,7 +107,7 @@ def cut(
     """The change of the answer by each pair that is cut, layer by layer and head by head."""
     copies = Copies(model, Runs(model, text, None, None, {"tokenizer": tokenizer}).batch, 1)
     size = len(record.tokens)
-    pairs = [(query, key) for query in range(size) for key in range(query + 1)]
+    pairs = np.argwhere(pairs_of(size)).tolist()
 
     def difference(outputs: Any) -> Numbers:
         logits = outputs.logits[:, -1].double()
