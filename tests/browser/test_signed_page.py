@@ -99,7 +99,7 @@ def test_lines_say_the_sign_by_colour_and_by_dashes(page: Page, tmp_path: Path) 
 def test_what_is_for_shares_of_one_is_absent_in_words(page: Page, tmp_path: Path) -> None:
     root = opened(page, av.HeadView(RECORD, heads=[0], leave_out=["first"], key=0), tmp_path)
     expect(root.get_by_role("group", name="Leave out")).to_have_count(0)
-    expect(root).to_contain_text("Differences are no shares of one: none are left out")
+    expect(root).to_contain_text("Differences are not shares of one: none are left out")
     assert "%" not in root.inner_text()
     check(root)
     # What is set to be left out is there, and no key leaves anything out.

@@ -91,7 +91,7 @@ export function formatSmall(weight: number): string {
 export interface Quantity {
   /** "weight", "difference", ... */
   name: string;
-  /** Whether they have signs: those are no shares of one, and are drawn around zero. */
+  /** Whether they have signs: those are not shares of one, and are drawn around zero. */
   signed: boolean;
   /** The largest size. */
   maximum: number;

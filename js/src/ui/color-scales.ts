@@ -241,7 +241,7 @@ const SMALL_SHARE = 0.4;
 const FINEST_SHARE = 0.02;
 
 /**
- * The weight that a scale ends at. The maximum of signed numbers is no number that a reader knows,
+ * The weight that a scale ends at. The maximum of signed numbers is not a number that a reader knows,
  * as 1 is of weights: by itself a scale is fitted to those that are shown.
  */
 export function scaleEnd(

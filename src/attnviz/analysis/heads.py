@@ -113,7 +113,7 @@ def head_scores(
     ValueError
         If there is no such pattern, or it compares places in one text and the queries and keys of
         `stack` are different tokens; says which patterns would work. If `queries` is not positive,
-        or the numbers of `stack` are signed: those are no shares of a query's weight.
+        or the numbers of `stack` are signed: those are not shares of a query's weight.
 
     See Also
     --------

@@ -195,7 +195,7 @@ def _on_common_units(alignments: Sequence[Alignment], names: Sequence[str]) -> l
 
 
 def _have_same(alignment: Alignment) -> bool:
-    """Whether any text that is no special token's is in both, as a token or a unit."""
+    """Whether any text that does not belong to a special token is in both, as a token or a unit."""
     one, other = (
         {text for text, special in zip(side.text, side.special, strict=True) if not special}
         for side in (alignment.a, alignment.b)

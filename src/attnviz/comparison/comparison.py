@@ -359,7 +359,7 @@ class Comparison:
         ImportError
             If pandas is not installed.
         TypeError, ValueError
-            If models are needed and not given, a model or the input is no decoder's, ids are not
+            If models are needed and not given, a model or the input is not a decoder's, ids are not
             known, the vocabularies differ, or a number is not positive.
 
         Notes
@@ -583,7 +583,7 @@ class Comparison:
         return common if queries is None else common[sampled_queries(len(common), queries)]
 
     def __getstate__(self) -> dict[str, Any]:
-        # Models are no part of what was compared.
+        # Models are not a part of what was compared.
         return vars(self) | {"_models": ()}
 
     def __repr__(self) -> str:

@@ -21,38 +21,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import DerivedAttention, LayerAttention
+from attnviz.record.attention import LayerAttention, ReweightedAttention
 from attnviz.record.softmax import tiles
 
 __all__ = ["GradientAttribution", "MixedLayers", "NormAttribution", "uniform_share_of_first"]
 
 
 @dataclass(frozen=True)
-class _PairAttribution(DerivedAttention):
-    """What the attributions share: the rows, columns and mask of the weights."""
-
-    @property
-    def num_queries(self) -> int:
-        """Number of rows."""
-        return self.base.num_queries
-
-    @property
-    def num_keys(self) -> int:
-        """Number of columns."""
-        return self.base.num_keys
-
-    @property
-    def causal(self) -> bool:
-        """Whether no query may look ahead, as far as the mask says."""
-        return self.base.causal
-
-    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Whether the mask lets queries attend to keys, bool, (rows, columns)."""
-        return self.base.allowed(head, rows, columns)
-
-
-@dataclass(frozen=True)
-class GradientAttribution(_PairAttribution):
+class GradientAttribution(ReweightedAttention):
     """Attributions by a gradient at the outputs of the heads.
 
     Attributes
@@ -86,7 +62,7 @@ class GradientAttribution(_PairAttribution):
 
 
 @dataclass(frozen=True)
-class NormAttribution(_PairAttribution):
+class NormAttribution(ReweightedAttention):
     """Weights times the length of what each key's value adds (Kobayashi et al. 2020).
 
     Attributes

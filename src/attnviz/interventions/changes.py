@@ -168,7 +168,7 @@ class Ablate(Change):
     stack: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no number."""
+        """Refuse anything but a number."""
         if isinstance(self.factor, bool) or not isinstance(self.factor, int | float):
             raise TypeError(f"factor={self.factor!r} must be a number, 0 to take the output away")
         if not np.isfinite(self.factor):

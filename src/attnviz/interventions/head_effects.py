@@ -151,8 +151,9 @@ def head_effects(
 
     Notes
     -----
-    An ablated head is one way of leaving it out. Other heads may make up for it, so that no effect
-    is no proof that a head does nothing; and heads may matter together that do not matter alone.
+    An ablated head is one way of leaving it out. Other heads may make up for it, so that an effect
+    of zero does not prove that a head does nothing. Heads may matter together that do not matter
+    alone.
 
     Examples
     --------

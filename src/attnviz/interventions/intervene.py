@@ -114,7 +114,7 @@ def intervene(
     Notes
     -----
     It is one way of leaving something out. The model never saw this state in training, and other
-    heads may make up for it: no effect is no proof that a head does nothing.
+    heads may make up for it: an effect of zero does not prove that a head does nothing.
 
     Examples
     --------

@@ -25,8 +25,8 @@ class TokenEffects:
     ----------
     values : ndarray of float64
         (tokens,): the answer without the token minus the answer with it. NaN where there is none:
-        for the token after which the answer is read, and for tokens that are no patch of an image
-        where colours are left out.
+        for the token after which the answer is read and, where colours are left out, for tokens
+        that are not patches of an image.
     noise : float
         How far the answer moves in the same computation when nothing is left out. A smaller effect
         says nothing.
@@ -113,8 +113,8 @@ def token_effects(
     -----
     There is more than one leave-one-out (Jain and Wallace 2019, arXiv 1902.10186, use the first),
     and they agree among themselves in part only: compare two before an attribution is judged by
-    one (`attnviz.analysis.kendall_tau`). No effect is no proof that a token is not needed: another
-    one may say the same.
+    one (`attnviz.analysis.kendall_tau`). An effect of zero does not prove that a token is not
+    needed: another one may say the same.
 
     Examples
     --------

@@ -155,7 +155,7 @@ def page_steps(
     # Estimates in live views are estimates in pages.
     estimated = {each["name"] for each in description["stacks"] if "sampled" in each}
     sampled = [stack for stack in stacks if stack.name in estimated]
-    # Signed numbers have no patterns, and are no sources of a token.
+    # Signed numbers have no patterns, and are not sources of a token.
     scored_by_patterns = [stack for stack in (stacks if few else sampled) if not stack.signed]
     scores = _embedded_scores(scored_by_patterns, sampled)
     scored = {(each["stack"], each["pattern"]) for each in scores}

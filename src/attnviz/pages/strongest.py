@@ -501,7 +501,7 @@ def sparse_rows(
         np.abs(strongest.least - spread)[spreads],
     ]
     if signed:
-        # The smallest of the others is no farther from nothing than the largest.
+        # The smallest of the others is not farther from 0 than the largest.
         errors.pop()
     return rows, max(float(each.max(initial=0)) for each in errors)
 

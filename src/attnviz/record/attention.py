@@ -35,6 +35,7 @@ __all__ = [
     "HeadSubset",
     "LayerAttention",
     "QueryKeyAttention",
+    "ReweightedAttention",
     "RowsOfHeads",
 ]
 
@@ -217,7 +218,7 @@ class DerivedAttention(LayerAttention):
 
     @property
     def bound(self) -> float | None:
-        """That of `base`: what keys of a row have together is no more than all of them have."""
+        """That of `base`: what keys of a row have together is at most what all of them have."""
         return self.base.bound
 
     def keeps(self, head: int) -> bool:
@@ -227,6 +228,30 @@ class DerivedAttention(LayerAttention):
     def index(self, head: int) -> int:
         """Where a head stands in `kept_heads`."""
         return self.base.index(head)
+
+
+@dataclass(frozen=True)
+class ReweightedAttention(DerivedAttention):
+    """Other numbers in the rows and columns of `base`, with its mask."""
+
+    @property
+    def num_queries(self) -> int:
+        """Number of rows."""
+        return self.base.num_queries
+
+    @property
+    def num_keys(self) -> int:
+        """Number of columns."""
+        return self.base.num_keys
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query may look ahead, as far as the mask says."""
+        return self.base.causal
+
+    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        """Whether the mask lets queries attend to keys, bool, (rows, columns)."""
+        return self.base.allowed(head, rows, columns)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import (
-    DerivedAttention,
     HeadSubset,
     LayerAttention,
     QueryKeyAttention,
+    ReweightedAttention,
 )
 from attnviz.record.masks import CutMask
 
@@ -66,7 +66,7 @@ def without_pairs(
 
 
 @dataclass(frozen=True)
-class CutWeights(DerivedAttention):
+class CutWeights(ReweightedAttention):
     """Weights of which some are 0 after the softmax; the others stay as they are.
 
     Attributes
@@ -80,31 +80,12 @@ class CutWeights(DerivedAttention):
     heads: tuple[int, ...]
     pairs: CutMask
 
-    @property
-    def num_queries(self) -> int:
-        """Number of rows."""
-        return self.base.num_queries
-
-    @property
-    def num_keys(self) -> int:
-        """Number of columns."""
-        return self.base.num_keys
-
-    @property
-    def causal(self) -> bool:
-        """Whether no query may look ahead, as far as the mask says."""
-        return self.base.causal
-
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Weights of a head's block, float32, (rows, columns)."""
         weights = self.base.weights(head, rows, columns)
         if head in self.heads:
             weights[self.pairs.cut(0, rows, columns).numpy()] = 0.0
         return weights
-
-    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Whether the mask lets queries attend to keys, bool, (rows, columns)."""
-        return self.base.allowed(head, rows, columns)
 
 
 @dataclass(frozen=True)
@@ -137,7 +118,7 @@ class SharedOutWeights(CutWeights):
 
 
 @dataclass(frozen=True)
-class ReplacedWeights(DerivedAttention):
+class ReplacedWeights(ReweightedAttention):
     """Weights of which some rows come from elsewhere.
 
     Attributes
@@ -150,16 +131,6 @@ class ReplacedWeights(DerivedAttention):
 
     instead: Mapping[int, tuple[LayerAttention, int]]
     rows: NDArray[np.bool_]
-
-    @property
-    def num_queries(self) -> int:
-        """Number of rows."""
-        return self.base.num_queries
-
-    @property
-    def num_keys(self) -> int:
-        """Number of columns."""
-        return self.base.num_keys
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Weights of a head's block, float32, (rows, columns)."""

@@ -171,7 +171,7 @@ class AttentionRecord:
         ValueError
             If a shape does not fit or a weight is NaN, infinite, negative (unless `signed`) or in
             a row that does not sum to 1; the layer, head and row are named, and what other axes may
-            mean. If `normalized` and `signed` are both True, or `measure` is no word.
+            mean. If `normalized` and `signed` are both True, or `measure` is not a word.
 
         Examples
         --------

@@ -40,7 +40,8 @@ class AttentionStack:
         Whether rows are shares of one: they sum to 1 (less with sinks, 0 where all is masked). By
         default they are, unless `signed`.
     signed : bool, default False
-        Whether numbers may be negative, as differences and effects are. Those are no shares of one.
+        Whether numbers may be negative, as differences and effects are. Rows are not shares of one
+        then.
     measure : str, default "weight"
         What the numbers are, in a word or two: legends, captions and tables use it.
 
@@ -550,7 +551,7 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
 def find_zeros(stack: AttentionStack) -> Steps[dict[int, tuple[ZeroCount, ...]]]:
     """`AttentionStack.exact_zeros` of all known heads whose weights were given, in steps."""
     if stack._zeros is None:
-        # A number that is 0 among signed ones is no key that a sparse attention leaves out.
+        # A 0 among signed numbers does not say that a sparse attention left the key out.
         stack._zeros = {} if stack.signed else (yield from count_zeros(stack._layers))
     return stack._zeros
 

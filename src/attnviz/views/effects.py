@@ -175,7 +175,7 @@ def _numbers(name: str, value: Any, stack: AttentionStack) -> list[float | None]
         if numbers.dtype.kind == "O":
             # None stands for no number, as it does in a view's state.
             numbers = np.array([np.nan if each is None else each for each in values])
-        # Words are no numbers, though numpy would read "1.5".
+        # Texts are refused, though numpy would read "1.5".
         plain = numbers.dtype.kind in "biuf"
     except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError):
         plain = False

@@ -1,6 +1,6 @@
 /**
  * Each query's strongest keys, with what is left of its weight spread evenly over its other keys:
- * of signed numbers, which are no shares of one, nothing is spread.
+ * of signed numbers, which are not shares of one, nothing is spread.
  *
  * `attnviz/pages/strongest.py` writes them and says how; both are held against
  * `tests/fixtures/sparse.json`.
@@ -128,7 +128,7 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
       }
       if (stop - first === end - begin) return { low, high, shared: null };
       if (signed) {
-        // Of the others no more is known than that the error holds for them.
+        // All that is known of the others is that the error holds for them.
         for (let key = first; key < stop; key++)
           if (others[key]) [low[key], high[key]] = [-error, error];
         return { low, high, shared: null };

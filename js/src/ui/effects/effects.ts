@@ -187,7 +187,7 @@ export interface BarBox {
   standing?: boolean;
 }
 
-/** The marks of one bar and its zero line; none where there is no number. */
+/** The marks of one bar and its zero line; none without a number. */
 export function effectMarks(
   box: BarBox,
   value: number | null,

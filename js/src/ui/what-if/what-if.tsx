@@ -13,7 +13,7 @@ import { changeInWords, offeredAt, type Reach, type WhatIfState, withChange } fr
 
 export const CAVEAT =
   "One way of leaving it out. The model never saw this state in training; other heads may make up " +
-  "for it, so no effect is no proof.";
+  "for it: an effect of zero proves nothing.";
 
 /** What a bundle is for (`ui/define-view.tsx`): a page has no kernel that could run a model. */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;

@@ -59,7 +59,7 @@ function hatch(x: number, y: number, side: number, color: string): Mark[] {
   return marks;
 }
 
-/** A head's cell: its colour and number; hatched where it is no difference, "–" where unknown. */
+/** A head's cell: its colour and number; hatched where nothing differs, "–" where unknown. */
 export function cellMarks(
   at: HeadDistance,
   x: number,

@@ -113,7 +113,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
       <PairControl context={context} />
       {quantity.signed ? (
         <span class="av-muted">
-          {capital(pluralOf(quantity))} are no shares of one: none are left out or renormalised.
+          {capital(pluralOf(quantity))} are not shares of one: none are left out or renormalised.
         </span>
       ) : (
         <fieldset class="av-field av-group">

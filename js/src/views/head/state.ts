@@ -148,7 +148,7 @@ export function windowsShowing(
 }
 
 /**
- * What is left out: nothing of signed numbers, which are no shares of one that others could take
+ * What is left out: nothing of signed numbers, which are not shares of one that others could take
  * over; so they are not renormalised either.
  */
 export function leftOutOf({ stack }: Place, leaveOut: readonly LeaveOut[]): readonly LeaveOut[] {

@@ -287,7 +287,7 @@ describe("the sentence", () => {
     );
   });
 
-  it("speaks of changes where rows are no shares of one", () => {
+  it("speaks of changes where rows are not shares of one", () => {
     const place = at();
     place.stack = { ...place.stack, normalized: false };
     expect(sentenceOf(place, moved)).toBe(
@@ -345,7 +345,7 @@ describe("the grid", () => {
   const kinds = (distance: number | null, rounding: number | null, side = 40) =>
     cellMarks({ distance, rounding }, 0, 0, side, style).map(({ kind }) => kind);
 
-  it("hatches what is no difference and draws no colour there", () => {
+  it("hatches heads that do not differ and draws no colour there", () => {
     expect(new Set(kinds(0.001, 0.002))).toEqual(new Set(["line"]));
     expect(new Set(kinds(0, null))).toEqual(new Set(["line"]));
     expect(kinds(0.003, 0.002)).toEqual(["rect", "text"]);

@@ -192,7 +192,7 @@ class FunctionWatch(TorchFunctionMode):
             return
         scores = kwargs.get("input", args[0] if args else None)
         logits, own = trace.logits.get(id(scores)), result
-        # What is no product of two stacks of vectors is a softmax of something else.
+        # A softmax of anything but a product of two stacks of vectors is not attention.
         if self._edit is not None and id(scores) in trace.from_products:
             before = result.clone()
             own = before if self._edit(result) else result
