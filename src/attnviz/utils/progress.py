@@ -94,10 +94,18 @@ def completed(steps: Steps[_Result]) -> _Result:
             return result
 
 
-def finished(steps: Steps[_Result], of: str, *, bar: Callable[..., Any] | None = None) -> _Result:
+def finished(
+    steps: Steps[_Result],
+    of: str,
+    *,
+    bar: Callable[..., Any] | None = None,
+    after: float = 1.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> _Result:
     """Run all steps under a bar for each part of the work, silent for the first second.
 
-    The time left is measured on the steps that are done.
+    The time left is measured on the steps that are done. A part that is over within `after` seconds
+    makes no bar: all bars of a process share a lock, which an interrupt can leave held.
 
     >>> def count():
     ...     yield Progress("counting", 1, 2)
@@ -105,13 +113,9 @@ def finished(steps: Steps[_Result], of: str, *, bar: Callable[..., Any] | None =
     >>> finished(count(), "numbers")
     'done'
     """
-    if bar is None:
-        # Without a bar its packages are not needed.
-        from attnviz.utils.bars import Bar
-
-        bar = Bar
     shown: Any = None
     doing = ""
+    began = 0.0
     try:
         while True:
             try:
@@ -122,16 +126,23 @@ def finished(steps: Steps[_Result], of: str, *, bar: Callable[..., Any] | None =
             if progress.doing != doing:
                 if shown is not None:
                     shown.close()
-                doing = progress.doing
+                shown, doing, began = None, progress.doing, clock()
+            if shown is not None:
+                shown.update(progress.done - shown.n)
+            elif clock() - began >= after:
+                if bar is None:
+                    # Without a bar its packages are not needed.
+                    from attnviz.utils.bars import Bar
+
+                    bar = Bar
                 shown = bar(
                     total=progress.total,
+                    initial=progress.done,
                     desc=f"{of}: {doing}",
                     unit=progress.unit,
                     unit_scale=True,
-                    delay=1.0,
                     leave=False,
                 )
-            shown.update(progress.done - shown.n)
     finally:
         if shown is not None:
             shown.close()

@@ -33,7 +33,8 @@ class Bar:
     made: list[Bar]
 
     def __init__(self, **options: Any) -> None:
-        self.total, self.desc, self.n, self.closed = options["total"], options["desc"], 0.0, False
+        self.total, self.desc, self.n = options["total"], options["desc"], options["initial"]
+        self.closed = False
         Bar.made.append(self)
 
     def update(self, more: float) -> None:
@@ -45,12 +46,21 @@ class Bar:
 
 def test_a_bar_for_each_part_that_ends_with_it() -> None:
     Bar.made = []
-    assert finished(counting({"first": 3, "second": 5}), "page", bar=Bar) == "done"
+    assert finished(counting({"first": 3, "second": 5}), "page", bar=Bar, after=0) == "done"
     assert [(bar.desc, bar.n, bar.total) for bar in Bar.made] == [
         ("page: first", 3, 3),
         ("page: second", 5, 5),
     ]
     assert all(bar.closed for bar in Bar.made)
+
+
+def test_a_part_that_is_soon_over_makes_no_bar() -> None:
+    Bar.made = []
+    parts = {"short": 1, "long": 9}
+    assert finished(counting(parts), "page", bar=Bar, after=3, clock=Clock()) == "done"
+    # Each look at the clock is a second later: the long one has its bar at the fourth step.
+    [bar] = Bar.made
+    assert (bar.desc, bar.n, bar.total, bar.closed) == ("page: long", 9, 9, True)
 
 
 def test_an_interrupt_closes_the_bar() -> None:
@@ -60,7 +70,7 @@ def test_an_interrupt_closes_the_bar() -> None:
 
     Bar.made = []
     with pytest.raises(KeyboardInterrupt):
-        finished(interrupted(), "page", bar=Bar)
+        finished(interrupted(), "page", bar=Bar, after=0)
     assert Bar.made[0].closed
 
 
