@@ -251,7 +251,8 @@ def document(
         scheme={"light": "light", "dark": "dark"}.get(theme, "light dark"),
         dark_rule=f"@media (prefers-color-scheme: dark) {{ {dark} }}" if theme == "auto" else "",
         browsers=_BROWSERS,
-        checksum=_checksum(text),
+        # As long for every text: a page's size is known before its data are.
+        checksum=f"{_checksum(text):010}",
         data=text,
         bundle=code,
         **scripts,

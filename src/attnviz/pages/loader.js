@@ -16,7 +16,8 @@ if (page.begin()) {
     address = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
     const view = await import(address);
     view.openPage(element("attnviz"), data);
-    page.opened(String(checksum(text)) === element("attnviz-data").dataset.checksum);
+    const sum = String(checksum(text)).padStart(10, "0");
+    page.opened(sum === element("attnviz-data").dataset.checksum);
   } catch (error) {
     page.failed(error, damaged);
     throw error;
