@@ -116,7 +116,7 @@ class Comparison:
         Raises
         ------
         IndexError, KeyError
-            If there is no such member, or it is the first.
+            If no member has this name, or it is the first.
 
         Examples
         --------

@@ -118,7 +118,7 @@ def attribute(
         ``"knockout gradient"``: the same for cuts before the softmax. ``"integrated gradients"``:
         the gradient's mean while all weights of a layer grow from 0 (Hao et al. 2021, arXiv
         2004.11207, section 3). ``"value norm"``: weight times the length of the value behind the
-        output projection (Kobayashi et al. 2020, arXiv 2004.10102), for which there is no answer.
+        output projection (Kobayashi et al. 2020, arXiv 2004.10102); it takes no answer.
         ``"direct"``: what is added to the answer past all later layers (direct logit attribution);
         refused for models with norms behind their layers. ``"relevance"`` (Chefer et al. 2021,
         arXiv 2103.15679) and ``"rollout"`` (Abnar and Zuidema 2020, arXiv 2005.00928; no answer):

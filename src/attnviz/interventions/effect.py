@@ -82,7 +82,7 @@ class Answer:
     position : int or None
         From the end of the logits, which are those of the last tokens; None where there is one row.
     ids : tuple of int or None
-        The answer and the other; None where there are no logits.
+        The answer and the other; None without logits.
     measure : str
         What is measured, in words.
     """

@@ -37,7 +37,7 @@ class ErasureCurve:
     random_mean, random_error : ndarray of float64
         The same for random orders: the mean, and its standard error.
     flips_after : int or None
-        After how many tokens the answer is no longer likelier than the other; None where it stays.
+        After how many tokens the other becomes as likely as the answer; None if it never does.
     random_flips_after : float
         The mean of that over the random orders; where the answer stays, all tokens count.
     measure : str

@@ -505,7 +505,7 @@ class OutcomeHeader(TypedDict):
     likeliest_after: list[Likely]
 
 
-#: Says in steps what some changes do; ValueError where there is no model.
+#: Says in steps what some changes do; ValueError without a model.
 Intervene = Callable[[tuple[WantedChange, ...]], Steps[OutcomeHeader]]
 
 

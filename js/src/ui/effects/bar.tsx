@@ -4,7 +4,7 @@ import { ColorLegend } from "../legend";
 import type { Palette } from "../palette";
 import { barShares, type EffectScale, effectsInWords, endText } from "./effects";
 
-/** Nothing where there is no number; what stands around it says the number. */
+/** Draws nothing without a number; what stands around it says the number. */
 export function EffectBar(props: { value: number | null; end: number; palette: Palette }) {
   const { value, end, palette } = props;
   const { from, length } = barShares(value, end);
