@@ -74,7 +74,7 @@ def fingerprint() -> str:
 
 
 def is_installed(wanted: str) -> bool:
-    """Whether the last installation still holds and had these extras or more."""
+    """Whether the last installation still holds and had this dependency group or more."""
     try:
         stamp = json.loads(STAMP.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -82,7 +82,7 @@ def is_installed(wanted: str) -> bool:
     return (
         VENV_PYTHON.exists()
         and stamp.get("fingerprint") == fingerprint()
-        and stamp.get("extras") in (wanted, "test")
+        and stamp.get("group") in (wanted, "test")
     )
 
 
@@ -134,21 +134,25 @@ def build_front_end() -> None:
 
 def main(arguments: list[str]) -> None:
     """Bring .venv up to date."""
-    extras = arguments[0] if arguments else ""
-    if not is_installed(extras):
+    group = arguments[0] if arguments else ""
+    if not is_installed(group):
         make_virtual_environment()
     build_front_end()
-    if is_installed(extras):
+    if is_installed(group):
         return
     STAMP.unlink(missing_ok=True)
     print(
         "Installing attnviz and what it stands on; torch is large, so this takes minutes.",
         flush=True,
     )
-    pip_install("--editable", f".[{extras}]" if extras else ".")
-    if extras:
+    if group:
+        # The first pip that knows dependency groups.
+        pip_install("pip>=25.1")
+        pip_install("--editable", ".[all]", "--group", group)
         pip_install("--no-deps", *TEST_PACKAGES)
-    stamp = {"fingerprint": fingerprint(), "extras": extras}
+    else:
+        pip_install("--editable", ".")
+    stamp = {"fingerprint": fingerprint(), "group": group}
     STAMP.write_text(json.dumps(stamp), encoding="utf-8")
 
 

@@ -6,14 +6,19 @@ Not a part of `make test`, as it needs minutes of installing: `make package` run
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import venv
 import zipfile
+from email import message_from_bytes
 from pathlib import Path, PurePosixPath
 
 import pytest
+from readme_renderer.markdown import render
+
+import attnviz
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMOS = ("decoder", "encoder-decoder", "vision")
@@ -86,6 +91,27 @@ def test_the_wheel_holds_what_it_needs_and_no_more(wheel: Path) -> None:
     assert {part for part in top if not part.endswith(".dist-info")} == {"attnviz"}
     assert not [file for file in files if file.endswith((".ts", ".tsx", ".pyc", ".map"))]
     assert wheel.stat().st_size < LARGEST_WHEEL * 1e6
+
+
+def test_the_package_index_shows_the_readme_with_its_links_and_pictures(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("dist-info/METADATA"))
+        metadata = message_from_bytes(archive.read(name))
+    assert metadata["Version"] == attnviz.__version__
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    shown = render(str(metadata.get_payload()))
+    assert shown is not None
+    targets = re.findall(r'(?:href|src)="([^"]*)"', shown)
+    written = (ROOT / "README.md").read_text(encoding="utf-8")
+    # Every link and picture of the README, but for the dark pictures.
+    links = re.findall(r"\]\((?!#)[^)]*\)|<img src=", written)
+    assert len([target for target in targets if not target.startswith("#")]) == len(links)
+    assert [target for target in targets if not target.startswith(("https://", "#"))] == []
+    own = re.compile(r"https://[^/]+/attnviz/attnviz/(?:blob/)?v([^/]+)/([^#]+)")
+    found = [match.groups() for target in targets if (match := own.match(target))]
+    assert len(found) > 30
+    assert {version for version, _ in found} == {attnviz.__version__}
+    assert [path for _, path in found if not (ROOT / path).exists()] == []
 
 
 def test_the_source_distribution_makes_the_same_wheel_without_node(

@@ -1,0 +1,44 @@
+"""What a release repeats in several files agrees."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import attnviz
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_citation_has_the_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.findall(r"^version: (.*)$", citation, re.MULTILINE) == [attnviz.__version__]
+
+
+def test_the_changelog_begins_with_the_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (\S+)", changelog, re.MULTILINE)
+    assert headings[0] == attnviz.__version__
+
+
+def test_hooks_run_the_versions_that_make_runs() -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    (ruff,) = re.findall(r"^ruff==(.*)$", constraints, re.MULTILINE)
+    package = json.loads((ROOT / "js" / "package.json").read_text(encoding="utf-8"))
+    biome = package["devDependencies"]["@biomejs/biome"]
+    revisions = dict(re.findall(r"repo: \S*/(\S+)\n    rev: v(\S+)", hooks))
+    assert revisions["ruff-pre-commit"] == ruff
+    assert revisions["pre-commit"] == biome
+    assert f"@biomejs/biome@{biome}" in hooks
+
+
+def test_what_all_means_is_all_that_is_light() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(project["optional-dependencies"]) - {"all"}
+    (everything,) = project["optional-dependencies"]["all"]
+    named = set(everything.removeprefix("attnviz[").removesuffix("]").split(","))
+    # Ray is for clusters, and larger than all others together.
+    assert named == extras - {"ray"}
