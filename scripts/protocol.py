@@ -14,6 +14,8 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from attnviz.atlas.description import AtlasEdges, AtlasTable, AtlasTexts
+from attnviz.atlas.server import ATLAS_REQUESTS
 from attnviz.embedding.server.description import CorpusPoints
 from attnviz.embedding.server.plots import HeadPlot, PlotOptions
 from attnviz.embedding.server.server import CORPUS_REQUESTS
@@ -26,7 +28,8 @@ FILE = Path(__file__).parents[1] / "js" / "src" / "client" / "protocol.ts"
 
 _HEADER = """/**
  * Requests and what replies say of themselves. Written by `make protocol` from the classes in
- * `attnviz/server/server.py` and `attnviz/embedding/server/server.py`: change those.
+ * `attnviz/server/server.py`, `attnviz/embedding/server/server.py` and `attnviz/atlas/server.py`:
+ * change those.
  */
 
 /** A half-open range [start, stop). */
@@ -143,7 +146,7 @@ def _documented(kind: type) -> tuple[str, dict[str, str]]:
 
     Of a class that is not made for the wire, its name says enough.
     """
-    if ".server." not in kind.__module__:
+    if not {"server", "atlas"} & set(kind.__module__.split(".")):
         return "", {}
     text = inspect.getdoc(kind) or ""
     pieces = _SECTION.split(text)
@@ -192,9 +195,13 @@ def protocol() -> str:
     writer = Writer()
     for kind in (PlotOptions, HeadPlot, CorpusPoints, RowHeader, LaterHeader):
         writer.name_of(kind)
+    # What travels deflated.
+    for deflated in (AtlasTable, AtlasTexts, AtlasEdges):
+        writer.name_of(deflated)
     tables = [
         _table(writer, "RecordRequests", "What is asked of a record.", RECORD_REQUESTS),
         _table(writer, "CorpusRequests", "What is asked of a corpus.", CORPUS_REQUESTS),
+        _table(writer, "AtlasRequests", "What is asked of an atlas.", ATLAS_REQUESTS),
     ]
     return "\n".join([_HEADER, *writer.written.values(), *tables])
 

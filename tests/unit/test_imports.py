@@ -35,6 +35,10 @@ MAY_IMPORT = {
         *("utils", "record", "analysis", "extraction", "corpus"),
         *("server", "pages", "views"),
     },
+    "atlas": {
+        *("utils", "record", "analysis", "extraction", "interventions", "corpus"),
+        *("server", "pages", "views"),
+    },
     "demos": {"record", "analysis", "extraction"},
 }
 # They forward the names that notebooks import by these paths.

@@ -1,6 +1,6 @@
 /** What moves requests and replies: a running kernel, or an exported page. */
 
-import type { CorpusRequests, Later, PartHeader, RecordRequests } from "./protocol";
+import type { AtlasRequests, CorpusRequests, Later, PartHeader, RecordRequests } from "./protocol";
 
 /** A reply as it came: a header, and at most one buffer. */
 export interface Reply {
@@ -15,7 +15,7 @@ export interface Reply {
 export type Connection = "ready" | "waiting" | "unanswered" | Later;
 
 /** Arguments of all requests, by name. */
-export type Requests = RecordRequests & Omit<CorpusRequests, keyof RecordRequests>;
+export type Requests = RecordRequests & Omit<CorpusRequests & AtlasRequests, keyof RecordRequests>;
 
 /** Moves requests and replies. */
 export interface Carrier {

@@ -1,6 +1,7 @@
 /**
  * Requests and what replies say of themselves. Written by `make protocol` from the classes in
- * `attnviz/server/server.py` and `attnviz/embedding/server/server.py`: change those.
+ * `attnviz/server/server.py`, `attnviz/embedding/server/server.py` and `attnviz/atlas/server.py`:
+ * change those.
  */
 
 /** A half-open range [start, stop). */
@@ -156,6 +157,85 @@ export interface Later {
 /** What any reply may say in place of its answer: the same request, sent again, goes on. */
 export interface LaterHeader {
   later: Later;
+}
+
+/** A role that a head has, with the evidence. */
+export interface AtlasRole {
+  /** Index in `AtlasStack.roles`. */
+  role: number;
+  /** Mean over texts and its standard error. */
+  score: number;
+  error: number;
+  /** Mean score of the baseline, and by how much the head's score exceeds it. */
+  baseline: number;
+  difference: number;
+  /** 95% confidence interval of the difference. */
+  low: number;
+  high: number;
+  /** Corrected for the number of heads and roles. */
+  p: number;
+  /** In how many texts it could be scored. */
+  texts: number;
+}
+
+/** Numbers of every head of a stack. */
+export interface AtlasTable {
+  /**
+   * By statistic, layer and head: the mean over texts and its standard error; null where it is not
+   * defined.
+   */
+  means: (number | null)[][][];
+  errors: (number | null)[][][];
+  /** Likewise; an empty list where a statistic has no baseline. */
+  baselines: (number | null)[][][];
+  /** By statistic, layer and head: how many texts the mean is of. */
+  texts: number[][][];
+  /** By layer and head, the strongest first; an empty list where a head has none. */
+  roles: AtlasRole[][][];
+}
+
+/** Tokens of one side that are kept, text by text, in the order of `AtlasTexts.numbers`. */
+export interface AtlasTokens {
+  /** Ascending, as the text has them. */
+  positions: number[][];
+  /** Entries of the vocabulary. */
+  tokens: number[][];
+  /** By system of classes, text and token; -1 where it is not known. */
+  classes: number[][][];
+}
+
+/** What is kept of the texts that edges are in: the tokens around their queries and keys. */
+export interface AtlasTexts {
+  /** Of the texts, ascending, as they were given. */
+  numbers: number[];
+  /** Each different token once. */
+  vocabulary: string[];
+  queries: AtlasTokens;
+  /** null: the same tokens as the queries. */
+  keys: AtlasTokens | null;
+}
+
+/** Edges of a layer's heads, one after the other. */
+export interface EdgeColumns {
+  /** Index of the head in the layer, ascending. */
+  head: number[];
+  weight: number[];
+  /** Number of the text. */
+  text: number[];
+  /** Positions in that text. */
+  query: number[];
+  key: number[];
+}
+
+/** Edges of a layer's heads. */
+export interface AtlasEdges {
+  /** The largest weights of all texts, descending within a head. */
+  strongest: EdgeColumns;
+  /**
+   * A uniform sample of queries, and of each a key in proportion to its weight: a share of these
+   * edges estimates a share of attention.
+   */
+  sampled: EdgeColumns;
 }
 
 /** What the record holds: in the header, or deflated in parts where the text is long. */
@@ -760,6 +840,116 @@ export interface CorpusPageRequest {
   state: object;
 }
 
+/** What the atlas is of, and the names of all that it tells of heads. */
+export type DescribeAtlasRequest = Record<string, never>;
+
+/** What one number of each head is. */
+export interface AtlasStatistic {
+  name: string;
+  /** "share" (0 to 1), "bits", ...; "" where it has none. */
+  unit: string;
+  /** One sentence. */
+  definition: string;
+  /** Whether there is a score of shuffled texts to compare it with. */
+  baseline: boolean;
+}
+
+/** A role that heads are tested for, and what it means in one sentence. */
+export interface AtlasRoleKind {
+  name: string;
+  definition: string;
+}
+
+/** A system of classes of tokens: its name and its values, which are numbered from 0. */
+export interface AtlasClasses {
+  name: string;
+  values: string[];
+}
+
+/** A stack of layers, and what is known of its heads. */
+export interface AtlasStack {
+  name: string;
+  layers: number[];
+  /** The model's numbers of the heads, layer by layer. */
+  heads: number[][];
+  /** Whether no query attends to a later key. */
+  causal: boolean;
+  /** Whether queries and keys are the same tokens. */
+  same_tokens: boolean;
+  /** In the order of `AtlasTable.means`. */
+  statistics: AtlasStatistic[];
+  /** All that heads were tested for; `AtlasRole.role` counts them. */
+  roles: AtlasRoleKind[];
+  /** By how much a role's score must exceed its baseline. */
+  margin: number;
+  /** The false discovery rate over all heads and roles. */
+  level: number;
+  /** A label for each bin of a head's offsets: "-64" to "64", "first", "rest". */
+  offsets: string[];
+  /** The kind of token first, then the columns that were given. */
+  classes: AtlasClasses[];
+  /** Edges that are at hand of a head at most. */
+  strongest: number;
+  sampled: number;
+  /** The same before a page left some out. */
+  strongest_in_all: number;
+  sampled_in_all: number;
+}
+
+/** What an atlas is of. */
+export interface AtlasDescription {
+  model: string;
+  /** How many were read. */
+  texts: number;
+  tokens: number;
+  /** Texts that could not be read, being empty or too long. */
+  left_out: number;
+  notes: string[];
+  stacks: AtlasStack[];
+  /** Whether any text can be asked for as a record, with `text=` its number. */
+  opens_texts: boolean;
+}
+
+/** Numbers and roles of all heads of a stack: JSON of `AtlasTable`, deflated, in parts. */
+export interface StatisticsRequest {
+  stack: string;
+  part?: number;
+}
+
+/** The mean weight by offset of each head of a layer. */
+export interface OffsetsRequest {
+  stack: string;
+  layer: number;
+}
+
+/**
+ * What a reply says of the mean weights of a layer's heads by offset of key from query.
+ *
+ * float32, (heads, bins); NaN where no pair has the offset.
+ */
+export interface OffsetsHeader {
+  bins: number;
+}
+
+/** What is kept of the texts that edges are in: JSON of `AtlasTexts`, deflated, in parts. */
+export interface TextsRequest {
+  stack: string;
+  part?: number;
+}
+
+/** Edges of all heads of a layer: JSON of `AtlasEdges`, deflated, in parts. */
+export interface EdgesRequest {
+  stack: string;
+  layer: number;
+  part?: number;
+}
+
+/** A part of the exported page of an atlas in some state. */
+export interface AtlasPageRequest {
+  part: number;
+  state: object;
+}
+
 /** What is asked of a record. */
 export interface RecordRequests {
   describe: DescribeRequest;
@@ -788,4 +978,14 @@ export interface CorpusRequests {
   aggregate: AggregateRequest;
   lines: LinesRequest;
   page: CorpusPageRequest;
+}
+
+/** What is asked of an atlas. */
+export interface AtlasRequests {
+  describe: DescribeAtlasRequest;
+  statistics: StatisticsRequest;
+  offsets: OffsetsRequest;
+  texts: TextsRequest;
+  edges: EdgesRequest;
+  page: AtlasPageRequest;
 }

@@ -16,7 +16,7 @@ import math
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -524,6 +524,21 @@ class InterveneRequest:
         return Reply(outcome)
 
 
+class HasPage(Protocol):
+    """A server whose view can be exported: of a record, or of a corpus.
+
+    Attributes
+    ----------
+    make_page : callable or None
+        Makes the page of a state.
+    page : tuple or None
+        The page that is being sent: its state, name and content.
+    """
+
+    make_page: MakePage | None
+    page: tuple[Any, str, bytes] | None
+
+
 class PageHeader(PartHeader):
     """What a reply says about a part of a page.
 
@@ -544,7 +559,7 @@ class PageRequest:
     part: int
     state: Mapping[str, Any]
 
-    def answer(self, server: RecordServer) -> Steps[Reply]:
+    def answer(self, server: HasPage) -> Steps[Reply]:
         """Make the page once for all its parts."""
         if server.make_page is None:
             raise ValueError("this view has no HTML export")

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import pytest
 
+from attnviz.atlas.server import ATLAS_REQUESTS
 from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
@@ -115,7 +116,7 @@ def test_a_request_is_answered_under_its_name() -> None:
 
 
 def test_requests_are_frozen_and_each_has_its_own_class() -> None:
-    tables: list[Requests[Any]] = [RECORD_REQUESTS, CORPUS_REQUESTS]
+    tables: list[Requests[Any]] = [RECORD_REQUESTS, CORPUS_REQUESTS, ATLAS_REQUESTS]
     for requests in tables:
         kinds: list[Any] = list(requests.classes.values())
         assert all(is_dataclass(each) for each in kinds)
@@ -137,7 +138,7 @@ def test_the_types_of_the_browser_are_up_to_date() -> None:
     assert module.FILE == ROOT / "js" / "src" / "client" / "protocol.ts"
     written = module.FILE.read_text(encoding="utf-8")
     assert written == module.protocol(), "run `make protocol`"
-    tables: list[Requests[Any]] = [RECORD_REQUESTS, CORPUS_REQUESTS]
+    tables: list[Requests[Any]] = [RECORD_REQUESTS, CORPUS_REQUESTS, ATLAS_REQUESTS]
     for requests in tables:
         for name, kind in requests.classes.items():
             assert f"  {name}: {kind.__name__};" in written

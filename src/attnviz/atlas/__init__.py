@@ -1,0 +1,1 @@
+"""What every head of a model does over a corpus, on one screen."""

@@ -1,0 +1,250 @@
+"""Answers what a view may ask of an atlas of heads.
+
+What is asked with the number of a text is answered from that text's record, which a forward of the
+model makes when it is first asked for; all else is about the statistics of the whole corpus. A
+request is a class below, with the method that answers it.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from cachetools import LRUCache
+
+from attnviz.atlas.answers import describe_atlas, packed_edges, packed_table, packed_texts
+from attnviz.atlas.description import AtlasDescription, OffsetsHeader
+from attnviz.record.record import AttentionRecord
+from attnviz.server.cache import ByteCache
+from attnviz.server.protocol import PartHeader, Reply, Request, Requests, checked, part_of
+from attnviz.server.server import MakePage, PageHeader, PageRequest, RecordServer
+from attnviz.server.unfinished import Unfinished
+from attnviz.utils.progress import Steps
+
+__all__ = ["ATLAS_REQUESTS", "AtlasServer", "OpenText"]
+
+# Texts whose records are cached.
+_TEXTS_CACHED = 4
+# Deflated answers that come in parts.
+_PACKED_CACHED = 64_000_000
+
+#: Reads one text: the record of the text with that number.
+OpenText = Callable[[int], AttentionRecord]
+
+
+class AtlasServer:
+    """Serves the statistics of heads, and the pieces of the texts that a reader opens.
+
+    Parameters
+    ----------
+    statistics : Any
+        What is shown.
+    open_text : callable, optional
+        Makes the record of a text by its number; without it no text can be opened.
+    page : callable, optional
+        Makes the exported page from a view's state; without it views offer no HTML export.
+
+    Examples
+    --------
+    >>> server = AtlasServer(attnviz.head_statistics(model, texts))         # doctest: +SKIP
+    >>> server.reply("offsets", {"stack": "self", "layer": 0})              # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        statistics: Any,
+        open_text: OpenText | None = None,
+        page: MakePage | None = None,
+    ) -> None:
+        self.statistics = statistics
+        self.open_text = open_text
+        self.make_page = page
+        # The page goes out in parts as that of any view does; it is not of one record.
+        self.page: tuple[Any, str, bytes] | None = None
+        self.unfinished = Unfinished()
+        self._packed: ByteCache[bytes] = ByteCache(_PACKED_CACHED, len)
+        self._texts: LRUCache[int, RecordServer] = LRUCache(_TEXTS_CACHED)
+
+    def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
+        """Answer one of `ATLAS_REQUESTS`, or with ``text`` one of `RECORD_REQUESTS`."""
+        server, rest = self._asked(arguments)
+        if server is not None:
+            return server.reply(name, rest)
+        request = self._request(name, arguments)
+        answer = request.answer(self)
+        return answer if isinstance(answer, Reply) else self.unfinished.reply(request, answer)
+
+    def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Stop an answer that is under way."""
+        text = self._number_of_text(arguments)
+        if text is None:
+            self.unfinished.forget(self._request(name, arguments))
+        elif (server := self._texts.get(text)) is not None:
+            server.cancel(name, _without_text(arguments))
+
+    def stack(self, name: str) -> Any:
+        """The statistics of a stack."""
+        if name not in self.statistics.stack_names:
+            known = ", ".join(map(repr, self.statistics.stack_names))
+            raise KeyError(f"there is no stack {reprlib.repr(name)}; this atlas has {known}")
+        return self.statistics.stack(name)
+
+    def layer(self, stack: str, layer: int) -> tuple[Any, int]:
+        """A stack, and a layer that it has."""
+        found = self.stack(stack)
+        if layer not in found.layers:
+            raise IndexError(
+                f"layer={reprlib.repr(layer)}: stack {stack!r} has the layers "
+                f"{', '.join(map(str, found.layers))}"
+            )
+        return found, layer
+
+    def packed(self, key: object, make: Callable[[], bytes]) -> bytes:
+        """What does not change, deflated: made once, and again where it was too large to cache."""
+        found = self._packed.get(key)
+        if found is None:
+            found = make()
+            self._packed[key] = found
+        return found
+
+    def record_of(self, text: int) -> AttentionRecord:
+        """The record of a text, read where it is not cached."""
+        return self._text(text).record
+
+    @staticmethod
+    def _request(name: str, arguments: Mapping[str, Any]) -> Request[AtlasServer]:
+        if name not in ATLAS_REQUESTS.classes:
+            raise ValueError(
+                f"request {reprlib.repr(name)} is unknown of an atlas; of one of its texts say "
+                "which, text=..."
+            )
+        return ATLAS_REQUESTS.request(name, arguments)
+
+    def _asked(self, arguments: Mapping[str, Any]) -> tuple[RecordServer | None, Mapping[str, Any]]:
+        """The server of the text that is meant, if one is, and what is asked of it."""
+        text = self._number_of_text(arguments)
+        return (None, arguments) if text is None else (self._text(text), _without_text(arguments))
+
+    @staticmethod
+    def _number_of_text(arguments: Mapping[str, Any]) -> int | None:
+        if not isinstance(arguments, dict) or arguments.get("text") is None:
+            return None
+        return checked(_OfText, arguments).text
+
+    def _text(self, text: int) -> RecordServer:
+        server = self._texts.get(text)
+        if server is not None:
+            return server
+        if self.open_text is None:
+            raise ValueError(
+                "this atlas is of statistics alone, and opens no texts: show it with its model "
+                "and texts, show_head_atlas(model, texts)"
+            )
+        server = RecordServer(self.open_text(text), share=_TEXTS_CACHED)
+        self._texts[text] = server
+        return server
+
+
+@dataclass(frozen=True)
+class _OfText:
+    text: int
+
+
+def _without_text(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name != "text"}
+
+
+ATLAS_REQUESTS: Requests[AtlasServer] = Requests()
+
+
+@ATLAS_REQUESTS.add("describe", AtlasDescription)
+@dataclass(frozen=True)
+class DescribeAtlasRequest:
+    """What the atlas is of, and the names of all that it tells of heads."""
+
+    def answer(self, server: AtlasServer) -> Reply:
+        """Describe it."""
+        opens = server.open_text is not None
+        return Reply(describe_atlas(server.statistics, opens_texts=opens))
+
+
+@ATLAS_REQUESTS.add("statistics", PartHeader)
+@dataclass(frozen=True)
+class StatisticsRequest:
+    """Numbers and roles of all heads of a stack: JSON of `AtlasTable`, deflated, in parts."""
+
+    stack: str
+    part: int = 0
+
+    def answer(self, server: AtlasServer) -> Reply:
+        """Send a part."""
+        stack = server.stack(self.stack)
+        data = server.packed(("statistics", self.stack), lambda: packed_table(stack))
+        return _part(data, self.part, "statistics")
+
+
+@ATLAS_REQUESTS.add("offsets", OffsetsHeader)
+@dataclass(frozen=True)
+class OffsetsRequest:
+    """The mean weight by offset of each head of a layer."""
+
+    stack: str
+    layer: int
+
+    def answer(self, server: AtlasServer) -> Reply:
+        """Send them."""
+        stack, layer = server.layer(self.stack, self.layer)
+        weights = np.asarray(stack.offsets(layer), dtype="<f4")
+        return Reply({"bins": weights.shape[1]}, weights.tobytes())
+
+
+@ATLAS_REQUESTS.add("texts", PartHeader)
+@dataclass(frozen=True)
+class TextsRequest:
+    """What is kept of the texts that edges are in: JSON of `AtlasTexts`, deflated, in parts."""
+
+    stack: str
+    part: int = 0
+
+    def answer(self, server: AtlasServer) -> Reply:
+        """Send a part."""
+        stack = server.stack(self.stack)
+        data = server.packed(("texts", self.stack), lambda: packed_texts(server.statistics, stack))
+        return _part(data, self.part, "texts")
+
+
+@ATLAS_REQUESTS.add("edges", PartHeader)
+@dataclass(frozen=True)
+class EdgesRequest:
+    """Edges of all heads of a layer: JSON of `AtlasEdges`, deflated, in parts."""
+
+    stack: str
+    layer: int
+    part: int = 0
+
+    def answer(self, server: AtlasServer) -> Reply:
+        """Send a part."""
+        stack, layer = server.layer(self.stack, self.layer)
+        data = server.packed(("edges", self.stack, layer), lambda: packed_edges(stack, layer))
+        return _part(data, self.part, "edges")
+
+
+@ATLAS_REQUESTS.add("page", PageHeader)
+@dataclass(frozen=True)
+class AtlasPageRequest:
+    """A part of the exported page of an atlas in some state."""
+
+    part: int
+    state: Mapping[str, Any]
+
+    def answer(self, server: AtlasServer) -> Steps[Reply]:
+        """Make the page once for all its parts."""
+        return PageRequest(self.part, self.state).answer(server)
+
+
+def _part(data: bytes, part: int, of: str) -> Reply:
+    piece, parts = part_of(data, part, of)
+    return Reply({"parts": parts}, piece)
