@@ -12,7 +12,8 @@ import torch
 import transformers
 
 import attnviz as av
-from attnviz.interventions.attributed import uniform_share_of_first
+from attnviz.interventions.attributed import GradientAttribution, uniform_share_of_first
+from attnviz.record.attention import QueryKeyAttention
 
 pytestmark = pytest.mark.models
 
@@ -79,8 +80,36 @@ def test_gradients_are_those_of_autograd(
         certain = weights > 1 - 1e-3
         cut = np.where(certain, 0, by_logits / np.where(certain, 1, 1 - weights))
         assert close(np.where(certain, 0, knockout.weights(layer=layer)), cut)
+        # The first query has one key, and nothing is left to share its weight.
+        assert not knockout.weights(layer=layer)[:, 0].any()
         assert (by_weights < 0).any()
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("sharp", [10.0, 14.0, 18.0, 40.0])
+def test_a_key_with_nearly_all_of_a_row_has_its_number_too(sharp: float) -> None:
+    """1 - weight is 5e-5, 8e-7, 2e-8 and 4e-18 there; float32 has no digits of the last two."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(5, 6, generator=generator).double()
+    logits[:, 2] += sharp
+    values, gradients = (torch.randn(n, 4, generator=generator) for n in (6, 5))
+    weights = logits.softmax(dim=-1)
+    outputs = weights @ values.double()
+    # Queries and keys with these logits.
+    base = QueryKeyAttention(logits.float()[None], torch.eye(6)[None], scale=1.0)
+    found = GradientAttribution(
+        base, values[None], outputs.float()[None], gradients[None], "logits"
+    ).weights(0, slice(1, 5), slice(1, 4))
+    for row, query in enumerate(range(1, 5)):
+        for column, key in enumerate(range(1, 4)):
+            kept = logits[query].clone()
+            kept[key] = -torch.inf
+            # To first order in the other weights, what the cut costs.
+            lost = (values[key].double() - kept.softmax(dim=-1) @ values.double()) @ (
+                gradients[query].double()
+            )
+            expected = float(weights[query, key] * lost)
+            assert found[row, column] == pytest.approx(expected, rel=2e-3, abs=1e-6)
 
 
 def test_a_gradient_predicts_a_small_cut(make_model: Callable[..., Any]) -> None:
@@ -169,6 +198,37 @@ def test_each_stack_is_attributed(make_model: Callable[..., Any]) -> None:
     for stack in record.stacks.values():
         assert stack.signed
         assert all(stack.weights(layer=layer).any() for layer in stack.layers)
+
+
+@pytest.mark.parametrize(
+    "method", ["gradient", "knockout gradient", "integrated gradients", "value norm", "direct"]
+)
+def test_padding_is_no_token(method: Any, make_model: Callable[..., Any]) -> None:
+    mask = torch.ones_like(IDS)
+    mask[0, :2] = 0
+    places = (mask.cumsum(dim=-1) - 1).clamp_min(0)
+    padded = {"input_ids": IDS, "attention_mask": mask, "position_ids": places}
+    pair = None if method == "value norm" else PAIR
+    model = make_model("llama")
+    found, alone = (
+        av.attribute(model, given, method=method, answer=pair).stack()
+        for given in (padded, {"input_ids": IDS[:, 2:]})
+    )
+    for layer in (0, 2):
+        assert close(found.weights(layer=layer), alone.weights(layer=layer))
+
+
+def test_windows_are_left_out() -> None:
+    config = transformers.SwinConfig(
+        image_size=32, patch_size=2, embed_dim=24, depths=[1, 1], num_heads=[2, 4], window_size=8
+    )
+    model = transformers.SwinForImageClassification(config).eval()
+    for method in ("gradient", "value norm"):
+        record = av.attribute(model, {"pixel_values": torch.rand(1, 3, 32, 32)}, method=method)
+        # In the second stage one window is the whole picture.
+        assert list(record.stacks) == ["vision stage 2"]
+        assert record.stack().weights(layer=1).shape == (4, 64, 64)
+        assert "stack 'vision stage 1'" in record.notes[-1]
 
 
 def test_what_makes_no_sense_is_refused(make_model: Callable[..., Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.forward import Forward
+from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
 from attnviz.interventions.attributed import (
     GradientAttribution,
@@ -216,10 +218,7 @@ def _attributed(
         return _mixed(record, method, [])
     if method == "value norm":
         norms = head_norms(runs)
-        made = {
-            place: (lambda layer, found=found: NormAttribution(layer, found))
-            for place, found in norms.items()
-        }
+        made = {place: partial(_normed, found) for place, found in norms.items()}
         return _record(record, forward, made, method, [])
     row, after = row_of(record, position, forward.outputs)
     copies = Copies(runs.loaded.model, runs.batch, 1 if row is None else -row)
@@ -244,17 +243,30 @@ def _attributed(
         vectors = {place: _vectors(call, slope) for place, (call, slope) in slopes.items()}
     else:
         vectors = _gradients(copies, asked, layers)
-    at: Literal["weights", "logits"] = "logits" if method == "knockout gradient" else "weights"
-    makers = {
-        place: (
-            lambda layer, found=found: GradientAttribution(
-                layer, found.values, found.outputs, found.gradients, at
-            )
-        )
-        for place, found in vectors.items()
-    }
+    by: Literal["weights", "logits"] = "logits" if method == "knockout gradient" else "weights"
+    makers = {place: partial(_sloped, found, by) for place, found in vectors.items()}
     made_record = _record(record, forward, makers, method, notes)
     return _mixed(made_record, method, notes) if method == "relevance" else made_record
+
+
+#: Makes a layer's attribution from its attention, and from what of its vectors is not padding.
+_Maker = Callable[[LayerAttention, Positions], LayerAttention]
+
+
+def _some(vectors: torch.Tensor, unpadded: torch.Tensor | None) -> torch.Tensor:
+    """Those of tokens that are not padding; tokens are the second axis."""
+    return vectors if unpadded is None else vectors[:, unpadded.to(vectors.device)]
+
+
+def _normed(norms: torch.Tensor, layer: LayerAttention, at: Positions) -> LayerAttention:
+    return NormAttribution(layer, _some(norms, at.keys))
+
+
+def _sloped(
+    found: _Vectors, by: Literal["weights", "logits"], layer: LayerAttention, at: Positions
+) -> LayerAttention:
+    outputs, gradients = (_some(each, at.queries) for each in (found.outputs, found.gradients))
+    return GradientAttribution(layer, _some(found.values, at.keys), outputs, gradients, by)
 
 
 def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> AttentionRecord:
@@ -421,7 +433,7 @@ def _integrated(
 def _record(
     record: AttentionRecord,
     forward: Forward,
-    made: Mapping[Place, Callable[[LayerAttention], LayerAttention]],
+    made: Mapping[Place, _Maker],
     method: Method,
     notes: list[str],
 ) -> AttentionRecord:
@@ -430,15 +442,14 @@ def _record(
     left: list[str] = []
     for name, stack in record.stacks.items():
         found = forward.stacks[name]
-        places = {
-            number: (run.name, run.turn)
-            for number, run in zip(found.examples[0], found.runs, strict=True)
-        }
+        runs = dict(zip(found.examples[0], found.runs, strict=True))
         layers = {}
         for number in stack.layers:
-            attention = stack.attention(number)
-            if places[number] in made and attention.vectors is not None:
-                layers[number] = made[places[number]](attention)
+            attention, run = stack.attention(number), runs[number]
+            maker = made.get((run.name, run.turn))
+            # Vectors of several attentions are not those of the layer's tokens.
+            if maker and run.positions is not None and attention.vectors is not None:
+                layers[number] = maker(attention, run.positions)
         if not layers:
             left.append(f"stack {name!r}")
             continue
@@ -459,7 +470,8 @@ def _record(
     if not stacks:
         raise NotImplementedError(
             f"model: {' and '.join(left)} cannot be attributed: the attention is not computed "
-            "through the dispatcher of transformers, or its output projection is not found"
+            "through the dispatcher of transformers, or in windows, or its output projection is "
+            "not found"
         )
     if left:
         notes = [*notes, f"Left out, as they cannot be attributed: {', '.join(left)}."]

@@ -26,6 +26,10 @@ from attnviz.record.softmax import tiles
 
 __all__ = ["GradientAttribution", "MixedLayers", "NormAttribution", "uniform_share_of_first"]
 
+# From this weight on 1 - weight has so few digits that a quotient by it is computed from the other
+# weights of the row.
+_CERTAIN = 1 - 1e-3
+
 
 @dataclass(frozen=True)
 class GradientAttribution(ReweightedAttention):
@@ -38,7 +42,8 @@ class GradientAttribution(ReweightedAttention):
     outputs, gradients : Tensor
         (heads, queries, value_dim): the outputs of all heads, and the target's gradient there.
     at : {"weights", "logits"}
-        Whether it is that of the weights or, divided by what is left of the row, of the logits.
+        Whether it is that of the weights or, divided by what is left of the row, of the logits. A
+        key that has all of a row has 0 there: nothing is left to share its weight.
     """
 
     values: torch.Tensor
@@ -54,11 +59,33 @@ class GradientAttribution(ReweightedAttention):
         by_weights = gradients @ self.values[head // group, columns].float().T
         if self.at == "logits":
             along = (gradients * self.outputs[head, rows].float()).sum(dim=1, keepdim=True)
-            # A key that has all of a row is what its output is: both differences vanish.
-            rest = (1 - weights).clamp_min(torch.finfo(torch.float32).eps)
-            by_weights = (by_weights - along) / rest
+            certain = weights > _CERTAIN
+            by_weights = (by_weights - along) / (1 - weights).masked_fill(certain, 1.0)
+            # One a row at most.
+            places, keys = certain.nonzero(as_tuple=True)
+            for tile in tiles(slice(0, len(places)), self.num_keys):
+                some = places[tile], keys[tile]
+                by_weights[some] = self._of_certain(
+                    head, some[0] + rows.start, some[1] + columns.start
+                ).float()
         found: NDArray[np.float32] = (weights * by_weights).numpy()
         return found
+
+    def _of_certain(self, head: int, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """(G . v_key - G . O) / (1 - A) of keys with nearly all of their row, one a row.
+
+        It is G . v_key less the mean of G . v over the other keys, by their weights: float64, and
+        no difference of two numbers that are nearly the same.
+        """
+        group = len(self.outputs) // len(self.values)
+        found, _ = self.base.weights_of_rows(head, rows.numpy())
+        others = torch.from_numpy(found).double()
+        others.scatter_(1, keys[:, None], 0.0)
+        left = others.sum(dim=1)
+        along = self.gradients[head, rows].double() @ self.values[head // group].double().T
+        mean = (along * others).sum(dim=1) / left.clamp_min(torch.finfo(torch.float64).tiny)
+        # Where nothing is left, no key has what was this one's.
+        return (along.gather(1, keys[:, None])[:, 0] - mean).masked_fill(left == 0, 0.0)
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,9 @@ class Run:
     errors : list of float
         For each head that is kept how far its weights are off because they are rounded; empty where
         they are not.
+    positions : Positions or None
+        Which of its queries and keys are not padding, where it computed one attention of one
+        example; None where it computed several, or windows of one.
     """
 
     name: str
@@ -100,6 +103,7 @@ class Run:
     num_heads: int = 0
     num_key_heads: int | None = None
     errors: list[float] = field(default_factory=list)
+    positions: Positions | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -293,6 +297,7 @@ class Collector:
         self._previous = call
         change = self._change.get((run.name, run.turn))
         if again:
+            run.positions = None
             if change is not None:
                 self._apply(change, call, unpadded, run, windows)
             return
@@ -319,6 +324,7 @@ class Collector:
             self._apply(change, call, unpadded, run, windows)
         run.errors = errors if not run.errors else list(map(max, run.errors, errors))
         run.num_calls += 1
+        run.positions = unpadded[0] if num_examples == 1 and run.num_calls == 1 else None
         run.dtype = None if call.query is None else call.query.dtype
         run.received = (
             run.received[0] + windows * call.num_queries,
