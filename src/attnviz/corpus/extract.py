@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -16,12 +15,10 @@ from typing import Any, Unpack
 import numpy as np
 from tqdm.auto import tqdm
 
-from attnviz.corpus.columns import is_missing
 from attnviz.corpus.corpus import Corpus
 from attnviz.corpus.points import checked_points
+from attnviz.corpus.reading import BatchSize, ReadText, checked_target, read_records
 from attnviz.corpus.texts import TextColumns, Texts
-from attnviz.extraction import extract
-from attnviz.extraction.capabilities import TooManyTokensError
 from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions
 from attnviz.record.record import AttentionRecord
@@ -30,8 +27,6 @@ from attnviz.utils.restoring import Restoring
 
 __all__ = ["extract_corpus", "read_corpus"]
 
-# Arguments that are the same for all texts.
-_OF_ALL_TEXTS = {*RecordOptions.__annotations__, "model", "progress", "spool", "target"}
 # Texts in a row that may turn out not to fit into what is left, each a forward in vain.
 _MISFITS = 3
 
@@ -45,14 +40,15 @@ def extract_corpus(
     seed: int = 0,
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     target: Sequence[str] | None = None,
+    batch_size: BatchSize = "auto",
     spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> Corpus:
     """Record how a model attends in many texts, until there are enough queries and keys.
 
-    Texts are read in random order, each in a forward of its own, and only as many as are needed:
-    of a dataset of a million texts a few hundred.
+    Texts are read in random order, several in a forward, and only as many as are needed: of a
+    dataset of a million texts a few hundred.
 
     Parameters
     ----------
@@ -75,6 +71,13 @@ def extract_corpus(
         for `attnviz.Corpus` alone.)
     target : sequence of str, optional
         For each text what the model is made to produce, as for `attnviz.extract`.
+    batch_size : int or "auto"
+        How many texts the model reads at once, at most; ``1`` reads each by itself. By default as
+        many as are fast and fit into memory. Texts of similar length are read together, and padding
+        is removed: weights are those of each text alone, to 1e-4 in float32. That is tried while
+        reading, and a model for which it does not hold reads each text by itself; so do images,
+        sounds and generated texts. What the model's attention gives is compared with the weights in
+        all examples of the first call of each kind, and in one example of every further call.
     spool : path-like, optional
         A folder to which queries and keys are written, a folder in it for each text, as for
         `attnviz.extract`; one that is not there yet, or is empty.
@@ -117,6 +120,7 @@ def extract_corpus(
         seed=seed,
         columns=columns,
         target=target,
+        batch_size=batch_size,
         spool=spool,
         progress=progress,
         **options,
@@ -133,6 +137,7 @@ def read_corpus(
     seed: int = 0,
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     target: Sequence[str] | None = None,
+    batch_size: BatchSize = "auto",
     spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
     **options: Unpack[RecordOptions],
@@ -141,7 +146,7 @@ def read_corpus(
 
     Parameters
     ----------
-    model, texts, column, points, seed, columns, target, spool, progress, **options
+    model, texts, column, points, seed, columns, target, batch_size, spool, progress, **options
         As for `extract_corpus`.
     check : callable, optional
         Given a corpus of the first text alone; what it raises ends the reading.
@@ -154,11 +159,7 @@ def read_corpus(
     reading = _Reading(checked_points(points), whole_number("seed", seed, 0))
     given = Texts(texts, column)
     known = TextColumns(columns, given)
-    if target is not None and (isinstance(target, str) or len(target) != len(given)):
-        found = "one text" if isinstance(target, str) else f"{len(target)} entries"
-        raise ValueError(
-            f"target must be a list with an entry for each of the {len(given)} texts; got {found}"
-        )
+    checked_target(target, given)
     loaded = load(model, options.get("tokenizer"), options.get("processor"))
     options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
     order = np.random.default_rng(reading.seed).permutation(len(given)).tolist()
@@ -167,18 +168,21 @@ def read_corpus(
     )
     with progress_bar as bar, Restoring() as undo, undo, undo:
         folder = _spool_folder(spool, reading, undo)
-        for place in order:
-            text = given[place]
-            if _is_empty(text):
-                reading.empty += 1
+        found = read_records(
+            loaded.model,
+            given,
+            order,
+            target=target,
+            batch_size=batch_size,
+            spool=folder,
+            ahead=_Ahead(reading).another,
+            **options,
+        )
+        for each in _with_advice(found, reading):
+            if each.record is None:
+                reading.leave_out(each)
                 continue
-            inside = folder / str(place) if folder is not None else None
-            wanted = None if target is None else target[place]
-            record = _extracted(
-                loaded.model, text, place, reading, target=wanted, spool=inside, **options
-            )
-            if record is None:
-                continue
+            place, record = each.place, each.record
             known.check(place, record)
             if not reading.records:
                 # Before hours of reading: also whether there are queries and keys at all.
@@ -188,10 +192,9 @@ def read_corpus(
                     check(first)
             size = reading.take(place, record)
             bar.update(min(size, reading.points - bar.n))
-            if not size and inside is not None:
-                shutil.rmtree(inside)
             if reading.enough:
                 break
+        _remove_misfits(folder, reading)
         bar.total = bar.n
         places = sorted(reading.records)
         if not places:
@@ -241,6 +244,14 @@ class _Reading:
         self.misfits = 0
         return size
 
+    def leave_out(self, text: ReadText) -> None:
+        """Count a text that was not read."""
+        if text.left_out == "empty":
+            self.empty += 1
+        else:
+            self.too_long += 1
+            self.last_words = text.reason
+
     @property
     def enough(self) -> bool:
         """Whether another text would be read in vain, as far as one can tell."""
@@ -258,49 +269,45 @@ class _Reading:
         return found
 
 
-def _texts(count: int) -> str:
-    return "1 text is" if count == 1 else f"{count:,} texts are"
+class _Ahead:
+    """Tells how far to read ahead: to the text with which there will be enough points.
+
+    A text brings a query and a key for each of its tokens; what it really brought shows once its
+    window is read.
+    """
+
+    def __init__(self, reading: _Reading) -> None:
+        self._reading = reading
+        self._known = (-1, -1)
+        self._expected = reading
+
+    def another(self, num_tokens: int) -> bool:
+        """Whether a further text is needed after one of so many tokens."""
+        known = (self._reading.in_all, self._reading.misfits)
+        if known != self._known:
+            self._known, self._expected = known, replace(self._reading)
+        expected, size = self._expected, 2 * num_tokens
+        expected.smallest = min(expected.smallest or size, size)
+        if expected.in_all + size > expected.points:
+            expected.misfits += 1
+        else:
+            expected.in_all, expected.misfits = expected.in_all + size, 0
+        return not expected.enough
 
 
-def _extracted(
-    model: Any, text: Any, place: int, reading: _Reading, **options: Any
-) -> AttentionRecord | None:
-    """The record of one text, None where it is too long for the model."""
+def _with_advice(found: Iterator[ReadText], reading: _Reading) -> Iterator[ReadText]:
+    """Say in a MemoryError how far the reading is, and what would need less."""
     try:
-        record = extract(model, text, progress=False, **options)
-    except TooManyTokensError as error:
-        reading.too_long += 1
-        reading.last_words = f"texts[{place}]: {error}"
-        return None
+        yield from found
     except MemoryError as error:
         raise MemoryError(
-            f"texts[{place}]: {error}. Before it {len(reading.records)} texts were read, with "
+            f"{error}. Before it {len(reading.records)} texts were read, with "
             f"{reading.in_all:,} of points={reading.points:,}: fewer points need less"
         ) from error
-    except (TypeError, ValueError) as error:
-        # Some of these make their words of several arguments.
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{_whose(place, str(error), options)}{error}") from error
-    if not isinstance(record, AttentionRecord):
-        raise TypeError(
-            f"texts[{place}] holds {len(record)} examples; give each one as a separate text"
-        )
-    return record
 
 
-def _whose(place: int, words: str, options: Mapping[str, Any]) -> str:
-    """The text's number, unless the words are of an argument that is the same for all texts."""
-    argument = re.split(r"\W", words, maxsplit=1)[0]
-    # What is to be produced is each text's own, where it is given.
-    of_all = argument in _OF_ALL_TEXTS and (argument != "target" or options["target"] is None)
-    return "" if of_all else f"texts[{place}]: "
-
-
-def _is_empty(text: Any) -> bool:
-    """Whether there is nothing in it to read."""
-    if isinstance(text, tuple | list):
-        return all(map(_is_empty, text))
-    return is_missing(text) or (isinstance(text, str) and not text.strip())
+def _texts(count: int) -> str:
+    return "1 text is" if count == 1 else f"{count:,} texts are"
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -331,6 +338,13 @@ def _spool_folder(spool: Any, reading: _Reading, undo: Restoring) -> Path | None
     undo.add(partial(_clear, folder, reading, made=made))
     folder.mkdir(exist_ok=True)
     return folder
+
+
+def _remove_misfits(folder: Path | None, reading: _Reading) -> None:
+    """Remove texts that were read and don't fit into what was left."""
+    for each in () if folder is None else folder.iterdir():
+        if each.name.isdigit() and int(each.name) not in reading.records:
+            shutil.rmtree(each)
 
 
 def _clear(folder: Path, reading: _Reading, *, made: bool) -> None:

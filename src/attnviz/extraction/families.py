@@ -6,6 +6,7 @@ extraction knows stands here; other modules ask this one.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ __all__ = [
     "has_codebooks",
     "has_stages",
     "is_compiled",
+    "longest_together",
     "merge_size",
     "patch_sizes",
     "samples_per_frame",
@@ -351,3 +353,25 @@ def is_compiled(model: nn.Module) -> bool:
         or hasattr(module.forward, "_torchdynamo_orig_callable")
         for module in model.modules()
     )
+
+
+# Rotary positions whose frequencies depend on the longest text of a batch.
+_ROPES_OF_LENGTH = ("dynamic", "longrope")
+
+
+def longest_together(config: PreTrainedConfig) -> float:
+    """How many tokens a text may have to give the same attention in a batch as by itself.
+
+    Infinity for most models; 0 where texts of a batch compete (experts that take so many tokens of
+    all texts together); as long as rotary positions are the ones for short texts.
+    """
+    text: Any = config.get_text_config()
+    if getattr(text, "expert_capacity", None) is not None:
+        return 0.0
+    bound = math.inf
+    ropes = getattr(text, "rope_parameters", None) or {}
+    for rope in (ropes, *(each for each in ropes.values() if isinstance(each, dict))):
+        if rope.get("rope_type") in _ROPES_OF_LENGTH:
+            own = rope.get("original_max_position_embeddings")
+            bound = min(bound, float(own or getattr(text, "max_position_embeddings", 0) or 0))
+    return bound

@@ -41,7 +41,7 @@ from attnviz.extraction.capture.masks import Positions
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.softmax import powers
 
-__all__ = ["SelfCheck", "foreign_name", "sinks_of", "uses_sink_as_gate"]
+__all__ = ["CheckedCalls", "SelfCheck", "foreign_name", "sinks_of", "uses_sink_as_gate"]
 
 # Rows of each head that are compared at least, in one example and in each of many; and one for so
 # many numbers of a layer's width: what a layer computes for a token grows with the square of its
@@ -130,14 +130,48 @@ class _Sample:
         )
 
 
-class SelfCheck:
-    """Compares what is captured in one forward with what the model computed.
+class CheckedCalls:
+    """Calls that were compared in the forwards of a corpus, and which example is, of one like them.
 
-    `foreign` are the functions that transformers does not ship: for each how many rows of each head
-    were compared at least, and of how many; None where there was nothing to compare with.
+    All examples of the first call of a kind are compared: of a module, with a function, a form of
+    mask, with padding or without, and a length up to the next power of two. Of further ones an
+    example is, drawn with a fixed seed. Calls of functions that transformers does not ship are
+    compared wholly.
     """
 
     def __init__(self) -> None:
+        self._kinds: set[tuple[object, ...]] = set()
+        self._generator = torch.Generator().manual_seed(0)
+
+    def examples(self, call: AttentionCall, unpadded: Sequence[Positions], name: str) -> list[int]:
+        """Which examples (or windows) of a call are compared."""
+        mask = call.mask
+        padded = any(each.queries is not None or each.keys is not None for each in unpadded)
+        kind = (
+            name,
+            call.implementation,
+            (type(mask), getattr(mask, "dtype", None), getattr(mask, "ndim", 0)),
+            padded,
+            call.num_queries.bit_length(),
+            call.num_keys.bit_length(),
+        )
+        count = len(unpadded)
+        if kind not in self._kinds or foreign_name(call) is not None:
+            self._kinds.add(kind)
+            return list(range(count))
+        return [int(torch.randint(count, (), generator=self._generator))]
+
+
+class SelfCheck:
+    """Compares what is captured in one forward with what the model computed.
+
+    `checked` are calls of earlier forwards, of which less needs to be compared now. `foreign` are
+    the functions that transformers does not ship: for each how many rows of each head were compared
+    at least, and of how many; None where there was nothing to compare with.
+    """
+
+    def __init__(self, checked: CheckedCalls | None = None) -> None:
+        self._checked = checked
         self.foreign: dict[str, tuple[int, int] | None] = {}
         self._generator = torch.Generator().manual_seed(0)
         self._directions: dict[tuple[int, torch.device], torch.Tensor] = {}
@@ -163,7 +197,10 @@ class SelfCheck:
             if foreign is not None:
                 self.foreign[foreign] = None
             return
-        samples = list(self._samples(call, attentions, unpadded, heads))
+        chosen = None
+        if self._checked is not None:
+            chosen = self._checked.examples(call, unpadded, name)
+        samples = list(self._samples(call, attentions, unpadded, heads, chosen))
         ratios = [self._of_output(call, output, call.value, sample) for sample in samples]
         for sample, found, (of_row, of_head) in zip(samples, ratios, _worst(ratios), strict=True):
             if math.isnan(of_row):
@@ -201,10 +238,15 @@ class SelfCheck:
         attentions: Sequence[QueryKeyAttention],
         unpadded: Sequence[Positions],
         heads: Sequence[int],
+        chosen: Sequence[int] | None = None,
     ) -> Iterator[_Sample]:
-        """Draw rows for all examples; those that have mask and bias in common have the same."""
+        """Draw rows for all examples; those that have mask and bias in common have the same.
+
+        `chosen` are the examples that are looked at, all when left out.
+        """
         groups: dict[tuple[int, ...], list[int]] = {}
-        for index, (attention, positions) in enumerate(zip(attentions, unpadded, strict=True)):
+        for index in range(len(attentions)) if chosen is None else chosen:
+            attention, positions = attentions[index], unpadded[index]
             key: tuple[int, ...] = (id(attention.mask), id(attention.bias))
             if positions.queries is not None or positions.keys is not None:
                 key = (index,)

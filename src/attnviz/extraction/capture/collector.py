@@ -24,7 +24,7 @@ from attnviz.extraction.capture.change import (
     check_changeable,
     edit_weights,
 )
-from attnviz.extraction.capture.check import SelfCheck
+from attnviz.extraction.capture.check import CheckedCalls, SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall, dispatching, report
 from attnviz.extraction.capture.masks import MaskReader, Positions
@@ -145,6 +145,8 @@ class Collector:
         compute their attention by themselves.
     change : mapping, optional
         What is changed in the model's attention while it runs.
+    checked : CheckedCalls, optional
+        Calls of earlier forwards that were compared with the model's output.
     """
 
     def __init__(
@@ -160,6 +162,7 @@ class Collector:
         beside_text: str = "vision",
         trace_all: bool = False,
         change: ForwardChange | None = None,
+        checked: CheckedCalls | None = None,
     ) -> None:
         self.model = model
         self._change = change or {}
@@ -184,7 +187,7 @@ class Collector:
         self._started = 0
         self._unpadded: dict[tuple[str | None, str | None], list[Positions]] = {}
         self._masks = MaskReader()
-        self.check = SelfCheck()
+        self.check = SelfCheck(checked)
         self._previous: AttentionCall | None = None
         self.stacks: dict[str, list[AttentionModule]] = {}
         for entry in self._modules:

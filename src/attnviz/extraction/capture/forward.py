@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.change import ForwardChange
+from attnviz.extraction.capture.check import CheckedCalls
 from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.capture.memory import check_disk, check_memory, layer_sizes
 from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
@@ -47,12 +48,13 @@ class Forward:
 class _Watch:
     """How a forward is watched: what is copied, and whether modules that dispatch are traced.
 
-    And what is changed in its attention.
+    And what is changed in its attention, and which calls were checked before.
     """
 
     options: CaptureOptions
     trace_all: bool = False
     change: ForwardChange | None = None
+    checked: CheckedCalls | None = None
 
 
 @dataclass(frozen=True)
@@ -90,15 +92,18 @@ def run_forward(
     spools: Sequence[Spool] = (),
     change: ForwardChange | None = None,
     logits: int | None = None,
+    checked: CheckedCalls | None = None,
 ) -> Forward:
     """Run a model and collect its attention; more than once only for one of `_RERUNS`.
 
     `spools` are where each example's queries and keys are written, if they are not to stay in
     memory; what was written before is removed. `change` is what is changed in the attention, and
-    `logits` how many positions, from the last, need logits at least. Raises MemoryError or OSError,
-    before anything has run, where what is to be kept would exceed what is free.
+    `logits` how many positions, from the last, need logits at least. `checked` are the calls of
+    earlier forwards that were compared with the model's output: of calls like these one example is.
+    Raises MemoryError or OSError, before anything has run, where what is to be kept would exceed
+    what is free.
     """
-    watch, reruns = _Watch(options, change=change), [*_RERUNS]
+    watch, reruns = _Watch(options, change=change, checked=checked), [*_RERUNS]
     while True:
         forward = _watched_forward(
             loaded,
@@ -236,6 +241,7 @@ def _collector(
         beside_text="audio" if any(map(batch.arguments.__contains__, SOUNDS)) else "vision",
         trace_all=watch.trace_all,
         change=watch.change,
+        checked=watch.checked,
     )
 
 

@@ -10,6 +10,7 @@ only where its queries and keys don't account for them.
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ __all__ = [
     "LayerSize",
     "check_disk",
     "check_memory",
+    "forward_memory",
     "free_disk",
     "free_memory",
     "in_words",
@@ -238,6 +240,27 @@ def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[t
         device = options.device or layer.device
         needed[device] = needed.get(device, 0) + layer.size(options)
     return needed
+
+
+# What a layer computes for a token at once, in vectors as wide as the model.
+_VECTORS_OF_A_TOKEN = 16
+
+
+def forward_memory(model: Any, count: int, length: int) -> int:
+    """Estimate what a forward of so many texts of so many tokens takes beside the model: bytes.
+
+    A layer at a time; the logits of every token where the model can't leave them out; and the
+    attention weights of a layer, which eager attention computes with a copy in float32.
+    """
+    config = model.config.get_text_config()
+    width = int(getattr(config, "hidden_size", 0) or getattr(config, "d_model", 0) or 1024)
+    heads = int(getattr(config, "num_attention_heads", 0) or 16)
+    numbers = width * _VECTORS_OF_A_TOKEN
+    if "logits_to_keep" not in inspect.signature(model.forward).parameters:
+        table = model.get_output_embeddings()
+        numbers += 0 if table is None else 2 * int(getattr(config, "vocab_size", 0) or 0)
+    weights = count * heads * length**2 * (4 + model.dtype.itemsize)
+    return int(count * length * numbers * model.dtype.itemsize + weights)
 
 
 def check_memory(

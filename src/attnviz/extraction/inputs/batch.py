@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ __all__ = [
     "Batch",
     "ProducedText",
     "TokenSequence",
+    "joined_examples",
+    "kind_of_example",
     "moved_to_model",
     "pair_numbers",
     "produced_text_of",
@@ -85,6 +87,8 @@ class Batch:
         What each example produces; empty where none does.
     processor : object or None
         What made pixel values of images, or features of a sound.
+    own_notes : list of list of str
+        What a reader of one example must know, an entry an example; empty where there is nothing.
     """
 
     arguments: dict[str, Any]
@@ -94,6 +98,7 @@ class Batch:
     notes: list[str] = field(default_factory=list)
     produced: list[ProducedText | None] = field(default_factory=list)
     processor: Any = None
+    own_notes: list[list[str]] = field(default_factory=list)
 
 
 def moved_to_model(model: Any, value: Any) -> Any:
@@ -145,6 +150,81 @@ def split_examples(batch: Batch) -> list[Batch]:
             Batch(arguments, 1, sequences, tokens, list(batch.notes), processor=batch.processor)
         )
     return singles
+
+
+# Arguments with a number for each token of a sequence, and what padding is given there; ids get the
+# model's own.
+_OF_TOKENS = {
+    "input": {"input_ids": None, "attention_mask": 0, "token_type_ids": 0},
+    "decoder": {"decoder_input_ids": None, "decoder_attention_mask": 0},
+}
+
+
+def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] | None:
+    """What examples that may run in one forward have in common; None where one runs by itself.
+
+    `accepted` are the arguments that the model takes. An example is one text (and the text of its
+    decoder): an image, a sound, or whatever is not a number for each token has no padding that
+    could be taken off again.
+    """
+    if batch.size != 1 or "input" not in batch.sequences:
+        return None
+    rows = {name: batch.arguments.get(f"{name}_ids") for name in ("input", "decoder_input")}
+    known = {name for names in _OF_TOKENS.values() for name in names}
+    for name, value in batch.arguments.items():
+        ids = rows["decoder_input" if name.startswith("decoder_") else "input"]
+        if name not in known or not isinstance(value, torch.Tensor) or ids is None:
+            return None
+        if value.shape != ids.shape or value.is_floating_point():
+            return None
+    for name, sequence in batch.sequences.items():
+        mask = "attention_mask" if name == "input" else "decoder_attention_mask"
+        if sequence.unpadded != [None] or mask not in accepted:
+            return None
+    types = (f"{name} {batch.arguments[name].dtype}" for name in batch.arguments)
+    return (*sorted(types), *sorted(batch.sequences))
+
+
+def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
+    """Join examples of one kind into a batch, padded behind with the id `padding`.
+
+    What comes behind the tokens of a text changes neither their positions nor, in a causal model,
+    anything that they see.
+    """
+    first = batches[0]
+    arguments: dict[str, Any] = {}
+    sequences = {}
+    for name in first.sequences:
+        lengths = [batch.sequences[name].length for batch in batches]
+        longest = max(lengths)
+        ids, mask = ("input_ids", "attention_mask")
+        if name == "decoder":
+            ids, mask = f"decoder_{ids}", f"decoder_{mask}"
+        for argument, filler in _OF_TOKENS[name].items():
+            if argument not in first.arguments and argument != mask:
+                continue
+            rows = [
+                batch.arguments.get(argument, torch.ones_like(batch.arguments[ids]))
+                for batch in batches
+            ]
+            value = padding if filler is None else filler
+            joined = rows[0].new_full((len(rows), longest), value)
+            for row, own in zip(joined, rows, strict=True):
+                row[: own.shape[1]] = own[0]
+            arguments[argument] = joined
+        sequences[name] = TokenSequence(
+            longest, [None if length == longest else torch.arange(length) for length in lengths]
+        )
+    return Batch(
+        arguments,
+        len(batches),
+        sequences,
+        {name: [batch.tokens[name][0] for batch in batches] for name in first.tokens},
+        produced=[text for batch in batches for text in batch.produced or [None]]
+        if any(batch.produced for batch in batches)
+        else [],
+        own_notes=[list(batch.notes) for batch in batches],
+    )
 
 
 def tensor_of(name: str, value: Any) -> torch.Tensor:

@@ -65,7 +65,8 @@ class Encoder:
         self._model: PreTrainedModel = loaded.model
         self._tokenizer: Any = loaded.tokenizer
         self._looked_in: set[str] = set()
-        self._accepted = inspect.signature(self._model.forward).parameters
+        #: The arguments that the model takes.
+        self.accepted = inspect.signature(self._model.forward).parameters
         self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
 
     def encode(
@@ -214,7 +215,7 @@ class Encoder:
     def _tokenized(self, encoded: Any) -> Batch:
         """Make a batch of a tokenizer's output, leaving out what this model doesn't take."""
         for name in list(encoded):
-            if name not in ("input_ids", "attention_mask") and name not in self._accepted:
+            if name not in ("input_ids", "attention_mask") and name not in self.accepted:
                 del encoded[name]
         return self._encode_mapping(encoded)
 

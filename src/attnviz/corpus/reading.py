@@ -1,0 +1,549 @@
+"""Reading texts: a record of each, several texts in one forward, as each would give alone.
+
+Texts are taken in windows and sorted by length within one, so that little is padded. Padding comes
+behind a text and is taken off again. That texts do not change each other is tried: in the first
+padded forward, and ever more rarely in later ones, the text with most padding is read alone too,
+and a model where they differ is read one text a forward.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Unpack
+
+import numpy as np
+import torch
+
+from attnviz.corpus.columns import is_missing
+from attnviz.corpus.texts import Texts
+from attnviz.extraction import extract
+from attnviz.extraction.capabilities import TooManyTokensError
+from attnviz.extraction.capture.check import CheckedCalls
+from attnviz.extraction.capture.forward import run_forward
+from attnviz.extraction.capture.memory import forward_memory, free_memory
+from attnviz.extraction.families import longest_together
+from attnviz.extraction.inputs.batch import Batch, joined_examples, kind_of_example
+from attnviz.extraction.inputs.encode import Encoder, examples_of
+from attnviz.extraction.inputs.truncate import read_truncation
+from attnviz.extraction.models import load, name_of
+from attnviz.extraction.options import RecordOptions, read_capture_options
+from attnviz.extraction.records import records_of_forward
+from attnviz.record.record import AttentionRecord
+from attnviz.record.storage.spool import Spool
+from attnviz.utils.arguments import whole_number
+from attnviz.utils.restoring import Restoring
+
+__all__ = ["BatchSize", "ReadText", "checked_batch_size", "checked_target", "read_records"]
+
+BatchSize = int | Literal["auto"]
+
+# Arguments that are the same for all texts.
+_OF_ALL_TEXTS = {*RecordOptions.__annotations__, "model", "progress", "spool", "target"}
+# Tokens of a forward, padding included. A CPU computes many no faster than some, and its caches
+# hold some; another device waits for more.
+_TOKENS_ON_CPU = 1_024
+_TOKENS_ON_DEVICE = 16_384
+# Of tokens so many may be padding: else a batch ends. Few tokens cost the same anyway.
+_MOST_PADDING = 0.2
+_FEW_TOKENS = 128
+# A window has the tokens of so many forwards: as many records are held, where they go in order.
+_FORWARDS_OF_A_WINDOW = 8
+# What a forward may take of the memory that is free.
+_SHARE_OF_MEMORY = 0.25
+# How far weights may differ from those of a text alone.
+_TOLERANCE = 1e-4
+_TOLERANCE_HALF = 2e-2
+# Queries of each head that are compared.
+_ROWS = 16
+
+
+@dataclass(frozen=True)
+class ReadText:
+    """A text that was read, or why it was not.
+
+    Attributes
+    ----------
+    place : int
+        Its number among the texts.
+    record : AttentionRecord or None
+        None where it was left out.
+    left_out : {"", "empty", "too long"}
+        Why it was left out: nothing in it, or more tokens than the model has positions.
+    reason : str
+        The same in words, where the model says why.
+    """
+
+    place: int
+    record: AttentionRecord | None
+    left_out: Literal["", "empty", "too long"] = ""
+    reason: str = ""
+
+
+def read_records(
+    model: Any,
+    texts: Texts,
+    places: Iterable[int],
+    *,
+    target: Sequence[str] | None = None,
+    batch_size: BatchSize = "auto",
+    ordered: bool = True,
+    spool: Path | None = None,
+    ahead: Callable[[int], bool] | None = None,
+    **options: Unpack[RecordOptions],
+) -> Iterator[ReadText]:
+    """Read texts with a model, several in a forward; gives each one's record.
+
+    The first text is read by itself, before others: what is wrong with an argument shows at once.
+
+    Parameters
+    ----------
+    model : object
+        As for `attnviz.extract`; one that is loaded already is not loaded again.
+    texts : Texts
+        Where the texts are.
+    places : iterable of int
+        Which of them are read, in this order; asked for when they are needed.
+    target : sequence of str, optional
+        What the model is made to produce, an entry for each of `texts`.
+    batch_size : int or "auto"
+        How many texts a forward has at most; as many as memory holds and are no slower by default.
+    ordered : bool
+        Whether records come in the order of `places`, for which some have to wait. Otherwise they
+        come as forwards end.
+    spool : Path, optional
+        A folder, which is there, to which queries and keys are written, in a folder for each text
+        named after its number.
+    ahead : callable, optional
+        Asked of each text, with the number of tokens of its input (0 where that is not known),
+        whether others are to be read ahead of it. What was given before it is known by then.
+    **options
+        Those of `attnviz.extract` that are the same for all texts.
+
+    Yields
+    ------
+    ReadText
+        One for each place.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError, OSError, NotImplementedError
+        As `attnviz.extract`, with the number of the text, ``texts[1734]: ...``, where that is what
+        cannot be read. What was read before it is given first.
+    """
+    reader = _Reader(
+        model, texts, target, options, batch_size=checked_batch_size(batch_size), spool=spool
+    )
+    coming = iter(places)
+    first = True
+    while True:
+        window = reader.window(coming, ahead, alone=first)
+        if not window:
+            return
+        yield from reader.read(window, ordered=ordered)
+        first = first and all(entry.left_out for entry in window)
+
+
+def checked_batch_size(batch_size: Any) -> BatchSize:
+    """How many texts a forward has: ``"auto"``, or a number from 1."""
+    if isinstance(batch_size, str) and batch_size == "auto":
+        return "auto"
+    hint = 'how many texts a forward has at most, such as 16, or "auto"'
+    return whole_number("batch_size", batch_size, 1, hint=hint)
+
+
+def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
+    """Refuse a target that has not an entry for each text."""
+    if target is not None and (isinstance(target, str) or len(target) != len(texts)):
+        found = "one text" if isinstance(target, str) else f"{len(target)} entries"
+        raise ValueError(
+            f"target must be a list with an entry for each of the {len(texts)} texts; got {found}"
+        )
+
+
+@dataclass(eq=False)
+class _Entry:
+    """A text of a window: encoded, unless it is one that `extract` has to look at itself."""
+
+    place: int
+    text: Any = None
+    target: str | None = None
+    batch: Batch | None = None
+    kind: tuple[str, ...] | None = None
+    left_out: Literal["", "empty", "too long"] = ""
+    reason: str = ""
+    record: AttentionRecord | None = None
+    error: Exception | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of its input; 0 where that is not known."""
+        sequences = {} if self.batch is None else self.batch.sequences
+        return sequences["input"].length if "input" in sequences else 0
+
+    @property
+    def length(self) -> int:
+        """The longest of its sequences."""
+        sequences = () if self.batch is None else self.batch.sequences.values()
+        return max((each.length for each in sequences), default=0)
+
+    @property
+    def is_read(self) -> bool:
+        return self.record is not None or bool(self.left_out)
+
+    def read(self) -> ReadText:
+        """What is given of it."""
+        return ReadText(self.place, self.record, self.left_out, self.reason)
+
+
+class _Reader:
+    def __init__(
+        self,
+        model: Any,
+        texts: Texts,
+        target: Sequence[str] | None,
+        options: RecordOptions,
+        *,
+        batch_size: BatchSize,
+        spool: Path | None,
+    ) -> None:
+        self._loaded = load(model, options.get("tokenizer"), options.get("processor"))
+        self._model: Any = self._loaded.model
+        self._texts, self._target, self._spool = texts, target, spool
+        self._options: dict[str, Any] = {
+            **options,
+            "tokenizer": self._loaded.tokenizer,
+            "processor": self._loaded.processor,
+        }
+        self._capture = read_capture_options(
+            options.get("layers"),
+            options.get("heads"),
+            options.get("dtype"),
+            options.get("device", "cpu"),
+        )
+        self._title = options.get("name") or name_of(self._model)
+        truncation = read_truncation(options.get("truncation", False))
+        self._encoder = Encoder(self._loaded, truncation=truncation)
+        self._most_texts = math.inf if batch_size == "auto" else batch_size
+        self._auto = batch_size == "auto"
+        self._together = batch_size != 1 and options.get("generate") is None
+        self._longest = longest_together(self._model.config)
+        self._checked = CheckedCalls()
+        # Forwards of several texts so far, without padding and with it.
+        self._forwards = Counter[bool]()
+
+    @cached_property
+    def _most_tokens(self) -> int:
+        device = self._model.device.type
+        return _TOKENS_ON_CPU if device in ("cpu", "meta") else _TOKENS_ON_DEVICE
+
+    @cached_property
+    def _padding(self) -> int:
+        """The id that stands for nothing: what it is doesn't matter, but it has to be one."""
+        tokenizer = self._encoder.tokenizer(needed=False)
+        table = None
+        with suppress(NotImplementedError):
+            table = self._model.get_input_embeddings()
+        known = getattr(getattr(table, "weight", None), "shape", (math.inf,))[0]
+        config = self._model.config.get_text_config()
+        for source in (config, tokenizer):
+            found = getattr(source, "pad_token_id", None)
+            if isinstance(found, int) and 0 <= found < known:
+                return found
+        return 0
+
+    def window(
+        self, places: Iterator[int], ahead: Callable[[int], bool] | None, *, alone: bool
+    ) -> list[_Entry]:
+        """Encode the texts that are read next; empty where there are no more."""
+        window: list[_Entry] = []
+        tokens = 0
+        enough = self._most_tokens * _FORWARDS_OF_A_WINDOW
+        for place in places:
+            entry = self._entry(place)
+            window.append(entry)
+            tokens += entry.length
+            # One that is not read with others is read at once: how much memory it takes is unknown.
+            if entry.error or alone or not (self._together and (entry.kind or entry.left_out)):
+                break
+            several = math.isinf(self._most_texts) or len(window) >= self._most_texts
+            if tokens >= enough and several:
+                break
+            if len(window) >= self._most_texts * _FORWARDS_OF_A_WINDOW:
+                break
+            if ahead is not None and not entry.left_out and not ahead(entry.num_tokens):
+                break
+        return window
+
+    def _entry(self, place: int) -> _Entry:
+        entry = _Entry(place, self._texts[place])
+        if _is_empty(entry.text):
+            entry.left_out = "empty"
+            return entry
+        entry.target = None if self._target is None else self._target[place]
+        if self._options.get("generate") is not None:
+            return entry
+        try:
+            examples, several = examples_of(entry.text)
+            if several:
+                raise TypeError(_several(place, len(examples)))  # noqa: TRY301 - told like others
+            entry.batch = self._encoder.encode(examples[0], entry.target)
+        except TooManyTokensError as error:
+            entry.left_out, entry.reason = "too long", f"texts[{place}]: {error}"
+        except (TypeError, ValueError, MemoryError, OSError, NotImplementedError) as error:
+            entry.error = self._named(place, error)
+        else:
+            if entry.length <= self._longest:
+                entry.kind = kind_of_example(entry.batch, self._encoder.accepted)
+        return entry
+
+    def read(self, window: Sequence[_Entry], *, ordered: bool) -> Iterator[ReadText]:
+        """Read the texts of a window; an error is raised once all before its text are given."""
+        places = {entry.place: number for number, entry in enumerate(window)}
+        # The first in the window that cannot be read, as far as is known.
+        wrong = min((places[each.place] for each in window if each.error), default=len(window))
+        given = 0
+        for batch in self._batches(window[:wrong]):
+            if all(places[entry.place] > wrong for entry in batch):
+                continue
+            self._read(batch)
+            wrong = min([wrong, *(places[each.place] for each in batch if each.error)])
+            if not ordered:
+                yield from (entry.read() for entry in batch if not entry.error)
+            while ordered and given < wrong and window[given].is_read:
+                yield window[given].read()
+                given += 1
+        left = window[given:wrong] if ordered else window
+        yield from (entry.read() for entry in left if entry.is_read and (ordered or entry.left_out))
+        if wrong < len(window):
+            error = window[wrong].error
+            if error is not None:
+                raise error
+
+    def _batches(self, window: Sequence[_Entry]) -> Iterator[list[_Entry]]:
+        """Texts that run together: of a kind, the longest first, with little padding."""
+        kinds: dict[tuple[str, ...] | None, list[_Entry]] = {}
+        for entry in window:
+            if not entry.left_out:
+                kinds.setdefault(entry.kind if self._together else None, []).append(entry)
+        for kind, entries in kinds.items():
+            if kind is None:
+                yield from ([entry] for entry in entries)
+                continue
+            batch: list[_Entry] = []
+            for entry in sorted(entries, key=lambda each: -each.length):
+                if batch and not self._fits(batch, entry):
+                    yield batch
+                    batch = []
+                batch.append(entry)
+            yield batch
+
+    def _fits(self, batch: Sequence[_Entry], entry: _Entry) -> bool:
+        """Whether a text may run with others, which are as long or longer."""
+        count, longest = len(batch) + 1, batch[0].length
+        if count > self._most_texts:
+            return False
+        if not self._auto:
+            return True
+        padded = count * longest
+        if padded > self._most_tokens:
+            return False
+        real = sum(each.length for each in batch) + entry.length
+        if padded > _FEW_TOKENS and padded - real > _MOST_PADDING * padded:
+            return False
+        free = free_memory(self._model.device)
+        needed = forward_memory(self._model, count, longest)
+        return free is None or needed <= _SHARE_OF_MEMORY * free
+
+    def _read(self, batch: Sequence[_Entry]) -> None:
+        """Read some texts, in one forward if that works; an error is kept with its text."""
+        if len(batch) == 1 or not self._together:
+            for entry in batch:
+                self._read_alone(entry)
+            return
+        try:
+            same = self._read_together(batch)
+        except _DifferentError:
+            raise
+        except (MemoryError, torch.OutOfMemoryError):
+            same = False
+            half = len(batch) // 2
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+            # Of a text, or of reading several at once: each alone tells.
+            same, half = False, 0
+        else:
+            half = 0
+        if same:
+            return
+        self._forget(batch)
+        if half:
+            self._read(batch[:half])
+            self._read(batch[half:])
+            return
+        for entry in batch:
+            self._read_alone(entry)
+        # Where a text failed, the others may still be read together.
+        self._together = any(entry.error for entry in batch)
+
+    def _read_together(self, batch: Sequence[_Entry]) -> bool:
+        """Read texts in one forward; whether each has the attention that it has alone.
+
+        ValueError where it has not, and others were given before that may not have had either.
+        """
+        singles = [entry.batch for entry in batch if entry.batch is not None]
+        joined = joined_examples(singles, self._padding)
+        for entry, record in zip(batch, self._records(joined, batch), strict=True):
+            entry.record = record
+        padded = len({entry.length for entry in batch}) > 1
+        self._forwards[padded] += 1
+        count = self._forwards[padded]
+        # Ever more rarely: 1, 2, 4, ...
+        if count & (count - 1):
+            return True
+        shortest = batch[-1]
+        if shortest.batch is None or shortest.record is None:
+            raise TypeError(f"texts[{shortest.place}] was not encoded")
+        alone = self._records(replace(shortest.batch), ())[0]
+        dtypes = (self._model.dtype, self._capture.dtype or self._model.dtype)
+        in_half = min(each.itemsize for each in dtypes) < torch.float32.itemsize
+        allowed = _TOLERANCE_HALF if in_half else _TOLERANCE
+        difference = _difference(shortest.record, alone)
+        if difference <= allowed:
+            return True
+        if count > 1:
+            raise _DifferentError(
+                f"batch_size: read with others, texts[{shortest.place}] has weights that differ "
+                f"by {difference:.2g} from those that it has alone, which no text before showed; "
+                "give batch_size=1"
+            )
+        return False
+
+    def _read_alone(self, entry: _Entry) -> None:
+        try:
+            entry.record = self._alone(entry)
+        except TooManyTokensError as error:
+            entry.left_out, entry.reason = "too long", f"texts[{entry.place}]: {error}"
+        except Exception as error:  # noqa: BLE001 - raised once all before it are given
+            entry.error = self._named(entry.place, error)
+        entry.batch = None
+
+    def _alone(self, entry: _Entry) -> AttentionRecord:
+        if entry.batch is not None and entry.batch.size == 1:
+            return self._records(entry.batch, [entry])[0]
+        record = extract(
+            self._model,
+            entry.text,
+            target=entry.target,
+            spool=None if self._spool is None else self._spool / str(entry.place),
+            progress=False,
+            **self._options,
+        )
+        if not isinstance(record, AttentionRecord):
+            raise TypeError(_several(entry.place, len(record)))
+        return record
+
+    def _records(self, batch: Batch, entries: Sequence[_Entry]) -> list[AttentionRecord]:
+        """The records of a batch, in memory or in the folders of its entries."""
+        with Restoring() as undo, undo, undo:
+            spools = []
+            if self._spool is not None:
+                spools = [Spool(self._spool / str(entry.place)) for entry in entries]
+            for spool in spools:
+                undo.add(spool.discard)
+                spool.begin()
+            forward = run_forward(
+                self._loaded,
+                batch,
+                encoder_decoder=self._encoder.encoder_decoder,
+                options=self._capture,
+                spools=spools,
+                checked=self._checked,
+            )
+            records = records_of_forward(
+                self._loaded,
+                self._encoder,
+                batch,
+                forward,
+                title=self._title,
+                options=self._capture,
+            )
+            if not spools:
+                return records
+            return [spool.finish(record) for spool, record in zip(spools, records, strict=True)]
+
+    def _forget(self, batch: Sequence[_Entry]) -> None:
+        """Take back what was read of some texts."""
+        for entry in batch:
+            if entry.record is not None and self._spool is not None:
+                shutil.rmtree(self._spool / str(entry.place), ignore_errors=True)
+            entry.record = None
+
+    def _named(self, place: int, error: Exception) -> Exception:
+        """The error, with the text's number in its words."""
+        kinds = (TypeError, ValueError, MemoryError, NotImplementedError, RuntimeError)
+        kind = next((each for each in kinds if isinstance(error, each)), None)
+        if kind is None or isinstance(error, torch.OutOfMemoryError):
+            error.add_note(f"This was texts[{place}].")
+            return error
+        words = str(error)
+        # Some of these make their words of several arguments.
+        named = kind(f"{self._whose(place, words)}{words}")
+        named.__cause__ = error
+        return named
+
+    def _whose(self, place: int, words: str) -> str:
+        """The text's number, unless the words are of an argument that is the same for all texts."""
+        argument = re.split(r"\W", words, maxsplit=1)[0]
+        # What is to be produced is each text's own, where it is given.
+        of_all = argument in _OF_ALL_TEXTS and (argument != "target" or self._target is None)
+        own = words.startswith(f"texts[{place}]")
+        return "" if of_all or own else f"texts[{place}]: "
+
+
+class _DifferentError(ValueError):
+    """Texts that are read together differ from the same texts alone."""
+
+
+def _difference(one: AttentionRecord, other: AttentionRecord) -> float:
+    """How far weights of two records of a text lie apart, in some queries of each head."""
+    if list(one.stacks) != list(other.stacks):
+        return math.inf
+    worst = 0.0
+    for name, stack in one.stacks.items():
+        alone = other.stacks[name]
+        if (stack.query_tokens.text, stack.key_tokens.text) != (
+            alone.query_tokens.text,
+            alone.key_tokens.text,
+        ):
+            return math.inf
+        if stack.layers != alone.layers or stack.heads_per_layer != alone.heads_per_layer:
+            return math.inf
+        count, columns = len(stack.query_tokens), slice(0, len(stack.key_tokens))
+        step = max(1, count // _ROWS)
+        for layer in stack.layers:
+            pair = stack.attention(layer), alone.attention(layer)
+            for head in range(len(stack.kept_heads(layer))):
+                # The last queries of a causal model see most.
+                for start in range((count - 1) % step, count, step) if step > 1 else (0,):
+                    rows = slice(start, start + 1) if step > 1 else slice(0, count)
+                    first, second = (each.weights(head, rows, columns) for each in pair)
+                    worst = float(np.maximum(worst, np.abs(first - second).max()))
+    return math.inf if math.isnan(worst) else worst
+
+
+def _several(place: int, count: int) -> str:
+    return f"texts[{place}] holds {count} examples; give each one as a separate text"
+
+
+def _is_empty(text: Any) -> bool:
+    """Whether there is nothing in it to read."""
+    if isinstance(text, tuple | list):
+        return all(map(_is_empty, text))
+    return is_missing(text) or (isinstance(text, str) and not text.strip())
