@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import traitlets
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose
 
 import attnviz as av
 from attnviz.cli import main
@@ -76,7 +76,7 @@ def test_a_model_reads_texts(demo: tuple[Any, Any], capsys: pytest.CaptureFixtur
     found, expected = (each.queries(layer=2, head=1) for each in (one, alone.stack()))
     assert found is not None
     assert expected is not None
-    assert_array_equal(found, expected)
+    assert_allclose(found, expected, atol=1e-5)
 
 
 def test_a_corpus_or_records_are_shown_as_they_are(demo: tuple[Any, Any]) -> None:
