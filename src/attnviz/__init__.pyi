@@ -10,7 +10,13 @@ from .comparison.compare import compare as compare
 from .comparison.comparison import Comparison as Comparison
 from .comparison.matching import HeadPair as HeadPair
 from .corpus.corpus import Corpus as Corpus
+from .corpus.edges import Edge as Edge
 from .corpus.extract import extract_corpus as extract_corpus
+from .corpus.head_statistics import head_statistics as head_statistics
+from .corpus.roles import Role as Role
+from .corpus.roles import Roles as Roles
+from .corpus.statistics import HeadStatistics as HeadStatistics
+from .corpus.statistics import StackStatistics as StackStatistics
 from .embedding.show import show_embedding_view as show_embedding_view
 from .embedding.view import EmbeddingView as EmbeddingView
 from .extraction import extract as extract

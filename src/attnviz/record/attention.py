@@ -184,6 +184,22 @@ class LayerAttention(ABC):
             np.concatenate([self.allowed(head, row, columns) for row in each]),
         )
 
+    def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
+        """Weights of some heads and queries and all keys, float32, (heads, rows, keys).
+
+        Of not many: all of them are held at once.
+
+        >>> given = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
+        >>> given.weights_of_heads([0], slice(1, 2))
+        array([[[0.25, 0.75]]], dtype=float32)
+        """
+        return np.stack([self.weights(head, rows, slice(0, self.num_keys)) for head in heads])
+
+    @property
+    def one_mask(self) -> bool:
+        """Whether it is known that all heads may attend to the same keys."""
+        return False
+
     def rows_of_heads(
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> Iterator[tuple[list[int], RowsOfHeads]]:
@@ -557,6 +573,30 @@ class QueryKeyAttention(LayerAttention):
                 block[start : start + len(weights), at] = weights.cpu().numpy()
         return block
 
+    def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
+        """Weights of some heads and queries and all keys, float32, (heads, rows, keys)."""
+        device = self.queries.device
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            queries = self.queries[list(heads), rows].float() * self.scale
+            keys = self.keys[[self.key_head(head) for head in heads]].float()
+            numbers = torch.arange(rows.start, rows.stop)[None]
+            logits = self.logits_of_products(queries @ keys.transpose(1, 2), heads, numbers)
+            if self.sinks is None:
+                # A row in which no key is allowed gives NaN: it attends to nothing.
+                nothing = torch.isneginf(logits.amax(dim=-1))
+                weights = torch.softmax(logits, dim=-1).masked_fill_(nothing[..., None], 0.0)
+            else:
+                sinks = self.sinks[list(heads)].float().to(device)[:, None, None]
+                logits = torch.cat([logits, sinks.expand(*logits.shape[:2], 1)], dim=-1)
+                weights = torch.softmax(logits, dim=-1)[..., :-1]
+        block: NDArray[np.float32] = weights.cpu().numpy()
+        return block
+
+    @property
+    def one_mask(self) -> bool:
+        """Whether it is known that all heads may attend to the same keys."""
+        return self.mask is None or self.mask.num_heads == 1
+
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """Whether the mask lets a head's queries attend to keys, bool, (rows, columns)."""
         if self.mask is None:
@@ -628,6 +668,16 @@ class GivenWeights(LayerAttention):
         """Weights of a head's block, float32, (rows, columns)."""
         block: NDArray[np.float32] = self.values[head, rows, columns].float().cpu().numpy().copy()
         return block
+
+    def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
+        """Weights of some heads and queries and all keys, float32, (heads, rows, keys)."""
+        block: NDArray[np.float32] = self.values[list(heads), rows].float().cpu().numpy().copy()
+        return block
+
+    @property
+    def one_mask(self) -> bool:
+        """True: no mask is known."""
+        return True
 
     def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
         """True: no mask is known."""
@@ -750,6 +800,15 @@ class HeadSubset(LayerAttention):
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Weights of a head's block, float32, (rows, columns)."""
         return self.base.weights(self.index(head), rows, columns)
+
+    def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
+        """Weights of some heads and queries and all keys, float32, (heads, rows, keys)."""
+        return self.base.weights_of_heads([self.index(head) for head in heads], rows)
+
+    @property
+    def one_mask(self) -> bool:
+        """Whether it is known that all heads may attend to the same keys."""
+        return self.base.one_mask
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """Whether the mask lets a head's queries attend to keys, bool, (rows, columns)."""

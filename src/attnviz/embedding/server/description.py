@@ -8,8 +8,6 @@ side.
 from __future__ import annotations
 
 import json
-import string
-import unicodedata
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -18,6 +16,7 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.analysis.token_kinds import is_punctuation
 from attnviz.corpus.columns import Column
 from attnviz.corpus.corpus import Caveat, Corpus, caveats_of
 from attnviz.record.tokens import Tokens
@@ -28,12 +27,9 @@ __all__ = [
     "CorpusPoints",
     "describe_corpus",
     "describe_points",
-    "is_punctuation",
     "packed_points",
 ]
 
-# How a vocabulary writes that an entry begins a word or continues one.
-_SPACE, _CONTINUES = "·", "##"
 _NO_TOKENS: TokenList = {"text": [], "special": [], "sequence": []}
 
 
@@ -209,21 +205,6 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
         **({"grids": grids} if grids else {}),
     }
     return cast("CorpusPoints", described)
-
-
-def is_punctuation(entry: str) -> bool:
-    """Whether a token is punctuation and nothing else.
-
-    Examples
-    --------
-    >>> is_punctuation("·("), is_punctuation("##,"), is_punctuation("·"), is_punctuation("don't")
-    (True, True, False, False)
-    """
-    characters = entry.removeprefix(_CONTINUES).replace(_SPACE, "")
-    return bool(characters) and all(
-        each in string.punctuation or unicodedata.category(each).startswith("P")
-        for each in characters
-    )
 
 
 class _Vocabulary:

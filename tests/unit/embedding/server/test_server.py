@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing
-from attnviz.embedding.server.description import is_punctuation
 from attnviz.embedding.server.plots import EmbeddingAnswers, coded
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.record.attention import QueryKeyAttention
@@ -343,25 +342,6 @@ def test_hostile_tokens_are_data() -> None:
     found = points_of(CorpusServer(Corpus([record])))
     shown = [found["vocabulary"][token] for token in found["queries"]["token"]]
     assert shown == list(record.stack().query_tokens.text)
-
-
-@pytest.mark.parametrize(
-    ("entry", "punctuation"),
-    [
-        (",", True),
-        ("·(", True),
-        ("##...", True),
-        ("„", True),
-        ("$", True),
-        ("·", False),
-        ("", False),
-        ("a.", False),
-        ("[SEP]", False),
-        ("⏎", False),
-    ],
-)
-def test_what_is_punctuation(entry: str, punctuation: bool) -> None:
-    assert is_punctuation(entry) is punctuation
 
 
 def broken_corpus() -> Corpus:

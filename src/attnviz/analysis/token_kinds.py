@@ -1,0 +1,100 @@
+"""Kinds of tokens: special, punctuation, number, continuation of a word, capitalised, word."""
+
+from __future__ import annotations
+
+import string
+import unicodedata
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from attnviz.record.tokens import Tokens
+
+__all__ = ["KINDS", "is_punctuation", "kinds_of", "words_of"]
+
+#: The kinds, in the order of the codes that `kinds_of` gives.
+KINDS = (
+    "special",
+    "patch",
+    "punctuation",
+    "number",
+    "continuation",
+    "capitalised",
+    "word",
+    "other",
+)
+_CODES = {name: code for code, name in enumerate(KINDS)}
+# What shows a space, and what WordPiece marks the inside of a word with.
+_SPACE = "·"
+_CONTINUES = "##"
+
+
+def is_punctuation(entry: str) -> bool:
+    """Whether a token is punctuation and nothing else.
+
+    Examples
+    --------
+    >>> is_punctuation("·("), is_punctuation("##,"), is_punctuation("·"), is_punctuation("don't")
+    (True, True, False, False)
+    """
+    characters = entry.removeprefix(_CONTINUES).replace(_SPACE, "")
+    return bool(characters) and all(
+        each in string.punctuation or unicodedata.category(each).startswith("P")
+        for each in characters
+    )
+
+
+@lru_cache(1 << 16)
+def _kind_of_text(entry: str) -> str:
+    if is_punctuation(entry):
+        return "punctuation"
+    bare = entry.removeprefix(_CONTINUES).strip(_SPACE)
+    if any(each.isdigit() for each in bare) and not any(each.isalpha() for each in bare):
+        return "number"
+    if bare[:1].isupper():
+        return "capitalised"
+    return "word" if any(each.isalpha() for each in bare) else "other"
+
+
+def words_of(tokens: Tokens) -> NDArray[np.int64]:
+    """The number of each token's word, -1 where it is in none or words are not known, (tokens,).
+
+    The numbers are those of `Tokens.words`; where they are not known, the texts tell.
+    """
+    # torch comes with a record, and not with measures of arrays.
+    from attnviz.record.words import words_from_text
+
+    words = tokens.words
+    if words is None:
+        words = words_from_text(tokens.text, tokens.special, tokens.sequence)
+    if words is None:
+        return np.full(len(tokens), -1, np.int64)
+    return np.array([-1 if word is None else word for word in words], np.int64)
+
+
+def kinds_of(tokens: Tokens) -> NDArray[np.int8]:
+    """The kind of each token as a place in `KINDS`, (tokens,).
+
+    A token has the first kind that fits: ``special`` and ``patch`` (of an image) say what it is;
+    ``punctuation`` and ``number`` have no letters; ``continuation`` continues the word of the token
+    before it; ``capitalised`` and ``word`` begin with a capital letter, or hold letters.
+
+    Examples
+    --------
+    >>> from attnviz.record.tokens import Tokens
+    >>> tokens = Tokens.of(["[CLS]", "The", "token", "##izer", "2021", "."], special=[1] + [0] * 5)
+    >>> [KINDS[kind] for kind in kinds_of(tokens)]
+    ['special', 'capitalised', 'word', 'continuation', 'number', 'punctuation']
+    """
+    kinds = np.array([_CODES[_kind_of_text(text)] for text in tokens.text], np.int8)
+    words = words_of(tokens)
+    continues = np.zeros(len(tokens), np.bool_)
+    continues[1:] = (words[1:] >= 0) & (words[1:] == words[:-1])
+    kinds[continues & (kinds > _CODES["continuation"])] = _CODES["continuation"]
+    kinds[np.array(tokens.special, np.bool_)] = _CODES["special"]
+    for grid in tokens.grids:
+        kinds[grid.start : grid.stop] = _CODES["patch"]
+    return kinds

@@ -1,0 +1,135 @@
+"""Edges of many texts: pairs of query and key, of which each head keeps the first by an order.
+
+An order is a number, drawn or made from the weight, that depends on the edge alone. So the edges
+that are kept of two corpora are those that are kept of both together, whatever came first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Edge", "EdgeColumns", "hashed", "largest_per_head"]
+
+# splitmix64: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
+_STEP, _MIX_1, _MIX_2 = (
+    np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+
+
+def hashed(state: Any, number: Any) -> Any:
+    """A number of 64 bits, uint64, that looks random, for each state and number.
+
+    >>> int(hashed(np.uint64(0), np.uint64(0)))
+    16294208416658607535
+    """
+    with np.errstate(over="ignore"):
+        mixed = (state ^ number) + _STEP
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
+        return mixed ^ (mixed >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A query, a key, and the weight between them.
+
+    Attributes
+    ----------
+    weight : float
+        The attention weight.
+    text : int
+        The number of the text.
+    query, key : int
+        Their positions in the text.
+    query_token, key_token : str
+        Their tokens.
+    window : list of (int, str)
+        Positions and tokens near query and key, ascending. In cross attention near the key.
+    query_window : list of (int, str)
+        The same where queries and keys are different tokens: those near the query. Else `window`.
+    """
+
+    weight: float
+    text: int
+    query: int
+    key: int
+    query_token: str
+    key_token: str
+    window: list[tuple[int, str]]
+    query_window: list[tuple[int, str]]
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeColumns:
+    """Edges of many heads, a column each.
+
+    Attributes
+    ----------
+    order : ndarray of uint64
+        Edges with a larger order come first.
+    head : ndarray of int32
+        Number of the head in the stack, through all layers.
+    text : ndarray of int64
+        Number of the text.
+    query, key : ndarray of int32
+        Positions in it.
+    weight : ndarray of float32
+        Weights.
+    """
+
+    order: NDArray[np.uint64]
+    head: NDArray[np.int32]
+    text: NDArray[np.int64]
+    query: NDArray[np.int32]
+    key: NDArray[np.int32]
+    weight: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, order: Any, head: Any, text: int, query: Any, key: Any, weight: Any) -> Self:
+        """Columns of edges of one text."""
+        return cls(
+            np.asarray(order, np.uint64),
+            np.asarray(head, np.int32),
+            np.full(len(order), text, np.int64),
+            np.asarray(query, np.int32),
+            np.asarray(key, np.int32),
+            np.asarray(weight, np.float32),
+        )
+
+    @classmethod
+    def none(cls) -> Self:
+        """No edges."""
+        return cls.of([], [], 0, [], [], [])
+
+    @classmethod
+    def joined(cls, parts: Sequence[EdgeColumns]) -> Self:
+        """The edges of all parts."""
+        if not parts:
+            return cls.none()
+        return cls(
+            *(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(cls))
+        )
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, some: Any) -> Self:
+        return type(self)(*(getattr(self, each.name)[some] for each in fields(self)))
+
+
+def largest_per_head(parts: Sequence[EdgeColumns], most: int, num_heads: int) -> EdgeColumns:
+    """Of each head the edges with the largest orders, `most` at most; by head, the first first."""
+    edges = EdgeColumns.joined(parts)
+    if not len(edges):
+        return edges
+    # Equal orders are all but impossible; the rest makes the result the same even then.
+    ranked = np.lexsort((edges.key, edges.query, edges.text, ~edges.order, edges.head))
+    heads = edges.head[ranked]
+    starts = np.searchsorted(heads, np.arange(num_heads))
+    rank = np.arange(len(ranked)) - starts[heads]
+    return edges[ranked[rank < most]]

@@ -1,0 +1,551 @@
+"""What every head of a stack does in one text: scores, baselines, sums and edges.
+
+The weights are computed for some queries of some heads at a time, and nothing of a long text is
+held beyond that. All heads that may attend to the same keys are measured at once: for weights W,
+(heads, queries x keys), and pairs D, (scores, queries x keys), the weight on all pairs is one
+matrix product.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.analysis.heads import one_text, token_codes
+from attnviz.analysis.patterns import pairs_of
+from attnviz.analysis.token_kinds import KINDS, kinds_of, words_of
+from attnviz.corpus.edges import EdgeColumns, hashed, largest_per_head
+from attnviz.record.attention import LayerAttention
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+
+__all__ = [
+    "FARTHEST",
+    "OFFSET_LABELS",
+    "OF_POSITIONS",
+    "OF_TOKENS",
+    "SCORES",
+    "Relations",
+    "StackNumbers",
+    "TokenFacts",
+    "measured",
+]
+
+Numbers = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Places = NDArray[np.int64]
+#: For each relation the queries and the keys of its pairs.
+Relations = Mapping[str, tuple[Places, Places]]
+
+#: Scores of where keys stand: a token's text plays no part.
+OF_POSITIONS = ("previous token", "next token", "first token", "self")
+#: Scores of what tokens are.
+OF_TOKENS = (
+    "same token",
+    "induction",
+    "same word",
+    "delimiter",
+    "punctuation",
+    "special tokens",
+    "rarest token",
+)
+_WITHOUT_PAIRS = ("positional share", "entropy")
+#: All scores that weights and tokens alone define, in the order in which they are shown.
+SCORES = (*OF_POSITIONS, *OF_TOKENS, *_WITHOUT_PAIRS)
+_WITHIN_ONE_TEXT = ("previous token", "next token", "self", "same token", "induction", "same word")
+
+#: Offsets up to this one are told apart.
+FARTHEST = 64
+OFFSET_LABELS = (*map(str, range(-FARTHEST, FARTHEST + 1)), "first", "rest")
+_FIRST, _REST = len(OFFSET_LABELS) - 2, len(OFFSET_LABELS) - 1
+
+# Weights and pairs held at once: 16 MiB of float32.
+_ENTRIES = 1 << 22
+# Of a text at most so many of a head's strongest edges, each of another query: else one long text
+# could fill the list.
+_STRONGEST_OF_A_TEXT = 4
+# A variance below this share of the squared weights is rounding.
+_NO_VARIANCE = 1e-9
+
+_KIND = {name: code for code, name in enumerate(KINDS)}
+
+
+@dataclass(frozen=True, eq=False)
+class TokenFacts:
+    """What the scores need to know of the tokens of one side of a stack.
+
+    Attributes
+    ----------
+    tokens : Tokens
+        The tokens.
+    classes : mapping of str to ndarray of int
+        By the name of a system of classes the code of each token, -1 where it has none.
+    names : mapping of str to tuple of str
+        What the codes of each system mean.
+    frequencies : mapping of int or str to int
+        How often tokens occur in the corpus, by id, or by text where ids are not known.
+    """
+
+    tokens: Tokens
+    classes: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    frequencies: Mapping[int | str, int] = field(default_factory=dict)
+
+    @cached_property
+    def kinds(self) -> NDArray[np.int8]:
+        """Places in `KINDS`."""
+        return kinds_of(self.tokens)
+
+    @cached_property
+    def words(self) -> Places:
+        """Number of each token's word, -1 for none."""
+        return words_of(self.tokens)
+
+    def on_keys(self, score: str) -> Flags:
+        """The keys that a score of keys alone is about, (tokens,)."""
+        kinds = self.kinds
+        if score == "first token":
+            return np.arange(len(kinds)) == 0
+        if score == "punctuation":
+            return kinds == _KIND["punctuation"]
+        if score == "special tokens":
+            return kinds == _KIND["special"]
+        if score == "delimiter":
+            later = np.arange(len(kinds)) > 0
+            return (kinds == _KIND["punctuation"]) | ((kinds == _KIND["special"]) & later)
+        return self._rarest()
+
+    def _rarest(self) -> Flags:
+        """The rarest token: fewest in the corpus, then in the text; none if half are as rare."""
+        counted = (self.kinds != _KIND["special"]) & (self.kinds != _KIND["patch"])
+        flags = np.zeros(len(counted), np.bool_)
+        if not counted.any():
+            return flags
+        names: Sequence[int | str] = (
+            self.tokens.text if self.tokens.ids is None else self.tokens.ids
+        )
+        here: dict[int | str, int] = {}
+        for place in np.flatnonzero(counted).tolist():
+            here[names[place]] = here.get(names[place], 0) + 1
+        rarity = {name: (self.frequencies.get(name, 0), count) for name, count in here.items()}
+        least = min(rarity.values())
+        for place in np.flatnonzero(counted).tolist():
+            flags[place] = rarity[names[place]] == least
+        if 2 * np.count_nonzero(flags) > np.count_nonzero(counted):
+            flags[:] = False
+        return flags
+
+
+@dataclass(frozen=True, eq=False)
+class StackNumbers:
+    """What the heads of a stack do in one text; heads of all layers follow each other.
+
+    Attributes
+    ----------
+    scores : dict of str to ndarray
+        Of each score that is defined here (3, heads): the score, that of shuffled tokens, and that
+        of position alone; NaN where there is none.
+    offsets, offset_counts : ndarray, (heads, offsets)
+        Sums of weights by offset, and numbers of pairs, or of queries for "first" and "rest".
+    classes : dict of str to ndarray, (heads, classes, classes)
+        By system of classes the sum of weights by the classes of query and key.
+    class_counts : dict of str to ndarray, (heads, classes)
+        Queries of each class that attend to anything.
+    strongest, sampled : EdgeColumns
+        Edges that may be kept.
+    """
+
+    scores: dict[str, Numbers]
+    offsets: Numbers
+    offset_counts: NDArray[np.int64]
+    classes: dict[str, Numbers]
+    class_counts: dict[str, NDArray[np.int64]]
+    strongest: EdgeColumns
+    sampled: EdgeColumns
+
+
+def measured(
+    stack: AttentionStack,
+    queries: TokenFacts,
+    keys: TokenFacts,
+    *,
+    text: int,
+    seed: int = 0,
+    relations: Relations | None = None,
+    least: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None,
+) -> StackNumbers:
+    """Measure a stack of one text.
+
+    `least` are, for each head, the smallest orders of strongest and of sampled edges that can still
+    be kept.
+    """
+    return _Measuring(stack, queries, keys, text, seed, relations or {}, least).result()
+
+
+class _Measuring:
+    def __init__(
+        self,
+        stack: AttentionStack,
+        queries: TokenFacts,
+        keys: TokenFacts,
+        text: int,
+        seed: int,
+        relations: Relations,
+        least: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None,
+    ) -> None:
+        self._stack, self._queries, self._keys = stack, queries, keys
+        self._text, self._relations = text, relations
+        self._one_text = one_text(stack)
+        heads = [(layer, head) for layer in stack.layers for head in stack.kept_heads(layer)]
+        self._num_heads, self._n, self._m = (
+            len(heads),
+            len(stack.query_tokens),
+            len(stack.key_tokens),
+        )
+        none = np.zeros(len(heads), np.uint64)
+        self._least_strong, self._least_sampled = (none, none) if least is None else least
+        start = hashed(np.uint64(seed & 0xFFFFFFFFFFFFFFFF), np.uint64(text))
+        start = hashed(start, np.uint64(zlib.crc32(stack.name.encode())))
+        numbers = np.array([layer << 32 | head for layer, head in heads], np.uint64)
+        self._hashes = hashed(start, numbers)
+        self._on_keys = {name: keys.on_keys(name) for name in ("first token", *OF_TOKENS[3:])}
+        self._names = tuple(self._possible())
+        self._codes = self._token_codes() if self._one_text else np.zeros(0, np.int64)
+        count = len(self._names)
+        self._mass = np.zeros((self._num_heads, count))
+        self._shuffled = np.zeros((self._num_heads, count))
+        self._counts = np.zeros((self._num_heads, count), np.int64)
+        self._squares = np.zeros(self._num_heads)
+        self._entropy = np.zeros(self._num_heads)
+        self._rows = np.zeros(self._num_heads, np.int64)
+        self._offsets = np.zeros((self._num_heads, len(OFFSET_LABELS)))
+        self._offset_counts = np.zeros((self._num_heads, len(OFFSET_LABELS)), np.int64)
+        # By offset j - i, from -(n - 1) on.
+        wide = self._n + self._m - 1 if self._one_text else 0
+        self._diagonals = np.zeros((self._num_heads, wide))
+        self._diagonal_counts = np.zeros((self._num_heads, wide), np.int64)
+        # Where heads have the same mask, they have the same pairs.
+        self._pairs_by_offset: dict[int, Numbers] = {}
+        self._mask_of = np.zeros(self._num_heads, np.int64)
+        self._one_hot = {
+            name: (
+                _one_hot(queries.classes[name], len(classes)),
+                _one_hot(keys.classes[name], len(classes)),
+            )
+            for name, classes in queries.names.items()
+        }
+        self._classes = {
+            name: np.zeros((self._num_heads, one.shape[1], other.shape[1]))
+            for name, (one, other) in self._one_hot.items()
+        }
+        self._class_counts = {
+            name: np.zeros((self._num_heads, one.shape[1]), np.int64)
+            for name, (one, _) in self._one_hot.items()
+        }
+        self._strongest: list[EdgeColumns] = []
+        self._sampled: list[EdgeColumns] = []
+
+    def _possible(self) -> Iterator[str]:
+        for name in (*OF_POSITIONS, *OF_TOKENS):
+            if name in _WITHIN_ONE_TEXT and not self._one_text:
+                continue
+            if name in self._on_keys and not self._on_keys[name].any():
+                continue
+            yield name
+        yield from self._relations
+
+    def _token_codes(self) -> Places:
+        """A number for each different token; every patch is one of its own."""
+        codes = token_codes(self._stack)
+        patches = self._keys.kinds == _KIND["patch"]
+        codes[patches] = codes.max(initial=0) + 1 + np.arange(np.count_nonzero(patches))
+        return codes
+
+    def result(self) -> StackNumbers:
+        for mask, group in enumerate(_groups(self._stack)):
+            self._measure(mask, group)
+        num_heads = self._num_heads
+        return StackNumbers(
+            scores=self._scores(),
+            offsets=self._offsets,
+            offset_counts=self._offset_counts,
+            classes=self._classes,
+            class_counts=self._class_counts,
+            strongest=largest_per_head(self._strongest, _STRONGEST_OF_A_TEXT, num_heads),
+            sampled=EdgeColumns.joined(self._sampled),
+        )
+
+    def _measure(self, mask: int, group: _Group) -> None:
+        """All heads of a mask, some queries at a time."""
+        scores = len(self._names)
+        together = max(1, min(len(group), _ENTRIES // (2 * self._m * min(self._n, 32)) - scores))
+        step = max(1, _ENTRIES // (self._m * (together + scores)))
+        self._pairs_by_offset[mask] = np.zeros((scores, self._diagonals.shape[1]))
+        for start in range(0, self._n, step):
+            rows = slice(start, min(start + step, self._n))
+            allowed = group.allowed(rows)
+            pairs = self._pairs(rows) & allowed
+            block = _Block(rows, allowed, pairs)
+            if self._one_text:
+                self._pairs_by_offset[mask] += self._on_diagonals(pairs.astype(np.float32), rows)
+            for first in range(0, len(group), together):
+                some = slice(first, first + together)
+                places = group.places[some]
+                self._mask_of[places] = mask
+                self._add(places, group.weights(some, rows), block)
+
+    def _pairs(self, rows: slice) -> Flags:
+        """The pairs of every score, (scores, rows, keys)."""
+        found = np.zeros((len(self._names), rows.stop - rows.start, self._m), np.bool_)
+        for place, name in enumerate(self._names):
+            if name in self._on_keys:
+                found[place] = self._on_keys[name]
+            elif name == "same word":
+                words = self._keys.words
+                here = words[rows, None]
+                found[place] = (here == words) & (here >= 0)
+                own = np.arange(rows.start, rows.stop)
+                found[place, own - rows.start, own] = False
+            elif name in self._relations:
+                query, key = self._relations[name]
+                inside = (query >= rows.start) & (query < rows.stop)
+                found[place, query[inside] - rows.start, key[inside]] = True
+            else:
+                found[place] = pairs_of(name, rows, self._m, self._codes)
+        return found
+
+    def _add(self, places: Places, weights: NDArray[np.float32], block: _Block) -> None:
+        heads, count, num_keys = weights.shape
+        flat = weights.reshape(heads, -1)
+        sums = weights.sum(axis=2)
+        self._mass[places] += flat @ block.flat_pairs.T
+        # What a query's pairs get when the keys that it sees are shuffled.
+        self._shuffled[places] += sums @ block.expected.T
+        self._counts[places] += block.queries
+        self._squares[places] += np.einsum("hp,hp->h", flat, flat)
+        attends = sums > 0
+        self._rows[places] += np.count_nonzero(attends, axis=1)
+        logarithms = np.log(np.maximum(weights, np.float32(1e-30)))
+        inner = np.einsum("hrk,hrk->hr", weights, logarithms)
+        safe = np.where(attends, sums, 1)
+        self._entropy[places] += np.where(attends, np.log(safe) - inner / safe, 0).sum(axis=1)
+        self._add_offsets(places, weights, sums, block)
+        for name, (of_queries, of_keys) in self._one_hot.items():
+            here = of_queries[block.rows]
+            self._classes[name][places] += here.T @ (weights @ of_keys)
+            self._class_counts[name][places] += (attends.astype(np.float32) @ here).astype(np.int64)
+        self._add_edges(places, weights, sums, block)
+
+    def _add_offsets(
+        self,
+        places: Places,
+        weights: NDArray[np.float32],
+        sums: NDArray[np.float32],
+        block: _Block,
+    ) -> None:
+        first = block.allowed[:, 0]
+        self._offsets[places, _FIRST] += weights[:, :, 0].sum(axis=1)
+        self._offset_counts[places, _FIRST] += np.count_nonzero(first)
+        if not self._one_text:
+            self._offsets[places, _REST] += (sums - weights[:, :, 0]).sum(axis=1)
+            others = block.allowed[:, 1:].any(axis=1)
+            self._offset_counts[places, _REST] += np.count_nonzero(others)
+            return
+        diagonals = self._on_diagonals(weights, block.rows)
+        counts = self._on_diagonals(block.allowed[None].astype(np.float32), block.rows)[0]
+        self._diagonals[places] += diagonals
+        self._diagonal_counts[places] += counts.astype(np.int64)
+        # The first key is counted apart.
+        at = self._n - 1 - np.arange(block.rows.start, block.rows.stop)
+        diagonals[:, at] -= weights[:, :, 0]
+        counts[at] -= first
+        middle = self._n - 1
+        low, high = max(0, middle - FARTHEST), min(len(counts), middle + FARTHEST + 1)
+        into = slice(low - middle + FARTHEST, high - middle + FARTHEST)
+        self._offsets[places, into] += diagonals[:, low:high]
+        self._offset_counts[places, into] += counts[low:high].astype(np.int64)
+        far = diagonals[:, :low].sum(axis=1) + diagonals[:, high:].sum(axis=1)
+        self._offsets[places, _REST] += far
+        if self._m > FARTHEST + 1:
+            offsets = np.arange(self._m) - np.arange(block.rows.start, block.rows.stop)[:, None]
+            distant = block.allowed & (np.abs(offsets) > FARTHEST)
+            distant[:, 0] = False
+            self._offset_counts[places, _REST] += np.count_nonzero(distant.any(axis=1))
+
+    def _on_diagonals(self, values: NDArray[np.float32], rows: slice) -> Numbers:
+        """Sums over the pairs of each offset, (first axis, offsets)."""
+        some, count, num_keys = values.shape
+        wide = num_keys + count - 1
+        # A row more than a row is wide moves each row by one against the one before.
+        padded = np.zeros((some, count, wide + 1), np.float32)
+        padded[:, :, :num_keys] = values[:, ::-1]
+        moved = padded.reshape(some, -1)[:, : count * wide].reshape(some, count, wide)
+        found = np.zeros((some, self._diagonals.shape[1]))
+        # Column c of the moved rows has the offset c - (count - 1) from the first of the rows.
+        start = self._n - 1 - rows.stop + 1
+        found[:, start : start + wide] = moved.sum(axis=1)
+        return found
+
+    def _add_edges(
+        self,
+        places: Places,
+        weights: NDArray[np.float32],
+        sums: NDArray[np.float32],
+        block: _Block,
+    ) -> None:
+        queries = np.arange(block.rows.start, block.rows.stop)
+        hashes = hashed(self._hashes[places, None], queries.astype(np.uint64))
+        keys = weights.argmax(axis=2)
+        strong = np.take_along_axis(weights, keys[:, :, None], axis=2)[:, :, 0]
+        # A query with a single key has no choice: its weight says nothing.
+        strong[:, block.allowed.sum(axis=1) < 2] = 0
+        order = (strong.view(np.uint32).astype(np.uint64) << np.uint64(32)) | (
+            hashes >> np.uint64(32)
+        )
+        most = min(_STRONGEST_OF_A_TEXT, len(queries))
+        best = np.argpartition(order, len(queries) - most, axis=1)[:, -most:]
+        head = np.arange(len(places))[:, None]
+        kept = (order[head, best] >= self._least_strong[places, None]) & (strong[head, best] > 0)
+        which, column = np.nonzero(kept)
+        row = best[which, column]
+        self._strongest.append(
+            EdgeColumns.of(
+                order[which, row],
+                places[which],
+                self._text,
+                queries[row],
+                keys[which, row],
+                strong[which, row],
+            )
+        )
+        order = ~hashes
+        which, row = np.nonzero((order >= self._least_sampled[places, None]) & (sums > 0))
+        if not len(which):
+            return
+        drawn = _uniform(hashed(hashes[which, row], np.uint64(1)))
+        running = np.cumsum(weights[which, row], axis=1, dtype=np.float64)
+        key = (running <= (drawn * running[:, -1])[:, None]).sum(axis=1)
+        key = np.minimum(key, self._m - 1)
+        self._sampled.append(
+            EdgeColumns.of(
+                order[which, row],
+                places[which],
+                self._text,
+                queries[row],
+                key,
+                weights[which, row, key],
+            )
+        )
+
+    def _scores(self) -> dict[str, Numbers]:
+        found: dict[str, Numbers] = {}
+        nothing = np.full(self._num_heads, np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            counts = np.where(self._counts > 0, self._counts, np.nan)
+            mass, shuffled = self._mass / counts, self._shuffled / counts
+            alone = self._position_alone() / counts
+            for place, name in enumerate(self._names):
+                if np.isnan(counts[:, place]).all():
+                    continue
+                position = nothing if name in OF_POSITIONS else alone[:, place]
+                found[name] = np.stack([mass[:, place], shuffled[:, place], position])
+            if self._one_text:
+                found["positional share"] = np.stack([self._positional_share(), nothing, nothing])
+            entropy = np.where(self._rows > 0, self._entropy / self._rows, np.nan)
+            found["entropy"] = np.stack([np.maximum(entropy, 0), nothing, nothing])
+        return found
+
+    def _position_alone(self) -> Numbers:
+        """Weight on the pairs of each score if every weight were the mean of its offset."""
+        alone = np.full((self._num_heads, len(self._names)), np.nan)
+        if not self._one_text:
+            return alone
+        means = self._diagonals / np.maximum(self._diagonal_counts, 1)
+        for mask, pairs in self._pairs_by_offset.items():
+            here = self._mask_of == mask
+            alone[here] = means[here] @ pairs.T
+        return alone
+
+    def _positional_share(self) -> Numbers:
+        """The share of the variance of the weights that their offsets explain."""
+        counts = self._diagonal_counts
+        pairs = counts.sum(axis=1)
+        total = self._diagonals.sum(axis=1) ** 2 / pairs
+        explained = (self._diagonals**2 / np.maximum(counts, 1)).sum(axis=1) - total
+        variance = self._squares - total
+        share = np.where(variance > _NO_VARIANCE * self._squares, explained / variance, np.nan)
+        return np.clip(share, 0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Heads of any layers that may attend to the same keys."""
+
+    members: tuple[tuple[LayerAttention, tuple[int, ...]], ...]
+    places: Places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def allowed(self, rows: slice) -> Flags:
+        attention, heads = self.members[0]
+        return attention.allowed(heads[0], rows, slice(0, attention.num_keys))
+
+    def weights(self, some: slice, rows: slice) -> NDArray[np.float32]:
+        """Weights of some of the heads, (heads, rows, keys)."""
+        found, start = [], 0
+        for attention, heads in self.members:
+            here = heads[max(0, some.start - start) : max(0, some.stop - start)]
+            start += len(heads)
+            if here:
+                found.append(attention.weights_of_heads(here, rows))
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _groups(stack: AttentionStack) -> Iterator[_Group]:
+    """The heads by the mask that they have."""
+    members: dict[object, list[tuple[LayerAttention, tuple[int, ...]]]] = {}
+    places: dict[object, list[int]] = {}
+    place = 0
+    for layer in stack.layers:
+        attention = stack.attention(layer)
+        heads = stack.kept_heads(layer)
+        parts = [heads] if attention.one_mask else [(head,) for head in heads]
+        for part in parts:
+            mask = None if attention.vectors is None else attention.vectors.mask
+            key: object = id(mask) if attention.one_mask else (layer, part)
+            members.setdefault(key, []).append((attention, part))
+            places.setdefault(key, []).extend(range(place, place + len(part)))
+            place += len(part)
+    for key, found in members.items():
+        yield _Group(tuple(found), np.array(places[key], np.int64))
+
+
+class _Block:
+    """Some queries: what they may attend to, and the pairs of each score among that."""
+
+    def __init__(self, rows: slice, allowed: Flags, pairs: Flags) -> None:
+        self.rows, self.allowed = rows, allowed
+        self.flat_pairs = pairs.reshape(len(pairs), -1).astype(np.float32)
+        per_query = pairs.sum(axis=2)
+        # Queries that have a pair, (scores,).
+        self.queries = np.count_nonzero(per_query, axis=1)
+        keys = np.maximum(allowed.sum(axis=1), 1)
+        # The share of the allowed keys that are the score's, (scores, rows).
+        self.expected = (per_query / keys).astype(np.float32)
+
+
+def _one_hot(codes: NDArray[np.int64], size: int) -> NDArray[np.float32]:
+    flags = codes[:, None] == np.arange(size)
+    return flags.astype(np.float32)
+
+
+def _uniform(hashes: NDArray[np.uint64]) -> Numbers:
+    """From 0 to below 1."""
+    numbers: Numbers = (hashes >> np.uint64(11)).astype(np.float64) / (1 << 53)
+    return numbers

@@ -1,0 +1,407 @@
+"""Roles: what a head does by its scores over a corpus, with the evidence for it.
+
+A head has a role where its score lies above its baseline by a margin, with confidence, after a
+correction for the number of heads and roles that were asked. ``docs/heads.md`` has the formulas and
+their sources.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.record.table import need_pandas
+from attnviz.utils.arguments import from_end, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Evidence", "Role", "Roles", "benjamini_hochberg", "definition_of", "student_above"]
+
+Numbers = NDArray[np.float64]
+
+#: The score that each role is told by.
+ROLES = {
+    "previous token": "previous token",
+    "next token": "next token",
+    "first token": "first token",
+    "self": "self",
+    "same token": "same token",
+    "induction": "induction",
+    "subword joiner": "same word",
+    "delimiter": "delimiter",
+    "rare token": "rarest token",
+}
+SYNTACTIC = "syntactic: "
+# Fewer texts give no error that could be believed.
+_FEWEST_TEXTS = 5
+# From so many degrees of freedom on, a normal distribution serves.
+_NEARLY_NORMAL = 200
+
+_DEFINITIONS = {
+    "previous token": "attends to the token before",
+    "next token": "attends to the token after",
+    "first token": "attends to the first token",
+    "self": "attends to the token itself",
+    "same token": "attends to earlier occurrences of the same token",
+    "induction": "attends to what followed an earlier occurrence of the same token",
+    "subword joiner": "attends to the other tokens of the same word",
+    "delimiter": "attends to punctuation, and to special tokens after the first token",
+    "rare token": "attends to the rarest token of the text",
+}
+
+
+@dataclass(frozen=True)
+class Role:
+    """A role that a head was asked for, and what speaks for it.
+
+    Attributes
+    ----------
+    name : str
+        The role.
+    score : float
+        Mean of the score over texts: the share of the attention, over the queries that can show it.
+    error : float
+        Standard error of that mean.
+    low, high : float
+        Confidence interval of `difference`, at the level that was asked for.
+    baseline : float
+        Mean of the baseline over the same texts.
+    difference : float
+        Mean over texts of the score less the baseline.
+    p_value : float
+        Probability of such a difference if the true one were the margin, corrected for the number
+        of heads and roles (Benjamini-Hochberg).
+    texts : int
+        Texts in which the score is defined.
+    """
+
+    name: str
+    score: float
+    error: float
+    low: float
+    high: float
+    baseline: float
+    difference: float
+    p_value: float
+    texts: int
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """A score of all heads of a stack, over its texts; arrays are (heads,).
+
+    `baseline` and `difference` are those of the harder one of the baselines.
+    """
+
+    texts: NDArray[np.int64]
+    score: Numbers
+    error: Numbers
+    baseline: Numbers
+    difference: Numbers
+    difference_error: Numbers
+
+
+class Roles:
+    """The roles of all heads of a stack.
+
+    Parameters
+    ----------
+    layers : sequence of int
+        The model's numbers of the layers.
+    heads : sequence of sequence of int
+        Of each layer the model's numbers of its heads.
+    evidence : mapping of str to Evidence
+        By role.
+    margin : float
+        By how much a score must lie above its baseline.
+    level : float
+        Share of false roles among all that are given.
+
+    Attributes
+    ----------
+    layers, heads, margin, level
+        As they were given.
+    names : list of list of (str or None)
+        For each layer the main role of each head: the one whose score lies farthest above its
+        baseline. None where it has none.
+    asked : tuple of str
+        The roles that heads were asked for.
+    definitions : dict of str to str
+        What a head of each role does.
+    """
+
+    definitions: ClassVar[Mapping[str, str]] = _DEFINITIONS
+
+    def __init__(
+        self,
+        layers: Sequence[int],
+        heads: Sequence[Sequence[int]],
+        evidence: Mapping[str, Evidence],
+        *,
+        margin: float,
+        level: float,
+    ) -> None:
+        self.layers = tuple(layers)
+        self.heads = tuple(tuple(some) for some in heads)
+        self.margin, self.level = margin, level
+        self.asked = tuple(evidence)
+        # A class attribute describes the roles that there always are.
+        self.definitions = {name: definition_of(name) for name in self.asked}  # type: ignore[misc]
+        self._tests = _tests(evidence, margin, level)
+        self._all: list[list[list[tuple[Role, bool]]]] = []
+        place = 0
+        for some in self.heads:
+            self._all.append([self._tests[place + number] for number in range(len(some))])
+            place += len(some)
+        self.names = [
+            [next((role.name for role, holds in tests if holds), None) for tests in layer]
+            for layer in self._all
+        ]
+
+    def of(self, layer: int, head: int) -> list[Role]:
+        """The roles that a head has, the strongest first.
+
+        Parameters
+        ----------
+        layer, head : int
+            The model's numbers; negative from the end.
+
+        Returns
+        -------
+        list of Role
+            Empty where it has none.
+
+        Raises
+        ------
+        IndexError
+            If there is no such head.
+        """
+        return [role for role, holds in self._of(layer, head) if holds]
+
+    def tested(self, layer: int, head: int) -> list[Role]:
+        """All roles that a head was asked for, those that it has not too.
+
+        Parameters
+        ----------
+        layer, head : int
+            The model's numbers; negative from the end.
+
+        Returns
+        -------
+        list of Role
+            The strongest first.
+
+        Raises
+        ------
+        IndexError
+            If there is no such head.
+        """
+        return [role for role, _ in self._of(layer, head)]
+
+    def label(self, layer: int, head: int) -> str:
+        """A head's main role with its score, as in ``induction 0.98 ± 0.01``.
+
+        Parameters
+        ----------
+        layer, head : int
+            The model's numbers; negative from the end.
+
+        Returns
+        -------
+        str
+            Empty where it has no role. What follows ± is the standard error over texts.
+
+        Raises
+        ------
+        IndexError
+            If there is no such head.
+        """
+        roles = self.of(layer, head)
+        if not roles:
+            return ""
+        return f"{roles[0].name} {roles[0].score:.2f} ± {roles[0].error:.2f}"
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Every role that every head was asked for, those that were refused too.
+
+        Returns
+        -------
+        DataFrame
+            Columns ``layer, head, role, holds`` and those of `Role`.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        need_pandas()
+        import pandas as pd
+
+        columns = ["layer", "head", "role", "holds", "score", "error", "low", "high"]
+        columns += ["baseline", "difference", "p_value", "texts"]
+        rows = [
+            (layer, head, role.name, holds, role.score, role.error, role.low, role.high)
+            + (role.baseline, role.difference, role.p_value, role.texts)
+            for layer, heads, tests in zip(self.layers, self.heads, self._all, strict=True)
+            for head, some in zip(heads, tests, strict=True)
+            for role, holds in some
+        ]
+        return pd.DataFrame(rows, columns=columns)
+
+    def _of(self, layer: int, head: int) -> list[tuple[Role, bool]]:
+        number = from_end(layer, self.layers)
+        if number not in self.layers:
+            raise IndexError(f"layer={shown(layer)}: there are layers {self.layers}")
+        place = self.layers.index(number)
+        heads = self.heads[place]
+        chosen = from_end(head, heads)
+        if chosen not in heads:
+            raise IndexError(f"head={shown(head)}: layer {number} has heads {heads}")
+        return self._all[place][heads.index(chosen)]
+
+    def __repr__(self) -> str:
+        found = [name for layer in self.names for name in layer if name]
+        counts = {name: found.count(name) for name in dict.fromkeys(found)}
+        total = sum(map(len, self.heads))
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+        return f"<Roles of {len(found)} of {total} heads: {listed}>"
+
+
+def definition_of(role: str) -> str:
+    """What a head of a role does, in words.
+
+    >>> definition_of("syntactic: nsubj")
+    'attends from a word to the word that it is the nsubj of'
+    """
+    if not role.startswith(SYNTACTIC):
+        return _DEFINITIONS[role]
+    relation = role.removeprefix(SYNTACTIC)
+    if relation.endswith(" (reversed)"):
+        return f"attends from a word to its {relation.removesuffix(' (reversed)')}"
+    return f"attends from a word to the word that it is the {relation} of"
+
+
+def _tests(
+    evidence: Mapping[str, Evidence], margin: float, level: float
+) -> list[list[tuple[Role, bool]]]:
+    """For each head all roles with whether they hold, the strongest first."""
+    names = list(evidence)
+    if not names:
+        return []
+    num_heads = len(evidence[names[0]].texts)
+    p_values = np.full((len(names), num_heads), np.nan)
+    halves = np.full((len(names), num_heads), np.nan)
+    for row, name in enumerate(names):
+        found = evidence[name]
+        for head in np.flatnonzero(found.texts >= _FEWEST_TEXTS).tolist():
+            freedom, error = int(found.texts[head]) - 1, float(found.difference_error[head])
+            over = float(found.difference[head]) - margin
+            if not math.isfinite(over):
+                continue
+            if error > 0:
+                p_values[row, head] = student_above(over / error, freedom)
+            else:
+                p_values[row, head] = 0.0 if over > 0 else 1.0
+            halves[row, head] = error * student_quantile(level / 2, freedom)
+    corrected = benjamini_hochberg(p_values)
+    tests: list[list[tuple[Role, bool]]] = []
+    for head in range(num_heads):
+        some = []
+        for row, name in enumerate(names):
+            found = evidence[name]
+            difference, half = float(found.difference[head]), float(halves[row, head])
+            role = Role(
+                name=name,
+                score=float(found.score[head]),
+                error=float(found.error[head]),
+                low=difference - half,
+                high=difference + half,
+                baseline=float(found.baseline[head]),
+                difference=difference,
+                p_value=float(corrected[row, head]),
+                texts=int(found.texts[head]),
+            )
+            if role.texts:
+                some.append((role, bool(role.low > margin and role.p_value < level)))
+        some.sort(key=_strongest_first)
+        tests.append(some)
+    return tests
+
+
+def _strongest_first(test: tuple[Role, bool]) -> float:
+    difference = test[0].difference
+    return -difference if math.isfinite(difference) else math.inf
+
+
+def benjamini_hochberg(p_values: Numbers) -> Numbers:
+    """Correct p values for their number: Benjamini and Hochberg 1995, procedure 1.
+
+    The smallest level of false discoveries at which each would be found; NaN stays.
+
+    >>> benjamini_hochberg(np.array([0.01, 0.04, 0.03])).round(6).tolist()
+    [0.03, 0.04, 0.04]
+    """
+    corrected = np.full(p_values.shape, np.nan)
+    known = np.isfinite(p_values)
+    values = p_values[known]
+    order = np.argsort(values)
+    ranked = values[order] * len(values) / np.arange(1, len(values) + 1)
+    lowest = np.minimum.accumulate(ranked[::-1])[::-1]
+    back = np.empty(len(values))
+    back[order] = np.minimum(lowest, 1)
+    corrected[known] = back
+    return corrected
+
+
+def student_above(t: float, freedom: int) -> float:
+    """Probability that Student's t with so many degrees of freedom lies above `t`.
+
+    Abramowitz and Stegun 1964, 26.7.3, 26.7.4 and, for many degrees of freedom, 26.7.8.
+
+    >>> round(student_above(2.0, 10), 6)
+    0.036694
+    """
+    if freedom > _NEARLY_NORMAL:
+        normal = t * (1 - 1 / (4 * freedom)) / math.sqrt(1 + t * t / (2 * freedom))
+        return 0.5 * math.erfc(normal / math.sqrt(2))
+    angle = math.atan2(t, math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for number in range(freedom // 2):
+        total += term
+        term *= cosine * cosine * (2 * number + 1 + odd) / (2 * number + 2 + odd)
+    inside = (2 / math.pi) * (angle + sine * total) if odd else sine * total
+    return max(0.0, 0.5 * (1 - inside))
+
+
+@lru_cache(4096)
+def student_quantile(above: float, freedom: int) -> float:
+    """What Student's t exceeds with the probability `above`.
+
+    >>> round(student_quantile(0.025, 10), 4)
+    2.2281
+    """
+    low, high = 0.0, 1.0
+    while student_above(high, freedom) > above:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_above(middle, freedom) > above else (low, middle)
+    return high
+
+
+def checked_share(name: str, given: Any, *, below: float = 1.0) -> float:
+    """Read a number from 0 to below another."""
+    if isinstance(given, bool) or not isinstance(given, int | float | np.number):
+        raise TypeError(f"{name}={shown(given)} must be a number such as 0.05")
+    if not 0 <= given < below:
+        raise ValueError(f"{name}={shown(given)} must be from 0 to below {below:g}")
+    return float(given)

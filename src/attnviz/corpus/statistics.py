@@ -1,0 +1,1022 @@
+"""What every head does over a corpus, as one small object that texts are folded into.
+
+It holds sums, and the edges that come first in an order: no record, and nothing that grows with the
+corpus. Sums are whole numbers, so that statistics of parts of a corpus add up to those of all of it
+exactly, in any order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.analysis.heads import one_text
+from attnviz.analysis.token_kinds import KINDS, kinds_of
+from attnviz.corpus.columns import check_column_names, is_missing
+from attnviz.corpus.edges import Edge, EdgeColumns
+from attnviz.corpus.measuring import (
+    OF_POSITIONS,
+    OF_TOKENS,
+    OFFSET_LABELS,
+    SCORES,
+    TokenFacts,
+    measured,
+)
+from attnviz.corpus.parses import pairs_of_relations
+from attnviz.corpus.roles import ROLES, SYNTACTIC, Evidence, Roles, checked_share
+from attnviz.corpus.totals import (
+    FIELDS,
+    KeptTokens,
+    StackTotals,
+    as_numbers,
+    totals_of_text,
+    windows_of,
+)
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack, need_weights
+from attnviz.record.table import need_pandas
+from attnviz.record.tokens import Tokens
+from attnviz.utils.arguments import as_path, from_end, shown, spans, whole_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["HeadStatistics", "StackStatistics"]
+
+Numbers = NDArray[np.float64]
+
+#: The system of classes that every corpus has.
+KIND = "kind"
+#: The score that `effects=` brings.
+EFFECT = "effect"
+_FIELD = {name: place for place, name in enumerate(FIELDS)}
+# A column with more classes than this is no system of classes.
+_MOST_CLASSES = 100
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """What was folded so far; replaced as a whole, so that an interrupt finds it whole."""
+
+    # Numbers of the texts that were looked at: (start, stop) of runs, ascending.
+    texts: tuple[tuple[int, int], ...]
+    tokens: int
+    empty: int
+    too_long: int
+    stacks: Mapping[str, StackTotals]
+    model: str | None
+
+    @property
+    def seen(self) -> int:
+        return sum(stop - start for start, stop in self.texts)
+
+
+class HeadStatistics:
+    """What every head does over many texts: scores, profiles, the strongest edges.
+
+    Make it with `attnviz.head_statistics`, or fold records in one by one.
+
+    Parameters
+    ----------
+    model : str, optional
+        Name of the model; that of the first record when left out.
+    weights : str, optional
+        What tells the model's weights from others (`attnviz.head_statistics` computes it).
+    edges : int, default 100
+        How many of the strongest edges of each head are kept, and how many that are drawn.
+    seed : int, default 0
+        Of the edges that are drawn.
+    columns : sequence of str
+        Names of further systems of classes of tokens, such as ``"pos"``.
+    frequencies : mapping of int or str to int, optional
+        How often tokens occur in the corpus, by id, or by text where ids are not known: which token
+        of a text is the rarest.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    >>> statistics = HeadStatistics()
+    >>> statistics.fold(record)
+    >>> statistics.stack().mean("previous token")
+    [array([0.4])]
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        weights: str = "",
+        edges: int = 100,
+        seed: int = 0,
+        columns: Sequence[str] = (),
+        frequencies: Mapping[int | str, int] | None = None,
+    ) -> None:
+        self.edges = whole_number("edges", edges, 0, 10_000)
+        self.seed = whole_number("seed", seed, 0)
+        self.weights = weights
+        names = [columns] if isinstance(columns, str) else list(columns)
+        check_column_names(names)
+        if KIND in names or len(set(names)) < len(names):
+            raise ValueError(
+                f"columns={shown(names)}: each name must be there once, and {KIND!r} is taken by "
+                "the kinds of tokens"
+            )
+        self._columns = tuple(names)
+        self._frequencies = dict(frequencies or {})
+        #: Sentences on how this was made; `notes` has more.
+        self.remarks: tuple[str, ...] = ()
+        self._state = _State((), 0, 0, 0, MappingProxyType({}), model)
+
+    @property
+    def model(self) -> str:
+        """Name of the model, "" where it has none."""
+        return self._state.model or ""
+
+    @property
+    def texts(self) -> int:
+        """How many texts were read."""
+        return self._state.seen - self.left_out
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens they have."""
+        return self._state.tokens
+
+    @property
+    def left_out(self) -> int:
+        """How many texts were left out: empty, or too long for the model."""
+        return self._state.empty + self._state.too_long
+
+    @property
+    def text_numbers(self) -> tuple[tuple[int, int], ...]:
+        """Numbers of the texts that were looked at, as (start, stop) of runs of them."""
+        return self._state.texts
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the numbers must be told."""
+        found = list(self.remarks)
+        for count, why in (
+            (self._state.empty, "empty, and left out."),
+            (self._state.too_long, "left out: longer than the model has positions for."),
+        ):
+            if count:
+                texts = "1 text is" if count == 1 else f"{count:,} texts are"
+                found.append(f"{texts} {why}")
+        return found
+
+    @property
+    def stack_names(self) -> tuple[str, ...]:
+        """The stacks, in the order of the records."""
+        return tuple(self._state.stacks)
+
+    @property
+    def class_systems(self) -> tuple[str, ...]:
+        """Systems of classes of tokens: their kind, then the columns that were given."""
+        return (KIND, *self._columns)
+
+    def stack(self, name: str | None = None) -> StackStatistics:
+        """The numbers of one stack, as they are now.
+
+        Parameters
+        ----------
+        name : str, optional
+            One of `stack_names`; the first when left out.
+
+        Returns
+        -------
+        StackStatistics
+
+        Raises
+        ------
+        KeyError
+            If there is no such stack; says which there are.
+        ValueError
+            If nothing was folded yet.
+        """
+        if not self._state.stacks:
+            raise ValueError("no text was folded yet: there is no stack")
+        chosen = self.stack_names[0] if name is None else name
+        if chosen not in self._state.stacks:
+            known = ", ".join(map(repr, self.stack_names))
+            raise KeyError(f"stack={shown(name)}: these statistics have {known}")
+        return StackStatistics(chosen, self._state.stacks[chosen], self.class_systems)
+
+    def fold(
+        self,
+        record: AttentionRecord,
+        text: int | None = None,
+        *,
+        columns: Mapping[str, Any] | None = None,
+        parse: Any = None,
+        effects: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add the record of one text.
+
+        Parameters
+        ----------
+        record : AttentionRecord
+            Of the same model as the ones before, with the same layers and heads.
+        text : int, optional
+            The text's number; one more than the largest so far when left out.
+        columns : mapping of str to object, optional
+            For each of the columns the class of the text, or one of each of its tokens; None where
+            it is not known.
+        parse : sequence, optional
+            Heads and relations of the text's words, as for `attnviz.head_statistics`.
+        effects : mapping of str to sequence of ndarray, optional
+            By stack what each head does to the model's answer: one array a layer, (heads,).
+
+        Raises
+        ------
+        TypeError
+            If an argument is of a wrong kind.
+        ValueError
+            If the text was folded before, or the record is of another model, or has signed numbers;
+            or if the columns or the parse do not fit its tokens. Nothing is added then.
+        """
+        if not isinstance(record, AttentionRecord):
+            raise TypeError(f"record must be an AttentionRecord; got {type(record).__name__}")
+        following = self._state.texts[-1][1] if self._state.texts else 0
+        number = following if text is None else whole_number("text", text, 0, 2**62)
+        given = dict(columns or {})
+        unknown = sorted(set(given) - set(self._columns))
+        if unknown:
+            raise ValueError(
+                f"columns: {unknown[0]!r} is not one of the columns of these statistics, "
+                f"{shown(list(self._columns))}; name them when you make it"
+            )
+        facts: dict[int, TokenFacts] = {}
+        sides = [
+            tokens
+            for stack in record.stacks.values()
+            for tokens in (stack.query_tokens, stack.key_tokens)
+        ]
+        self._check_columns(given, {len(tokens) for tokens in sides})
+        for tokens in sides:
+            if id(tokens) not in facts:
+                facts[id(tokens)] = self._facts(tokens, given)
+        stacks = {
+            name: self._totals(stack, facts, number, parse, (effects or {}).get(name))
+            for name, stack in record.stacks.items()
+        }
+        count = sum(len(each.tokens) for each in facts.values())
+        state = _State(
+            ((number, number + 1),), count, 0, 0, stacks, record.model or self._state.model
+        )
+        self._state = _together(self._state, state)
+
+    def leave_out(self, text: int, why: str) -> None:
+        """Count a text that could not be read.
+
+        Parameters
+        ----------
+        text : int
+            Its number.
+        why : {"empty", "too long"}
+            What it is.
+
+        Raises
+        ------
+        ValueError
+            If the text was folded before, or `why` is something else.
+        """
+        if why not in ("empty", "too long"):
+            raise ValueError(f'why={shown(why)} must be "empty" or "too long"')
+        number = whole_number("text", text, 0, 2**62)
+        empty = int(why == "empty")
+        state = _State(((number, number + 1),), 0, empty, 1 - empty, {}, self._state.model)
+        self._state = _together(self._state, state)
+
+    def __add__(self, other: object) -> HeadStatistics:
+        if not isinstance(other, HeadStatistics):
+            return NotImplemented
+        self._check_same(other)
+        found = self._like(_together(self._state, other._state))
+        found.weights = self.weights or other.weights
+        found.remarks = tuple(dict.fromkeys([*self.remarks, *other.remarks]))
+        return found
+
+    def _like(self, state: _State) -> HeadStatistics:
+        found = HeadStatistics(
+            weights=self.weights,
+            edges=self.edges,
+            seed=self.seed,
+            columns=self._columns,
+            frequencies=self._frequencies,
+        )
+        found.remarks, found._state = self.remarks, state
+        return found
+
+    def _check_same(self, other: HeadStatistics) -> None:
+        if self.weights and other.weights and self.weights != other.weights:
+            raise ValueError(
+                f"statistics of {self.model!r} and of {other.model!r} are of models with other "
+                "weights; add those of one model"
+            )
+        for what, one, two in (
+            ("edges", self.edges, other.edges),
+            ("seed", self.seed, other.seed),
+            ("columns", self._columns, other._columns),
+            ("frequencies", self._frequencies, other._frequencies),
+        ):
+            if one != two:
+                raise ValueError(
+                    f"statistics differ in {what}: {shown(one)} and {shown(two)}; make both with "
+                    "the same"
+                )
+
+    def save(self, path: str | os.PathLike[str]) -> Any:
+        """Write everything to one file, or the table of scores.
+
+        Parameters
+        ----------
+        path : path-like
+            A ``.safetensors`` file, which `load` reads; or a ``.parquet`` file of `to_pandas`.
+
+        Returns
+        -------
+        Path
+            Absolute.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        ImportError
+            If parquet is wanted, and pandas or pyarrow is missing.
+        """
+        from attnviz.corpus.statistics_file import write_statistics
+
+        if as_path("path", path, "file").suffix.lower() == ".parquet":
+            table = self.to_pandas()
+            target = as_path("path", path, "file").absolute()
+            table.to_parquet(target, index=False)
+            return target
+        return write_statistics(path, self)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Returns
+        -------
+        HeadStatistics
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError
+            If it is damaged, or does not hold statistics.
+        """
+        from attnviz.corpus.statistics_file import read_statistics
+
+        return read_statistics(path, cls)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All scores of all heads as a table, a line for each score of each head.
+
+        Returns
+        -------
+        DataFrame
+            Columns ``stack, layer, head, score, mean, standard_error, baseline, texts``.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        need_pandas()
+        import pandas as pd
+
+        parts = []
+        for name in self.stack_names:
+            stack = self.stack(name)
+            heads = [
+                (layer, head)
+                for layer, some in zip(stack.layers, stack.heads, strict=True)
+                for head in some
+            ]
+            for score in stack.score_names:
+                part = pd.DataFrame(heads, columns=["layer", "head"])
+                part.insert(0, "stack", name)
+                part["score"] = score
+                part["mean"] = np.concatenate(stack.mean(score))
+                part["standard_error"] = np.concatenate(stack.standard_error(score))
+                baseline = stack.baseline(score)
+                part["baseline"] = np.nan if baseline is None else np.concatenate(baseline)
+                part["texts"] = np.concatenate(stack.counts(score))
+                parts.append(part)
+        if not parts:
+            columns = ["stack", "layer", "head", "score", "mean", "standard_error", "baseline"]
+            return pd.DataFrame(columns=[*columns, "texts"])
+        return pd.concat(parts, ignore_index=True)
+
+    def _check_columns(self, given: Mapping[str, Any], counts: set[int]) -> None:
+        for name, value in given.items():
+            if _is_sequence(value) and len(value) not in counts:
+                lengths = " or ".join(map(str, sorted(counts)))
+                raise ValueError(
+                    f"columns[{name!r}] has {len(value)} values, but the text has {lengths} "
+                    "tokens; give one value for each, or one for the whole text"
+                )
+
+    def _facts(self, tokens: Tokens, given: Mapping[str, Any]) -> TokenFacts:
+        classes: dict[str, NDArray[np.int64]] = {KIND: kinds_of(tokens).astype(np.int64)}
+        names: dict[str, tuple[str, ...]] = {KIND: KINDS}
+        for column in self._columns:
+            value = given.get(column)
+            whole = not _is_sequence(value)
+            if not whole and len(value) != len(tokens):
+                whole, value = True, None
+            values = [value] * len(tokens) if whole else list(value)
+            texts = ["" if is_missing(each) else _class_name(column, each) for each in values]
+            names[column] = tuple(sorted({*texts} - {""}))
+            places = {name: place for place, name in enumerate(names[column])}
+            classes[column] = np.array([places.get(each, -1) for each in texts], np.int64)
+        return TokenFacts(tokens, classes, names, self._frequencies)
+
+    def _totals(
+        self,
+        stack: AttentionStack,
+        facts: Mapping[int, TokenFacts],
+        number: int,
+        parse: Any,
+        effects: Any,
+    ) -> StackTotals:
+        need_weights(stack, "statistics of heads")
+        queries, keys = facts[id(stack.query_tokens)], facts[id(stack.key_tokens)]
+        whole = one_text(stack)
+        heads = tuple(stack.kept_heads(layer) for layer in stack.layers)
+        before = self._state.stacks.get(stack.name)
+        least = None
+        if before is not None and sum(map(len, heads)) == before.num_heads:
+            least = before.strongest.least, before.sampled.least
+        elif not self.edges:
+            most = np.full(sum(map(len, heads)), np.iinfo(np.uint64).max, np.uint64)
+            least = most, most
+        relations = None
+        if parse is not None and whole:
+            relations = pairs_of_relations(parse, stack.query_tokens)
+        found = measured(
+            stack,
+            queries,
+            keys,
+            text=number,
+            seed=self.seed,
+            relations=relations,
+            least=least,
+        )
+        if effects is not None:
+            values = np.concatenate([np.asarray(layer, np.float64) for layer in effects])
+            nothing = np.full(len(values), np.nan)
+            found.scores[EFFECT] = np.stack([values, nothing, nothing])
+        return totals_of_text(
+            found,
+            layers=stack.layers,
+            heads=heads,
+            causal=stack.causal,
+            sides=[queries] if whole else [queries, keys],
+            text=number,
+            edges=self.edges,
+        )
+
+    def __repr__(self) -> str:
+        of = f" of {self.model}" if self.model else ""
+        heads = sum(totals.num_heads for totals in self._state.stacks.values())
+        return (
+            f"<HeadStatistics{of}: {heads} heads over {self.texts:,} "
+            f"text{'' if self.texts == 1 else 's'}, {self.tokens:,} tokens>"
+        )
+
+
+class StackStatistics:
+    """What the heads of one stack do over many texts; get it from `HeadStatistics.stack`.
+
+    Arrays of scores come as a list with one float64 array a layer, (heads,), whose heads are those
+    of `heads`.
+
+    Attributes
+    ----------
+    name : str
+        The stack.
+    layers : tuple of int
+        The model's numbers of the layers.
+    heads : tuple of tuple of int
+        Of each layer the model's numbers of its heads.
+    causal : bool
+        Whether no query may look ahead.
+    one_text : bool
+        Whether queries and keys are the same tokens.
+    score_names : tuple of str
+        The scores that at least one text could show.
+    offset_labels : tuple of str
+        What `offsets` has a number for: -64 to 64, "first" and "rest".
+    class_systems : tuple of str
+        Systems of classes of tokens; the first is the kind of token.
+    """
+
+    def __init__(self, name: str, totals: StackTotals, class_systems: Sequence[str]) -> None:
+        self._totals = totals.canonical()
+        self.name = name
+        self.layers, self.heads = totals.layers, totals.heads
+        self.causal, self.one_text = totals.causal, totals.one_text
+        self.class_systems = tuple(class_systems)
+        self.offset_labels = OFFSET_LABELS
+        known = [*SCORES, EFFECT, *sorted(set(totals.scores) - {*SCORES, EFFECT})]
+        self.score_names = tuple(
+            score
+            for score in known
+            if score in totals.scores and totals.scores[score][_FIELD["texts"]].any()
+        )
+
+    def mean(self, score: str) -> list[Numbers]:
+        """The mean of a score over texts.
+
+        Parameters
+        ----------
+        score : str
+            One of `score_names`.
+
+        Returns
+        -------
+        list of ndarray of float64
+            One a layer; NaN where no text shows it.
+
+        Raises
+        ------
+        KeyError
+            If there is no such score; says which there are.
+        """
+        return self._by_layer(self._evidence(score).score)
+
+    def standard_error(self, score: str) -> list[Numbers]:
+        """The standard error of a score's mean, over texts.
+
+        Parameters
+        ----------
+        score : str
+            One of `score_names`.
+
+        Returns
+        -------
+        list of ndarray of float64
+            One a layer; NaN for fewer than two texts.
+
+        Raises
+        ------
+        KeyError
+            If there is no such score.
+        """
+        return self._by_layer(self._evidence(score).error)
+
+    def baseline(self, score: str) -> list[Numbers] | None:
+        """The mean of what the same weights would score by chance.
+
+        Parameters
+        ----------
+        score : str
+            One of `score_names`.
+
+        Returns
+        -------
+        list of ndarray of float64, or None
+            One a layer: the harder one of the baselines (``docs/heads.md``). None where the score
+            has none, as entropy.
+
+        Raises
+        ------
+        KeyError
+            If there is no such score.
+        """
+        if not self._has_baseline(score):
+            return None
+        return self._by_layer(self._evidence(score).baseline)
+
+    def counts(self, score: str) -> list[NDArray[np.int64]]:
+        """In how many texts a score is defined.
+
+        Parameters
+        ----------
+        score : str
+            One of `score_names`.
+
+        Returns
+        -------
+        list of ndarray of int64
+            One a layer.
+
+        Raises
+        ------
+        KeyError
+            If there is no such score.
+        """
+        return self._by_layer(self._evidence(score).texts)
+
+    def offsets(self, layer: int) -> Numbers:
+        """The mean weight by offset, key position minus query position.
+
+        Parameters
+        ----------
+        layer : int
+            The model's number; negative from the end.
+
+        Returns
+        -------
+        ndarray of float64, (heads, offsets)
+            By `offset_labels`: the mean over all pairs of this offset, but for those whose key is
+            the first; "first" and "rest", the keys that are farther away, are the mean over queries
+            of the weight that falls there. NaN where there is no such pair.
+
+        Raises
+        ------
+        IndexError
+            If there is no such layer.
+        """
+        some = self._heads_of(layer)
+        sums = as_numbers(self._totals.offsets[some], pairs=True)
+        counts = self._totals.offset_counts[some]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(counts > 0, sums / counts, np.nan)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The kinds of tokens."""
+        return self.classes_of(KIND)
+
+    def classes_of(self, system: str) -> tuple[str, ...]:
+        """The classes of a system.
+
+        Parameters
+        ----------
+        system : str
+            One of `class_systems`.
+
+        Returns
+        -------
+        tuple of str
+
+        Raises
+        ------
+        KeyError
+            If there is no such system.
+        """
+        return self._table(system).names
+
+    def class_weights(self, layer: int, system: str = KIND) -> Numbers:
+        """The mean weight that queries of each class give to all keys of each class.
+
+        Parameters
+        ----------
+        layer : int
+            The model's number; negative from the end.
+        system : str
+            One of `class_systems`.
+
+        Returns
+        -------
+        ndarray of float64, (heads, classes, classes)
+            By class of query and class of key; a mean over queries, NaN where there are none.
+
+        Raises
+        ------
+        IndexError, KeyError
+            If there is no such layer or system.
+        """
+        table, some = self._table(system), self._heads_of(layer)
+        sums = as_numbers(table.sums[some], pairs=True)
+        counts = table.counts[some][:, :, None]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(counts > 0, sums / counts, np.nan)
+
+    def strongest(self, layer: int, head: int) -> list[Edge]:
+        """The edges with the largest weights of a head, at most four of one text.
+
+        Parameters
+        ----------
+        layer, head : int
+            The model's numbers; negative from the end.
+
+        Returns
+        -------
+        list of Edge
+            The strongest first, each of another query.
+
+        Raises
+        ------
+        IndexError
+            If there is no such head.
+        """
+        return self._edges(self._totals.strongest.kept, layer, head)
+
+    def sampled(self, layer: int, head: int) -> list[Edge]:
+        """Edges that were drawn: each query of the corpus alike, and a key by its weight.
+
+        Parameters
+        ----------
+        layer, head : int
+            The model's numbers; negative from the end.
+
+        Returns
+        -------
+        list of Edge
+            In random order: counts over them estimate shares of the attention.
+
+        Raises
+        ------
+        IndexError
+            If there is no such head.
+        """
+        return self._edges(self._totals.sampled.kept, layer, head)
+
+    def edge_columns(self, layer: int, *, sampled: bool = False) -> EdgeColumns:
+        """The edges of all heads of a layer as columns.
+
+        Parameters
+        ----------
+        layer : int
+            The model's number; negative from the end.
+        sampled : bool, default False
+            Those that were drawn, instead of the strongest.
+
+        Returns
+        -------
+        EdgeColumns
+            By head; ``head`` is the place of the head among those of the layer.
+
+        Raises
+        ------
+        IndexError
+            If there is no such layer.
+        """
+        some = self._heads_of(layer)
+        edges = (self._totals.sampled if sampled else self._totals.strongest).kept
+        here = edges[(edges.head >= some.start) & (edges.head < some.stop)]
+        return replace(here, head=here.head - np.int32(some.start))
+
+    def text_numbers(self, side: str = "key") -> tuple[int, ...]:
+        """The texts of which tokens are kept.
+
+        Parameters
+        ----------
+        side : {"key", "query"}
+            Of which tokens, where queries and keys are different ones.
+
+        Returns
+        -------
+        tuple of int
+            Ascending.
+        """
+        return tuple(self._side(side))
+
+    def text_tokens(
+        self, text: int, side: str = "key"
+    ) -> tuple[tuple[int, ...], tuple[str, ...], NDArray[np.int32]]:
+        """The tokens of a text that are kept: those near an edge that is kept.
+
+        Parameters
+        ----------
+        text : int
+            The text's number.
+        side : {"key", "query"}
+            Of which tokens, where queries and keys are different ones.
+
+        Returns
+        -------
+        positions : tuple of int
+            Ascending.
+        tokens : tuple of str
+            Their texts.
+        classes : ndarray of int32, (systems, tokens)
+            For each of `class_systems` the place of each token's class in `classes_of`; -1 for none.
+
+        Raises
+        ------
+        KeyError
+            If nothing of the text is kept.
+        """
+        kept = self._side(side).get(text)
+        if kept is None:
+            raise KeyError(f"text={shown(text)}: no edge of this text is kept")
+        codes = np.full((len(self.class_systems), len(kept.positions)), -1, np.int32)
+        for row, (system, classes) in enumerate(zip(self.class_systems, kept.classes, strict=True)):
+            places = {name: place for place, name in enumerate(self.classes_of(system))}
+            codes[row] = [places.get(name, -1) for name in classes]
+        return kept.positions, kept.tokens, codes
+
+    def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
+        """Name the heads by what they do, with the evidence for it.
+
+        Parameters
+        ----------
+        margin : float, default 0.1
+            By how much a score must lie above its baseline, from 0 to 1.
+        level : float, default 0.05
+            The share of roles that may be false, and of confidence intervals that may miss.
+
+        Returns
+        -------
+        Roles
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not such a number.
+        """
+        margin = checked_share("margin", margin)
+        level = checked_share("level", level, below=0.5)
+        asked = {role: score for role, score in ROLES.items() if score in self.score_names}
+        asked |= {name: name for name in self.score_names if name.startswith(SYNTACTIC)}
+        evidence = {role: self._evidence(score) for role, score in asked.items()}
+        return Roles(self.layers, self.heads, evidence, margin=margin, level=level)
+
+    def _evidence(self, score: str) -> Evidence:
+        if score not in self.score_names:
+            raise KeyError(
+                f"score={shown(score)}: stack {self.name!r} has "
+                f"{', '.join(map(repr, self.score_names))}"
+            )
+        fields = self._totals.scores[score]
+        texts = fields[_FIELD["texts"]]
+        mean, error = _mean_and_error(texts, fields[1], fields[2])
+        found = []
+        for kind in ("shuffled", "position"):
+            counts = fields[_FIELD[f"{kind} texts"]]
+            with np.errstate(invalid="ignore", divide="ignore"):
+                baseline = as_numbers(fields[_FIELD[f"{kind} sum"]]) / counts
+            over, squares = fields[_FIELD[f"over {kind}"]], fields[_FIELD[f"squares over {kind}"]]
+            found.append((baseline, *_mean_and_error(counts, over, squares)))
+        (one, over_one, error_one), (two, over_two, error_two) = found
+        # The baseline that the score beats by less; NaN where a text has no such pairs at all.
+        second = np.where(np.isnan(over_one), True, over_two < over_one)
+        return Evidence(
+            texts=texts,
+            score=mean,
+            error=error,
+            baseline=np.where(second, two, one),
+            difference=np.where(second, over_two, over_one),
+            difference_error=np.where(second, error_two, error_one),
+        )
+
+    def _has_baseline(self, score: str) -> bool:
+        if score not in self.score_names:
+            self._evidence(score)
+        return score in (*OF_POSITIONS, *OF_TOKENS) or score.startswith(SYNTACTIC)
+
+    def _edges(self, edges: EdgeColumns, layer: int, head: int) -> list[Edge]:
+        some = self._heads_of(layer)
+        heads = self.heads[self._place(layer)]
+        number = from_end(head, heads)
+        if number not in heads:
+            raise IndexError(f"head={shown(head)}: layer {layer} has heads {spans(heads)}")
+        start, stop = np.searchsorted(
+            edges.head, [some.start + heads.index(number)] * 2 + np.arange(2)
+        )
+        here = edges[start:stop]
+        columns = (here.weight, here.text, here.query, here.key)
+        return [
+            self._edge(*each) for each in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+
+    def _edge(self, weight: float, text: int, query: int, key: int) -> Edge:
+        queries, keys = self._side("query")[text], self._side("key")[text]
+        around = (query, key) if self.one_text else (key,)
+        window = _window(keys, around)
+        return Edge(
+            weight=weight,
+            text=text,
+            query=query,
+            key=key,
+            query_token=queries.tokens[queries.positions.index(query)],
+            key_token=keys.tokens[keys.positions.index(key)],
+            window=window,
+            query_window=window if self.one_text else _window(queries, (query,)),
+        )
+
+    def _side(self, side: str) -> Mapping[int, KeptTokens]:
+        if side not in ("query", "key"):
+            raise ValueError(f'side={shown(side)} must be "query" or "key"')
+        parts = self._totals.tokens[0 if side == "query" else -1]
+        return parts[0] if parts else {}
+
+    def _table(self, system: str) -> Any:
+        if system not in self._totals.tables:
+            known = ", ".join(map(repr, self.class_systems))
+            raise KeyError(f"system={shown(system)}: there are {known}")
+        return self._totals.tables[system]
+
+    def _place(self, layer: int) -> int:
+        number = from_end(layer, self.layers)
+        if number not in self.layers:
+            raise IndexError(
+                f"layer={shown(layer)}: stack {self.name!r} has layers {spans(self.layers)}"
+            )
+        return self.layers.index(number)
+
+    def _heads_of(self, layer: int) -> slice:
+        """Where the heads of a layer stand in all arrays."""
+        place = self._place(layer)
+        start = sum(map(len, self.heads[:place]))
+        return slice(start, start + len(self.heads[place]))
+
+    def _by_layer(self, values: NDArray[Any]) -> list[Any]:
+        stops = np.cumsum([len(heads) for heads in self.heads])[:-1]
+        return np.split(values, stops)
+
+    def __repr__(self) -> str:
+        return (
+            f"<StackStatistics {self.name!r}: layers {spans(self.layers)}, "
+            f"{self._totals.num_heads} heads, {len(self.score_names)} scores>"
+        )
+
+
+def _together(one: _State, other: _State) -> _State:
+    """What both hold."""
+    if one.model is not None and other.model is not None and one.model != other.model:
+        raise ValueError(
+            f"these statistics are of {one.model!r}, and the others or the record of "
+            f"{other.model!r}; make one for each model"
+        )
+    stacks = dict(one.stacks)
+    for name, totals in other.stacks.items():
+        if name not in stacks:
+            stacks[name] = totals
+            continue
+        known = stacks[name]
+        if (known.layers, known.heads) != (totals.layers, totals.heads):
+            raise ValueError(
+                f"stack {name!r} has layers {spans(known.layers)} with "
+                f"{known.num_heads} heads here, and layers {spans(totals.layers)} with "
+                f"{totals.num_heads} there; use the same model, layers= and heads="
+            )
+        stacks[name] = known.plus(totals)
+    return _State(
+        _joined_runs(one.texts, other.texts),
+        one.tokens + other.tokens,
+        one.empty + other.empty,
+        one.too_long + other.too_long,
+        MappingProxyType(stacks),
+        one.model if one.model is not None else other.model,
+    )
+
+
+def _joined_runs(
+    one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]
+) -> tuple[tuple[int, int], ...]:
+    """The numbers of both; ValueError if one is in both."""
+    found: list[tuple[int, int]] = []
+    for start, stop in sorted([*one, *other]):
+        if found and start < found[-1][1]:
+            raise ValueError(
+                f"text={start} was folded already; give each text a number of its own (text=)"
+            )
+        if found and start == found[-1][1]:
+            found[-1] = found[-1][0], stop
+        else:
+            found.append((start, stop))
+    return tuple(found)
+
+
+def _mean_and_error(
+    counts: NDArray[np.int64], sums: NDArray[np.int64], squares: NDArray[np.int64]
+) -> tuple[Numbers, Numbers]:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(counts > 0, as_numbers(sums) / counts, np.nan)
+        variance = (as_numbers(squares) - counts * mean**2) / (counts - 1)
+        error = np.sqrt(np.maximum(variance, 0) / counts)
+    return mean, np.where(counts > 1, error, np.nan)
+
+
+def _window(kept: KeptTokens, around: Sequence[int]) -> list[tuple[int, str]]:
+    wanted = set(windows_of(kept.positions, around))
+    return [
+        (position, token)
+        for position, token in zip(kept.positions, kept.tokens, strict=True)
+        if position in wanted
+    ]
+
+
+def _is_sequence(value: Any) -> bool:
+    return hasattr(value, "__len__") and not isinstance(value, str | bytes)
+
+
+def _class_name(column: str, value: Any) -> str:
+    if isinstance(value, str | bool | int | np.integer | np.bool_):
+        return str(value)
+    raise TypeError(
+        f"columns[{column!r}]: a class must be a text or a whole number; got {shown(value)}. Of "
+        "numbers make classes first, such as 'short' and 'long'"
+    )

@@ -1,0 +1,345 @@
+"""Statistics as a header and named arrays in one file, and back.
+
+The same texts give the same bytes, whatever order their statistics were added in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.corpus.edges import EdgeColumns
+from attnviz.corpus.measuring import OFFSET_LABELS
+from attnviz.corpus.totals import FIELDS, KeptTokens, Pool, StackTotals, Tables
+from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
+from attnviz.utils.arguments import shown
+
+if TYPE_CHECKING:
+    from attnviz.corpus.statistics import HeadStatistics
+
+__all__ = ["read_statistics", "statistics_state", "write_statistics"]
+
+_KIND = "head statistics"
+_FORMAT = 1
+_EDGE_COLUMNS = {
+    "order": np.uint64,
+    "head": np.int32,
+    "text": np.int64,
+    "query": np.int32,
+    "key": np.int32,
+    "weight": np.float32,
+}
+
+_Arrays = dict[str, torch.Tensor]
+
+
+def write_statistics(
+    path: str | os.PathLike[str],
+    statistics: HeadStatistics,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write statistics, and what made them, to a file that is complete or not there."""
+    arrays: _Arrays = {}
+    state = statistics._state
+    words = _Words()
+    stacks = [
+        _stack_to_header(name, totals.canonical(), arrays, words)
+        for name, totals in state.stacks.items()
+    ]
+    header = {
+        "kind": _KIND,
+        "format": _FORMAT,
+        "model": state.model,
+        "weights": statistics.weights,
+        "edges": statistics.edges,
+        "seed": statistics.seed,
+        "columns": list(statistics.class_systems[1:]),
+        "frequencies": sorted(map(list, statistics._frequencies.items()), key=str),
+        "remarks": list(statistics.remarks),
+        "texts": [list(run) for run in state.texts],
+        "tokens": state.tokens,
+        "empty": state.empty,
+        "too_long": state.too_long,
+        "stacks": stacks,
+        "words": words.sorted(arrays),
+        "arguments": dict(arguments) if arguments is not None else None,
+    }
+    return write_arrays(path, header, arrays)
+
+
+class _Words:
+    """Texts of tokens and classes, each written once; numbered in the order of the alphabet."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._named: list[tuple[str, list[int]]] = []
+
+    def add(self, name: str, texts: Sequence[str]) -> None:
+        numbers = [self._numbers.setdefault(text, len(self._numbers)) for text in texts]
+        self._named.append((name, numbers))
+
+    def sorted(self, arrays: _Arrays) -> list[str]:
+        words = sorted(self._numbers)
+        places = np.zeros(len(words), np.int32)
+        for place, word in enumerate(words):
+            places[self._numbers[word]] = place
+        for name, numbers in self._named:
+            arrays[name] = torch.from_numpy(places[np.array(numbers, np.int64)])
+        return words
+
+
+def _stack_to_header(
+    name: str, totals: StackTotals, arrays: _Arrays, words: _Words
+) -> dict[str, Any]:
+    def put(key: str, values: NDArray[Any]) -> None:
+        # The file's format has no unsigned numbers of 64 bits.
+        kept = values.view(np.int64) if values.dtype == np.uint64 else values
+        arrays[f"{name}/{key}"] = torch.from_numpy(np.require(kept, requirements=["C", "W"]))
+
+    for place, fields in enumerate(totals.scores.values()):
+        put(f"scores/{place}", fields)
+    put("offsets", totals.offsets)
+    put("offset_counts", totals.offset_counts)
+    for place, table in enumerate(totals.tables.values()):
+        put(f"tables/{place}/sums", table.sums)
+        put(f"tables/{place}/counts", table.counts)
+    for kind, pool in (("strongest", totals.strongest), ("sampled", totals.sampled)):
+        for column in _EDGE_COLUMNS:
+            put(f"{kind}/{column}", getattr(pool.kept, column))
+    for side, parts in enumerate(totals.tokens):
+        kept = parts[0] if parts else {}
+        put(f"tokens/{side}/texts", np.array(list(kept), np.int64))
+        put(f"tokens/{side}/counts", np.array([len(k.positions) for k in kept.values()], np.int64))
+        positions = [position for each in kept.values() for position in each.positions]
+        put(f"tokens/{side}/positions", np.array(positions, np.int32))
+        words.add(
+            f"{name}/tokens/{side}/tokens",
+            [token for each in kept.values() for token in each.tokens],
+        )
+        for system in range(len(totals.tables)):
+            classes = [each for one in kept.values() for each in one.classes[system]]
+            words.add(f"{name}/tokens/{side}/classes/{system}", classes)
+    return {
+        "name": name,
+        "layers": list(totals.layers),
+        "heads": [list(some) for some in totals.heads],
+        "causal": totals.causal,
+        "one_text": totals.one_text,
+        "scores": list(totals.scores),
+        "tables": [[system, list(table.names)] for system, table in totals.tables.items()],
+        "most": totals.strongest.most,
+    }
+
+
+def read_statistics(path: str | os.PathLike[str], kind: type[HeadStatistics]) -> Any:
+    """Read statistics; what comes from the file is checked before it is used."""
+    statistics, _ = statistics_state(path, kind)
+    return statistics
+
+
+def statistics_state(
+    path: str | os.PathLike[str], kind: type[HeadStatistics]
+) -> tuple[Any, dict[str, Any] | None]:
+    """The statistics of a file, and the arguments that made them, where they were written."""
+    header, arrays = read_arrays(path, verify=True)
+    if header.get("kind") != _KIND:
+        raise ValueError(
+            f"path={str(path)!r} does not hold statistics of heads; those are saved with "
+            "statistics.save(path)"
+        )
+    if header.get("format") != _FORMAT:
+        raise ValueError(
+            f"path={str(path)!r} has the format {shown(header.get('format'))}, and this version of "
+            f"attnviz reads {_FORMAT}; update attnviz"
+        )
+    try:
+        return _statistics(header, arrays, kind), header.get("arguments")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"path={str(path)!r} is damaged ({error}); save it again") from error
+
+
+def _statistics(header: dict[str, Any], arrays: _Arrays, kind: type[HeadStatistics]) -> Any:
+    from attnviz.corpus.statistics import _State
+
+    found = kind(
+        weights=_text(header["weights"]),
+        edges=header["edges"],
+        seed=header["seed"],
+        columns=[_text(name) for name in header["columns"]],
+        frequencies={_id(key): _count(value) for key, value in header["frequencies"]},
+    )
+    found.remarks = tuple(_text(each) for each in header["remarks"])
+    words = [_text(each) for each in header["words"]]
+    stacks: dict[str, StackTotals] = {}
+    for fields in header["stacks"]:
+        name = _text(fields["name"])
+        _check(name not in stacks, f"stack {name!r} is there twice")
+        stacks[name] = _totals(name, fields, _Reader(name, arrays, words))
+        systems = tuple(stacks[name].tables)
+        _check(systems == found.class_systems, "the classes are not those of the columns")
+        _check(stacks[name].strongest.most == found.edges, "other numbers of edges")
+    runs = tuple((_count(start), _count(stop)) for start, stop in header["texts"])
+    ends = [-1, *(end for run in runs for end in run)]
+    _check(all(one < other for one, other in zip(ends, ends[1:], strict=False)), "runs of texts")
+    state = _State(
+        runs,
+        _count(header["tokens"]),
+        _count(header["empty"]),
+        _count(header["too_long"]),
+        MappingProxyType(stacks),
+        None if header["model"] is None else _text(header["model"]),
+    )
+    _check(state.empty + state.too_long <= state.seen, "more texts left out than there are")
+    found._state = state
+    return found
+
+
+class _Reader:
+    """Arrays of a stack, held against the shape that they must have."""
+
+    def __init__(self, stack: str, arrays: _Arrays, words: Sequence[str]) -> None:
+        self._stack, self._arrays, self._words = stack, arrays, words
+
+    def array(self, key: str, dtype: Any, *shape: int | None) -> NDArray[Any]:
+        name = f"{self._stack}/{key}"
+        # A copy: what is mapped could change.
+        values = self._arrays[name].numpy().copy()
+        wanted = np.int64 if dtype == np.uint64 else dtype
+        fits = values.ndim == len(shape) and all(
+            size is None or size == there for size, there in zip(shape, values.shape, strict=True)
+        )
+        _check(fits and values.dtype == wanted, f"{name} has another shape")
+        return values.view(np.uint64) if dtype == np.uint64 else values
+
+    def words(self, key: str, count: int) -> list[str]:
+        numbers = self.array(key, np.int32, count)
+        _check(_within(numbers, len(self._words)), f"{key} names words that are not there")
+        return [self._words[number] for number in numbers.tolist()]
+
+
+def _totals(name: str, fields: dict[str, Any], read: _Reader) -> StackTotals:
+    layers = tuple(_count(layer) for layer in fields["layers"])
+    heads = tuple(tuple(_count(head) for head in some) for some in fields["heads"])
+    _check(len(layers) == len(heads) > 0, "layers and heads differ")
+    for numbers in (layers, *heads):
+        _check(len(numbers) > 0 and sorted(set(numbers)) == list(numbers), "numbers of heads")
+    num_heads, one_text = sum(map(len, heads)), _flag(fields["one_text"])
+    scores = [_text(score) for score in fields["scores"]]
+    _check(len(set(scores)) == len(scores), "a score is there twice")
+    tables = {}
+    for place, (system, classes) in enumerate(fields["tables"]):
+        names = tuple(_text(each) for each in classes)
+        _check(len(set(names)) == len(names) and "" not in names, "classes of tokens")
+        tables[_text(system)] = Tables(
+            names,
+            read.array(f"tables/{place}/sums", np.int64, num_heads, len(names), len(names)),
+            read.array(f"tables/{place}/counts", np.int64, num_heads, len(names)),
+        )
+    _check(len(tables) == len(fields["tables"]), "a system of classes is there twice")
+    sides = tuple((_tokens(read, side, len(tables)),) for side in range(1 if one_text else 2))
+    most = _count(fields["most"])
+    pools = [_pool(read, kind, most, num_heads) for kind in ("strongest", "sampled")]
+    for pool in pools:
+        _check_tokens(pool.kept, sides)
+    counts = read.array("offset_counts", np.int64, num_heads, len(OFFSET_LABELS))
+    return StackTotals(
+        layers=layers,
+        heads=heads,
+        causal=_flag(fields["causal"]),
+        one_text=one_text,
+        scores={
+            score: read.array(f"scores/{place}", np.int64, len(FIELDS), num_heads)
+            for place, score in enumerate(scores)
+        },
+        offsets=read.array("offsets", np.int64, num_heads, len(OFFSET_LABELS)),
+        offset_counts=counts,
+        tables=tables,
+        strongest=pools[0],
+        sampled=pools[1],
+        tokens=sides,
+        held=sum(len(kept.positions) for side in sides for kept in side[0].values()),
+    )
+
+
+def _pool(read: _Reader, kind: str, most: int, num_heads: int) -> Pool:
+    count = len(read.array(f"{kind}/order", np.uint64, None))
+    columns = [
+        read.array(f"{kind}/{column}", dtype, count) for column, dtype in _EDGE_COLUMNS.items()
+    ]
+    edges = EdgeColumns(*columns)
+    _check(_within(edges.head, num_heads), f"{kind} edges of heads that are not there")
+    _check((np.diff(edges.head) >= 0).all(), f"{kind} edges in another order")
+    _check(np.isfinite(edges.weight).all(), f"{kind} edges have weights that are none")
+    _check((np.bincount(edges.head, minlength=1) <= most).all(), f"too many {kind} edges")
+    return Pool(most, num_heads, edges)
+
+
+def _tokens(read: _Reader, side: int, num_systems: int) -> dict[int, KeptTokens]:
+    texts = read.array(f"tokens/{side}/texts", np.int64, None)
+    counts = read.array(f"tokens/{side}/counts", np.int64, len(texts))
+    positions = read.array(f"tokens/{side}/positions", np.int32, None)
+    _check((counts > 0).all() and int(counts.sum()) == len(positions), "numbers of tokens")
+    _check((np.diff(texts) > 0).all() and (positions >= 0).all(), "texts in another order")
+    tokens = read.words(f"tokens/{side}/tokens", len(positions))
+    systems = [
+        read.words(f"tokens/{side}/classes/{system}", len(positions))
+        for system in range(num_systems)
+    ]
+    found = {}
+    start = 0
+    for text, count in zip(texts.tolist(), counts.tolist(), strict=True):
+        some = slice(start, start + count)
+        start += count
+        here = tuple(positions[some].tolist())
+        _check(all(one < two for one, two in zip(here, here[1:], strict=False)), "positions")
+        found[text] = KeptTokens(
+            here, tuple(tokens[some]), tuple(tuple(each[some]) for each in systems)
+        )
+    return found
+
+
+def _check_tokens(edges: EdgeColumns, sides: Sequence[tuple[dict[int, KeptTokens]]]) -> None:
+    """Every edge's query and key must be among the tokens."""
+    for places, side in ((edges.query, sides[0][0]), (edges.key, sides[-1][0])):
+        known = {text: set(kept.positions) for text, kept in side.items()}
+        for text, place in zip(edges.text.tolist(), places.tolist(), strict=True):
+            _check(place in known.get(text, ()), f"an edge of text {text} without its tokens")
+
+
+def _within(numbers: NDArray[Any], stop: int) -> bool:
+    return bool(((numbers >= 0) & (numbers < stop)).all())
+
+
+def _check(fits: object, what: str) -> None:
+    if not fits:
+        raise ValueError(what)
+
+
+def _text(given: Any) -> str:
+    if not isinstance(given, str):
+        raise TypeError(f"{shown(given)} is not a text")
+    return given
+
+
+def _count(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 1 << 62:
+        raise TypeError(f"{shown(given)} is not a count")
+    return given
+
+
+def _id(given: Any) -> int | str:
+    return given if isinstance(given, str) else _count(given)
+
+
+def _flag(given: Any) -> bool:
+    if not isinstance(given, bool):
+        raise TypeError(f"{shown(given)} is neither true nor false")
+    return given

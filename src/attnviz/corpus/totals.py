@@ -1,0 +1,410 @@
+"""Totals of a stack over many texts: whole numbers, so that adding them is exact in any order.
+
+A number x of one text is added as round(x * 2**32), a sum over its pairs as round(x * 2**28). The
+totals of one text and of a million are the same kind of object, and folding a text in is adding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.corpus.edges import EdgeColumns, largest_per_head
+from attnviz.corpus.measuring import StackNumbers, TokenFacts
+
+__all__ = [
+    "FIELDS",
+    "KeptTokens",
+    "Pool",
+    "StackTotals",
+    "Tables",
+    "as_numbers",
+    "totals_of_text",
+    "windows_of",
+]
+
+Whole = NDArray[np.int64]
+Numbers = NDArray[np.float64]
+
+#: What is added up of a score: its values, those of the two baselines, and the differences.
+FIELDS = (
+    *("texts", "sum", "squares"),
+    *("shuffled texts", "shuffled sum", "over shuffled", "squares over shuffled"),
+    *("position texts", "position sum", "over position", "squares over position"),
+)
+_ONE = 1 << 32
+_ONE_OF_PAIRS = 1 << 28
+# Tokens on either side of a query and a key that are kept with an edge.
+_WINDOW = 6
+# Edges that wait before the best of them are chosen.
+_WAITING = 1 << 14
+
+
+@dataclass(frozen=True)
+class KeptTokens:
+    """Tokens of one side of a text that lie near an edge.
+
+    Attributes
+    ----------
+    positions : tuple of int
+        Ascending.
+    tokens : tuple of str
+        Their texts.
+    classes : tuple of tuple of str
+        For each system of classes the class of each token, "" where it has none.
+    """
+
+    positions: tuple[int, ...]
+    tokens: tuple[str, ...]
+    classes: tuple[tuple[str, ...], ...]
+
+    def among(self, wanted: NDArray[np.bool_]) -> KeptTokens:
+        """Those of some positions, a flag for each that is kept."""
+        if wanted.all():
+            return self
+        places = np.flatnonzero(wanted).tolist()
+        return KeptTokens(
+            tuple(self.positions[place] for place in places),
+            tuple(self.tokens[place] for place in places),
+            tuple(tuple(each[place] for place in places) for each in self.classes),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The edges of each head that come first in an order, and some that may turn out to.
+
+    Attributes
+    ----------
+    most : int
+        Edges that are kept of each head.
+    num_heads : int
+        Number of heads.
+    kept : EdgeColumns
+        The first of each head, by head, the first first.
+    waiting : tuple of EdgeColumns
+        Edges that were not looked through yet.
+    """
+
+    most: int
+    num_heads: int
+    kept: EdgeColumns
+    waiting: tuple[EdgeColumns, ...] = ()
+
+    @cached_property
+    def least(self) -> NDArray[np.uint64]:
+        """For each head the smallest order that can still be kept, (heads,)."""
+        counts = np.bincount(self.kept.head, minlength=self.num_heads)
+        least = np.zeros(self.num_heads, np.uint64)
+        if self.most:
+            full = counts >= self.most
+            least[full] = self.kept.order[np.cumsum(counts)[full] - 1]
+        else:
+            least[:] = np.iinfo(np.uint64).max
+        return least
+
+    @property
+    def num_waiting(self) -> int:
+        """How many edges wait."""
+        return sum(map(len, self.waiting))
+
+    def plus(self, other: Pool) -> Pool:
+        """The edges of both, not looked through yet."""
+        waiting = [*self.waiting, *other.waiting]
+        waiting += [other.kept] if len(other.kept) else []
+        return replace(self, waiting=tuple(waiting))
+
+    def settled(self) -> Pool:
+        """The same with none that wait."""
+        if not self.waiting:
+            return self
+        kept = largest_per_head([self.kept, *self.waiting], self.most, self.num_heads)
+        return Pool(self.most, self.num_heads, kept)
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Sums by the classes of query and key, for one system of classes.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The classes.
+    sums : ndarray of int64, (heads, classes, classes)
+        Weights, by class of query and of key.
+    counts : ndarray of int64, (heads, classes)
+        Queries of each class that attend to anything.
+    """
+
+    names: tuple[str, ...]
+    sums: Whole
+    counts: Whole
+
+    def plus(self, other: Tables) -> Tables:
+        """The sums of both; classes that not both have are sorted."""
+        if self.names == other.names:
+            return Tables(
+                self.names, added(self.sums, other.sums), added(self.counts, other.counts)
+            )
+        names = tuple(sorted({*self.names, *other.names}))
+        one, two = self._under(names), other._under(names)
+        return Tables(names, added(one.sums, two.sums), added(one.counts, two.counts))
+
+    def _under(self, names: tuple[str, ...]) -> Tables:
+        places = np.array([names.index(name) for name in self.names], np.int64)
+        sums = np.zeros((len(self.sums), len(names), len(names)), np.int64)
+        counts = np.zeros((len(self.sums), len(names)), np.int64)
+        if len(places):
+            sums[:, places[:, None], places] = self.sums
+            counts[:, places] = self.counts
+        return Tables(names, sums, counts)
+
+
+@dataclass(frozen=True, eq=False)
+class StackTotals:
+    """What is added up of a stack.
+
+    Attributes
+    ----------
+    layers : tuple of int
+        The model's numbers.
+    heads : tuple of tuple of int
+        Of each layer the model's numbers of the heads. In all arrays the heads of all layers follow
+        each other.
+    causal, one_text : bool
+        Whether no query looks ahead, and whether queries and keys are the same tokens.
+    scores : mapping of str to ndarray of int64
+        (fields, heads), as `FIELDS`.
+    offsets, offset_counts : ndarray of int64, (heads, offsets)
+        Sums of weights, and numbers of pairs.
+    tables : mapping of str to Tables
+        By system of classes.
+    strongest, sampled : Pool
+        Edges.
+    tokens : tuple of mappings
+        For each side (one where queries and keys are the same tokens, else queries and keys) the
+        tokens near edges, by text.
+    """
+
+    layers: tuple[int, ...]
+    heads: tuple[tuple[int, ...], ...]
+    causal: bool
+    one_text: bool
+    scores: Mapping[str, Whole]
+    offsets: Whole
+    offset_counts: Whole
+    tables: Mapping[str, Tables]
+    strongest: Pool
+    sampled: Pool
+    tokens: tuple[tuple[Mapping[int, KeptTokens], ...], ...]
+    # Tokens that were kept when unneeded ones were last dropped.
+    held: int = field(default=0, compare=False)
+
+    @property
+    def num_heads(self) -> int:
+        """Heads of all layers."""
+        return sum(map(len, self.heads))
+
+    def plus(self, other: StackTotals) -> StackTotals:
+        """The totals of the texts of both."""
+        scores = dict(self.scores)
+        for name, numbers in other.scores.items():
+            scores[name] = added(scores[name], numbers) if name in scores else numbers
+        tables = dict(self.tables)
+        for name, table in other.tables.items():
+            tables[name] = tables[name].plus(table) if name in tables else table
+        found = replace(
+            self,
+            causal=self.causal and other.causal,
+            scores=scores,
+            offsets=added(self.offsets, other.offsets),
+            offset_counts=added(self.offset_counts, other.offset_counts),
+            tables=tables,
+            strongest=self.strongest.plus(other.strongest),
+            sampled=self.sampled.plus(other.sampled),
+            tokens=tuple(
+                (*own, *theirs) for own, theirs in zip(self.tokens, other.tokens, strict=True)
+            ),
+        )
+        waiting = found.strongest.num_waiting + found.sampled.num_waiting
+        many = _WAITING + 2 * (len(self.strongest.kept) + len(self.sampled.kept))
+        # While lists fill up every edge is kept: the sooner they are full, the fewer have to wait.
+        return found.settled() if waiting > many or len(found.tokens[0]) > 64 else found
+
+    def settled(self) -> StackTotals:
+        """The same with the edges chosen that are kept, and no tokens far from these."""
+        if not (self.strongest.waiting or self.sampled.waiting) and len(self.tokens[0]) <= 1:
+            return self
+        strongest, sampled = self.strongest.settled(), self.sampled.settled()
+        edges = EdgeColumns.joined([strongest.kept, sampled.kept])
+        texts = set(np.unique(edges.text).tolist())
+        tokens: list[dict[int, KeptTokens]] = [
+            {text: kept for part in parts for text, kept in part.items() if text in texts}
+            for parts in self.tokens
+        ]
+        held = sum(len(kept.positions) for side in tokens for kept in side.values())
+        if held > 2 * self.held + 4096:
+            tokens = narrowed(tokens, edges)
+            held = sum(len(kept.positions) for side in tokens for kept in side.values())
+        return replace(
+            self,
+            strongest=strongest,
+            sampled=sampled,
+            tokens=tuple((side,) for side in tokens),
+            held=max(held, self.held),
+        )
+
+    def canonical(self) -> StackTotals:
+        """The same as any other that the same texts add up to."""
+        settled = self.settled()
+        edges = EdgeColumns.joined([settled.strongest.kept, settled.sampled.kept])
+        tokens = narrowed([side[0] if side else {} for side in settled.tokens], edges)
+        held = sum(len(kept.positions) for side in tokens for kept in side.values())
+        return replace(
+            settled,
+            scores={name: settled.scores[name] for name in sorted(settled.scores)},
+            tokens=tuple((side,) for side in tokens),
+            held=held,
+        )
+
+
+def added(one: Whole, other: Whole) -> Whole:
+    """The sum, an OverflowError where it does not fit."""
+    total = one + other
+    # Only where both have the same sign can the sum lose it.
+    if (((one ^ total) & (other ^ total)) < 0).any():
+        raise OverflowError("too many texts for one object: their sums no longer fit into 64 bits")
+    return total
+
+
+def as_numbers(sums: Whole, *, pairs: bool = False) -> Numbers:
+    """What whole numbers stand for."""
+    return sums / (_ONE_OF_PAIRS if pairs else _ONE)
+
+
+def totals_of_text(
+    numbers: StackNumbers,
+    *,
+    layers: tuple[int, ...],
+    heads: tuple[tuple[int, ...], ...],
+    causal: bool,
+    sides: Sequence[TokenFacts],
+    text: int,
+    edges: int,
+) -> StackTotals:
+    """The totals of one text.
+
+    `sides` are the tokens of the queries, and of the keys where these are others.
+    """
+    num_heads = sum(map(len, heads))
+    pools = []
+    for found in (numbers.strongest, numbers.sampled):
+        empty = Pool(edges, num_heads, EdgeColumns.none())
+        pools.append(replace(empty, waiting=(found,) if len(found) else ()))
+    near = EdgeColumns.joined([numbers.strongest, numbers.sampled])
+    return StackTotals(
+        layers=layers,
+        heads=heads,
+        causal=causal,
+        one_text=len(sides) == 1,
+        scores={name: _fields(values) for name, values in numbers.scores.items()},
+        offsets=_whole(numbers.offsets, _ONE_OF_PAIRS),
+        offset_counts=numbers.offset_counts,
+        tables={
+            name: Tables(
+                sides[0].names[name],
+                _whole(sums, _ONE_OF_PAIRS),
+                numbers.class_counts[name],
+            )
+            for name, sums in numbers.classes.items()
+        },
+        strongest=pools[0],
+        sampled=pools[1],
+        tokens=tuple(
+            ({text: _kept(facts, places)},) if len(places) else ()
+            for facts, places in zip(sides, _near(near, sides), strict=True)
+        ),
+    )
+
+
+def _fields(values: Numbers) -> Whole:
+    """The fields of a score of one text, from (score, shuffled, position) of each head."""
+    score = values[0]
+    rows = [np.isfinite(score).astype(np.int64), _whole(score), _whole(score**2)]
+    for baseline in values[1:]:
+        over = score - baseline
+        rows += [np.isfinite(over).astype(np.int64)]
+        rows += [_whole(np.where(np.isfinite(over), baseline, np.nan)), _whole(over)]
+        rows += [_whole(over**2)]
+    return np.stack(rows)
+
+
+def _whole(values: Numbers, one: int = _ONE) -> Whole:
+    """As whole numbers, 0 for NaN."""
+    scaled = np.rint(np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf) * one)
+    if not (np.abs(scaled) < 2.0**62).all():
+        raise OverflowError("a number is too large to be added up")
+    whole: Whole = scaled.astype(np.int64)
+    return whole
+
+
+def _near(edges: EdgeColumns, sides: Sequence[TokenFacts]) -> list[Whole]:
+    """For each side the positions near edges of one text."""
+    found = []
+    for number, facts in enumerate(sides):
+        ends = [edges.query, edges.key] if len(sides) == 1 else [(edges.query, edges.key)[number]]
+        changes = np.zeros(len(facts.tokens) + 1, np.int64)
+        for places in ends:
+            np.add.at(changes, np.maximum(places - _WINDOW, 0), 1)
+            np.add.at(changes, np.minimum(places + _WINDOW + 1, len(facts.tokens)), -1)
+        found.append(np.flatnonzero(np.cumsum(changes)[:-1] > 0))
+    return found
+
+
+def _kept(facts: TokenFacts, places: Whole) -> KeptTokens:
+    positions = places.tolist()
+    classes = []
+    for system, codes in facts.classes.items():
+        known = facts.names[system]
+        classes.append(tuple(known[code] if code >= 0 else "" for code in codes[places].tolist()))
+    return KeptTokens(
+        tuple(positions), tuple(facts.tokens.text[place] for place in positions), tuple(classes)
+    )
+
+
+def windows_of(positions: Iterable[int], around: Sequence[int]) -> list[int]:
+    """Those of ascending positions that lie near some places."""
+    return [
+        position
+        for position in positions
+        if any(abs(position - place) <= _WINDOW for place in around)
+    ]
+
+
+def narrowed(tokens: Sequence[Mapping[int, KeptTokens]], edges: EdgeColumns) -> list[Any]:
+    """Only the tokens that lie near an edge, by text, texts ascending."""
+    ranked = np.argsort(edges.text, kind="stable")
+    texts, starts = np.unique(edges.text[ranked], return_index=True)
+    stops = [*starts[1:], len(ranked)]
+    found: list[dict[int, KeptTokens]] = [{} for _ in tokens]
+    for text, start, stop in zip(texts.tolist(), starts, stops, strict=True):
+        some = ranked[start:stop]
+        both = [edges.query[some], edges.key[some]]
+        sides = [np.concatenate(both)] if len(tokens) == 1 else both
+        for number, ends in enumerate(sides):
+            kept = tokens[number].get(text)
+            if kept is None:
+                continue
+            here = np.array(kept.positions, np.int64)
+            places = np.unique(ends)
+            after = np.searchsorted(places, here)
+            above = places[np.minimum(after, len(places) - 1)]
+            below = places[np.maximum(after - 1, 0)]
+            distance = np.minimum(np.abs(above - here), np.abs(below - here))
+            found[number][text] = kept.among(distance <= _WINDOW)
+    return found
