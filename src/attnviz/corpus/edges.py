@@ -52,6 +52,12 @@ class Edge:
         Positions and tokens near query and key, ascending. In cross attention near the key.
     query_window : list of (int, str)
         The same where queries and keys are different tokens: those near the query. Else `window`.
+
+    Examples
+    --------
+    >>> window = [(0, "the"), (1, "·cat")]
+    >>> Edge(0.9, 3, 1, 0, "·cat", "the", window, window).weight
+    0.9
     """
 
     weight: float
@@ -90,7 +96,7 @@ class EdgeColumns:
     weight: NDArray[np.float32]
 
     @classmethod
-    def of(cls, order: Any, head: Any, text: int, query: Any, key: Any, weight: Any) -> Self:
+    def of(cls, text: int, *, order: Any, head: Any, query: Any, key: Any, weight: Any) -> Self:
         """Columns of edges of one text."""
         return cls(
             np.asarray(order, np.uint64),
@@ -104,7 +110,7 @@ class EdgeColumns:
     @classmethod
     def none(cls) -> Self:
         """No edges."""
-        return cls.of([], [], 0, [], [], [])
+        return cls.of(0, order=[], head=[], query=[], key=[], weight=[])
 
     @classmethod
     def joined(cls, parts: Sequence[EdgeColumns]) -> Self:

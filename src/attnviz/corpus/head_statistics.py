@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
 
+import numpy as np
+import torch
 from tqdm.auto import tqdm
 
-from attnviz.corpus.columns import is_missing
+from attnviz.corpus.reading import (
+    BatchSize,
+    ReadText,
+    checked_batch_size,
+    checked_target,
+    read_records,
+)
 from attnviz.corpus.statistics import HeadStatistics
+from attnviz.corpus.statistics_file import statistics_state, write_statistics
 from attnviz.corpus.texts import TextColumns, Texts
-from attnviz.extraction import extract
-from attnviz.extraction.capabilities import TooManyTokensError
-from attnviz.extraction.models import load
+from attnviz.extraction.models import Loaded, find_tokenizer, load, name_of
 from attnviz.extraction.options import Heads, Layers
+from attnviz.interventions.head_effects import head_effects
 from attnviz.record.record import AttentionRecord
+from attnviz.utils.arguments import as_path, shown
 
-__all__ = ["head_statistics"]
+__all__ = ["head_statistics", "weights_hash"]
+
+Ablation = Literal["zero", "mean"]
+
+# Texts whose tokens are counted, to know which are rare.
+_COUNTED_TEXTS = 2_000
+# Seconds between two states that a checkpoint file keeps.
+_BETWEEN_CHECKPOINTS = 30.0
+# Numbers of each parameter that tell one model's weights from another's.
+_OF_A_PARAMETER = 1024
+# Texts that tell one list from another.
+_TOLD_BY = 64
+# Texts among which a head's mean output is taken.
+_MEAN_OVER = 4
 
 
 def head_statistics(
@@ -34,62 +62,428 @@ def head_statistics(
     name: str | None = None,
     layers: Layers = None,
     heads: Heads = None,
-    batch_size: int | Literal["auto"] = "auto",
+    batch_size: BatchSize = "auto",
     edges: int = 100,
-    effects: Literal["zero", "mean"] | None = None,
+    effects: Ablation | None = None,
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
     engine: Any = None,
     progress: bool = True,
 ) -> HeadStatistics:
-    """Measure what every head does over many texts.
+    """Measure what every head of a model does over many texts.
+
+    Texts pass one after the other, several in a forward, and no record is kept: what comes back is
+    one small object, whatever the number of texts.
 
     Parameters
     ----------
-    model, texts, column, columns, parse, target, truncation, tokenizer, processor, name, layers, \
-heads, batch_size, edges, effects, seed, checkpoint, resume, engine, progress
-        See the issue.
+    model : PreTrainedModel, str, PathLike, Pipeline, or list of AttentionRecord
+        As for `attnviz.extract`; or records that are there already, without `texts`.
+    texts : sequence, datasets.Dataset or DataFrame
+        As for `attnviz.extract_corpus`. All of them are read.
+    column : str, default "text"
+        Where in a row of a dataset or table, or in a dict, the text is.
+    columns : mapping of str to sequence, or iterable of str, optional
+        Classes of texts or of their tokens, such as parts of speech: for each name an entry for
+        each text, a class or one of each of its tokens. Or names of columns of the dataset.
+    parse : sequence or str, optional
+        For each text which word depends on which: ``(heads, relations)`` or ``(words, heads,
+        relations)``, lists with an entry for each word; the head of a word is the place of another
+        word, from 0, and -1 for the root. A mapping with these names serves as well, and None where
+        a text has no parse. Or the name of a column of the dataset. Heads then are asked for each
+        relation.
+    target : sequence of str, optional
+        For each text what the model is made to produce, as for `attnviz.extract`.
+    truncation : bool or int, default False
+        As for `attnviz.extract`; without it, texts that are too long for the model are left out.
+    tokenizer, processor : object, optional
+        As for `attnviz.extract`.
+    name : str, optional
+        The model's name; by default the last part of its hub id or folder.
+    layers, heads : optional
+        As for `attnviz.extract`: the layers and heads that are measured; all when left out.
+    batch_size : int or "auto"
+        How many texts the model reads at once, as for `attnviz.extract_corpus`.
+    edges : int, default 100
+        How many of its strongest edges, and how many drawn ones, are kept of each head.
+    effects : {"zero", "mean"}, optional
+        Measure as well what each head does to the model's answer, as the score ``"effect"``: one
+        more forward for each head and text (`attnviz.head_effects`).
+    seed : int, default 0
+        Of the edges that are drawn.
+    checkpoint : path-like, optional
+        A file that keeps what was read every half minute, and when the work ends for whatever
+        reason. Without it, an error or an interrupt loses what was read.
+    resume : bool, default False
+        Whether to go on with what `checkpoint` holds, if it is there. Otherwise a file that is
+        there is refused.
+    engine : {None, "ray"}
+        What runs the model: this process, or Ray (``docs/at-scale.md``).
+    progress : bool
+        Whether to show a progress bar, which counts texts.
 
     Returns
     -------
     HeadStatistics
+        Its notes say how many texts are empty or too long for the model, and were left out.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument does not fit.
+        If an argument is of a wrong kind or does not fit the others; with the number of the text
+        where that is what cannot be read. If `checkpoint` is of another model, other texts or other
+        arguments; says which.
+    FileExistsError
+        If there is a file at `checkpoint`, and `resume` is False.
+    MemoryError, OSError
+        As `attnviz.extract`.
+
+    See Also
+    --------
+    StackStatistics.roles : names the heads by what they do, with the evidence.
+
+    Notes
+    -----
+    ``docs/heads.md`` has the formula and the source of every score. Every text counts alike,
+    whatever its length.
 
     Examples
     --------
     >>> import attnviz as av
-    >>> statistics = av.head_statistics(model, texts)                      # doctest: +SKIP
+    >>> model, tokenizer = av.demos.load("decoder")
+    >>> texts = ["the cat and the dog met the cat and the", "a b c a b c a b"] * 4
+    >>> statistics = av.head_statistics(model, texts, tokenizer=tokenizer, progress=False)
+    >>> statistics
+    <HeadStatistics of decoder: 12 heads over 8 texts, 72 tokens>
+    >>> statistics.stack().roles().names[0][0]
+    'previous token'
     """
+    if engine is not None:
+        raise ValueError(f"engine={shown(engine)}: there is no such engine; leave it out")
+    if effects is not None and effects not in get_args(Ablation):
+        raise ValueError(f'effects={shown(effects)} must be "zero" or "mean", or left out')
+    if texts is None:
+        _only_records(column=(column, "text"), target=(target, None), effects=(effects, None))
+        return _of_records(model, columns, parse, edges=edges, seed=seed, progress=progress)
+    batch_size = checked_batch_size(batch_size)
     given = Texts(texts, column)
+    checked_target(target, given)
     known = TextColumns(columns, given)
+    parses = _parses(parse, given)
     loaded = load(model, tokenizer, processor)
-    statistics = HeadStatistics(edges=edges, seed=seed, columns=list(known.of([])))
-    for place in tqdm(range(len(given)), desc="head_statistics", unit="text", disable=not progress):
-        text = given[place]
-        if is_missing(text) or (isinstance(text, str) and not text.strip()):
-            statistics.leave_out(place, "empty")
-            continue
-        try:
-            record = extract(
-                loaded.model,
-                text,
-                tokenizer=loaded.tokenizer,
-                processor=loaded.processor,
-                target=None if target is None else target[place],
-                truncation=truncation,
-                name=name,
-                layers=layers,
-                heads=heads,
-                progress=False,
-            )
-        except TooManyTokensError:
-            statistics.leave_out(place, "too long")
-            continue
-        here = {name: values[0] for name, values in known.of([place]).items()}
-        statistics.fold(record, place, columns=here)
+    if resume and checkpoint is None:
+        raise ValueError("resume=True goes on with a file; give checkpoint= too")
+    statistics = HeadStatistics(
+        name or name_of(loaded.model),
+        weights=weights_hash(loaded.model),
+        edges=edges,
+        seed=seed,
+        columns=list(known.of([])),
+        frequencies=_frequencies(loaded, given),
+    )
+    arguments = {
+        "texts": _told(given, len(given)),
+        "column": column,
+        "columns": _told(known.of(range(len(given))), len(given)) if columns is not None else None,
+        "parse": _told(parses, len(given)),
+        "target": _told(target, len(given)),
+        "truncation": str(truncation),
+        "layers": shown(layers),
+        "heads": shown(heads),
+        "effects": effects,
+    }
+    keeping = _Checkpoint.at(checkpoint, arguments, resume=resume)
+    if keeping is not None:
+        statistics = keeping.resumed(statistics)
+    seen = statistics.text_numbers
+    places = _others(seen, len(given))
+    bar = tqdm(
+        total=len(given),
+        initial=len(given) - len(places),
+        desc="head_statistics",
+        unit="text",
+        disable=not progress,
+    )
+    effect = _Effects(loaded, given, target, truncation, effects)
+    reading = read_records(
+        loaded.model,
+        given,
+        places,
+        target=target,
+        batch_size=batch_size,
+        ordered=False,
+        tokenizer=loaded.tokenizer,
+        processor=loaded.processor,
+        truncation=truncation,
+        layers=layers,
+        heads=heads,
+        name=statistics.model,
+    )
+    try:
+        with bar:
+            for text in reading:
+                _fold(statistics, text, known, parses, effect)
+                bar.update()
+                if keeping is not None:
+                    keeping.now_and_then(statistics)
+    finally:
+        if keeping is not None:
+            keeping.write(statistics)
+    if not statistics.texts:
+        raise ValueError(
+            f"texts: all {len(given)} are empty or too long for the model; give texts with words "
+            "in them, or truncation=True"
+        )
     return statistics
+
+
+def _fold(
+    statistics: HeadStatistics,
+    text: ReadText,
+    known: TextColumns,
+    parses: Sequence[Any] | None,
+    effect: _Effects,
+) -> None:
+    if text.record is None:
+        statistics.leave_out(text.place, text.left_out)
+        return
+    columns = {name: values[0] for name, values in known.of([text.place]).items()}
+    try:
+        statistics.fold(
+            text.record,
+            text.place,
+            columns=columns,
+            parse=None if parses is None else parses[text.place],
+            effects=effect.of(text.place, text.record),
+        )
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"texts[{text.place}]: {error}") from error
+
+
+def _only_records(**given: tuple[Any, Any]) -> None:
+    """Refuse arguments that are for a model and its texts."""
+    for name, (value, default) in given.items():
+        if value != default:
+            raise TypeError(
+                f"{name}={shown(value)} is for a model and its texts; give texts, or leave {name} "
+                "out"
+            )
+
+
+def _of_records(
+    records: Any,
+    columns: Mapping[str, Any] | Iterable[str] | None,
+    parse: Any,
+    *,
+    edges: int,
+    seed: int,
+    progress: bool,
+) -> HeadStatistics:
+    if isinstance(records, AttentionRecord):
+        records = [records]
+    if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
+        raise TypeError(
+            "texts is missing: give a model and texts, head_statistics(model, texts), or a list of "
+            f"records alone; got {type(records).__name__}"
+        )
+    listed = list(records)
+    if not listed:
+        raise ValueError("records is empty; give at least one")
+    for number, record in enumerate(listed):
+        if not isinstance(record, AttentionRecord):
+            raise TypeError(
+                f"records[{number}] must be an AttentionRecord; got {type(record).__name__}"
+            )
+    known = TextColumns(columns, Texts(listed))
+    parses = _parses(parse, Texts(listed))
+    counted: Counter[int | str] = Counter()
+    for record in listed[:: max(1, len(listed) // _COUNTED_TEXTS)]:
+        sides = {id(s.key_tokens): s.key_tokens for s in record.stacks.values()}
+        for tokens in sides.values():
+            counted.update(tokens.text if tokens.ids is None else tokens.ids)
+    statistics = HeadStatistics(
+        edges=edges, seed=seed, columns=list(known.of([])), frequencies=counted
+    )
+    for number, record in enumerate(
+        tqdm(listed, desc="head_statistics", unit="text", disable=not progress)
+    ):
+        here = {name: values[0] for name, values in known.of([number]).items()}
+        try:
+            statistics.fold(
+                record, number, columns=here, parse=None if parses is None else parses[number]
+            )
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"records[{number}]: {error}") from error
+    return statistics
+
+
+def _parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
+    """For each text its parse."""
+    if parse is None:
+        return None
+    if isinstance(parse, str):
+        values, _ = texts.values(parse)
+        return list(values)
+    if isinstance(parse, Mapping) or not hasattr(parse, "__len__"):
+        raise TypeError(
+            "parse must be a sequence with an entry for each text, (heads, relations) or (words, "
+            f"heads, relations); got {type(parse).__name__}"
+        )
+    if len(parse) != len(texts):
+        raise ValueError(
+            f"parse has {len(parse)} entries, but there are {len(texts)} texts; give one for each, "
+            "None where a text has none"
+        )
+    return list(parse)
+
+
+def _others(seen: Sequence[tuple[int, int]], count: int) -> list[int]:
+    """The numbers below a count that are in none of some runs."""
+    left = np.ones(count, np.bool_)
+    for start, stop in seen:
+        left[start:stop] = False
+    places: list[int] = np.flatnonzero(left).tolist()
+    return places
+
+
+def weights_hash(model: torch.nn.Module) -> str:
+    """What tells the weights of a model from others: 16 hexadecimal digits.
+
+    Of each parameter its name, its shape and a thousand of its numbers count.
+    """
+    code = hashlib.blake2b(digest_size=8)
+    for name, parameter in sorted(model.named_parameters()):
+        flat = parameter.detach().reshape(-1)
+        some = flat[:: max(1, len(flat) // _OF_A_PARAMETER)]
+        code.update(f"{name} {tuple(parameter.shape)}".encode())
+        if some.device.type != "meta":
+            code.update(some.double().cpu().numpy().tobytes())
+    return code.hexdigest()
+
+
+def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
+    """How often each token occurs in some of the texts, spread evenly over all."""
+    count = len(texts)
+    tokenizer = find_tokenizer(loaded, from_hub=False)
+    if tokenizer is None:
+        return {}
+    places = np.unique(np.linspace(0, count - 1, min(count, _COUNTED_TEXTS)).astype(np.int64))
+    some = [texts[place] for place in places.tolist()]
+    some = [text for text in some if isinstance(text, str) and text.strip()]
+    counted: Counter[int | str] = Counter()
+    for start in range(0, len(some), 64):
+        encoded = tokenizer(some[start : start + 64], add_special_tokens=False, verbose=False)
+        for ids in encoded["input_ids"]:
+            counted.update(ids)
+    return dict(counted)
+
+
+def _told(given: Any, count: int) -> str | None:
+    """What tells one list of texts, or of what belongs to them, from another."""
+    if given is None:
+        return None
+    places = sorted({round(place) for place in np.linspace(0, count - 1, _TOLD_BY)})
+    if isinstance(given, Mapping):
+        some: Any = {name: [values[place] for place in places] for name, values in given.items()}
+    else:
+        some = [given[place] for place in places]
+    return f"{count} of {zlib.crc32(repr(some).encode('utf-8', 'replace')):08x}"
+
+
+@dataclass
+class _Checkpoint:
+    """A file that keeps statistics while they are made."""
+
+    path: Path
+    arguments: Mapping[str, Any]
+    written: float = 0.0
+
+    @classmethod
+    def at(cls, path: Any, arguments: Mapping[str, Any], *, resume: bool) -> _Checkpoint | None:
+        """The checkpoint at a path, None without one."""
+        if path is None:
+            return None
+        place = as_path("checkpoint", path, "file")
+        if place.exists() and not resume:
+            raise FileExistsError(
+                f"checkpoint={str(path)!r} is there already: give resume=True to go on with it, or "
+                "another name"
+            )
+        return cls(place, arguments, time.monotonic())
+
+    def resumed(self, new: HeadStatistics) -> HeadStatistics:
+        """What the file holds, or `new` where there is none."""
+        if not self.path.exists():
+            self.write(new)
+            return new
+        found, arguments = statistics_state(self.path, HeadStatistics)
+        if arguments is None:
+            raise ValueError(
+                f"checkpoint={str(self.path)!r} holds statistics, but no checkpoint; load them "
+                "with HeadStatistics.load, and add what is new"
+            )
+        there = {
+            **arguments,
+            "model": found.model,
+            "model's weights": found.weights,
+            "edges": found.edges,
+            "seed": found.seed,
+        }
+        here = {
+            **self.arguments,
+            "model": new.model,
+            "model's weights": new.weights,
+            "edges": new.edges,
+            "seed": new.seed,
+        }
+        for argument, value in here.items():
+            if there.get(argument) != value:
+                raise ValueError(
+                    f"checkpoint={str(self.path)!r} was made with another {argument}: "
+                    f"{shown(there.get(argument))} there, {shown(value)} here; use the same, or "
+                    "another file"
+                )
+        return found
+
+    def now_and_then(self, statistics: HeadStatistics) -> None:
+        """Write, if it was not done for a while."""
+        if time.monotonic() - self.written > _BETWEEN_CHECKPOINTS:
+            self.write(statistics)
+
+    def write(self, statistics: HeadStatistics) -> None:
+        """Write the file as a whole; what was there before is replaced then."""
+        write_statistics(self.path, statistics, arguments=self.arguments)
+        self.written = time.monotonic()
+
+
+class _Effects:
+    """What each head does to the model's answer in a text."""
+
+    def __init__(
+        self, loaded: Loaded, texts: Texts, target: Any, truncation: Any, ablate: Ablation | None
+    ) -> None:
+        self._loaded, self._texts, self._target = loaded, texts, target
+        self._truncation, self._ablate = truncation, ablate
+
+    def of(self, place: int, record: AttentionRecord) -> dict[str, list[Any]] | None:
+        """By stack one array a layer, of the heads that the record has."""
+        if self._ablate is None:
+            return None
+        name = record.stack().name
+        found = head_effects(
+            self._loaded.model,
+            self._texts[place],
+            ablate=self._ablate,
+            stack=name,
+            target=None if self._target is None else self._target[place],
+            tokenizer=self._loaded.tokenizer,
+            processor=self._loaded.processor,
+            truncation=self._truncation,
+            progress=False,
+        )
+        stack = record.stack()
+        by_layer = dict(zip(found.layers, found.values, strict=True))
+        return {name: [by_layer[layer][list(stack.kept_heads(layer))] for layer in stack.layers]}

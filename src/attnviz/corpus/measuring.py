@@ -109,16 +109,19 @@ class TokenFacts:
     def on_keys(self, score: str) -> Flags:
         """The keys that a score of keys alone is about, (tokens,)."""
         kinds = self.kinds
+        first = np.arange(len(kinds)) == 0
+        flags: Flags
         if score == "first token":
-            return np.arange(len(kinds)) == 0
-        if score == "punctuation":
-            return kinds == _KIND["punctuation"]
-        if score == "special tokens":
-            return kinds == _KIND["special"]
-        if score == "delimiter":
-            later = np.arange(len(kinds)) > 0
-            return (kinds == _KIND["punctuation"]) | ((kinds == _KIND["special"]) & later)
-        return self._rarest()
+            flags = first
+        elif score == "punctuation":
+            flags = kinds == _KIND["punctuation"]
+        elif score == "special tokens":
+            flags = kinds == _KIND["special"]
+        elif score == "delimiter":
+            flags = (kinds == _KIND["punctuation"]) | ((kinds == _KIND["special"]) & ~first)
+        else:
+            flags = self._rarest()
+        return flags
 
     def _rarest(self) -> Flags:
         """The rarest token: fewest in the corpus, then in the text; none if half are as rare."""
@@ -184,7 +187,10 @@ def measured(
     `least` are, for each head, the smallest orders of strongest and of sampled edges that can still
     be kept.
     """
-    return _Measuring(stack, queries, keys, text, seed, relations or {}, least).result()
+    measuring = _Measuring(
+        stack, queries, keys, text=text, seed=seed, relations=relations or {}, least=least
+    )
+    return measuring.result()
 
 
 class _Measuring:
@@ -193,6 +199,7 @@ class _Measuring:
         stack: AttentionStack,
         queries: TokenFacts,
         keys: TokenFacts,
+        *,
         text: int,
         seed: int,
         relations: Relations,
@@ -320,8 +327,7 @@ class _Measuring:
         return found
 
     def _add(self, places: Places, weights: NDArray[np.float32], block: _Block) -> None:
-        heads, count, num_keys = weights.shape
-        flat = weights.reshape(heads, -1)
+        flat = weights.reshape(len(weights), -1)
         sums = weights.sum(axis=2)
         self._mass[places] += flat @ block.flat_pairs.T
         # What a query's pairs get when the keys that it sees are shuffled.
@@ -415,12 +421,12 @@ class _Measuring:
         row = best[which, column]
         self._strongest.append(
             EdgeColumns.of(
-                order[which, row],
-                places[which],
                 self._text,
-                queries[row],
-                keys[which, row],
-                strong[which, row],
+                order=order[which, row],
+                head=places[which],
+                query=queries[row],
+                key=keys[which, row],
+                weight=strong[which, row],
             )
         )
         order = ~hashes
@@ -433,12 +439,12 @@ class _Measuring:
         key = np.minimum(key, self._m - 1)
         self._sampled.append(
             EdgeColumns.of(
-                order[which, row],
-                places[which],
                 self._text,
-                queries[row],
-                key,
-                weights[which, row, key],
+                order=order[which, row],
+                head=places[which],
+                query=queries[row],
+                key=key,
+                weight=weights[which, row, key],
             )
         )
 
@@ -541,8 +547,8 @@ class _Block:
 
 
 def _one_hot(codes: NDArray[np.int64], size: int) -> NDArray[np.float32]:
-    flags = codes[:, None] == np.arange(size)
-    return flags.astype(np.float32)
+    flags: NDArray[np.float32] = (codes[:, None] == np.arange(size)).astype(np.float32)
+    return flags
 
 
 def _uniform(hashes: NDArray[np.uint64]) -> Numbers:

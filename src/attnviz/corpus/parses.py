@@ -2,12 +2,142 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from attnviz.analysis.token_kinds import words_of
 from attnviz.corpus.measuring import Relations
+from attnviz.corpus.roles import REVERSED, SYNTACTIC
 from attnviz.record.tokens import Tokens
+from attnviz.utils.arguments import shown
 
 __all__ = ["pairs_of_relations"]
 
+_FORMS = (
+    "(heads, relations) or (words, heads, relations), lists with an entry for each word, or a "
+    "mapping with these names"
+)
+# Parsers write 0 or -1 for the root; ours count words from 0.
+_ROOT = -1
 
-def pairs_of_relations(parse: object, tokens: Tokens) -> Relations:
-    """For each relation the pairs of tokens, dependent and head."""
-    raise NotImplementedError
+
+def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
+    """For each relation the pairs of tokens, from dependent to head; and those reversed.
+
+    TypeError or ValueError if it is no parse, or its words are not those of the tokens.
+
+    >>> tokens = Tokens.of(["the", " cat", " sat"])
+    >>> pairs = pairs_of_relations(([1, 2, -1], ["det", "nsubj", "root"]), tokens)
+    >>> pairs["syntactic: nsubj"]
+    (array([1]), array([2]))
+    """
+    words, heads, relations = _read(parse)
+    places = _tokens_of_words(words, len(heads), tokens)
+    found: dict[str, tuple[list[int], list[int]]] = {}
+    for word, (head, relation) in enumerate(zip(heads, relations, strict=True)):
+        if head == _ROOT:
+            continue
+        pairs = [(one, other) for one in places[word] for other in places[head]]
+        name = f"{SYNTACTIC}{relation}"
+        for role, turned in ((name, 1), (f"{name}{REVERSED}", -1)):
+            queries, keys = found.setdefault(role, ([], []))
+            for pair in pairs:
+                one, other = pair[::turned]
+                queries.append(one)
+                keys.append(other)
+    return {
+        name: (np.array(queries, np.int64), np.array(keys, np.int64))
+        for name, (queries, keys) in found.items()
+    }
+
+
+def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
+    if isinstance(parse, Mapping):
+        missing = {"heads", "relations"} - set(parse)
+        if missing:
+            raise ValueError(f"parse lacks {sorted(missing)[0]!r}; give {_FORMS}")
+        parts: Sequence[Any] = [parse.get("words"), parse["heads"], parse["relations"]]
+    elif isinstance(parse, list | tuple) and len(parse) in (2, 3):
+        parts = [None, *parse] if len(parse) == 2 else parse
+    else:
+        raise TypeError(f"parse must be {_FORMS}; got {shown(parse)}")
+    for name, part in zip(("words", "heads", "relations"), parts, strict=True):
+        if part is not None and (isinstance(part, str) or not hasattr(part, "__len__")):
+            raise TypeError(f"parse: {name} must be a list; got {shown(part)}")
+    words, heads, relations = parts
+    if heads is None or relations is None:
+        raise TypeError(f"parse must be {_FORMS}; got {shown(parse)}")
+    lengths = {len(part) for part in parts if part is not None}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"parse: {len(heads)} heads, {len(relations)} relations"
+            + ("" if words is None else f" and {len(words)} words")
+            + "; give one of each for each word"
+        )
+    numbers = []
+    for place, head in enumerate(heads):
+        number = _ROOT if head is None else head
+        whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+        if not whole or not -1 <= number < len(heads):
+            raise ValueError(
+                f"parse: heads[{place}]={shown(head)} must be the place of a word, from 0 to "
+                f"{len(heads) - 1}, or -1 for the root"
+            )
+        numbers.append(int(number))
+    for place, relation in enumerate(relations):
+        if not isinstance(relation, str) or not relation:
+            raise TypeError(f"parse: relations[{place}]={shown(relation)} must be a text")
+    texts = None if words is None else [str(word) for word in words]
+    return texts, numbers, list(relations)
+
+
+def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
+    """For each word of a parse its tokens."""
+    if words is not None:
+        return _by_characters(words, tokens)
+    numbers = words_of(tokens)
+    own = [
+        -1 if special else number
+        for number, special in zip(numbers.tolist(), tokens.special, strict=True)
+    ]
+    there = sorted(set(own) - {-1})
+    if len(there) != count:
+        raise ValueError(
+            f"parse has {count} words, and the tokenizer makes {len(there)} of the text; give the "
+            "words too, (words, heads, relations)"
+        )
+    return [[place for place, word in enumerate(own) if word == number] for number in there]
+
+
+def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
+    """Words and tokens of the same letters, whatever is between them."""
+    letters = "".join(_plain(word) for word in words)
+    owner = [number for number, word in enumerate(words) for _ in _plain(word)]
+    found: list[list[int]] = [[] for _ in words]
+    at = 0
+    for place, (text, special) in enumerate(zip(tokens.text, tokens.special, strict=True)):
+        part = "" if special else _plain(text.removeprefix("##"))
+        if not letters.startswith(part, at):
+            raise ValueError(
+                f"parse: its words do not make up the text: where token {place} has {text!r}, they "
+                f"go on with {letters[at : at + 12]!r}"
+            )
+        for number in sorted({owner[each] for each in range(at, at + len(part))}):
+            found[number].append(place)
+        at += len(part)
+    if at < len(letters):
+        raise ValueError(
+            f"parse: its words go on with {letters[at : at + 12]!r} where the text ends"
+        )
+    return found
+
+
+def _plain(text: str) -> str:
+    """Without spaces, accents and capital letters, as tokenizers may leave them out."""
+    apart = unicodedata.normalize("NFD", text.replace("·", "").lower())
+    return "".join(
+        each for each in apart if not each.isspace() and unicodedata.category(each) != "Mn"
+    )

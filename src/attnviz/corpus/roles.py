@@ -38,7 +38,9 @@ ROLES = {
     "delimiter": "delimiter",
     "rare token": "rarest token",
 }
+#: How the names of syntactic roles begin, and how those from head to dependent end.
 SYNTACTIC = "syntactic: "
+REVERSED = " (reversed)"
 # Fewer texts give no error that could be believed.
 _FEWEST_TEXTS = 5
 # From so many degrees of freedom on, a normal distribution serves.
@@ -80,6 +82,12 @@ class Role:
         of heads and roles (Benjamini-Hochberg).
     texts : int
         Texts in which the score is defined.
+
+    Examples
+    --------
+    >>> role = Role("induction", 0.98, 0.01, 0.8, 0.9, 0.13, 0.85, 1e-9, 40)
+    >>> f"{role.name} {role.score:.2f}"
+    'induction 0.98'
     """
 
     name: str
@@ -135,6 +143,15 @@ class Roles:
         The roles that heads were asked for.
     definitions : dict of str to str
         What a head of each role does.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> weights = [[[[1.0, 0.0, 0.0], [0.9, 0.1, 0.0], [0.0, 0.9, 0.1]]]]
+    >>> record = av.AttentionRecord.from_weights(weights, ["a", "b", "c"])
+    >>> roles = av.head_statistics([record] * 8, progress=False).stack().roles()
+    >>> roles.label(layer=0, head=0)
+    'previous token 0.90 ± 0.00'
     """
 
     definitions: ClassVar[Mapping[str, str]] = _DEFINITIONS
@@ -247,8 +264,10 @@ class Roles:
         columns = ["layer", "head", "role", "holds", "score", "error", "low", "high"]
         columns += ["baseline", "difference", "p_value", "texts"]
         rows = [
-            (layer, head, role.name, holds, role.score, role.error, role.low, role.high)
-            + (role.baseline, role.difference, role.p_value, role.texts)
+            (
+                *(layer, head, role.name, holds, role.score, role.error, role.low, role.high),
+                *(role.baseline, role.difference, role.p_value, role.texts),
+            )
             for layer, heads, tests in zip(self.layers, self.heads, self._all, strict=True)
             for head, some in zip(heads, tests, strict=True)
             for role, holds in some
@@ -283,8 +302,8 @@ def definition_of(role: str) -> str:
     if not role.startswith(SYNTACTIC):
         return _DEFINITIONS[role]
     relation = role.removeprefix(SYNTACTIC)
-    if relation.endswith(" (reversed)"):
-        return f"attends from a word to its {relation.removesuffix(' (reversed)')}"
+    if relation.endswith(REVERSED):
+        return f"attends from a word to its {relation.removesuffix(REVERSED)}"
     return f"attends from a word to the word that it is the {relation} of"
 
 

@@ -34,6 +34,7 @@ from attnviz.corpus.totals import (
     FIELDS,
     KeptTokens,
     StackTotals,
+    Tables,
     as_numbers,
     totals_of_text,
     windows_of,
@@ -104,8 +105,8 @@ class HeadStatistics:
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
     >>> statistics = HeadStatistics()
     >>> statistics.fold(record)
-    >>> statistics.stack().mean("previous token")
-    [array([0.4])]
+    >>> [layer.round(6).tolist() for layer in statistics.stack().mean("previous token")]
+    [[0.4]]
     """
 
     def __init__(
@@ -310,8 +311,8 @@ class HeadStatistics:
             edges=self.edges,
             seed=self.seed,
             columns=self._columns,
-            frequencies=self._frequencies,
         )
+        found._frequencies = self._frequencies
         found.remarks, found._state = self.remarks, state
         return found
 
@@ -327,7 +328,7 @@ class HeadStatistics:
             ("columns", self._columns, other._columns),
             ("frequencies", self._frequencies, other._frequencies),
         ):
-            if one != two:
+            if one is not two and one != two:
                 raise ValueError(
                     f"statistics differ in {what}: {shown(one)} and {shown(two)}; make both with "
                     "the same"
@@ -384,7 +385,8 @@ class HeadStatistics:
         """
         from attnviz.corpus.statistics_file import read_statistics
 
-        return read_statistics(path, cls)
+        found: Self = read_statistics(path, cls)
+        return found
 
     def to_pandas(self) -> pd.DataFrame:
         """All scores of all heads as a table, a line for each score of each head.
@@ -438,7 +440,7 @@ class HeadStatistics:
         classes: dict[str, NDArray[np.int64]] = {KIND: kinds_of(tokens).astype(np.int64)}
         names: dict[str, tuple[str, ...]] = {KIND: KINDS}
         for column in self._columns:
-            value = given.get(column)
+            value: Any = given.get(column)
             whole = not _is_sequence(value)
             if not whole and len(value) != len(tokens):
                 whole, value = True, None
@@ -498,7 +500,7 @@ class HeadStatistics:
         of = f" of {self.model}" if self.model else ""
         heads = sum(totals.num_heads for totals in self._state.stacks.values())
         return (
-            f"<HeadStatistics{of}: {heads} heads over {self.texts:,} "
+            f"<HeadStatistics{of}: {heads} head{'' if heads == 1 else 's'} over {self.texts:,} "
             f"text{'' if self.texts == 1 else 's'}, {self.tokens:,} tokens>"
         )
 
@@ -527,6 +529,19 @@ class StackStatistics:
         What `offsets` has a number for: -64 to 64, "first" and "rest".
     class_systems : tuple of str
         Systems of classes of tokens; the first is the kind of token.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    >>> stack = av.head_statistics([record] * 5, progress=False).stack()
+    >>> stack
+    <StackStatistics 'self': layers 0, 1 head, 6 scores>
+    >>> stack.offsets(0)[0, stack.offset_labels.index("first")].round(6)
+    np.float64(0.7)
+    >>> edge = stack.strongest(layer=0, head=0)[0]
+    >>> edge.query_token, edge.key_token, round(edge.weight, 6)
+    ('a', 'a', 1.0)
     """
 
     def __init__(self, name: str, totals: StackTotals, class_systems: Sequence[str]) -> None:
@@ -801,7 +816,8 @@ class StackStatistics:
         tokens : tuple of str
             Their texts.
         classes : ndarray of int32, (systems, tokens)
-            For each of `class_systems` the place of each token's class in `classes_of`; -1 for none.
+            For each of `class_systems` the place of each token's class in `classes_of`; -1 where it
+            has none.
 
         Raises
         ------
@@ -861,7 +877,7 @@ class StackStatistics:
             found.append((baseline, *_mean_and_error(counts, over, squares)))
         (one, over_one, error_one), (two, over_two, error_two) = found
         # The baseline that the score beats by less; NaN where a text has no such pairs at all.
-        second = np.where(np.isnan(over_one), True, over_two < over_one)
+        second = np.isnan(over_one) | (over_two < over_one)
         return Evidence(
             texts=texts,
             score=mean,
@@ -912,7 +928,7 @@ class StackStatistics:
         parts = self._totals.tokens[0 if side == "query" else -1]
         return parts[0] if parts else {}
 
-    def _table(self, system: str) -> Any:
+    def _table(self, system: str) -> Tables:
         if system not in self._totals.tables:
             known = ", ".join(map(repr, self.class_systems))
             raise KeyError(f"system={shown(system)}: there are {known}")
@@ -937,9 +953,10 @@ class StackStatistics:
         return np.split(values, stops)
 
     def __repr__(self) -> str:
+        heads = self._totals.num_heads
         return (
-            f"<StackStatistics {self.name!r}: layers {spans(self.layers)}, "
-            f"{self._totals.num_heads} heads, {len(self.score_names)} scores>"
+            f"<StackStatistics {self.name!r}: layers {spans(self.layers)}, {heads} "
+            f"head{'' if heads == 1 else 's'}, {len(self.score_names)} scores>"
         )
 
 

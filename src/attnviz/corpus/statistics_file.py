@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -147,7 +148,7 @@ def read_statistics(path: str | os.PathLike[str], kind: type[HeadStatistics]) ->
 
 def statistics_state(
     path: str | os.PathLike[str], kind: type[HeadStatistics]
-) -> tuple[Any, dict[str, Any] | None]:
+) -> tuple[HeadStatistics, dict[str, Any] | None]:
     """The statistics of a file, and the arguments that made them, where they were written."""
     header, arrays = read_arrays(path, verify=True)
     if header.get("kind") != _KIND:
@@ -166,7 +167,9 @@ def statistics_state(
         raise ValueError(f"path={str(path)!r} is damaged ({error}); save it again") from error
 
 
-def _statistics(header: dict[str, Any], arrays: _Arrays, kind: type[HeadStatistics]) -> Any:
+def _statistics(
+    header: dict[str, Any], arrays: _Arrays, kind: type[HeadStatistics]
+) -> HeadStatistics:
     from attnviz.corpus.statistics import _State
 
     found = kind(
@@ -182,13 +185,13 @@ def _statistics(header: dict[str, Any], arrays: _Arrays, kind: type[HeadStatisti
     for fields in header["stacks"]:
         name = _text(fields["name"])
         _check(name not in stacks, f"stack {name!r} is there twice")
-        stacks[name] = _totals(name, fields, _Reader(name, arrays, words))
+        stacks[name] = _totals(fields, _Reader(name, arrays, words))
         systems = tuple(stacks[name].tables)
         _check(systems == found.class_systems, "the classes are not those of the columns")
         _check(stacks[name].strongest.most == found.edges, "other numbers of edges")
     runs = tuple((_count(start), _count(stop)) for start, stop in header["texts"])
     ends = [-1, *(end for run in runs for end in run)]
-    _check(all(one < other for one, other in zip(ends, ends[1:], strict=False)), "runs of texts")
+    _check(all(one < other for one, other in pairwise(ends)), "runs of texts")
     state = _State(
         runs,
         _count(header["tokens"]),
@@ -225,7 +228,7 @@ class _Reader:
         return [self._words[number] for number in numbers.tolist()]
 
 
-def _totals(name: str, fields: dict[str, Any], read: _Reader) -> StackTotals:
+def _totals(fields: dict[str, Any], read: _Reader) -> StackTotals:
     layers = tuple(_count(layer) for layer in fields["layers"])
     heads = tuple(tuple(_count(head) for head in some) for some in fields["heads"])
     _check(len(layers) == len(heads) > 0, "layers and heads differ")
@@ -299,7 +302,7 @@ def _tokens(read: _Reader, side: int, num_systems: int) -> dict[int, KeptTokens]
         some = slice(start, start + count)
         start += count
         here = tuple(positions[some].tolist())
-        _check(all(one < two for one, two in zip(here, here[1:], strict=False)), "positions")
+        _check(all(one < two for one, two in pairwise(here)), "positions")
         found[text] = KeptTokens(
             here, tuple(tokens[some]), tuple(tuple(each[some]) for each in systems)
         )

@@ -34,7 +34,7 @@ def kinds(tokens: Tokens) -> list[str]:
 
 def test_every_kind_of_token() -> None:
     tokens = Tokens.of(
-        ["<s>", "[0]", "[1]", "The", "·cat", "s", "·2,021", "·3rd", "⏎", "·", "."],
+        ["<s>", "[0]", "[1]", "·The", "·cat", "s", "·2,021", "·3rd", "⏎", "·", "."],
         special=[True] + [False] * 10,
         grids=[PatchGrid(0, 1, 1, 2)],
     )
