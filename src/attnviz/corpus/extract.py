@@ -161,6 +161,12 @@ def read_corpus(
     known = TextColumns(columns, given)
     checked_target(target, given)
     loaded = load(model, options.get("tokenizer"), options.get("processor"))
+    if spool is not None and loaded.processes is not None:
+        raise NotImplementedError(
+            f"spool={str(spool)!r}: the model's heads are divided over {loaded.processes.size} "
+            "processes (tensor parallel), which cannot write a corpus together; leave spool out, "
+            "or extract text by text, attnviz.extract(model, text, spool=...)"
+        )
     options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
     order = np.random.default_rng(reading.seed).permutation(len(given)).tolist()
     progress_bar = tqdm(

@@ -52,6 +52,7 @@ __all__ = [
     "has_codebooks",
     "has_stages",
     "is_compiled",
+    "key_heads_of_config",
     "longest_together",
     "merge_size",
     "patch_sizes",
@@ -271,9 +272,7 @@ class AttentionSize:
 
 def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
     """The size of the attention module under a path; None where neither it nor a config says."""
-    module = model.get_submodule(name)
-    configs = (getattr(each, "config", None) for each in _around(model, name))
-    config = next((each for each in configs if each is not None), None)
+    module, config = model.get_submodule(name), _config_of(model, name)
     num_heads = _first(module, _NUM_HEADS) or _first(config, _NUM_HEADS)
     head_dim, width = _first(module, _HEAD_DIM) or _first(config, _HEAD_DIM), _first(config, _WIDTH)
     if num_heads is None or (head_dim is None and width is None):
@@ -283,6 +282,16 @@ def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
     return AttentionSize(
         num_heads, num_key_heads or num_heads, head_dim or (width or 0) // num_heads
     )
+
+
+def key_heads_of_config(model: nn.Module, name: str) -> int | None:
+    """How many key heads the configuration of the module under a path has; None if it is silent."""
+    return _first(_config_of(model, name), _NUM_KEY_HEADS)
+
+
+def _config_of(model: nn.Module, name: str) -> Any:
+    configs = (getattr(each, "config", None) for each in _around(model, name))
+    return next((each for each in configs if each is not None), None)
 
 
 def _first(source: Any, names: Iterable[str]) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from attnviz.extraction.parallel import check_parallel
+from attnviz.extraction.parallel import Processes, check_parallel, processes_of
 from attnviz.utils.restoring import Restoring, RestoringLock
 
 __all__ = ["Loaded", "evaluate", "find_processor", "find_tokenizer", "hook", "load", "name_of"]
@@ -37,13 +37,18 @@ class Loaded:
     tokenizer: Any
     processor: Any
 
+    @cached_property
+    def processes(self) -> Processes | None:
+        """The processes that the model's heads are divided over; None where this one has all."""
+        return processes_of(self.model)
+
 
 def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     """Make a model of what a caller gave: a model, a hub id, a folder or a pipeline.
 
     A text given as tokenizer or processor is a hub id or a folder. Raises TypeError for anything
     else, OSError if a folder or hub id cannot be read, ValueError if transformers cannot load it,
-    and NotImplementedError if processes divide its heads or tokens among them.
+    and NotImplementedError if processes divide its layers or the tokens among them.
     """
     if isinstance(model, transformers.Pipeline):
         tokenizer = model.tokenizer if tokenizer is None else tokenizer

@@ -11,6 +11,7 @@ from attnviz.extraction.inputs.encode import Encoder, examples_of
 from attnviz.extraction.inputs.truncate import read_truncation
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import CaptureOptions, RecordOptions
+from attnviz.extraction.parallel import check_whole
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import shown
@@ -30,6 +31,7 @@ class Runs:
         options: RecordOptions,
     ) -> None:
         self.loaded: Loaded = load(model, options.get("tokenizer"), options.get("processor"))
+        check_whole(self.loaded.model)
         truncation = read_truncation(options.get("truncation", False))
         self.encoder = Encoder(self.loaded, truncation=truncation)
         self._title = options.get("name") or name_of(self.loaded.model)

@@ -27,6 +27,7 @@ from attnviz.extraction.capture.change import (
 from attnviz.extraction.capture.check import CheckedCalls, SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall, dispatching, report
+from attnviz.extraction.capture.gather import gathered
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.trace import FunctionWatch
 from attnviz.extraction.families import LANGUAGE_MODEL
@@ -39,6 +40,7 @@ from attnviz.extraction.modules import (
     stack_of,
 )
 from attnviz.extraction.options import CaptureOptions
+from attnviz.extraction.parallel import Processes
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
 from attnviz.record.storage.spool import Spool
@@ -147,6 +149,8 @@ class Collector:
         What is changed in the model's attention while it runs.
     checked : CheckedCalls, optional
         Calls of earlier forwards that were compared with the model's output.
+    processes : Processes, optional
+        Those that the model's heads are divided over.
     """
 
     def __init__(
@@ -163,8 +167,12 @@ class Collector:
         trace_all: bool = False,
         change: ForwardChange | None = None,
         checked: CheckedCalls | None = None,
+        processes: Processes | None = None,
     ) -> None:
         self.model = model
+        self._processes = processes
+        # What went wrong with what was captured, while the other processes go on.
+        self.failure: Exception | None = None
         self._change = change or {}
         # The modules, and which of their runs, whose attention was changed.
         self.changed: set[tuple[str, int]] = set()
@@ -277,7 +285,7 @@ class Collector:
         )
 
     def _receive(self, call: AttentionCall) -> None:
-        """Copy what one call needs for its weights."""
+        """Receive one call: with the heads of all processes, where these are divided."""
         run = self._run_of(call.module)
         call = with_four_axes(call, self._batch_size, run.num_tokens)
         num_examples = call.num_examples
@@ -304,6 +312,22 @@ class Collector:
             if change is not None:
                 self._apply(change, call, unpadded, run, windows)
             return
+        if self._processes is None:
+            self._keep(call, unpadded, run, windows)
+            return
+        call = gathered(call, self._processes, self.model, run.name)
+        if self.failure is None:
+            try:
+                self._keep(call, unpadded, run, windows)
+            except Exception as error:  # noqa: BLE001
+                # The model's own forward waits for all processes: it goes on to its end.
+                self.failure = error
+
+    def _keep(
+        self, call: AttentionCall, unpadded: Sequence[Positions], run: Run, windows: int
+    ) -> None:
+        """Copy what an attention's weights need, and change it where it is to be changed."""
+        change = self._change.get((run.name, run.turn))
         if run.heads is None:
             run.heads = self._heads(run, call, _size(call, unpadded[0], windows))
         found: list[Captured]
@@ -327,7 +351,7 @@ class Collector:
             self._apply(change, call, unpadded, run, windows)
         run.errors = errors if not run.errors else list(map(max, run.errors, errors))
         run.num_calls += 1
-        run.positions = unpadded[0] if num_examples == 1 and run.num_calls == 1 else None
+        run.positions = unpadded[0] if call.num_examples == 1 and run.num_calls == 1 else None
         run.dtype = None if call.query is None else call.query.dtype
         run.received = (
             run.received[0] + windows * call.num_queries,

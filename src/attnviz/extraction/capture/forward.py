@@ -16,12 +16,13 @@ from transformers import PreTrainedModel
 from attnviz.extraction.capture.change import ForwardChange
 from attnviz.extraction.capture.check import CheckedCalls
 from attnviz.extraction.capture.collector import Collector
-from attnviz.extraction.capture.memory import check_disk, check_memory, layer_sizes
+from attnviz.extraction.capture.memory import check_disk, check_memory, free_memory, layer_sizes
 from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
 from attnviz.extraction.families import SOUNDS, family_of, is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.models import Loaded, evaluate
 from attnviz.extraction.options import CaptureOptions
+from attnviz.extraction.parallel import Processes, digest, together
 from attnviz.extraction.predictions import num_logits
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.storage.spool import Spool
@@ -137,7 +138,9 @@ def _watched_forward(
         spool.clear()
     collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder, spools=spools)
     folder = spools[0].folder if spools else None
-    _check_free_space(collector, batch.sequences, watch.options, folder)
+    processes = loaded.processes
+    with together(processes, _what_runs(processes, arguments, watch)):
+        _check_free_space(collector, batch.sequences, watch.options, folder, processes)
     notes = []
     with Restoring() as undo, undo, undo:
         if evaluate(model, undo):
@@ -154,10 +157,22 @@ def _watched_forward(
         except RuntimeError as error:
             _explain_mask(model, arguments, error)
             raise
+    with together(processes):
+        if collector.failure is not None:
+            raise collector.failure
     notes += _cache_notes(model, arguments)
     notes += [_foreign_note(*each) for each in collector.check.foreign.items()]
     precision = _precision_note(model, collector)
     return Forward(collector, outputs, [*notes, precision] if precision else notes)
+
+
+def _what_runs(processes: Processes | None, arguments: Mapping[str, Any], watch: _Watch) -> bytes:
+    """A short name for it, to be compared among the processes that share the model's heads."""
+    if processes is None:
+        return b""
+    options = watch.options
+    kept = (options.layers, options.heads, options.dtype, watch.trace_all)
+    return digest({**arguments, "options": kept})
 
 
 class _Stance:
@@ -242,6 +257,7 @@ def _collector(
         trace_all=watch.trace_all,
         change=watch.change,
         checked=watch.checked,
+        processes=loaded.processes,
     )
 
 
@@ -264,8 +280,10 @@ def check_generation(
     before = sequences[name].length if name in sequences else 1
     # The last token of a decoder is predicted and not read.
     sequences[name] = TokenSequence(longest(before) - encoder_decoder, [None])
-    collector = _collector(loaded, batch, _Watch(options), encoder_decoder=encoder_decoder)
-    _check_free_space(collector, sequences, options, folder)
+    watch, processes = _Watch(options), loaded.processes
+    collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder)
+    with together(processes, _what_runs(processes, batch.arguments, watch)):
+        _check_free_space(collector, sequences, options, folder, processes)
 
 
 def _check_free_space(
@@ -273,12 +291,20 @@ def _check_free_space(
     sequences: Mapping[str, TokenSequence],
     options: CaptureOptions,
     folder: Path | None,
+    processes: Processes | None,
 ) -> None:
     sizes = layer_sizes(collector.model, collector.stacks, sequences)
     if folder is not None:
         check_disk(sizes, options, folder)
-    else:
-        check_memory(sizes, options)
+        return
+    sharing = 1 if processes is None else processes.on_this_machine
+
+    def free(device: torch.device) -> int | None:
+        found = free_memory(device)
+        return found if found is None or device.type != "cpu" else found // sharing
+
+    # Each of the processes keeps all heads.
+    check_memory(sizes, options, free)
 
 
 def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: Exception) -> None:

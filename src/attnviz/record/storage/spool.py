@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -312,11 +312,23 @@ class SpoolFolders:
         What is not finished when the block of `undo` ends is discarded.
         """
         self.check(count)
+        return self._begin(self._take(count), undo)
+
+    def finish(
+        self, spools: Sequence[Spool], records: Sequence[AttentionRecord]
+    ) -> list[AttentionRecord]:
+        """Make the places that were taken records; there may be fewer records than places."""
+        return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]
+
+    def _take(self, count: int) -> list[Spool]:
+        spools = self._spools(range(self._next, self._next + count))
+        self._next += count
+        return spools
+
+    def _begin(self, spools: list[Spool], undo: Restoring) -> list[Spool]:
         if self._several and not self._outer.is_there():
             undo.add(self._remove_if_empty)
             self._outer.make()
-        spools = self._spools(range(self._next, self._next + count))
-        self._next += count
         for spool in spools:
             undo.add(spool.discard)
             spool.begin()
