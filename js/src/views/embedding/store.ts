@@ -3,6 +3,7 @@
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { isAbort } from "../../client/kernel";
 import { Source } from "../../client/source";
+import { TextCarrier } from "../../client/text-carrier";
 import type { ViewContext } from "../../ui/define-view";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { assign, same } from "../../ui/state";
@@ -16,7 +17,6 @@ import {
   type Overview,
   type Projection,
 } from "./client/requests";
-import { TextCarrier } from "./client/text-carrier";
 import { type Coloring, coloring } from "./colors";
 import { createOverview, createProjection } from "./projections";
 import { type Found, findPoints } from "./search";

@@ -24,7 +24,7 @@ import { figure, linesCsv, scaleLabels } from "./figure";
 import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
 import type { LeaveOut } from "./lines";
 import { HeadPlot } from "./plot";
-import { HEAD_DEFAULTS, type HeadState, isLoaded, planOf, windowsShowing } from "./state";
+import { HEAD_DEFAULTS, type HeadState, isLoaded, windowsShowing, windowsWith } from "./state";
 import { createHeadImage, createHeadStore, type HeadStore, pinsOf } from "./store";
 
 const KEYS = [
@@ -211,7 +211,7 @@ function HeadLegend({ store, linePlot }: { store: HeadStore; linePlot: LinePlot 
 /** For a view that shows this one in a part of it. */
 export const HEAD_CSS = whatIfCss;
 
-export { HEAD_DEFAULTS, type HeadState, type LeaveOut, planOf, windowsShowing };
+export { HEAD_DEFAULTS, type HeadState, type LeaveOut, windowsWith };
 
 const view = defineView<HeadState>({
   name: "head",

@@ -147,6 +147,16 @@ export function windowsShowing(
   return { query_window, key_window };
 }
 
+/** The same of a place, for a view that shows this one in a part of it. */
+export function windowsWith(
+  place: Place,
+  windows: PlanState,
+  index: number,
+  side: Side,
+): Partial<HeadState> {
+  return windowsShowing(planOf(place, windows), index, side);
+}
+
 /**
  * What is left out: nothing of signed numbers, which are not shares of one that others could take
  * over; so they are not renormalised either.

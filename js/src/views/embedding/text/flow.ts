@@ -1,40 +1,12 @@
-/** A text as running tokens: which are in sight, how they stand, how strongly they are shaded. */
+/** The tokens of one side of a text, as far as they are points. */
 
-import { graphemes } from "../../../ui/labels";
+import { isDotted, type RunningToken, runningText } from "../../../ui/running-text";
 import type { Corpus, Kind } from "../client/requests";
-
-/** A token of a running text. */
-export interface RunningToken {
-  /** Its place in its text. */
-  position: number;
-  text: string;
-  special: boolean;
-  /** What it is called where it is a patch of an image, of which only a sign is seen. */
-  name: string;
-  /** Whether white space goes before it. */
-  gap: boolean;
-  ends: boolean;
-  /** Tokens that are not points, between the one before and this. */
-  missing: number;
-}
-
-/** Longer tokens are cut: one may be a whole line of characters. */
-const MOST_SIGNS = 60;
-
-/** In a running text an image's patches are signs: their names would drown the words. */
-const PATCH = "▪";
-
-function cut(text: string): string {
-  if (text.length <= MOST_SIGNS) return text;
-  const signs = graphemes(text);
-  return signs.length <= MOST_SIGNS ? text : `${signs.slice(0, MOST_SIGNS - 1).join("")}…`;
-}
 
 const dots = new WeakMap<Corpus, boolean>();
 
-/** Whether a space before a word is a part of its token, written as a dot; else it is left out. */
-function isDotted(corpus: Corpus): boolean {
-  const known = dots.get(corpus) ?? corpus.vocabulary.some((entry) => entry.startsWith("·"));
+function dottedIn(corpus: Corpus): boolean {
+  const known = dots.get(corpus) ?? isDotted(corpus.vocabulary);
   dots.set(corpus, known);
   return known;
 }
@@ -42,73 +14,15 @@ function isDotted(corpus: Corpus): boolean {
 /** One side of a text, as far as its tokens are points. */
 export function runningTokens(corpus: Corpus, kind: Kind, text: number): RunningToken[] {
   const [first, stop] = corpus.pointsOf(kind, text);
-  const names: string[] = [];
-  for (let point = first; point < stop; point++) names.push(corpus.tokenOf(point));
-  const dotted = isDotted(corpus);
-  let before = -1;
-  let ended = true;
-  let afterSpecial = false;
-  return names.map((name, i) => {
+  const tokens = Array.from({ length: stop - first }, (_, i) => {
     const point = first + i;
-    const position = corpus.positionOf(point);
-    const bare = dotted && name.length > 1 && name.startsWith("·") ? name.slice(1) : name;
-    const special = corpus.special[corpus.tokens[point] ?? -1] === 1;
-    const begins =
-      special || afterSpecial || (dotted ? name.startsWith("·") : !name.startsWith("##"));
-    const patch = corpus.images > 0 && name.startsWith("patch ");
-    const token: RunningToken = {
-      position,
-      text: patch ? PATCH : cut(bare),
-      name: cut(bare),
-      special,
-      gap: !ended && !patch && begins,
-      ends: name.endsWith("⏎"),
-      missing: position - before - 1,
+    const name = corpus.tokenOf(point);
+    return {
+      name,
+      position: corpus.positionOf(point),
+      special: corpus.special[corpus.tokens[point] ?? -1] === 1,
+      patch: corpus.images > 0 && name.startsWith("patch "),
     };
-    before = position;
-    ended = token.ends;
-    afterSpecial = special;
-    return token;
   });
-}
-
-/** So many tokens are in sight at once: each is a button. */
-export const MOST_TOKENS = 600;
-
-/** The part of a long text that is in sight, with a token near its middle. */
-export function windowOf(count: number, around: number, most = MOST_TOKENS): [number, number] {
-  if (count <= most) return [0, count];
-  const start = Math.max(0, Math.min(count - most, around - Math.floor(most / 2)));
-  return [start, start + most];
-}
-
-/** Opacity of a shade below text, which has to stay readable: 0 to 0.5. */
-export function shadeOf(weight: number, end: number): number {
-  if (!(weight > 0) || !(end > 0)) return 0;
-  return 0.5 * Math.min(1, weight / end);
-}
-
-/** Pixels that tokens of one line may stand apart, which have different heights. */
-const SAME_LINE = 6;
-
-/** The token above or below another, by where they stand; itself where there is none. */
-export function acrossLines(
-  boxes: readonly { left: number; right: number; top: number }[],
-  from: number,
-  down: boolean,
-): number {
-  const here = boxes[from];
-  if (!here) return from;
-  const middle = (here.left + here.right) / 2;
-  const rises = boxes.map((box) => (down ? box.top - here.top : here.top - box.top));
-  const next = Math.min(...rises.filter((rise) => rise >= SAME_LINE));
-  let best = from;
-  let nearest = Number.POSITIVE_INFINITY;
-  boxes.forEach((box, i) => {
-    const rise = rises[i] as number;
-    if (rise < next || rise >= next + SAME_LINE) return;
-    const aside = Math.max(0, box.left - middle, middle - box.right);
-    if (aside < nearest) [best, nearest] = [i, aside];
-  });
-  return best;
+  return runningText(tokens, dottedIn(corpus));
 }

@@ -7,13 +7,15 @@ import { capital, counted, formatSmall, quoted, several } from "../../../ui/capt
 import { Switch } from "../../../ui/controls/fields";
 import type { ViewContext } from "../../../ui/define-view";
 import { rgbOf } from "../../../ui/palette";
+import { acrossLines, shadeOf, windowOf } from "../../../ui/running-text";
 import { assign } from "../../../ui/state";
+import { TextHead } from "../../../ui/text-head";
+import { HEAD_DEFAULTS, HeadView, windowsWith } from "../../head";
 import { linesCoverageInWords, linesFacts, pointFacts, textInWords, unitOf } from "../captions";
 import type { Corpus, Kind } from "../client/requests";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingStore } from "../store";
-import { acrossLines, runningTokens, shadeOf, windowOf } from "./flow";
-import { TextHead } from "./head";
+import { runningTokens } from "./flow";
 import { TextImage } from "./image";
 
 interface TextProps {
@@ -115,7 +117,18 @@ export function TextPane({ context, store }: TextProps) {
         ))}
       {!live && <Strongest context={context} store={store} corpus={corpus} />}
       {live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") && (
-        <TextHead key={text} context={context} store={store} text={text} room={room} />
+        <TextHead
+          key={text}
+          context={context}
+          view={HeadView}
+          defaults={HEAD_DEFAULTS}
+          shared={["leave_out", "renormalize"]}
+          windows={windowsWith}
+          head={store.head}
+          source={store.textSource}
+          text={text}
+          room={room}
+        />
       )}
     </section>
   );

@@ -1,11 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import {
-  acrossLines,
-  runningTokens,
-  shadeOf,
-  windowOf,
-} from "../../../../src/views/embedding/text/flow";
+import { acrossLines, shadeOf, windowOf } from "../../../../src/ui/running-text";
+import { runningTokens } from "../../../../src/views/embedding/text/flow";
 import { corpusWith } from "../kernel";
 
 const shown = (vocabulary: string[], positions = [0, 1, 2, 3]) =>
