@@ -22,7 +22,14 @@ const DEFAULT_LIMIT_KB = 206;
 // A page has its bundle deflated, and may hold what a kernel would answer.
 const PAGE_MORE_KB = 12;
 // The dashboard is three views in one; the model view holds the matrix view's picture, for its detail.
-const LIMITS_KB = { head: 214, dashboard: 320, model: 234, compare: 310, embedding: 330 };
+const LIMITS_KB = {
+  atlas: 280,
+  head: 214,
+  dashboard: 320,
+  model: 234,
+  compare: 310,
+  embedding: 330,
+};
 
 const watching = process.argv.includes("--watch");
 

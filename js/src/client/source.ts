@@ -117,9 +117,16 @@ export class Source {
   readonly carrier: Carrier;
   readonly #blocks: Recent<Kept>;
   readonly #answers: Recent<unknown>;
+  readonly #described: (answer: unknown) => Description;
 
-  constructor(carrier: Carrier, keptBytes = KEPT_BYTES) {
+  /** @param described makes a description of what says more than one, or says it otherwise. */
+  constructor(
+    carrier: Carrier,
+    keptBytes = KEPT_BYTES,
+    described = (answer: unknown) => answer as Description,
+  ) {
     this.carrier = carrier;
+    this.#described = described;
     this.#blocks = new Recent(keptBytes);
     this.#answers = new Recent(keptBytes);
   }
@@ -127,12 +134,12 @@ export class Source {
   /** What the record holds. */
   async describe(signal?: AbortSignal): Promise<Description> {
     const reply = await this.carrier.ask("describe", {}, signal);
-    if (reply.data === null) return reply.header as Description;
+    if (reply.data === null) return this.#described(reply.header);
     // Of a long text: deflated, in parts.
     const more = async (part: number): Promise<Reply> =>
       this.carrier.ask("describe", { part }, signal);
     const bytes = await inflate(await joined(reply, more));
-    return JSON.parse(new TextDecoder().decode(bytes)) as Description;
+    return this.#described(JSON.parse(new TextDecoder().decode(bytes)));
   }
 
   /** Weights of some heads, rows and columns of a layer. */

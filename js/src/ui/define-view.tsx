@@ -9,6 +9,7 @@ import { type ComponentType, render } from "preact";
 import type { Carrier } from "../client/carrier";
 import { KernelChannel, type MessageModel, reportPicture } from "../client/kernel";
 import { PageCarrier, type PageData } from "../client/page";
+import type { Description } from "../client/protocol";
 import { Source } from "../client/source";
 import { type Figure, pictureWidth } from "../draw/figure";
 import { type FigureRequest, figureRequest } from "../draw/figure-request";
@@ -91,6 +92,8 @@ export interface ViewDefinition<S extends RecordState> {
   component: ComponentType<{ context: ViewContext<S> }>;
   /** What answers on an exported page whose data are not one record's. */
   pageCarrier?: ((data: PageData) => Carrier) | undefined;
+  /** What is said of that, as views know records. */
+  described?: ((answer: unknown) => Description) | undefined;
 }
 
 type Model = TraitModel & MessageModel;
@@ -244,17 +247,24 @@ function open<S extends RecordState>(
 }
 
 /** What asks a kernel; not in a page's bundle. */
-function fromKernel(model: MessageModel, ended: AbortSignal): Source {
+function fromKernel(
+  model: MessageModel,
+  ended: AbortSignal,
+  { described }: Pick<ViewDefinition<RecordState>, "described">,
+): Source {
   return typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page"
     ? noSource()
-    : new Source(new KernelChannel(model, ended));
+    : new Source(new KernelChannel(model, ended), undefined, described);
 }
 
 /** What reads a page's data; not in a widget's bundle. */
-function fromPage(data: PageData, carrierOf?: (data: PageData) => Carrier): Source {
+function fromPage(
+  data: PageData,
+  { pageCarrier, described }: Pick<ViewDefinition<RecordState>, "pageCarrier" | "described">,
+): Source {
   return typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
     ? noSource()
-    : new Source(carrierOf ? carrierOf(data) : new PageCarrier(data));
+    : new Source(pageCarrier ? pageCarrier(data) : new PageCarrier(data), undefined, described);
 }
 
 function noSource(): never {
@@ -279,12 +289,12 @@ export function defineView<S extends RecordState>(
     return {
       initialize({ model, signal: outer }) {
         const [ended, end] = endable(outer);
-        shared = fromKernel(model, ended);
+        shared = fromKernel(model, ended, definition);
         return end;
       },
       render({ model, el, signal: outer }) {
         const [ended, end] = endable(outer);
-        const source = shared ?? fromKernel(model, ended);
+        const source = shared ?? fromKernel(model, ended, definition);
         const state = makeSignals<S>(definition.defaults);
         const history = createHistory(state, ended);
         bindModel(model, state, ended, history.outside);
@@ -307,7 +317,7 @@ export function defineView<S extends RecordState>(
     assign(state, data.state as Partial<S>);
     const history = createHistory(state, ended);
     bindAddress(state, definition.hash, history, ended);
-    open(definition, root, fromPage(data, definition.pageCarrier), state, history, ended);
+    open(definition, root, fromPage(data, definition), state, history, ended);
   };
   return { widget, openPage };
 }

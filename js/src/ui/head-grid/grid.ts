@@ -199,6 +199,11 @@ export function rowLabel(layer: number | undefined, layout: GridLayout): string 
   return layout.left > 30 ? `L${layer}` : String(layer);
 }
 
+/** Every so-manieth row or column has a label where they are as narrow as this. */
+export function labelledEvery(each: number): number {
+  return each >= 14 ? 1 : 5;
+}
+
 /** Columns are drawn, and asked for, so many at once. */
 export const CHUNK = 16;
 
@@ -251,6 +256,23 @@ export function wholeInSight(
     rows: within(scroll.y, boxHeight - top, sideways, down, numRows),
     columns: within(scroll.x, boxWidth - left, upright, across, layout.columns),
   };
+}
+
+/**
+ * The cell that lies somewhere in a grid; null between cells, and where labels hide them.
+ *
+ * @param x, y pixels from the corner of all cells with their labels, scrolled or not.
+ */
+export function cellAt(
+  grid: HeadGrid,
+  { left, top, across, down, cell, frame }: GridLayout,
+  scroll: { x: number; y: number },
+  { x, y }: { x: number; y: number },
+): HeadIndex | null {
+  if (x - scroll.x < left - frame || y - scroll.y < top) return null;
+  const [column, row] = [Math.floor((x - left + frame) / across), Math.floor((y - top) / down)];
+  if (y - top - row * down >= cell + 2 * frame) return null;
+  return grid.rows[row]?.[column] ?? null;
 }
 
 /** Cells of a row in a chunk of columns. */

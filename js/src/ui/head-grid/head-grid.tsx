@@ -11,6 +11,7 @@ import { prepare } from "../../draw/canvas";
 import { type Hint, HintBox } from "../plot";
 import {
   CHUNK,
+  cellAt,
   chunkOf,
   columnLabel,
   findCell,
@@ -18,6 +19,7 @@ import {
   type HeadGrid,
   type HeadIndex,
   isSameHead,
+  labelledEvery,
   rowLabel,
   SCROLL_BAR,
   type ScoredHead,
@@ -72,6 +74,8 @@ export interface HeadGridProps {
   layer?: number | undefined;
   /** Scrolls to the current head also when this changes. */
   scrollAgain?: string;
+  /** Of thousands of cells only those that stand out are in the page; the others are painted. */
+  sparse?: boolean;
   children?: ComponentChildren;
 }
 
@@ -96,8 +100,15 @@ export function VirtualHeadGrid(props: HeadGridProps) {
   });
   if (!grid || !layout || !sight) return null;
 
+  const headAt = (event: MouseEvent): HeadIndex | null => {
+    if (!props.sparse || !box.current) return headOfCell(event, store.id);
+    const { left, top } = box.current.getBoundingClientRect();
+    const scroll = store.scroll.peek();
+    const at = { x: event.clientX - left + scroll.x, y: event.clientY - top + scroll.y };
+    return cellAt(grid, layout, scroll, at);
+  };
   const onPointerMove = (event: PointerEvent): void => {
-    const head = headOfCell(event, store.id);
+    const head = headAt(event);
     const bounds = outer.current?.getBoundingClientRect();
     const text = head && bounds ? props.hint(head, grid) : null;
     hint.value =
@@ -150,7 +161,7 @@ export function VirtualHeadGrid(props: HeadGridProps) {
           hint.value = null;
         }}
         onClick={(event) => {
-          const head = headOfCell(event, store.id);
+          const head = headAt(event);
           if (!head) return;
           clicked.current = { ...head, cell: layout.cell };
           props.open(head);
@@ -303,7 +314,7 @@ function ColumnLabels({ store, corner, grid, layout }: Inner) {
           aria-label={`head ${head}`}
           style={{ left: `${layout.left + at * layout.across}px`, width: `${layout.cell}px` }}
         >
-          {columnLabel(head, layout)}
+          {at % labelledEvery(layout.across) === 0 && columnLabel(head, layout)}
         </div>
       ))}
     </div>
@@ -318,11 +329,18 @@ function Row(props: Inner & { row: number }) {
   const layer = cells.find((cell) => cell !== null)?.layer;
   const offset = grid.columns ? 2 : 1;
   const cursor = store.cursor.value;
+  const current = store.current.value;
+  const present = cells
+    .slice(first * CHUNK, last * CHUNK)
+    .map((cell) =>
+      props.sparse && !isSameHead(cell, cursor) && !isSameHead(cell, current) ? null : cell,
+    );
+  // Without any cell and without its label it is a row of nothing.
+  const empty = !grid.columns && present.every((cell) => cell === null);
   return (
     <div
       class="av-grid-row"
-      role="row"
-      aria-rowindex={row + offset}
+      {...(empty ? {} : { role: "row", "aria-rowindex": row + offset })}
       style={{
         top: `${layout.top + row * layout.down}px`,
         width: `${layout.width}px`,
@@ -337,7 +355,7 @@ function Row(props: Inner & { row: number }) {
           aria-label={`layer ${layer}`}
           style={{ width: `${layout.left}px` }}
         >
-          {rowLabel(layer, layout)}
+          {row % labelledEvery(layout.down) === 0 && rowLabel(layer, layout)}
         </div>
       )}
       {chunks.map((chunk) => (
@@ -353,7 +371,7 @@ function Row(props: Inner & { row: number }) {
           }}
         />
       ))}
-      {cells.slice(first * CHUNK, last * CHUNK).map((cell, i) => {
+      {present.map((cell, i) => {
         if (!cell) return null;
         const column = first * CHUNK + i;
         const x = layout.left + column * layout.across;
@@ -366,7 +384,7 @@ function Row(props: Inner & { row: number }) {
               role="gridcell"
               class={`av-grid-cell${at ? " av-grid-cursor" : ""}`}
               // Cells beside each other count on from the first.
-              aria-colindex={i === 0 || !cells[column - 1] ? column + offset : undefined}
+              aria-colindex={i === 0 || !present[i - 1] ? column + offset : undefined}
               aria-label={label}
               aria-selected={selected || undefined}
               style={`left:${x - layout.frame}px${style}`}

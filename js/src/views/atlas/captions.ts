@@ -1,0 +1,188 @@
+/** What the atlas says of itself, in words. */
+
+import type { AtlasDescription, AtlasRole, AtlasStack } from "../../client/protocol";
+import { counted, formatNumber, formatShare, several, stackName } from "../../ui/captions";
+import type { HeadIndex } from "../../ui/head-grid/grid";
+import type { Figure, Table } from "./client/atlas";
+import { type Count, wilson } from "./search";
+import type { EdgeList } from "./state";
+
+/** "Layer 1, head 0". */
+export function headName({ layer, head }: HeadIndex): string {
+  return `Layer ${layer}, head ${head}`;
+}
+
+/** Decimals that a number with such an error has. */
+function decimalsOf(error: number): number {
+  if (!(error > 0)) return 2;
+  return Math.max(2, Math.min(5, Math.ceil(-Math.log10(error))));
+}
+
+function signed(value: number, decimals: number): string {
+  const text = Math.abs(value).toFixed(decimals);
+  return value < 0 && Number(text) !== 0 ? `−${text}` : text;
+}
+
+/** "0.98 ± 0.01"; without an error the number alone. */
+export function withError(mean: number, error: number | null): string {
+  const decimals = decimalsOf(error ?? 0);
+  const number = signed(mean, decimals);
+  return error === null ? number : `${number} ± ${error.toFixed(decimals)}`;
+}
+
+/** "0.68 to 0.77". */
+function interval(low: number, high: number): string {
+  return `${signed(low, 2)} to ${signed(high, 2)}`;
+}
+
+/** " bits"; a share of 1 has no unit. */
+export function unitInWords(unit: string): string {
+  return unit === "" || unit === "share" ? "" : ` ${unit}`;
+}
+
+/** "induction 0.98 ± 0.01 (baseline 0.12), 312 texts". */
+export function roleInWords(stack: AtlasStack, role: AtlasRole): string {
+  const { score, error, baseline, texts } = role;
+  const name = stack.roles[role.role]?.name ?? "";
+  return `${name} ${withError(score, error)} (baseline ${signed(baseline, 2)}), ${several(texts, "text")}`;
+}
+
+/** The evidence for a role beside its score. */
+export function evidenceInWords({ baseline, difference, low, high, p, texts }: AtlasRole): string {
+  return (
+    `${signed(difference, 2)} above its baseline of ${signed(baseline, 2)}, ` +
+    `95% interval ${interval(low, high)}, p = ${formatNumber(p)} after correction, ${several(texts, "text")}`
+  );
+}
+
+/** That a head has no role. */
+export function noRoleInWords({ roles, margin, level }: AtlasStack): string {
+  return (
+    `none of ${several(roles.length, "role")}: no score exceeds its baseline by more than ${margin} ` +
+    `at a false discovery rate of ${formatShare(level)}`
+  );
+}
+
+/** "0.42 ± 0.01 bits (baseline 0.12), 312 texts". */
+export function figureInWords({ mean, error, baseline, texts }: Figure, unit: string): string {
+  if (mean === null) return "not defined";
+  const than = baseline === null ? "" : ` (baseline ${signed(baseline, 2)})`;
+  return `${withError(mean, error)}${unitInWords(unit)}${than}, ${several(texts, "text")}`;
+}
+
+/** "28% to 47%", of a share whose count is known. */
+export function intervalOf(count: Count): string {
+  const [low, high] = wilson(count);
+  const share = (value: number): string =>
+    value > 0 && value < 0.1 ? `${(100 * value).toFixed(1)}%` : `${Math.round(100 * value)}%`;
+  return `${share(low)} to ${share(high)}`;
+}
+
+/** "37 of 100 sampled edges (28% to 47%)". */
+export function countInWords(count: Count): string {
+  if (count.of === 0) return "no sampled edges";
+  return `${count.found} of ${several(count.of, "sampled edge")} (${intervalOf(count)})`;
+}
+
+/** What of a head its colour shows, on hover and to a screen reader. */
+export function cellInWords(
+  table: Table,
+  color: string,
+  count: Count | null,
+  { layer, head }: HeadIndex,
+): string {
+  const { stack } = table;
+  if (count) return countInWords(count);
+  const statistic = stack.statistics.findIndex(({ name }) => name === color);
+  if (statistic >= 0) {
+    const { name, unit } = stack.statistics[statistic] ?? { name: "", unit: "" };
+    return `${name} ${figureInWords(table.figure(statistic, layer, head), unit)}`;
+  }
+  const first = table.roles(layer, head)[0];
+  return first ? roleInWords(stack, first) : noRoleInWords(stack);
+}
+
+/** The stack, its heads and the corpus. */
+export function subtitleOf(atlas: AtlasDescription, stack: AtlasStack): string {
+  const heads = stack.heads.reduce((sum, each) => sum + each.length, 0);
+  return [
+    stackName(stack.name),
+    several(heads, "head"),
+    `${several(atlas.texts, "text")}, ${several(atlas.tokens, "token")}`,
+  ].join(" · ");
+}
+
+/** One sentence: what the chosen head does. */
+export function sentenceOf(table: Table, head: HeadIndex): string {
+  const roles = table.roles(head.layer, head.head);
+  const [first, ...others] = roles;
+  if (!first) return `${headName(head)} has ${noRoleInWords(table.stack)}.`;
+  const also = others.map(({ role }) => table.stack.roles[role]?.name).join(", ");
+  return `${headName(head)}: ${roleInWords(table.stack, first)}.${also === "" ? "" : ` Also ${also}.`}`;
+}
+
+/** What the numbers are, and what is left out. */
+export function coverageOf(atlas: AtlasDescription, stack: AtlasStack): string {
+  const { left_out } = atlas;
+  const kept = (name: EdgeList, all: number): string =>
+    stack[name] < all ? `This page has ${stack[name]} of ${all} ${name} edges of each head.` : "";
+  return [
+    "Numbers are means over texts, ± their standard error.",
+    "A role is named where a score exceeds its baseline, paired by text, by more than " +
+      `${stack.margin}; p is corrected for all heads and roles (Benjamini-Hochberg, rate ${stack.level}).`,
+    left_out > 0
+      ? `${several(left_out, "text")} ${left_out === 1 ? "was" : "were"} left out, being empty or too long.`
+      : "",
+    kept("sampled", stack.sampled_in_all),
+    kept("strongest", stack.strongest_in_all),
+  ]
+    .filter(Boolean)
+    .join(" ");
+}
+
+/** What a list of edges is. */
+export function listInWords(list: EdgeList): string {
+  return list === "sampled"
+    ? "A uniform sample: each is a query drawn evenly from all texts and one of its keys, drawn in proportion to its weight. So the share of edges of some kind estimates the share of this head’s attention."
+    : "The largest weights of all texts. They show what the head does where it is surest, and not how often: see the sampled edges for that.";
+}
+
+/** "−3 to −1", of an offset or of several. */
+export function offsetsInWords([from, to]: readonly [number, number]): string {
+  const sign = (value: number): string => String(value).replace("-", "−");
+  return from === to ? sign(from) : `${sign(from)} to ${sign(to)}`;
+}
+
+/** How many edges are listed, and why not all. */
+export function listedInWords(
+  shown: number,
+  all: number,
+  list: EdgeList,
+  offsets: readonly [number, number] | null,
+  searching: boolean,
+): string {
+  const filters = [
+    searching ? "the search" : "",
+    offsets ? `offset ${offsetsInWords(offsets)}` : "",
+  ].filter(Boolean);
+  if (filters.length === 0) return several(all, `${list} edge`);
+  const interval =
+    list === "sampled" && all > 0 ? `, ${intervalOf({ found: shown, of: all })}` : "";
+  return `${counted(shown)} of ${several(all, `${list} edge`)}${interval}: ${filters.join(" and ")}`;
+}
+
+/** How far a search is, and what its figures mean. */
+export function searchInWords(
+  done: number,
+  layers: number,
+  best: Count | null,
+  heads: number,
+): string {
+  if (done < layers) return `Layer ${done + 1} of ${layers} …`;
+  const of = best?.of ?? 0;
+  const least = of > 0 ? wilson({ found: 0, of })[1] : 1;
+  return (
+    `${several(heads, "head")} ${heads === 1 ? "has" : "have"} a sampled edge like it. ` +
+    `Intervals are Wilson’s at 95%: no hit among ${of} still allows up to ${(100 * least).toFixed(1)}%.`
+  );
+}

@@ -1,0 +1,295 @@
+/**
+ * What an atlas has at hand of a stack: the numbers and roles of its heads, its edges, and of each
+ * text the tokens around them. Edges and tokens are typed arrays: there may be millions.
+ */
+
+import { joined, type Reply } from "../../../client/carrier";
+import { asBytes, inflate } from "../../../client/codec";
+import type {
+  AtlasEdges,
+  AtlasRole,
+  AtlasStack,
+  AtlasTable,
+  AtlasTexts,
+  AtlasTokens,
+  EdgeColumns,
+} from "../../../client/protocol";
+import type { Source } from "../../../client/source";
+
+/** One number of a head. */
+export interface Figure {
+  /** Mean over texts; null where it is not defined. */
+  mean: number | null;
+  /** Standard error. */
+  error: number | null;
+  baseline: number | null;
+  texts: number;
+}
+
+/** The numbers and roles of all heads of a stack. */
+export class Table {
+  readonly stack: AtlasStack;
+  readonly #answer: AtlasTable;
+  readonly #places = new Map<string, [number, number]>();
+
+  constructor(stack: AtlasStack, answer: AtlasTable) {
+    this.stack = stack;
+    this.#answer = answer;
+    stack.layers.forEach((layer, at) => {
+      stack.heads[at]?.forEach((head, place) => {
+        this.#places.set(`${layer}:${head}`, [at, place]);
+      });
+    });
+  }
+
+  #placeOf(layer: number, head: number): [number, number] {
+    return this.#places.get(`${layer}:${head}`) ?? [-1, -1];
+  }
+
+  /** @param statistic index in `stack.statistics`. */
+  figure(statistic: number, layer: number, head: number): Figure {
+    const [at, place] = this.#placeOf(layer, head);
+    const { means, errors, baselines, texts } = this.#answer;
+    return {
+      mean: means[statistic]?.[at]?.[place] ?? null,
+      error: errors[statistic]?.[at]?.[place] ?? null,
+      baseline: baselines[statistic]?.[at]?.[place] ?? null,
+      texts: texts[statistic]?.[at]?.[place] ?? 0,
+    };
+  }
+
+  /** What a head does, the strongest role first. */
+  roles(layer: number, head: number): readonly AtlasRole[] {
+    const [at, place] = this.#placeOf(layer, head);
+    return this.#answer.roles[at]?.[place] ?? [];
+  }
+}
+
+/** Tokens of one side of all texts, text after text. */
+export class Tokens {
+  /** Of each token: its entry of the vocabulary, and its position in its text. */
+  readonly entries: Int32Array;
+  readonly positions: Int32Array;
+  /** By system of classes, the class of each token; -1 where it is not known. */
+  readonly classes: readonly Int16Array[];
+  /** Where each text begins, and where the last ends. */
+  readonly #starts: Int32Array;
+  readonly #places: ReadonlyMap<number, number>;
+
+  constructor(numbers: readonly number[], side: AtlasTokens) {
+    const lengths = side.positions.map((each) => each.length);
+    this.#starts = new Int32Array(lengths.length + 1);
+    lengths.forEach((length, i) => {
+      this.#starts[i + 1] = (this.#starts[i] as number) + length;
+    });
+    this.#places = new Map(numbers.map((number, place) => [number, place]));
+    this.entries = flat(Int32Array, side.tokens);
+    this.positions = flat(Int32Array, side.positions);
+    this.classes = side.classes.map((texts) => flat(Int16Array, texts));
+    const counts = [this.entries, ...this.classes].map((each) => each.length);
+    if (counts.some((count) => count !== this.positions.length)) {
+      throw new Error("The texts of the atlas have tokens without a position, or without a class.");
+    }
+  }
+
+  get count(): number {
+    return this.positions.length;
+  }
+
+  /** The tokens of a text that are kept: the first, and the one after the last. */
+  of(text: number): [number, number] {
+    const place = this.#places.get(text);
+    if (place === undefined) return [0, 0];
+    return [this.#starts[place] as number, this.#starts[place + 1] as number];
+  }
+
+  /** The token at a position of a text, or -1 where it is not kept. */
+  at(text: number, position: number): number {
+    let [low, high] = this.of(text);
+    const end = high;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((this.positions[middle] as number) < position) low = middle + 1;
+      else high = middle;
+    }
+    return low < end && this.positions[low] === position ? low : -1;
+  }
+}
+
+function flat<T extends Int32Array | Int16Array>(
+  kind: new (length: number) => T,
+  texts: readonly (readonly number[])[],
+): T {
+  const all = new kind(texts.reduce((sum, each) => sum + each.length, 0));
+  let at = 0;
+  for (const each of texts) {
+    all.set(each, at);
+    at += each.length;
+  }
+  return all;
+}
+
+/** What is kept of the texts that edges are in. */
+export class Texts {
+  readonly vocabulary: readonly string[];
+  readonly queries: Tokens;
+  readonly keys: Tokens;
+
+  constructor({ numbers, vocabulary, queries, keys }: AtlasTexts) {
+    this.vocabulary = vocabulary;
+    this.queries = new Tokens(numbers, queries);
+    this.keys = keys ? new Tokens(numbers, keys) : this.queries;
+  }
+
+  nameOf(side: Tokens, token: number): string {
+    return this.vocabulary[side.entries[token] ?? -1] ?? "";
+  }
+}
+
+/** One edge. */
+export interface Edge {
+  weight: number;
+  /** Number of the text, and positions in it. */
+  text: number;
+  query: number;
+  key: number;
+}
+
+/** The edges of a layer's heads, head after head. */
+export class Edges {
+  readonly weight: Float32Array;
+  readonly text: Int32Array;
+  readonly query: Int32Array;
+  readonly key: Int32Array;
+  /** Their places among the tokens of all texts; -1 where one is not kept. */
+  readonly queryToken: Int32Array;
+  readonly keyToken: Int32Array;
+  readonly #starts: Int32Array;
+
+  /** @param heads how many the layer has. */
+  constructor(columns: EdgeColumns, heads: number, texts: Texts) {
+    this.weight = Float32Array.from(columns.weight);
+    this.text = Int32Array.from(columns.text);
+    this.query = Int32Array.from(columns.query);
+    this.key = Int32Array.from(columns.key);
+    const at = (side: Tokens, positions: Int32Array): Int32Array =>
+      positions.map((position, i) => side.at(this.text[i] as number, position));
+    this.queryToken = at(texts.queries, this.query);
+    this.keyToken = at(texts.keys, this.key);
+    this.#starts = new Int32Array(heads + 1);
+    let head = 0;
+    columns.head.forEach((each, i) => {
+      while (head < each) this.#starts[++head] = i;
+    });
+    while (head < heads) this.#starts[++head] = columns.head.length;
+  }
+
+  /** The edges of the head in a place of its layer: the first, and the one after the last. */
+  of(place: number): [number, number] {
+    return [this.#starts[place] ?? 0, this.#starts[place + 1] ?? 0];
+  }
+
+  edge(i: number): Edge {
+    return {
+      weight: this.weight[i] as number,
+      text: this.text[i] as number,
+      query: this.query[i] as number,
+      key: this.key[i] as number,
+    };
+  }
+
+  get bytes(): number {
+    return 24 * this.weight.length;
+  }
+}
+
+export interface LayerEdges {
+  strongest: Edges;
+  sampled: Edges;
+}
+
+/** Mean weight by offset of each head of a layer. */
+export interface Offsets {
+  layer: number;
+  bins: number;
+  /** Head after head; NaN where no pair has the offset. */
+  weights: Float32Array;
+}
+
+async function parsed<T>(first: Reply, more: (part: number) => Promise<Reply>): Promise<T> {
+  const bytes = await inflate(await joined(first, more));
+  return JSON.parse(new TextDecoder().decode(bytes)) as T;
+}
+
+export async function tableOf(
+  source: Source,
+  stack: AtlasStack,
+  signal?: AbortSignal,
+): Promise<Table> {
+  const request = { stack: stack.name };
+  const read = async (reply: Reply): Promise<Table> =>
+    new Table(
+      stack,
+      await parsed<AtlasTable>(reply, (part) =>
+        source.carrier.ask("statistics", { ...request, part }, signal),
+      ),
+    );
+  const bytes = 32 * stack.heads.flat().length * stack.statistics.length;
+  return source.question("statistics", request, read, () => bytes, signal);
+}
+
+export async function textsOf(source: Source, stack: string, signal?: AbortSignal): Promise<Texts> {
+  const read = async (reply: Reply): Promise<Texts> =>
+    new Texts(
+      await parsed<AtlasTexts>(reply, (part) =>
+        source.carrier.ask("texts", { stack, part }, signal),
+      ),
+    );
+  const bytes = ({ queries, vocabulary }: Texts): number =>
+    queries.count * (8 + 2 * queries.classes.length) + 40 * vocabulary.length;
+  return source.question("texts", { stack }, read, bytes, signal);
+}
+
+/** The edges of a layer's heads, with their places among the texts' tokens. */
+export async function edgesOf(
+  source: Source,
+  stack: AtlasStack,
+  layer: number,
+  signal?: AbortSignal,
+): Promise<LayerEdges> {
+  const texts = await textsOf(source, stack.name, signal);
+  const request = { stack: stack.name, layer };
+  const heads = stack.heads[stack.layers.indexOf(layer)]?.length ?? 0;
+  const read = async (reply: Reply): Promise<LayerEdges> => {
+    const answer = await parsed<AtlasEdges>(reply, (part) =>
+      source.carrier.ask("edges", { ...request, part }, signal),
+    );
+    return {
+      strongest: new Edges(answer.strongest, heads, texts),
+      sampled: new Edges(answer.sampled, heads, texts),
+    };
+  };
+  const bytes = ({ strongest, sampled }: LayerEdges): number => strongest.bytes + sampled.bytes;
+  return source.question("edges", request, read, bytes, signal);
+}
+
+export async function offsetsOf(
+  source: Source,
+  stack: AtlasStack,
+  layer: number,
+  signal?: AbortSignal,
+): Promise<Offsets> {
+  const read = ({ header, data }: Reply): Offsets => {
+    const { bins } = header as { bins: number };
+    const bytes = asBytes(data ?? new ArrayBuffer(0));
+    const heads = stack.heads[stack.layers.indexOf(layer)]?.length ?? 0;
+    if (bytes.length !== 4 * bins * heads || bins !== stack.offsets.length) {
+      throw new Error(
+        `The reply holds ${bytes.length} bytes of ${bins} offsets; ${heads} heads have ${stack.offsets.length} each.`,
+      );
+    }
+    return { layer, bins, weights: new Float32Array(bytes.slice().buffer) };
+  };
+  const request = { stack: stack.name, layer };
+  return source.question("offsets", request, read, (o) => o.weights.byteLength, signal);
+}

@@ -1,0 +1,191 @@
+/** The atlas's own controls: what colours and order show, and the search at both ends of edges. */
+
+import { useId } from "preact/hooks";
+import { Choice } from "../../ui/controls/fields";
+import type { ViewContext } from "../../ui/define-view";
+import { assign } from "../../ui/state";
+import { countInWords, headName, searchInWords } from "./captions";
+import type { AtlasState } from "./state";
+import type { AtlasStore } from "./store";
+
+export interface AtlasProps {
+  context: ViewContext<AtlasState>;
+  store: AtlasStore;
+}
+
+export function AtlasControls({ context, store }: AtlasProps) {
+  const { state } = context;
+  const stack = store.stack.value;
+  if (!stack) return null;
+  const names = stack.statistics.map(({ name }) => name);
+  const options = names.map((name): [string, string] => [name, name]);
+  const given = (value: string, or: string): string =>
+    value === "role" || names.includes(value) ? value : or;
+  return (
+    <>
+      <div class="av-row av-options">
+        <Choice
+          label="Colour"
+          value={given(state.color.value, "role")}
+          options={[["role", "role"], ...options]}
+          onChange={(color) => assign(state, { color })}
+        />
+        <Choice
+          label="Heads by"
+          value={given(state.order.value, "number")}
+          options={[["number", "number"], ["role", "role"], ...options]}
+          onChange={(order) => assign(state, { order })}
+        />
+      </div>
+      <EdgeSearch context={context} store={store} />
+    </>
+  );
+}
+
+const HOW =
+  'A part of a token; in quotes, "it", the whole; #0 its position; * any; or a class, as kind:punctuation';
+
+/** What is sought at both ends of edges, and between which offsets. */
+function EdgeSearch({ context, store }: AtlasProps) {
+  const { state } = context;
+  const list = useId();
+  const { query, key } = store.problem.value;
+  const classes = store.stack.value?.classes ?? [];
+  const ends = [
+    ["query_search", "Query", query],
+    ["key_search", "Key", key],
+  ] as const;
+  const any = state.query_search.value !== "" || state.key_search.value !== "";
+  return (
+    <search class="av-row av-options av-atlas-search" aria-label="Edges between tokens">
+      {ends.map(([name, label, problem]) => (
+        <label class="av-field" key={name}>
+          <span>{label}</span>
+          <input
+            type="search"
+            list={list}
+            placeholder="token or class"
+            title={HOW}
+            aria-invalid={problem !== null}
+            value={state[name].value}
+            onInput={(event) => assign(state, { [name]: event.currentTarget.value })}
+            onKeyDown={(event) => {
+              if (event.key === "Escape") assign(state, { [name]: "" });
+            }}
+          />
+        </label>
+      ))}
+      <datalist id={list}>
+        {classes.flatMap((each) =>
+          each.values.map((value) => (
+            <option key={`${each.name}:${value}`} value={`${each.name}:${value}`} />
+          )),
+        )}
+      </datalist>
+      <OffsetFields context={context} store={store} />
+      {any && (
+        <button
+          type="button"
+          class="av-chip"
+          onClick={() => assign(state, { query_search: "", key_search: "" })}
+        >
+          Clear the search
+        </button>
+      )}
+    </search>
+  );
+}
+
+/** The same as the brush on the offsets, in numbers. */
+function OffsetFields({ context, store }: AtlasProps) {
+  const { state } = context;
+  const offsets = state.offsets.value;
+  const causal = store.stack.value?.causal ?? false;
+  const most = 1_000_000;
+  const change = (end: 0 | 1, value: number): void => {
+    if (Number.isNaN(value)) {
+      assign(state, { offsets: null });
+      return;
+    }
+    const wanted = Math.max(-most, Math.min(most, Math.round(value)));
+    const [from, to] = offsets ?? [wanted, wanted];
+    const pair: [number, number] = end === 0 ? [wanted, to] : [from, wanted];
+    assign(state, { offsets: [Math.min(...pair), Math.max(...pair)] });
+  };
+  return (
+    <fieldset
+      class="av-field av-atlas-offsets"
+      title="Of the key from the query: −1 is the token before"
+    >
+      <legend>Offset</legend>
+      {([0, 1] as const).map((end) => (
+        <input
+          key={end}
+          type="number"
+          step={1}
+          {...(causal && { max: 0 })}
+          aria-label={end === 0 ? "Offset from" : "Offset to"}
+          placeholder={end === 0 ? "from" : "to"}
+          value={offsets?.[end] ?? ""}
+          onChange={(event) => change(end, event.currentTarget.valueAsNumber)}
+        />
+      ))}
+      {offsets && (
+        <button type="button" class="av-chip" onClick={() => assign(state, { offsets: null })}>
+          All offsets
+        </button>
+      )}
+    </fieldset>
+  );
+}
+
+/** How far the search is, or what is wrong with it. */
+export function SearchWork({ store }: AtlasProps) {
+  const { query, key } = store.problem.value;
+  const result = store.result.value;
+  const problem = query ?? key;
+  if (problem !== null) {
+    return (
+      <p class="av-work av-error" role="status">
+        {problem}
+      </p>
+    );
+  }
+  if (!result) return null;
+  const heads = result.ranked.filter(({ count }) => count.found > 0).length;
+  return (
+    <div class="av-work" role="status">
+      {result.done < result.layers && (
+        <progress aria-label="Search" max={result.layers} value={result.done} />
+      )}
+      <span>
+        {searchInWords(result.done, result.layers, result.ranked[0]?.count ?? null, heads)}
+      </span>
+    </div>
+  );
+}
+
+/** Heads that a search lists. */
+const MOST_LISTED = 12;
+
+/** The heads of which a search found most. */
+export function FoundHeads({ store }: AtlasProps) {
+  const result = store.result.value;
+  const found = result?.ranked.filter(({ count }) => count.found > 0) ?? [];
+  if (!result || found.length === 0) return null;
+  const more = found.length - MOST_LISTED;
+  return (
+    <section class="av-atlas-found" aria-label="Heads by what the search found">
+      <ol>
+        {found.slice(0, MOST_LISTED).map(({ layer, head, count }) => (
+          <li key={`${layer} ${head}`}>
+            <button type="button" class="av-chip" onClick={() => store.choose({ layer, head })}>
+              {headName({ layer, head })} <span class="av-muted">{countInWords(count)}</span>
+            </button>
+          </li>
+        ))}
+      </ol>
+      {more > 0 && <p class="av-muted">and {more} more, coloured in the grid</p>}
+    </section>
+  );
+}

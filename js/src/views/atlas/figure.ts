@@ -1,0 +1,237 @@
+/** The atlas as a figure for a paper, and all heads as a table. */
+
+import { measureText } from "../../draw/canvas";
+import { type Box, composeFigure, type Figure, rampBox, textMark, wrap } from "../../draw/figure";
+import { fontOf, type Mark, translate } from "../../draw/marks";
+import { csvText } from "../../ui/csv";
+import type { ViewContext } from "../../ui/define-view";
+import type { Exports } from "../../ui/exports";
+import { columnLabel, labelledEvery, rowLabel } from "../../ui/head-grid/grid";
+import type { Palette } from "../../ui/palette";
+import {
+  coverageOf,
+  evidenceInWords,
+  headName,
+  sentenceOf,
+  subtitleOf,
+  withError,
+} from "./captions";
+import { type Coloring, headsOf, inkOn } from "./coloring";
+import { scaleLabels, scaleName } from "./legend";
+import { cellMarks, profileMarks } from "./marks";
+import { profileOf } from "./profile";
+import type { AtlasState } from "./state";
+import type { AtlasStore } from "./store";
+
+type Context = ViewContext<AtlasState>;
+
+const NOTHING = "Nothing is drawn yet, so there is nothing to export.";
+/** Between the grid and what stands beside it. */
+const GAP = 28;
+const HEAD_WIDTH = 400;
+
+/** All cells with their labels. */
+function gridBox(context: Context, store: AtlasStore): Box {
+  const [grid, layout, coloring] = [store.grid.peek(), store.layout.peek(), store.coloring.peek()];
+  if (!grid || !layout || !coloring) throw new Error(NOTHING);
+  const palette = context.palette.peek();
+  const { cell, across, down, left, top, width, height } = layout;
+  const current = store.head.peek();
+  const marks: Mark[] = [];
+  grid.columns?.forEach((head, column) => {
+    if (column % labelledEvery(across) !== 0) return;
+    const x = left + column * across + cell / 2;
+    const label = columnLabel(head, layout);
+    marks.push(textMark(label, x, 12, palette.muted, 10.5, { align: "middle" }));
+  });
+  grid.rows.forEach((row, at) => {
+    const y = top + at * down;
+    const layer = row.find((each) => each !== null)?.layer;
+    if (grid.columns && at % labelledEvery(down) === 0) {
+      const name = rowLabel(layer, layout);
+      marks.push(textMark(name, left - 8, y + cell / 2, palette.ink, 11, { align: "end" }));
+    }
+    row.forEach((each, column) => {
+      if (!each) return;
+      const x = left + column * across;
+      marks.push(...cellMarks(coloring.of(each.layer, each.head), x, y, cell, palette));
+      if (each.layer === current?.layer && each.head === current.head) {
+        const frame = { x: x - 1, y: y - 1, width: cell + 2, height: cell + 2 };
+        marks.push({ kind: "rect", ...frame, stroke: palette.ink, strokeWidth: 2 });
+      }
+      if (!grid.columns && down > across) {
+        const name = `${each.layer}.${each.head}`;
+        const more = { align: "middle" } as const;
+        marks.push(textMark(name, x + cell / 2, y + cell + 8, palette.muted, 9.5, more));
+      }
+    });
+  });
+  return { width, height, marks };
+}
+
+/** The chosen head: its roles with the evidence, and its weights by offset. */
+function headBox(context: Context, store: AtlasStore, width: number): Box {
+  const [table, head] = [store.table.peek(), store.head.peek()];
+  if (!table || !head) throw new Error(NOTHING);
+  const palette = context.palette.peek();
+  const marks: Mark[] = [textMark(headName(head), 0, 8, palette.ink, 13, { bold: true })];
+  let y = 30;
+  const measure = (text: string): number => measureText(text, fontOf({ size: 11, font: "text" }));
+  const roles = table.roles(head.layer, head.head);
+  for (const role of roles) {
+    const name = table.stack.roles[role.role]?.name ?? "";
+    const words = `${name} ${withError(role.score, role.error)}: ${evidenceInWords(role)}.`;
+    for (const line of wrap(words, 0.95 * width, measure)) {
+      marks.push(textMark(line, 0, y, palette.ink, 11));
+      y += 15;
+    }
+    y += 4;
+  }
+  if (roles.length === 0) {
+    marks.push(textMark("no role", 0, y, palette.muted, 11));
+    y += 19;
+  }
+  const profile = profileOf(store, width);
+  if (profile) {
+    marks.push(textMark("mean weight by offset", 0, y + 4, palette.muted, 11));
+    const bars = profileMarks(profile, {
+      palette,
+      color: palette.positive,
+      brush: context.state.offsets.peek(),
+    });
+    marks.push(...translate(bars, 0, y + 14));
+    y += 14 + profile.height;
+  }
+  return { width, height: y, marks };
+}
+
+/** The roles with their letters, in rows that fit. */
+function rolesBox(coloring: Coloring, palette: Palette, width: number): Box {
+  const marks: Mark[] = [];
+  const { legend } = coloring;
+  if (legend.kind !== "roles") return { width, height: 0, marks };
+  const side = 14;
+  let [x, y] = [0, side / 2];
+  for (const { name, sign, color, count } of legend.entries) {
+    const words = `${name} ${count}`;
+    const wide = side + 6 + measureText(words, fontOf({ size: 12, font: "text" }));
+    if (x > 0 && x + wide > width) {
+      x = 0;
+      y += 20;
+    }
+    marks.push({
+      kind: "rect",
+      x,
+      y: y - side / 2,
+      width: side,
+      height: side,
+      fill: color,
+      radius: 2,
+    });
+    marks.push(textMark(sign, x + side / 2, y, inkOn(color), 10.5, { align: "middle" }));
+    marks.push(textMark(words, x + side + 6, y, palette.ink, 12));
+    x += wide + 16;
+  }
+  return { width, height: y + 18, marks };
+}
+
+/** All heads, and beside or below them the chosen one. */
+export function atlasFigure(context: Context, store: AtlasStore): Figure {
+  const [atlas, stack, table, head, coloring] = [
+    store.atlas.peek(),
+    store.stack.peek(),
+    store.table.peek(),
+    store.head.peek(),
+    store.coloring.peek(),
+  ];
+  if (!atlas || !stack || !table || !head || !coloring) throw new Error(NOTHING);
+  const palette = context.palette.peek();
+  const room = context.figure?.width === undefined ? undefined : context.width.peek();
+  const grid = gridBox(context, store);
+  const beside = room === undefined || grid.width + GAP + HEAD_WIDTH <= room;
+  const chosen = headBox(context, store, beside ? HEAD_WIDTH : Math.min(HEAD_WIDTH, room));
+  const marks = [
+    ...grid.marks,
+    ...(beside
+      ? translate(chosen.marks, grid.width + GAP, 0)
+      : translate(chosen.marks, 0, grid.height + GAP)),
+  ];
+  const { legend } = coloring;
+  const captions = {
+    title: atlas.model || "attention",
+    subtitle: subtitleOf(atlas, stack),
+    sentence: sentenceOf(table, head),
+    coverage: coverageOf(atlas, stack),
+  };
+  const size = beside
+    ? {
+        width: grid.width + GAP + chosen.width,
+        height: Math.max(grid.height, chosen.height),
+      }
+    : { width: Math.max(grid.width, chosen.width), height: grid.height + GAP + chosen.height };
+  const scene = composeFigure(
+    {
+      palette,
+      captions,
+      picture: { ...size, back: [], backOpacity: 1, front: marks },
+      ...(legend.kind === "roles"
+        ? { legend: (width: number) => rolesBox(coloring, palette, width) }
+        : {
+            scale: rampBox(palette, legend.color, scaleLabels(legend), scaleName(legend)),
+          }),
+    },
+    context.figure,
+  );
+  return { scene, title: `${captions.title}, ${captions.subtitle}. ${captions.sentence}` };
+}
+
+/** A name of a column: a statistic's may hold anything. */
+function headed(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
+/** Every head with its role and all its numbers, one a row. */
+export function headsCsv(store: AtlasStore): string {
+  const [table, result] = [store.table.peek(), store.result.peek()];
+  if (!table) throw new Error(NOTHING);
+  const { stack } = table;
+  const rows = headsOf(stack).map(({ layer, head }) => {
+    const first = table.roles(layer, head)[0];
+    const count = result?.of(layer, head) ?? null;
+    return [
+      stack.name,
+      layer,
+      head,
+      first ? (stack.roles[first.role]?.name ?? "") : "none",
+      ...(first
+        ? [first.score, first.error, first.baseline, first.low, first.high, first.p, first.texts]
+        : Array.from({ length: 7 }, () => null)),
+      ...stack.statistics.flatMap(({ baseline }, i) => {
+        const figure = table.figure(i, layer, head);
+        return [figure.mean, figure.error, ...(baseline ? [figure.baseline] : []), figure.texts];
+      }),
+      ...(result ? [count?.found ?? null, count?.of ?? null] : []),
+    ];
+  });
+  const columns = [
+    ...["stack", "layer", "head", "role", "role_score", "role_standard_error", "role_baseline"],
+    ...["role_difference_low", "role_difference_high", "role_p", "role_texts"],
+    ...stack.statistics.flatMap(({ name, baseline }) =>
+      ["", "standard error", ...(baseline ? ["baseline"] : []), "texts"].map((of) =>
+        headed(of === "" ? name : `${name}, ${of}`),
+      ),
+    ),
+    ...(result ? ["found_edges", "sampled_edges"] : []),
+  ];
+  return csvText(columns, rows);
+}
+
+/** What the export menu gives. */
+export function atlasExports(context: Context, store: AtlasStore): Exports {
+  return {
+    name: "atlas",
+    figure: () => atlasFigure(context, store),
+    csv: () => headsCsv(store),
+    csvLabel: "Heads and their statistics, CSV",
+  };
+}

@@ -1,0 +1,87 @@
+/** The grid of all heads. */
+
+import type { Signal } from "@preact/signals";
+import { useRef } from "preact/hooks";
+import { paintMarks } from "../../draw/canvas";
+import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
+import { cellInWords, headName } from "./captions";
+import type { AtlasProps } from "./controls";
+import { hasCaptions } from "./layout";
+import { cellMarks } from "./marks";
+
+interface GridProps extends AtlasProps {
+  /** What is drawn, once all cells in sight are painted. */
+  drawn: Signal<string | null>;
+}
+
+export function AtlasGrid({ context, store, drawn }: GridProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const [table, grid, layout] = [store.table.value, store.grid.value, store.layout.value];
+  const coloring = store.coloring.value;
+  if (!table || !grid || !layout || !coloring) return null;
+  const palette = context.palette.value;
+  const [role, current] = [store.role.value, store.head.value];
+  const color = context.state.color.value;
+  const result = store.result.value;
+  const words = (layer: number, head: number): string => {
+    // While a search goes on, what is not counted yet has no count.
+    const count = result ? (result.of(layer, head) ?? { found: 0, of: 0 }) : null;
+    return cellInWords(table, color, count, { layer, head });
+  };
+  const stepsBack = (layer: number, head: number): boolean =>
+    role !== undefined &&
+    coloring.legend.kind === "roles" &&
+    (table.roles(layer, head)[0]?.role ?? null) !== role;
+  const few = hasCaptions(grid.shown);
+  return (
+    <VirtualHeadGrid
+      store={store.heads}
+      box={box}
+      label={
+        grid.columns
+          ? "Heads of all layers"
+          : `Heads of all layers, ${grid.score === "role" ? "by role" : `the highest ${grid.score} first`}`
+      }
+      corner="head"
+      sparse={!few}
+      look={({ layer, head }) => ({
+        label: `${headName({ layer, head })}: ${words(layer, head)}`,
+        selected: layer === current?.layer && head === current.head,
+      })}
+      {...(!grid.columns &&
+        few && {
+          below: ({ layer, head }: { layer: number; head: number }, x: number) => (
+            <div
+              class="av-atlas-caption"
+              aria-hidden="true"
+              style={`left:${x + layout.cell / 2}px;top:${layout.cell + 2}px`}
+            >
+              {layer}.{head}
+            </div>
+          ),
+        })}
+      hint={(cell) => ({
+        title: headName(cell),
+        rows: [{ color: "", text: words(cell.layer, cell.head), meant: false }],
+      })}
+      painting={{
+        follows: [store.coloring, store.role, context.palette],
+        // Undefined would be what is still to come.
+        sources: () => [coloring, String(role), palette, grid],
+        paint: (canvas, cells) => {
+          cells.forEach((each, at) => {
+            if (!each) return;
+            const look = coloring.of(each.layer, each.head);
+            const dim = stepsBack(each.layer, each.head);
+            paintMarks(canvas, cellMarks(look, at * layout.across, 0, layout.cell, palette, dim));
+          });
+        },
+        onPainted: (complete) => {
+          drawn.value = complete && current ? `${grid.stack}:${current.layer}` : null;
+        },
+      }}
+      open={store.choose}
+      onMove={store.choose}
+    />
+  );
+}

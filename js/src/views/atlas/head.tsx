@@ -1,0 +1,85 @@
+/** The chosen head: its roles with their evidence, and all its numbers. */
+
+import { capital } from "../../ui/captions";
+import { evidenceInWords, headName, noRoleInWords, unitInWords, withError } from "./captions";
+import { inkOn, roleEntries } from "./coloring";
+import type { AtlasProps } from "./controls";
+
+export function ChosenHead({ context, store }: AtlasProps) {
+  const [table, head] = [store.table.value, store.head.value];
+  if (!table || !head) return null;
+  const { stack } = table;
+  const roles = table.roles(head.layer, head.head);
+  const room = { palette: context.palette.value, theme: context.theme.value };
+  const entries = roleEntries(table, room);
+  return (
+    <section class="av-atlas-head" aria-label={headName(head)}>
+      <h2 class="av-pane-title">{headName(head)}</h2>
+      {roles.length === 0 && <p>{capital(noRoleInWords(stack))}.</p>}
+      <ul class="av-atlas-evidence">
+        {roles.map((role) => {
+          const kind = stack.roles[role.role];
+          // A role that no head has first has no colour of its own.
+          const entry = entries.find((each) => each.role === role.role);
+          const color = entry?.color ?? room.palette.neutral;
+          return (
+            <li key={role.role}>
+              <span
+                class="av-atlas-sign"
+                aria-hidden="true"
+                style={{ background: color, color: inkOn(color) }}
+              >
+                {entry?.sign ?? "+"}
+              </span>
+              <div>
+                <b>{kind?.name}</b> {withError(role.score, role.error)}{" "}
+                <span class="av-muted">{evidenceInWords(role)}.</span>
+                <p class="av-muted">{kind?.definition}</p>
+              </div>
+            </li>
+          );
+        })}
+      </ul>
+      <Figures context={context} store={store} />
+    </section>
+  );
+}
+
+/** All numbers of the head. */
+function Figures({ store }: AtlasProps) {
+  const [table, head] = [store.table.value, store.head.value];
+  if (!table || !head) return null;
+  const baselines = table.stack.statistics.some(({ baseline }) => baseline);
+  return (
+    <div class="av-atlas-figures">
+      <table>
+        <caption class="av-unseen">All statistics of {headName(head)}</caption>
+        <thead>
+          <tr>
+            <th scope="col">Statistic</th>
+            <th scope="col">Mean ± error</th>
+            {baselines && <th scope="col">Baseline</th>}
+            <th scope="col">Texts</th>
+          </tr>
+        </thead>
+        <tbody>
+          {table.stack.statistics.map(({ name, unit, definition }, i) => {
+            const { mean, error, baseline, texts } = table.figure(i, head.layer, head.head);
+            return (
+              <tr key={name}>
+                <th scope="row" title={definition}>
+                  {name}
+                </th>
+                <td>
+                  {mean === null ? "not defined" : `${withError(mean, error)}${unitInWords(unit)}`}
+                </td>
+                {baselines && <td>{baseline === null ? "–" : withError(baseline, null)}</td>}
+                <td>{texts}</td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}

@@ -1,0 +1,156 @@
+/**
+ * The atlas: what every head does over a corpus, on one screen; of the chosen head the evidence, its
+ * weights by offset, and its edges in their texts.
+ */
+
+import { effect, useComputed, useSignal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { defineView, type ViewContext } from "../../ui/define-view";
+import { useExports } from "../../ui/exports";
+import { Footer, ViewFrame } from "../../ui/frame/frame";
+import headGridCss from "../../ui/head-grid/head-grid.css";
+import { assign } from "../../ui/state";
+import css from "./atlas.css";
+import { coverageOf, sentenceOf, subtitleOf } from "./captions";
+import { atlasPageCarrier } from "./client/page";
+import { AtlasControls, FoundHeads, SearchWork } from "./controls";
+import { EdgeList } from "./edges";
+import { atlasExports } from "./figure";
+import { AtlasGrid } from "./grid";
+import { ChosenHead } from "./head";
+import { AtlasLegend } from "./legend";
+import { OffsetProfile } from "./profile";
+import { ATLAS_DEFAULTS, ATLAS_HASH, type AtlasState, describedAtlas } from "./state";
+import { createAtlasStore } from "./store";
+
+const KEYS = [
+  ["↑ ↓ ← →", "in the grid: choose a head"],
+  ["Home End", "first, last head of the row"],
+  ["Page ↑ ↓", "a screen of rows up, down"],
+  ["← →", "in the offsets: move over the bars"],
+  ["Shift-← →", "there: filter the edges by offset"],
+  ["Enter", "there: by this offset alone, or not"],
+  ["Esc", "clear the filter; close the text"],
+  ["?", "show or hide these keys"],
+] as const;
+
+/** From this width on the chosen head stands beside the grid. */
+const BESIDE_FROM = 860;
+const GAP = 32;
+/** The width of what is said of the head, beside the grid, at least. */
+const LEAST_HEAD = 420;
+/** The width of the grid with its legend, at least. */
+const LEAST_MAIN = 340;
+/** Of small cells, which then stand above the head, there are so many in a row. */
+const WIDE_GRID = 40;
+
+export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
+  const { state, record } = context;
+  const gridDrawn = useSignal<string | null>(null);
+  const columns = useComputed(() => {
+    const stack = record.place.value?.stack;
+    return stack ? Math.max(1, ...(stack.heads ?? []).map((heads) => heads.length)) : 1;
+  });
+  const beside = useComputed(() => context.width.value >= BESIDE_FROM && columns.value < WIDE_GRID);
+  const gridWidth = useComputed(() => {
+    const all = context.width.value;
+    return beside.value ? Math.min(all - LEAST_HEAD - GAP, Math.floor(all * 0.54)) : all;
+  });
+  const store = useMemo(() => createAtlasStore(context, gridWidth), []);
+  const { entries, busy } = useExports(context, atlasExports(context, store));
+  const summary = useComputed(() => {
+    const [table, head] = [store.table.value, store.head.value];
+    return table && head ? sentenceOf(table, head) : "";
+  });
+  useEffect(
+    () =>
+      effect(() => {
+        const [place, settled] = [record.place.value, store.settled.value];
+        const at = place && `${place.stack.name}:${place.layer}`;
+        context.setDrawn(settled && at !== null && gridDrawn.value === at ? `atlas:${at}` : null);
+      }),
+    [],
+  );
+  const [atlas, stack, table, head] = [
+    store.atlas.value,
+    store.stack.value,
+    store.table.value,
+    store.head.value,
+  ];
+  const all = context.width.value;
+  // A small grid leaves the room to the head; its legend needs some.
+  const mainWidth = beside.value
+    ? Math.max(LEAST_MAIN, store.layout.value?.boxWidth ?? gridWidth.value)
+    : all;
+  const headWidth = beside.value ? all - mainWidth - GAP : all;
+  // Below a wide grid the head's numbers stand beside its edges.
+  const halves = !beside.value && all >= BESIDE_FROM;
+  const searched = store.result.value !== null;
+  return (
+    <ViewFrame
+      context={context}
+      name="Atlas"
+      subtitle={atlas && stack ? subtitleOf(atlas, stack) : ""}
+      summary={summary}
+      exports={entries}
+      keys={KEYS}
+      choose="none"
+      onStack={() => ({ heads: [], text: null, edge: null })}
+      options={<AtlasControls context={context} store={store} />}
+      work={<SearchWork context={context} store={store} />}
+      footer={
+        atlas &&
+        stack &&
+        table &&
+        head && (
+          <Footer
+            sentence={sentenceOf(table, head)}
+            coverage={busy.value ?? coverageOf(atlas, stack)}
+          />
+        )
+      }
+    >
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: hears Escape from all controls within. */}
+      <div
+        class={`av-atlas${beside.value ? " av-atlas-beside" : ""}${halves ? " av-atlas-halves" : ""}`}
+        style={{ "--av-found": context.palette.value.found }}
+        onKeyDown={(event) => {
+          if (event.key !== "Escape" || state.text.peek() === null) return;
+          assign(state, { text: null, edge: null });
+          event.preventDefault();
+          event.stopPropagation();
+        }}
+      >
+        <div class="av-atlas-main" style={{ width: `${mainWidth}px` }}>
+          <AtlasGrid context={context} store={store} drawn={gridDrawn} />
+          <AtlasLegend context={context} store={store} />
+          {searched && <FoundHeads context={context} store={store} />}
+        </div>
+        <div class="av-atlas-side" style={{ width: `${headWidth}px` }}>
+          <ChosenHead context={context} store={store} />
+          <div class="av-atlas-attention">
+            <OffsetProfile
+              context={context}
+              store={store}
+              width={halves ? Math.floor((headWidth - GAP) / 2) : headWidth}
+            />
+            <EdgeList context={context} store={store} />
+          </div>
+        </div>
+      </div>
+    </ViewFrame>
+  );
+}
+
+const view = defineView<AtlasState>({
+  name: "atlas",
+  defaults: ATLAS_DEFAULTS,
+  hash: ATLAS_HASH,
+  css: headGridCss + css,
+  component: AtlasView,
+  pageCarrier: atlasPageCarrier,
+  described: describedAtlas as (answer: unknown) => ReturnType<typeof describedAtlas>,
+});
+
+export const openPage = view.openPage;
+export default view.widget;

@@ -1,0 +1,73 @@
+/** The tokens of a text that the atlas keeps: those around the ends of edges. Pure functions. */
+
+import { isDotted, type RunningToken, runningText } from "../../ui/running-text";
+import type { Edge, Texts, Tokens } from "./client/atlas";
+
+/** Tokens before and after a query or a key that are shown with it. */
+const AROUND = 5;
+
+/** A token of an edge's window. */
+export interface WindowToken extends RunningToken {
+  end: "query" | "key" | "both" | null;
+}
+
+const dotted = new WeakMap<Texts, boolean>();
+
+function dottedIn(texts: Texts): boolean {
+  const known = dotted.get(texts) ?? isDotted(texts.vocabulary);
+  dotted.set(texts, known);
+  return known;
+}
+
+/** Special tokens are of this class, where the atlas has it. */
+const SPECIAL = "special";
+
+/** The kept tokens of one side of a text, between two positions, both of them included. */
+export function keptTokens(
+  texts: Texts,
+  side: Tokens,
+  text: number,
+  kinds: readonly string[],
+  near: (position: number) => boolean,
+): RunningToken[] {
+  const [first, stop] = side.of(text);
+  const special = kinds.indexOf(SPECIAL);
+  const tokens = [];
+  for (let i = first; i < stop; i++) {
+    const position = side.positions[i] as number;
+    if (!near(position)) continue;
+    const name = texts.nameOf(side, i);
+    tokens.push({ name, position, special: special >= 0 && side.classes[0]?.[i] === special });
+  }
+  return runningText(tokens, dottedIn(texts));
+}
+
+/** The tokens around an edge's ends, in the order of the text; of two sides the queries first. */
+export function windowTokens(texts: Texts, edge: Edge, kinds: readonly string[]): WindowToken[][] {
+  const same = texts.keys === texts.queries;
+  const { text, query, key } = edge;
+  const near = (end: number, position: number): boolean => Math.abs(position - end) <= AROUND;
+  if (same) {
+    const both = keptTokens(
+      texts,
+      texts.queries,
+      text,
+      kinds,
+      (position) => near(query, position) || near(key, position),
+    );
+    return [
+      both.map((token): WindowToken => {
+        const at = token.position;
+        const end = at === query ? (at === key ? "both" : "query") : at === key ? "key" : null;
+        return { ...token, end };
+      }),
+    ];
+  }
+  return (["query", "key"] as const).map((end) => {
+    const side = end === "query" ? texts.queries : texts.keys;
+    const at = edge[end];
+    return keptTokens(texts, side, text, kinds, (position) => near(at, position)).map(
+      (token): WindowToken => ({ ...token, end: token.position === at ? end : null }),
+    );
+  });
+}

@@ -1,0 +1,90 @@
+/** Where the cells of the atlas lie. Pure functions. */
+
+import type { GridLayout } from "../../ui/head-grid/grid";
+
+/** Cells from which on there is room for a letter, and for two digits. */
+export const WITH_LETTER = 8;
+export const WITH_NUMBER = 22;
+
+const LEAST_CELL = 8;
+const MOST_CELL = 34;
+/** Between small cells, and between larger ones. */
+const NARROW_GAP = 1;
+const GAP = 2;
+const WIDE_CELL = 14;
+/** Pixels for "layer 11", for "11" where there is little room or cells are small. */
+const LABEL_WIDTH = 58;
+const SHORT_LABEL_WIDTH = 34;
+const SHORT_LABELS = 480;
+const LABEL_HEIGHT = 22;
+/** Below a cell of a gallery, for "8.3". */
+const CAPTION_HEIGHT = 14;
+const SCROLLBAR = 15;
+const BEYOND = 4;
+
+/** So many heads in a list have their names below them; of more, a cell is too small. */
+const MOST_CAPTIONS = 320;
+
+export function hasCaptions(heads: number): boolean {
+  return heads <= MOST_CAPTIONS;
+}
+
+/** The side of a list's cells, and how many are in a row. */
+export function galleryOf(heads: number, width: number): { cell: number; perRow: number } {
+  const captions = hasCaptions(heads);
+  // Of many heads all are to be seen at once.
+  const cell = captions ? MOST_CELL : heads <= 1500 ? 16 : LEAST_CELL + 1;
+  const perRow = Math.max(1, Math.floor((width - SCROLLBAR - 2 * BEYOND) / (cell + gapOf(cell))));
+  return { cell, perRow: Math.min(perRow, Math.max(1, heads)) };
+}
+
+function gapOf(cell: number): number {
+  return cell < WIDE_CELL ? NARROW_GAP : GAP;
+}
+
+export function layOut(options: {
+  columns: number;
+  rows: number;
+  /** The side of a cell in a list of heads; null where rows are layers. */
+  listed: { cell: number; captions: boolean } | null;
+  width: number;
+  mostHeight: number;
+  /** For a figure of a stated width, in which nothing scrolls. */
+  printed?: boolean;
+}): GridLayout {
+  const { columns, rows, listed, width, printed = false } = options;
+  const mostHeight = printed ? Number.POSITIVE_INFINITY : options.mostHeight;
+  const frame = 0;
+  const at = (room: number): GridLayout => {
+    const wide = (left: number): number => Math.floor((room - left - BEYOND) / columns);
+    const roomy = width >= SHORT_LABELS && wide(LABEL_WIDTH) >= WIDE_CELL + GAP;
+    const left = listed ? BEYOND : roomy ? LABEL_WIDTH : SHORT_LABEL_WIDTH;
+    const fitting = wide(left);
+    const cell =
+      listed?.cell ??
+      Math.max(LEAST_CELL, Math.min(MOST_CELL, fitting - gapOf(fitting - NARROW_GAP)));
+    const across = cell + gapOf(cell);
+    const down = across + (listed?.captions ? CAPTION_HEIGHT : 0);
+    const top = listed ? BEYOND : LABEL_HEIGHT;
+    // With what the last label and the mark of a chosen cell go beyond the cells.
+    const whole = { width: left + columns * across + BEYOND, height: top + rows * down + BEYOND };
+    const upright = whole.height > mostHeight;
+    const bar = upright ? SCROLLBAR : 0;
+    const sideways = whole.width + bar > width;
+    return {
+      cell,
+      frame,
+      across,
+      down,
+      left,
+      top,
+      columns,
+      ...whole,
+      boxWidth: Math.min(whole.width + bar, width),
+      boxHeight: upright ? mostHeight : whole.height + (sideways ? SCROLLBAR : 0),
+    };
+  };
+  const free = at(width);
+  // Once it scrolls, the bar takes some of the width.
+  return free.height > mostHeight ? at(width - SCROLLBAR) : free;
+}

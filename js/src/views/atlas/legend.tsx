@@ -1,0 +1,90 @@
+/** What colours of heads mean: roles with their letters and counts, or a scale of numbers. */
+
+import { aroundZero, counted, plainNumber } from "../../ui/captions";
+import { ColorLegend } from "../../ui/legend";
+import { unitInWords } from "./captions";
+import { inkOn, type NumberScale, type RoleEntry } from "./coloring";
+import type { AtlasProps } from "./controls";
+
+const STEPS = 13;
+
+/** Below the ends of a scale and its middle. */
+export function scaleLabels({ low, end }: NumberScale): [string, string, string] {
+  return low < 0 ? aroundZero(plainNumber(end)) : ["0", plainNumber(end / 2), plainNumber(end)];
+}
+
+/** What a scale is of: "entropy, bits". */
+export function scaleName({ name, unit }: NumberScale): string {
+  const words = unitInWords(unit).trim();
+  return words === "" ? name : `${name}, ${words}`;
+}
+
+/** What the heads' baselines are, of which the middle one is marked on the scale. */
+export function baselineInWords({ baseline }: NumberScale): string {
+  return baseline === null
+    ? ""
+    : `▲ baseline ${plainNumber(Number(baseline.toPrecision(2)))}, the median of heads`;
+}
+
+export function AtlasLegend({ context, store }: AtlasProps) {
+  const coloring = store.coloring.value;
+  if (!coloring) return null;
+  const { legend } = coloring;
+  if (legend.kind === "roles") return <Roles store={store} entries={legend.entries} />;
+  const stops = Array.from({ length: STEPS }, (_, i) => {
+    const [red, green, blue, opacity] = legend.color(i / (STEPS - 1));
+    return `rgb(${red} ${green} ${blue} / ${opacity / 255})`;
+  });
+  const { low, end, baseline } = legend;
+  const share = baseline === null ? null : (baseline - low) / (end - low);
+  return (
+    <div class="av-atlas-scale" data-theme={context.theme.value}>
+      <ColorLegend
+        name="av-color-legend"
+        stops={stops}
+        labels={scaleLabels(legend)}
+        quantity={scaleName(legend)}
+      />
+      {share !== null && (
+        <>
+          <span
+            class="av-atlas-baseline"
+            aria-hidden="true"
+            style={{ left: `${100 * Math.max(0, Math.min(1, share))}%` }}
+          />
+          <p class="av-color-title">{baselineInWords(legend)}</p>
+        </>
+      )}
+    </div>
+  );
+}
+
+/** A click makes the heads of one role stand out. */
+function Roles({ store, entries }: Pick<AtlasProps, "store"> & { entries: RoleEntry[] }) {
+  const chosen = store.role.value;
+  return (
+    <fieldset class="av-atlas-roles" aria-label="Roles">
+      {entries.map(({ role, name, sign, color, count }) => (
+        <button
+          type="button"
+          key={name}
+          aria-pressed={chosen === role}
+          title={chosen === role ? "Show all heads alike" : `Make these heads stand out: ${name}`}
+          onClick={() => {
+            store.role.value = chosen === role ? undefined : role;
+          }}
+        >
+          <span
+            class="av-atlas-sign"
+            aria-hidden="true"
+            style={{ background: color, color: inkOn(color) }}
+          >
+            {sign}
+          </span>
+          {name}
+          <span class="av-muted">{counted(count)}</span>
+        </button>
+      ))}
+    </fieldset>
+  );
+}

@@ -1,0 +1,186 @@
+/** The pictures of the atlas as marks: a head's cell, and its weights by offset. Pure functions. */
+
+import { textMark } from "../../draw/figure";
+import type { Mark } from "../../draw/marks";
+import { plainNumber } from "../../ui/captions";
+import type { Palette } from "../../ui/palette";
+import type { CellLook } from "./coloring";
+import { WITH_LETTER, WITH_NUMBER } from "./layout";
+
+/** Opacity of heads that step back. */
+const DIM = 0.14;
+
+/** A head's cell with its letter or number, its corner at (x, y). */
+export function cellMarks(
+  look: CellLook,
+  x: number,
+  y: number,
+  cell: number,
+  palette: Palette,
+  dim = false,
+): Mark[] {
+  const { fill, ink, sign } = look;
+  const opacity = dim ? DIM : 1;
+  const place = { x, y, width: cell, height: cell, radius: cell < 14 ? 0 : 2 };
+  const marks: Mark[] = [
+    fill === null
+      ? { kind: "rect", ...place, stroke: palette.rule, opacity }
+      : { kind: "rect", ...place, fill, opacity },
+  ];
+  const room = sign.length === 1 ? WITH_LETTER : WITH_NUMBER;
+  if (cell >= room && sign !== "" && !dim) {
+    const size = sign.length === 1 ? Math.min(13, cell - 1) : sign.length > 3 ? 9 : 10.5;
+    marks.push(textMark(sign, x + cell / 2, y + cell / 2 + 0.5, ink, size, { align: "middle" }));
+  }
+  return marks;
+}
+
+/** Weights by offset: where its bars stand. */
+export interface Profile {
+  /** "-64" to "64", "first", "rest". */
+  labels: readonly string[];
+  /** NaN where no pair has the offset. */
+  weights: Float32Array;
+  width: number;
+  height: number;
+  /** Bins that are drawn: those with any pair, in order. */
+  bins: number[];
+  /** The weight at the upper end. */
+  end: number;
+}
+
+export const PROFILE = { left: 34, right: 6, top: 8, bottom: 34 };
+/** Between the bars of offsets and those of the first token and the rest. */
+const APART = 10;
+/** A wider bar than this says no more. */
+const MOST_BAR = 26;
+
+/** The offset that a bin is of; null for the first token and the rest. */
+export function offsetOf(label: string | undefined): number | null {
+  return label !== undefined && /^-?\d+$/.test(label) ? Number(label) : null;
+}
+
+/** The left edge of each drawn bin's bar, and how wide bars are. */
+export function barPlaces({ labels, bins, width }: Profile): { x: number[]; bar: number } {
+  const others = bins.filter((bin) => offsetOf(labels[bin]) === null).length;
+  const room = width - PROFILE.left - PROFILE.right - APART * others;
+  // What stands apart is as wide as it needs for its name.
+  const wide = others > 0 ? Math.min(30, room / 6) : 0;
+  const count = bins.length - others;
+  const bar = Math.min(MOST_BAR, (room - others * wide) / Math.max(1, count));
+  let at = PROFILE.left;
+  const x = bins.map((bin) => {
+    const apart = offsetOf(labels[bin]) === null;
+    const left = at + (apart ? APART : 0);
+    at = left + (apart ? wide : bar);
+    return left;
+  });
+  return { x, bar };
+}
+
+/** How wide the bar in a place is. */
+function barWidth(profile: Profile, i: number, bar: number): number {
+  const others = profile.bins.filter((bin) => offsetOf(profile.labels[bin]) === null).length;
+  const room = profile.width - PROFILE.left - PROFILE.right - APART * others;
+  return offsetOf(profile.labels[profile.bins[i] ?? -1]) === null ? Math.min(30, room / 6) : bar;
+}
+
+/** The drawn bin under a point, as its place among those that are drawn; -1 beside all. */
+export function barAt(profile: Profile, x: number): number {
+  const { x: left, bar } = barPlaces(profile);
+  return left.findIndex((each, i) => x >= each && x < each + barWidth(profile, i, bar));
+}
+
+/** The place of the offset's bar that is nearest to a point; -1 where there is none. */
+export function nearestOffset(profile: Profile, x: number): number {
+  const { x: left, bar } = barPlaces(profile);
+  const away = left.map((each) => Math.abs(each + bar / 2 - x));
+  let best = -1;
+  profile.bins.forEach((bin, i) => {
+    if (offsetOf(profile.labels[bin]) === null) return;
+    if (best < 0 || (away[i] as number) < (away[best] as number)) best = i;
+  });
+  return best;
+}
+
+/** Offsets that are labelled below their bars. */
+const LABELLED = [-64, -32, -16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16, 32, 64];
+/** Between labels. */
+const LABEL_APART = 24;
+
+export interface ProfileLook {
+  palette: Palette;
+  /** Colour of the bars. */
+  color: string;
+  /** From which offset to which is brushed. */
+  brush: readonly [number, number] | null;
+}
+
+/** Bars with their axis, and the brush. */
+export function profileMarks(profile: Profile, { palette, color, brush }: ProfileLook): Mark[] {
+  const { labels, weights, bins, width, height, end } = profile;
+  const { x, bar } = barPlaces(profile);
+  const base = height - PROFILE.bottom;
+  const tall = base - PROFILE.top;
+  const marks: Mark[] = [];
+  const inBrush = (offset: number | null): boolean =>
+    brush === null || (offset !== null && offset >= brush[0] && offset <= brush[1]);
+  const brushed = bins
+    .map((bin, i) => ({ offset: offsetOf(labels[bin]), i }))
+    .filter(({ offset }) => brush !== null && offset !== null && inBrush(offset));
+  const [first, last] = [brushed[0], brushed.at(-1)];
+  if (first && last) {
+    const left = x[first.i] as number;
+    const right = (x[last.i] as number) + bar;
+    const place = { x: left, y: PROFILE.top - 4, width: right - left, height: tall + 4 };
+    marks.push({ kind: "rect", ...place, fill: palette.found, opacity: 0.7 });
+    marks.push({ kind: "rect", ...place, stroke: palette.ink, strokeWidth: 1 });
+  }
+  for (const share of [0, 0.5, 1]) {
+    const y = base - share * tall;
+    const line = { x0: PROFILE.left, y0: y, x1: width - PROFILE.right, y1: y };
+    marks.push({ kind: "line", ...line, stroke: palette.rule });
+    marks.push(
+      textMark(plainNumber(share * end), PROFILE.left - 5, y, palette.muted, 10, { align: "end" }),
+    );
+  }
+  let labelled = Number.NEGATIVE_INFINITY;
+  bins.forEach((bin, i) => {
+    const weight = weights[bin] as number;
+    const offset = offsetOf(labels[bin]);
+    const wide = barWidth(profile, i, bar);
+    const left = x[i] as number;
+    const share = Math.min(1, Math.max(0, weight / end));
+    const gap = wide > 4 ? 1 : 0;
+    const place = { x: left + gap / 2, y: base - share * tall, width: wide - gap };
+    marks.push({
+      kind: "rect",
+      ...place,
+      height: share * tall,
+      fill: offset === null ? palette.neutral : color,
+      opacity: inBrush(offset) ? 1 : 0.3,
+      meaning: { bin },
+    });
+    const middle = left + wide / 2;
+    if (offset === null) {
+      marks.push(
+        textMark(labels[bin] ?? "", middle, base + 11, palette.muted, 10, { align: "middle" }),
+      );
+    } else if (LABELLED.includes(offset) || i === 0) {
+      const near = offset === 0 || offset === -1;
+      // Nearer to the query first: their bars are the highest.
+      if (middle - labelled < LABEL_APART && !near) return;
+      if (offset === -1 && bar < LABEL_APART) return;
+      const text = String(offset).replace("-", "−");
+      marks.push(textMark(text, middle, base + 11, palette.muted, 10, { align: "middle" }));
+      labelled = middle;
+    }
+  });
+  const words = "offset of the key from the query";
+  marks.push(
+    textMark(words, (PROFILE.left + width) / 2, base + 26, palette.muted, 10.5, {
+      align: "middle",
+    }),
+  );
+  return marks;
+}

@@ -1,0 +1,218 @@
+/** The chosen head's mean weight by offset, with a brush that filters its edges. */
+
+import { computed, useComputed, useSignal } from "@preact/signals";
+import { useMemo, useRef } from "preact/hooks";
+import { sceneOf } from "../../draw/marks";
+import { formatSmall } from "../../ui/captions";
+import { niceMaximum } from "../../ui/color-scales";
+import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
+import { assign, same } from "../../ui/state";
+import { headName, offsetsInWords } from "./captions";
+import type { AtlasProps } from "./controls";
+import { barAt, barPlaces, nearestOffset, offsetOf, type Profile, profileMarks } from "./marks";
+import type { AtlasStore } from "./store";
+
+const HEIGHT = 170;
+
+/** What is drawn of a head's offsets; null where nothing is known. */
+export function profileOf(
+  store: Pick<AtlasStore, "offsets" | "place" | "stack">,
+  width: number,
+): Profile | null {
+  const [offsets, place, stack] = [store.offsets.value, store.place.value, store.stack.value];
+  if (!offsets || !stack || place < 0) return null;
+  const { bins } = offsets;
+  const weights = offsets.weights.subarray(place * bins, (place + 1) * bins);
+  const there = Array.from(weights, (_, bin) => bin).filter(
+    (bin) => !Number.isNaN(weights[bin] as number),
+  );
+  const largest = Math.max(0, ...there.map((bin) => weights[bin] as number));
+  return {
+    labels: stack.offsets,
+    weights,
+    width,
+    height: HEIGHT,
+    bins: there,
+    end: niceMaximum(largest),
+  };
+}
+
+/** What a bar is of: "offset −1", "the first token", "farther than 64". */
+export function binInWords(label: string | undefined): string {
+  const offset = offsetOf(label);
+  if (offset !== null) return `offset ${offsetsInWords([offset, offset])}`;
+  return label === "first"
+    ? "the first token"
+    : label === "rest"
+      ? "farther than that"
+      : (label ?? "");
+}
+
+export function OffsetProfile({ context, store, width }: AtlasProps & { width: number }) {
+  const { state } = context;
+  const plot = useRef<HTMLDivElement>(null);
+  const hint = useSignal<Hint | null>(null);
+  /** The place of the bar that the keyboard is at, and the one where a brush began. */
+  const cursor = useSignal<number | null>(null);
+  const anchor = useRef<number | null>(null);
+  const room = useSignal(width);
+  room.value = width;
+  const profile = useComputed(() => profileOf(store, room.value));
+  const scene = useMemo(
+    () =>
+      computed(() => {
+        const now = profile.value;
+        if (!now) return null;
+        const palette = context.palette.value;
+        const brush = state.offsets.value;
+        const back = profileMarks(now, { palette, color: palette.positive, brush });
+        const at = cursor.value;
+        const { x, bar } = barPlaces(now);
+        const front =
+          at === null || x[at] === undefined
+            ? []
+            : [
+                {
+                  kind: "rect" as const,
+                  x: x[at],
+                  y: 2,
+                  width: Math.max(3, bar),
+                  height: HEIGHT - 34,
+                  stroke: palette.ink,
+                  strokeWidth: 1.5,
+                },
+              ];
+        return sceneOf({ width: now.width, height: now.height }, back, front);
+      }),
+    [],
+  );
+  const place = useComputed(() => (profile.value ? "offsets" : null));
+  const now = profile.value;
+  const head = store.head.value;
+  if (!now || !head) return null;
+
+  const offsetAt = (at: number): number | null => offsetOf(now.labels[now.bins[at] ?? -1]);
+  const brush = (from: number, to: number): void => {
+    const ends = [offsetAt(from), offsetAt(to)];
+    if (ends[0] === null || ends[1] === null) return;
+    const offsets: [number, number] = [
+      Math.min(ends[0] as number, ends[1] as number),
+      Math.max(ends[0] as number, ends[1] as number),
+    ];
+    if (!same(offsets, state.offsets.peek())) assign(state, { offsets });
+  };
+  const say = (at: number, x: number, y: number): void => {
+    const bin = now.bins[at] ?? -1;
+    hint.value =
+      bin < 0
+        ? null
+        : {
+            x,
+            y,
+            title: binInWords(now.labels[bin]),
+            rows: [
+              {
+                color: "",
+                text: `mean weight ${formatSmall(now.weights[bin] as number)}`,
+                meant: false,
+              },
+            ],
+          };
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.metaKey || event.ctrlKey || event.altKey) return;
+    const last = now.bins.length - 1;
+    const offset = state.offsets.peek();
+    const begin = now.bins.findIndex((_, i) => offsetAt(i) === (offset?.[0] ?? -1));
+    const from = cursor.peek() ?? Math.max(0, begin);
+    const steps: Record<string, number> = {
+      ArrowLeft: from - 1,
+      ArrowRight: from + 1,
+      Home: 0,
+      End: last,
+    };
+    const to = steps[event.key];
+    if (to !== undefined) {
+      const at = Math.max(0, Math.min(last, cursor.peek() === null ? from : to));
+      if (event.shiftKey && offsetAt(at) !== null) {
+        anchor.current ??= from;
+        brush(anchor.current, at);
+      } else anchor.current = null;
+      cursor.value = at;
+      const { x } = barPlaces(now);
+      say(at, x[at] ?? 0, HEIGHT / 2);
+    } else if (event.key === "Enter" || event.key === " ") {
+      const here = offsetAt(from);
+      // The same again takes it back.
+      if (same(state.offsets.peek(), [here, here])) assign(state, { offsets: null });
+      else brush(from, from);
+    } else if (event.key === "Escape" && state.offsets.peek()) {
+      assign(state, { offsets: null });
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const brushed = state.offsets.value;
+  const told = cursor.value === null ? null : (now.bins[cursor.value] ?? null);
+  return (
+    <section class="av-atlas-profile" aria-label="Weights by offset">
+      <div class="av-row av-options">
+        <h3 class="av-atlas-part">Mean weight by offset</h3>
+        {brushed && (
+          <button type="button" class="av-chip" onClick={() => assign(state, { offsets: null })}>
+            offset {offsetsInWords(brushed)} ×
+          </button>
+        )}
+      </div>
+      <ScenePlot
+        scene={scene}
+        place={place}
+        onDrawn={() => {}}
+        kind="bars"
+        label={`Mean weight of ${headName(head)} by offset of the key from the query. Arrows move, Shift-arrows or Enter filter the edges, Escape clears.`}
+        plot={plot}
+        hint={hint.value}
+        width={width}
+        events={{
+          onKeyDown,
+          onBlur: () => {
+            cursor.value = null;
+            hint.value = null;
+          },
+          onPointerDown: (event) => {
+            if (event.button !== 0) return;
+            const { x } = pointIn(plot.current, event);
+            const at = nearestOffset(now, x);
+            if (at < 0) return;
+            anchor.current = at;
+            plot.current?.setPointerCapture?.(event.pointerId);
+            // The only bar of the brush again takes it back.
+            const here = offsetAt(at);
+            if (same(state.offsets.peek(), [here, here])) {
+              assign(state, { offsets: null });
+              anchor.current = null;
+            } else brush(at, at);
+          },
+          onPointerMove: (event) => {
+            const { x, y } = pointIn(plot.current, event);
+            if (anchor.current !== null && event.buttons & 1) {
+              brush(anchor.current, nearestOffset(now, x));
+            }
+            say(barAt(now, x), x, y);
+          },
+          onPointerUp: () => {
+            anchor.current = null;
+          },
+          onPointerLeave: () => {
+            hint.value = null;
+          },
+        }}
+      />
+      <p class="av-unseen" aria-live="polite">
+        {told === null
+          ? ""
+          : `${binInWords(now.labels[told])}: mean weight ${formatSmall(now.weights[told] as number)}`}
+      </p>
+    </section>
+  );
+}

@@ -1,0 +1,331 @@
+/** The atlas's live state: from its traits to the grid, the chosen head and what a search found. */
+
+import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
+import type { AtlasDescription, AtlasStack } from "../../client/protocol";
+import { Source } from "../../client/source";
+import { TextCarrier } from "../../client/text-carrier";
+import { isPrinted } from "../../draw/figure-request";
+import type { ViewContext } from "../../ui/define-view";
+import {
+  type GridLayout,
+  galleryGrid,
+  type HeadGrid,
+  type HeadIndex,
+  layerGrid,
+  offeredHeads,
+  type ScoredHead,
+} from "../../ui/head-grid/grid";
+import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
+import { assign, same } from "../../ui/state";
+import {
+  edgesOf,
+  type LayerEdges,
+  type Offsets,
+  offsetsOf,
+  type Table,
+  type Texts,
+  tableOf,
+  textsOf,
+} from "./client/atlas";
+import { byFound, byRole, byStatistic, type Coloring, headsOf, rankedByFound } from "./coloring";
+import { galleryOf, hasCaptions, layOut } from "./layout";
+import {
+  type Count,
+  countFound,
+  isFound,
+  type Search,
+  type Sought,
+  searchOf,
+  soughtOf,
+} from "./search";
+import type { AtlasState, DescribedAtlas } from "./state";
+
+/** A head that a search went over. */
+export interface FoundHead extends HeadIndex {
+  count: Count;
+}
+
+/** A search over all heads, and how far it is. */
+export interface SearchResult {
+  /** By layer and head, as far as it is known. */
+  of: (layer: number, head: number) => Count | null;
+  /** Layers that are done, of how many. */
+  done: number;
+  layers: number;
+  /** The heads that were gone over, the most found first. */
+  ranked: FoundHead[];
+}
+
+export interface AtlasStore {
+  atlas: ReadonlySignal<AtlasDescription | null>;
+  stack: ReadonlySignal<AtlasStack | null>;
+  table: ReadonlySignal<Table | null>;
+  texts: ReadonlySignal<Texts | null>;
+  /** The head that is shown: the first chosen, or the layer's first; and its place in the layer. */
+  head: ReadonlySignal<HeadIndex | null>;
+  place: ReadonlySignal<number>;
+  /** Of the head's layer; the last stay until the next come. */
+  offsets: ReadonlySignal<Offsets | null>;
+  edges: ReadonlySignal<LayerEdges | null>;
+  /** Edges of the chosen head that are listed, after the offsets and the search: their numbers. */
+  listed: ReadonlySignal<number[]>;
+  coloring: ReadonlySignal<Coloring | null>;
+  heads: HeadGridStore;
+  grid: ReadonlySignal<HeadGrid | null>;
+  layout: ReadonlySignal<GridLayout | null>;
+  /** What is sought at both ends; null without a search or with one that cannot be. */
+  search: ReadonlySignal<Search | null>;
+  /** Whether tokens are sought, and what is wrong with what was typed. */
+  searching: ReadonlySignal<boolean>;
+  problem: ReadonlySignal<{ query: string | null; key: string | null }>;
+  result: ReadonlySignal<SearchResult | null>;
+  /** Whether all that is shown is what the state asks for. */
+  settled: ReadonlySignal<boolean>;
+  /** Heads of one role stand out, the others step back: its index, null for none; undefined for all. */
+  role: ReadonlySignal<number | null | undefined> & { value: number | null | undefined };
+  choose: (head: HeadIndex) => void;
+  /** Pixels for the grid. */
+  width: ReadonlySignal<number>;
+  textSource: (text: number) => Source;
+}
+
+const MOST_HEIGHT = 1000;
+/** Texts whose weights are kept, and bytes of them. */
+const MOST_TEXTS = 4;
+const TEXT_BYTES = 16_000_000;
+
+export function createAtlasStore(
+  context: ViewContext<AtlasState>,
+  width: ReadonlySignal<number>,
+): AtlasStore {
+  const { record, state, source } = context;
+  const atlas = computed(() => (record.description.value as DescribedAtlas | null)?.atlas ?? null);
+  const stackName = computed(() => record.place.value?.stack.name ?? null);
+  const stack = computed(
+    () => atlas.value?.stacks.find(({ name }) => name === stackName.value) ?? null,
+  );
+  const ofStack = <T>(ask: (stack: AtlasStack, ended: AbortSignal) => Promise<T>) => {
+    const given = record.answer(stackName, async (_, ended) =>
+      ask(stack.peek() as AtlasStack, ended),
+    );
+    // Another stack's says nothing of this one.
+    return computed(() =>
+      given.value && given.value.question === stackName.value ? given.value.answer : null,
+    );
+  };
+  const table = ofStack((here, ended) => tableOf(source, here, ended));
+  const texts = ofStack((here, ended) => textsOf(source, here.name, ended));
+
+  const head = computed<HeadIndex | null>(() => {
+    const place = record.place.value;
+    const first = place?.heads[0];
+    return place && first !== undefined ? { layer: place.layer, head: first } : null;
+  });
+  const place = computed(() => {
+    const [here, now] = [stack.value, head.value];
+    return here && now ? (here.heads[here.layers.indexOf(now.layer)] ?? []).indexOf(now.head) : -1;
+  });
+  const layer = computed(() => {
+    const [name, now] = [stackName.value, head.value];
+    return name !== null && now ? { stack: name, layer: now.layer } : null;
+  });
+  const ofLayer = <T>(
+    ask: (stack: AtlasStack, layer: number, ended: AbortSignal) => Promise<T>,
+  ) => {
+    const given = record.answer(layer, async ({ layer }, ended) =>
+      ask(stack.peek() as AtlasStack, layer, ended),
+    );
+    return computed(() =>
+      given.value && same(given.value.question, layer.value) ? given.value.answer : null,
+    );
+  };
+  const offsets = ofLayer((here, at, ended) => offsetsOf(source, here, at, ended));
+  const edges = ofLayer((here, at, ended) => edgesOf(source, here, at, ended));
+
+  const sought = computed(() => {
+    const classes = stack.value?.classes ?? [];
+    const read = (typed: string): { sought: Sought | null; problem: string | null } => {
+      try {
+        return { sought: soughtOf(typed, classes), problem: null };
+      } catch (reason) {
+        return { sought: null, problem: (reason as Error).message };
+      }
+    };
+    return { query: read(state.query_search.value), key: read(state.key_search.value) };
+  });
+  const problem = computed(() => ({
+    query: sought.value.query.problem,
+    key: sought.value.key.problem,
+  }));
+  const search = computed<Search | null>(() => {
+    const [there, { query, key }] = [texts.value, sought.value];
+    if (!there || query.problem !== null || key.problem !== null) return null;
+    return searchOf(there, query.sought, key.sought, state.offsets.value);
+  });
+  const searching = computed(
+    () => sought.value.query.sought !== null || sought.value.key.sought !== null,
+  );
+  const result = createSearch(context, { stack, search, searching });
+
+  const coloring = computed<Coloring | null>(() => {
+    const [here, numbers] = [stack.value, table.value];
+    if (!here || !numbers) return null;
+    const room = { palette: context.palette.value, theme: context.theme.value };
+    if (result.value) return byFound(here, room, result.value.of);
+    const statistic = here.statistics.findIndex(({ name }) => name === state.color.value);
+    return statistic < 0 ? byRole(numbers, room) : byStatistic(numbers, statistic, room);
+  });
+
+  const grid = computed<HeadGrid | null>(() => {
+    const [now, numbers] = [record.place.value, table.value];
+    if (!now || !numbers) return null;
+    const offered = offeredHeads(now.stack, null);
+    const { perRow } = galleryOf(offered.flat().length, width.value);
+    const cells = orderedCells(numbers, state.order.value);
+    return cells
+      ? galleryGrid(now.stack, offered, cells, state.order.value, perRow)
+      : layerGrid(now.stack, offered);
+  });
+  const layout = computed<GridLayout | null>(() => {
+    const now = grid.value;
+    if (!now) return null;
+    const listed = now.columns
+      ? null
+      : { cell: galleryOf(now.shown, width.value).cell, captions: hasCaptions(now.shown) };
+    return layOut({
+      columns: now.columns?.length ?? now.rows[0]?.length ?? 1,
+      rows: now.rows.length,
+      listed,
+      width: Math.max(200, width.value),
+      mostHeight: MOST_HEIGHT,
+      printed: isPrinted(context.figure),
+    });
+  });
+  const heads = createHeadGrid({ grid, layout, current: head, isOpen: () => true });
+
+  const listed = computed<number[]>(() => {
+    const [found, at, sieve] = [edges.value, place.value, search.value];
+    if (!found || at < 0) return [];
+    const list = found[state.edges.value];
+    const [first, stop] = list.of(at);
+    const all = Array.from({ length: stop - first }, (_, i) => first + i);
+    return sieve ? all.filter((i) => isFound(list, i, sieve)) : all;
+  });
+
+  const sources = new Map<number, Source>();
+  return {
+    atlas,
+    stack,
+    table,
+    texts,
+    head,
+    place,
+    offsets,
+    edges,
+    listed,
+    coloring,
+    heads,
+    grid,
+    layout,
+    search,
+    searching,
+    problem,
+    result,
+    width,
+    settled: computed(() => {
+      const done = result.value === null || result.value.done === result.value.layers;
+      const parts = [table.value, texts.value, offsets.value, edges.value, grid.value];
+      return done && parts.every((each) => each !== null);
+    }),
+    role: signal<number | null | undefined>(undefined),
+    choose: ({ layer, head }) =>
+      batch(() => {
+        heads.cursor.value = { layer, head };
+        assign(state, { layer, heads: [head] });
+      }),
+    textSource: (text) => {
+      const known =
+        sources.get(text) ?? new Source(new TextCarrier(source.carrier, text), TEXT_BYTES);
+      // In order of last use, so that the first is the one to forget.
+      sources.delete(text);
+      sources.set(text, known);
+      for (const oldest of sources.keys()) {
+        if (sources.size <= MOST_TEXTS) break;
+        sources.delete(oldest);
+      }
+      return known;
+    },
+  };
+}
+
+/** All heads by their roles or by a statistic; null by their numbers. */
+function orderedCells(table: Table, order: string): ScoredHead[] | null {
+  const { stack } = table;
+  if (order === "role") {
+    const cells = headsOf(stack).map((each) => {
+      const first = table.roles(each.layer, each.head)[0];
+      return { ...each, score: first?.score ?? null, role: first?.role ?? stack.roles.length };
+    });
+    return cells.sort((a, b) => a.role - b.role || (b.score ?? 0) - (a.score ?? 0));
+  }
+  const statistic = stack.statistics.findIndex(({ name }) => name === order);
+  if (statistic < 0) return null;
+  const cells = headsOf(stack).map((each) => ({
+    ...each,
+    score: table.figure(statistic, each.layer, each.head).mean,
+  }));
+  const value = ({ score }: ScoredHead): number => score ?? Number.NEGATIVE_INFINITY;
+  return cells.sort((a, b) => value(b) - value(a));
+}
+
+/** What a search has found so far is shown so often: every so many milliseconds. */
+const SHOWN_EVERY = 60;
+
+/** Goes over the sampled edges of all layers, one after the other. */
+function createSearch(
+  { record, source }: ViewContext<AtlasState>,
+  parts: Pick<AtlasStore, "stack" | "search" | "searching">,
+): ReadonlySignal<SearchResult | null> {
+  const { stack, search, searching } = parts;
+  const counted = signal<ReadonlyMap<number, Count[]>>(new Map());
+  record.live(() => {
+    const [here, sought] = [stack.value, search.value];
+    counted.value = new Map();
+    if (!here || !sought || !searching.value) return undefined;
+    const controller = new AbortController();
+    const found = new Map<number, Count[]>();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const show = (): void => {
+      clearTimeout(timer);
+      timer = undefined;
+      counted.value = new Map(found);
+    };
+    const go = async (): Promise<void> => {
+      for (const [at, layer] of here.layers.entries()) {
+        const { sampled } = await edgesOf(source, here, layer, controller.signal);
+        if (controller.signal.aborted) return;
+        found.set(layer, countFound(sampled, here.heads[at]?.length ?? 0, sought));
+        timer ??= setTimeout(show, SHOWN_EVERY);
+      }
+      show();
+    };
+    go().catch(record.fail);
+    return () => {
+      clearTimeout(timer);
+      controller.abort();
+    };
+  });
+  return computed(() => {
+    const [here, found] = [stack.value, counted.value];
+    if (!here || !search.value || !searching.value) return null;
+    const of = (layer: number, head: number): Count | null => {
+      const place = (here.heads[here.layers.indexOf(layer)] ?? []).indexOf(head);
+      return found.get(layer)?.[place] ?? null;
+    };
+    const gone = headsOf(here).flatMap((each): FoundHead[] => {
+      const count = of(each.layer, each.head);
+      return count ? [{ ...each, count }] : [];
+    });
+    return { of, done: found.size, layers: here.layers.length, ranked: rankedByFound(gone) };
+  });
+}

@@ -1,0 +1,180 @@
+/** The text of an edge: live its head view, in a page the tokens that the page contains. */
+
+import { useRef } from "preact/hooks";
+import { formatSmall, quoted, several } from "../../ui/captions";
+import { rgbOf } from "../../ui/palette";
+import { shadeOf } from "../../ui/running-text";
+import { assign } from "../../ui/state";
+import { TextHead } from "../../ui/text-head";
+import { HEAD_DEFAULTS, HeadView, windowsWith } from "../head";
+import { headName } from "./captions";
+import type { Edges, Texts } from "./client/atlas";
+import type { AtlasProps } from "./controls";
+import { keptTokens } from "./kept";
+
+/** What asks a kernel is not in a page's bundle. */
+declare const BUNDLE_FOR: "widget" | "page" | undefined;
+
+/** The kept edges of a head in a text, each pair once, with the weights that they have. */
+export function edgesIn(
+  lists: readonly Edges[],
+  place: number,
+  text: number,
+): Map<string, { query: number; key: number; weight: number }> {
+  const found = new Map<string, { query: number; key: number; weight: number }>();
+  for (const list of lists) {
+    const [first, stop] = list.of(place);
+    for (let i = first; i < stop; i++) {
+      if (list.text[i] !== text) continue;
+      const { query, key, weight } = list.edge(i);
+      found.set(`${query} ${key}`, { query, key, weight });
+    }
+  }
+  return found;
+}
+
+export function TextPane({ context, store }: AtlasProps) {
+  const { state, source } = context;
+  const room = useRef(0);
+  const [text, texts, atlas, head] = [
+    state.text.value,
+    store.texts.value,
+    store.atlas.value,
+    store.head.value,
+  ];
+  if (text === null || !texts || !atlas || !head) return null;
+  const opens = source.carrier.live && atlas.opens_texts;
+  return (
+    <section class="av-atlas-text" aria-label={`Text ${text}`}>
+      <header class="av-row">
+        <h4 class="av-pane-title">
+          Text {text}, {headName(head).toLowerCase()}
+        </h4>
+        <button
+          type="button"
+          class="av-plain"
+          aria-label="Close the text"
+          title="Close the text"
+          onClick={() => assign(state, { text: null, edge: null })}
+        >
+          ×
+        </button>
+      </header>
+      {opens && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") ? (
+        <TextHead
+          key={text}
+          context={context}
+          view={HeadView}
+          defaults={HEAD_DEFAULTS}
+          windows={windowsWith}
+          head={store.head}
+          source={store.textSource}
+          text={text}
+          room={room}
+        />
+      ) : (
+        <KeptText context={context} store={store} text={text} texts={texts} />
+      )}
+    </section>
+  );
+}
+
+/** What is kept of a text: the tokens around the edges of all heads, and this head's edges among them. */
+function KeptText({ context, store, text, texts }: AtlasProps & { text: number; texts: Texts }) {
+  const { state } = context;
+  const edges = store.edges.value;
+  const [query, key] = state.edge.value ?? [-1, -1];
+  const kinds = store.stack.value?.classes[0]?.values ?? [];
+  const found = edges
+    ? [...edgesIn([edges.strongest, edges.sampled], store.place.value, text).values()]
+    : [];
+  const ofQuery = new Map(
+    found.filter((each) => each.query === query).map((each) => [each.key, each.weight]),
+  );
+  const end = Math.max(0, ...ofQuery.values());
+  const color = rgbOf(context.palette.value.positive).join(" ");
+  const same = texts.keys === texts.queries;
+  const sides = same ? (["both"] as const) : (["query", "key"] as const);
+  const others = found
+    .filter((each) => each.query !== query || each.key !== key)
+    .sort((a, b) => b.weight - a.weight);
+  const name = (of: "queries" | "keys", position: number): string =>
+    quoted(texts.nameOf(texts[of], texts[of].at(text, position)));
+  return (
+    <>
+      <p class="av-muted">
+        {context.source.carrier.live
+          ? "This atlas was made of statistics alone: it has the tokens around the edges that it keeps, and not the whole text nor its other weights."
+          : "This page has the tokens around the edges that it keeps, and not the whole text nor its other weights."}
+      </p>
+      {sides.map((side) => {
+        const of = side === "key" ? texts.keys : texts.queries;
+        return (
+          <p class="av-atlas-kept" key={side}>
+            {!same && <span class="av-muted">{side === "query" ? "Queries: " : "Keys: "}</span>}
+            {keptTokens(texts, of, text, kinds, () => true).map((token) => {
+              const weight = side === "query" ? 0 : (ofQuery.get(token.position) ?? 0);
+              const isQuery = side !== "key" && token.position === query;
+              const isKey = side !== "query" && token.position === key;
+              const shade = shadeOf(weight, end);
+              const title = `${token.name}, ${token.position}${weight > 0 ? `, ${formatSmall(weight)}` : ""}`;
+              const kind = isQuery ? (isKey ? "both" : "query") : isKey ? "key" : null;
+              return (
+                <span key={token.position}>
+                  {token.gap && " "}
+                  {token.missing > 0 && (
+                    <span
+                      class="av-muted"
+                      title={several(
+                        token.missing,
+                        "token that is not kept",
+                        "tokens that are not kept",
+                      )}
+                    >
+                      {"… "}
+                    </span>
+                  )}
+                  {kind ? (
+                    <mark class={`av-atlas-${kind}`} title={title}>
+                      {token.text}
+                    </mark>
+                  ) : (
+                    <span
+                      title={title}
+                      class={token.special ? "av-muted" : undefined}
+                      style={shade > 0 ? `background:rgb(${color} / ${shade.toFixed(3)})` : ""}
+                    >
+                      {token.text}
+                    </span>
+                  )}
+                </span>
+              );
+            })}
+          </p>
+        );
+      })}
+      {others.length > 0 && (
+        <ul
+          class="av-atlas-others"
+          aria-label="Other edges of this head that are kept of this text"
+        >
+          {others.slice(0, MOST_OTHERS).map((each) => (
+            <li key={`${each.query} ${each.key}`}>
+              <button
+                type="button"
+                class="av-chip"
+                onClick={() => assign(state, { edge: [each.query, each.key] })}
+              >
+                {name("queries", each.query)} → {name("keys", each.key)}{" "}
+                <b>{formatSmall(each.weight)}</b>
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}
+
+/** Other edges of the text that are listed. */
+const MOST_OTHERS = 12;

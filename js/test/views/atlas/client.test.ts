@@ -1,0 +1,154 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import type { EdgeColumns } from "../../../src/client/protocol";
+import { Source } from "../../../src/client/source";
+import {
+  Edges,
+  edgesOf,
+  offsetsOf,
+  Texts,
+  tableOf,
+  textsOf,
+} from "../../../src/views/atlas/client/atlas";
+import { AtlasPageCarrier } from "../../../src/views/atlas/client/page";
+import { FIXTURE, Kernel, pageCarrier, STACK } from "./kernel";
+
+const { values } = FIXTURE;
+
+/** The edges of a layer as they came, in the order of the fixture. */
+function columnsOf(edges: Edges, heads: number): EdgeColumns {
+  const columns: EdgeColumns = { head: [], weight: [], text: [], query: [], key: [] };
+  for (let place = 0; place < heads; place++) {
+    const [first, stop] = edges.of(place);
+    for (let i = first; i < stop; i++) {
+      const { weight, text, query, key } = edges.edge(i);
+      columns.head.push(place);
+      columns.weight.push(Number(weight.toPrecision(4)));
+      columns.text.push(text);
+      columns.query.push(query);
+      columns.key.push(key);
+    }
+  }
+  return columns;
+}
+
+describe.each([
+  ["a kernel", () => new Kernel()],
+  ["a page", pageCarrier],
+])("an atlas from %s", (_, carrierOf) => {
+  const source = new Source(carrierOf());
+
+  it("has every head's numbers under the model's own numbers", async () => {
+    const table = await tableOf(source, STACK);
+    const { means, errors, baselines, texts, roles } = values.table;
+    STACK.layers.forEach((layer, at) => {
+      STACK.heads[at]?.forEach((head, place) => {
+        STACK.statistics.forEach((_, i) => {
+          expect(table.figure(i, layer, head)).toEqual({
+            mean: means[i]?.[at]?.[place],
+            error: errors[i]?.[at]?.[place],
+            baseline: baselines[i]?.[at]?.[place] ?? null,
+            texts: texts[i]?.[at]?.[place],
+          });
+        });
+        expect(table.roles(layer, head)).toEqual(roles[at]?.[place]);
+      });
+    });
+    expect(table.figure(0, 5, 1)).toEqual({ mean: null, error: null, baseline: null, texts: 0 });
+    expect(table.roles(9, 9)).toEqual([]);
+  });
+
+  it("has the mean weights by offset, exact live and to half a code in a page", async () => {
+    for (const [at, layer] of STACK.layers.entries()) {
+      const offsets = await offsetsOf(source, STACK, layer);
+      const wanted = (values.offsets[at] ?? []).flat();
+      expect(offsets.weights.length).toBe(wanted.length);
+      wanted.forEach((weight, i) => {
+        const found = offsets.weights[i] as number;
+        if (weight === null) expect(found).toBeNaN();
+        else expect(Math.abs(found - weight)).toBeLessThan(1 / 254);
+      });
+    }
+  });
+
+  it("has the edges of a layer, each with its tokens", async () => {
+    const texts = await textsOf(source, "self");
+    for (const [at, layer] of STACK.layers.entries()) {
+      const edges = await edgesOf(source, STACK, layer);
+      for (const list of ["strongest", "sampled"] as const) {
+        expect(columnsOf(edges[list], 2)).toEqual(values.edges[at]?.[list]);
+        const { text, query, key } = edges[list].edge(1);
+        const tokens = FIXTURE.texts[text]?.tokens ?? [];
+        expect(texts.nameOf(texts.queries, edges[list].queryToken[1] ?? -1)).toBe(tokens[query]);
+        expect(texts.nameOf(texts.keys, edges[list].keyToken[1] ?? -1)).toBe(tokens[key]);
+      }
+    }
+  });
+});
+
+describe("a page", () => {
+  it("says what it does not contain", async () => {
+    const page = pageCarrier();
+    await expect(page.ask("block", { text: 1 })).rejects.toThrow(/not all of their weights/);
+    await expect(page.ask("page", {})).rejects.toThrow(/cannot answer "page"/);
+    await expect(page.ask("edges", { stack: "self", layer: 3 })).rejects.toThrow(
+      'no edges of layer 3 of "self"',
+    );
+    await expect(page.ask("statistics", { stack: "cross" })).rejects.toThrow('no heads of "cross"');
+    expect(() => new AtlasPageCarrier({ format: 1 } as never)).toThrow(/format 2 is known/);
+  });
+});
+
+describe("texts", () => {
+  const made = {
+    positions: [[2, 5, 9], [0]],
+    tokens: [[0, 1, 0], [1]],
+    classes: [[[0, 0, 1], [1]]],
+  };
+
+  it("have the tokens that are kept, by their position", () => {
+    const texts = new Texts({ numbers: [4, 7], vocabulary: ["a", "b"], queries: made, keys: null });
+    expect(texts.queries.of(4)).toEqual([0, 3]);
+    expect(texts.queries.of(7)).toEqual([3, 4]);
+    expect(texts.queries.of(5)).toEqual([0, 0]);
+    expect([2, 5, 9].map((position) => texts.queries.at(4, position))).toEqual([0, 1, 2]);
+    expect([0, 3, 10].map((position) => texts.queries.at(4, position))).toEqual([-1, -1, -1]);
+    expect(texts.queries.at(7, 0)).toBe(3);
+    expect(texts.nameOf(texts.queries, 1)).toBe("b");
+    expect(texts.nameOf(texts.queries, -1)).toBe("");
+  });
+
+  it("that do not fit themselves are refused", () => {
+    const wrong = { ...made, tokens: [[0, 1], [1]] };
+    expect(
+      () => new Texts({ numbers: [4, 7], vocabulary: ["a", "b"], queries: wrong, keys: null }),
+    ).toThrow(/without a position/);
+  });
+
+  it("keep heads apart that have no edge at all", () => {
+    const texts = new Texts({ numbers: [4, 7], vocabulary: ["a", "b"], queries: made, keys: null });
+    const columns = {
+      head: [1, 1, 3],
+      weight: [1, 1, 1],
+      text: [4, 4, 7],
+      query: [5, 9, 0],
+      key: [2, 2, 0],
+    };
+    const edges = new Edges(columns, 5, texts);
+    expect([0, 1, 2, 3, 4].map((place) => edges.of(place))).toEqual([
+      [0, 0],
+      [0, 2],
+      [2, 2],
+      [2, 3],
+      [3, 3],
+    ]);
+  });
+});
+
+describe("offsets", () => {
+  it("of another size than is said are refused", async () => {
+    const carrier = pageCarrier();
+    const source = new Source(carrier);
+    await expect(offsetsOf(source, { ...STACK, offsets: ["0"] }, 2)).rejects.toThrow(/offsets/);
+  });
+});

@@ -1,0 +1,142 @@
+/** The atlas of `tests/fixtures/atlas.json`, answered as a kernel does, or from a page. */
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { signal } from "@preact/signals";
+import type { Carrier, Connection, Reply } from "../../../src/client/carrier";
+import { fromBase64 } from "../../../src/client/codec";
+import type {
+  AtlasDescription,
+  AtlasEdges,
+  AtlasTable,
+  AtlasTexts,
+} from "../../../src/client/protocol";
+import { Source } from "../../../src/client/source";
+import type { ViewContext } from "../../../src/ui/define-view";
+import { createHistory } from "../../../src/ui/history";
+import { PALETTES, type ThemeName } from "../../../src/ui/palette";
+import { createRecordStore, type RecordState } from "../../../src/ui/record";
+import { makeSignals, type Signals } from "../../../src/ui/state";
+import { AtlasPageCarrier, type AtlasPageData } from "../../../src/views/atlas/client/page";
+import {
+  ATLAS_DEFAULTS,
+  type AtlasState,
+  describedAtlas,
+  stackOf,
+} from "../../../src/views/atlas/state";
+
+interface Answered {
+  arguments: Record<string, unknown>;
+  header: object;
+  data: string;
+}
+
+interface Fixture {
+  texts: { tokens: string[]; pos: (string | null)[]; weights: number[][][][] }[];
+  description: AtlasDescription;
+  live: Record<"statistics" | "texts" | "offsets" | "edges", Answered[]>;
+  page: AtlasPageData["atlas"];
+  values: {
+    table: AtlasTable;
+    offsets: (number | null)[][][];
+    kept: AtlasTexts;
+    edges: AtlasEdges[];
+  };
+}
+
+export const FIXTURE = JSON.parse(
+  readFileSync(join(__dirname, "../../../../tests/fixtures/atlas.json"), "utf8"),
+) as Fixture;
+
+/** What the kernel says of the one stack. */
+export const STACK = FIXTURE.description.stacks[0] as AtlasDescription["stacks"][0];
+
+/** Answers as the kernel does, or when it is told to. */
+export class Kernel implements Carrier {
+  live = true;
+  readonly asked: [string, Record<string, unknown>][] = [];
+  /** Whether questions of a name wait, and what waits, oldest first. */
+  held: (name: string) => boolean = () => false;
+  waiting: (() => void)[] = [];
+  failing: ReadonlyMap<string, string> = new Map();
+  description = FIXTURE.description;
+
+  retry(): void {}
+
+  watch(listener: (connection: Connection) => void): void {
+    listener("ready");
+  }
+
+  async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+    const given = args as Record<string, unknown>;
+    this.asked.push([name, given]);
+    if (this.held(name)) {
+      await new Promise<void>((resolve, reject) => {
+        this.waiting.push(resolve);
+        ended?.addEventListener("abort", () => reject(new DOMException("given up", "AbortError")));
+      });
+    }
+    const failure = this.failing.get(name);
+    if (failure) throw new Error(failure);
+    if (typeof given.text === "number") return ofText(name, given.text);
+    if (name === "describe") return { header: this.description, data: null };
+    const found = FIXTURE.live[name as "texts"]?.find(({ arguments: known }) =>
+      Object.entries(known).every(([key, value]) => given[key] === value),
+    );
+    if (!found) throw new Error(`No answer to ${name} ${JSON.stringify(given)}.`);
+    return { header: found.header, data: fromBase64(found.data) };
+  }
+}
+
+/** A text as the record that the kernel makes of it; its weights never come. */
+function ofText(name: string, text: number): Promise<Reply> {
+  if (name !== "describe") return new Promise(() => {});
+  const tokens = FIXTURE.texts[text]?.tokens ?? [];
+  const query_tokens = { text: tokens, special: [], sequence: tokens.map(() => 0) };
+  const stack = { ...stackOf(STACK), query_tokens };
+  return Promise.resolve({ header: { model: "fixture", notes: [], stacks: [stack] }, data: null });
+}
+
+export function pageCarrier(): AtlasPageCarrier {
+  return new AtlasPageCarrier({
+    format: 2,
+    description: FIXTURE.description,
+    atlas: FIXTURE.page,
+  } as unknown as AtlasPageData);
+}
+
+export interface Room {
+  state: Signals<AtlasState>;
+  context: ViewContext<AtlasState>;
+  controller: AbortController;
+}
+
+/** All that a view has at hand, above a kernel or a page. */
+export function roomWith(changed: Partial<AtlasState>, carrier: Carrier): Room {
+  const controller = new AbortController();
+  const state = makeSignals<AtlasState>({ ...ATLAS_DEFAULTS, stack: "self", ...changed });
+  const source = new Source(
+    carrier,
+    undefined,
+    describedAtlas as (answer: unknown) => ReturnType<typeof describedAtlas>,
+  );
+  const common = state as unknown as Signals<RecordState>;
+  const context: ViewContext<AtlasState> = {
+    root: document.createElement("div"),
+    source,
+    state,
+    common,
+    record: createRecordStore(source, common, controller.signal),
+    palette: signal(PALETTES.light),
+    theme: signal<ThemeName>("light"),
+    width: signal(1000),
+    copying: signal(null),
+    notice: signal(null),
+    history: createHistory({}, controller.signal),
+    controls: signal("full"),
+    embedded: false,
+    setDrawn: () => undefined,
+    ended: controller.signal,
+  };
+  return { state, context, controller };
+}

@@ -1,0 +1,308 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import type { AtlasStack, AtlasTable } from "../../../src/client/protocol";
+import type { RectMark } from "../../../src/draw/marks";
+import { niceMaximum } from "../../../src/ui/color-scales";
+import { cellAt, type HeadGrid } from "../../../src/ui/head-grid/grid";
+import { PALETTES, rgbOf } from "../../../src/ui/palette";
+import {
+  cellInWords,
+  coverageOf,
+  evidenceInWords,
+  listedInWords,
+  withError,
+} from "../../../src/views/atlas/captions";
+import { Table } from "../../../src/views/atlas/client/atlas";
+import { byFound, byRole, byStatistic, inkOn, signsOf } from "../../../src/views/atlas/coloring";
+import { galleryOf, layOut, WITH_LETTER } from "../../../src/views/atlas/layout";
+import {
+  barAt,
+  cellMarks,
+  nearestOffset,
+  type Profile,
+  profileMarks,
+} from "../../../src/views/atlas/marks";
+import { ATLAS_HASH, describedAtlas } from "../../../src/views/atlas/state";
+import { FIXTURE, STACK } from "./kernel";
+
+const room = { palette: PALETTES.light, theme: "light" as const };
+
+function tableOf(stack: Partial<AtlasStack>, answer: Partial<AtlasTable>): Table {
+  return new Table({ ...STACK, ...stack }, { ...FIXTURE.values.table, ...answer });
+}
+
+describe("letters of roles", () => {
+  it("differ, and are of the name where one is left", () => {
+    expect(
+      signsOf(["previous token", "positional", "first token", "same token", "syntax"]),
+    ).toEqual(["P", "O", "F", "S", "Y"]);
+    const many = signsOf(Array.from({ length: 26 }, () => "a"));
+    expect(new Set(many).size).toBe(26);
+    expect(signsOf(["…"])).toEqual(["A"]);
+  });
+});
+
+describe("colours", () => {
+  it("of roles are those tested for every kind of sight, and beyond eight a letter tells them apart", () => {
+    const roles = Array.from({ length: 10 }, (_, i) => ({ name: `role ${i}`, definition: "" }));
+    const role = FIXTURE.values.table.roles[0]?.[0]?.[0];
+    const heads = [roles.map((_, i) => i)];
+    const table = tableOf(
+      { roles, heads, layers: [0] },
+      { roles: [roles.map((_, i) => [{ ...role, role: i } as never])] },
+    );
+    const coloring = byRole(table, room);
+    const looks = heads[0]?.map((head) => coloring.of(0, head)) ?? [];
+    expect(looks.slice(0, 8).map(({ fill }) => fill)).toEqual([...PALETTES.light.heads]);
+    expect(looks.slice(8).map(({ fill }) => fill)).toEqual(Array(2).fill(PALETTES.light.neutral));
+    expect(new Set(looks.map(({ sign }) => sign)).size).toBe(10);
+  });
+
+  it("of a statistic end at a round number, with the middle baseline", () => {
+    const means = [
+      [
+        [0.2, 0.72],
+        [0.5, null],
+      ],
+    ];
+    const table = tableOf({}, { means: [...means, ...means] });
+    const { legend, of } = byStatistic(table, 0, room);
+    expect(legend).toMatchObject({ kind: "scale", low: 0, end: niceMaximum(0.72), baseline: 0.25 });
+    expect(of(5, 3)).toMatchObject({ fill: null, sign: "–" });
+    expect(of(2, 1).sign).toBe(".72");
+    // The more, the darker on a light ground.
+    const light = (fill: string | null): number => rgbOf(fill ?? "").reduce((a, b) => a + b);
+    expect(light(of(2, 0).fill)).toBeGreaterThan(light(of(5, 0).fill));
+    expect(light(of(5, 0).fill)).toBeGreaterThan(light(of(2, 1).fill));
+  });
+
+  it("of numbers with signs lie around zero", () => {
+    const table = tableOf(
+      {},
+      {
+        means: [
+          [
+            [-0.2, 0.1],
+            [0, 0.2],
+          ],
+          [],
+        ],
+      },
+    );
+    const { legend, of } = byStatistic(table, 0, room);
+    expect(legend).toMatchObject({ low: -0.2, end: 0.2 });
+    expect(of(5, 0).fill).toBe(PALETTES.light.background);
+    expect(of(2, 0)).toMatchObject({ fill: PALETTES.light.negative, sign: "−.20" });
+    expect(of(5, 3).fill).toBe(PALETTES.light.positive);
+  });
+
+  it("of a search are shares, with the counts as numbers", () => {
+    const { of } = byFound(STACK, room, (layer, head) =>
+      layer === 2 ? { found: head === 0 ? 37 : 0, of: 100 } : null,
+    );
+    expect(of(2, 0).sign).toBe("37");
+    expect(of(2, 1).sign).toBe("0");
+    expect(of(5, 0)).toMatchObject({ fill: null, sign: "–" });
+  });
+
+  it("have letters that stand out by 4.5 to 1 in both themes", () => {
+    const light = (color: string): number => {
+      const [r, g, b] = rgbOf(color).map((each) => {
+        const share = each / 255;
+        return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+      }) as [number, number, number];
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+    };
+    for (const palette of [PALETTES.light, PALETTES.dark]) {
+      for (const color of [...palette.heads, palette.neutral, palette.rule]) {
+        const pair = [light(color), light(inkOn(color))];
+        expect(Math.max(...pair) / Math.min(...pair)).toBeGreaterThanOrEqual(4.5);
+      }
+    }
+  });
+});
+
+describe("cells", () => {
+  const at = (side: number, width: number, rows = side) =>
+    layOut({ columns: side, rows, listed: null, width, mostHeight: 1000 });
+
+  it("of 32 x 32 heads have letters beside the head, and of 96 x 96 all are in sight", () => {
+    const small = at(32, 540);
+    expect(small.cell).toBeGreaterThanOrEqual(12);
+    expect(small.boxWidth).toBeLessThanOrEqual(540);
+    const large = at(96, 1000);
+    expect(large.cell).toBeGreaterThanOrEqual(WITH_LETTER);
+    expect(large.boxWidth).toBe(large.width);
+    expect(large.boxHeight).toBe(large.height);
+  });
+
+  it("scroll where there is no room for any smaller", () => {
+    const layout = at(96, 360);
+    expect(layout.boxWidth).toBe(360);
+    expect(layout.width).toBeGreaterThan(360);
+    expect(at(8, 360).boxWidth).toBeLessThanOrEqual(360);
+  });
+
+  it("in a list fill the width", () => {
+    for (const [heads, width] of [
+      [12, 360],
+      [1024, 540],
+      [9216, 1000],
+    ] as const) {
+      const { cell, perRow } = galleryOf(heads, width);
+      const rows = Math.ceil(heads / perRow);
+      const listed = { cell, captions: heads < 300 };
+      const layout = layOut({ columns: perRow, rows, listed, width, mostHeight: 2000 });
+      expect(layout.boxWidth).toBeLessThanOrEqual(width);
+      expect(layout.width).toBeLessThanOrEqual(width);
+    }
+  });
+
+  it("are found where they lie, and not behind labels", () => {
+    const layout = at(3, 400, 2);
+    const cell = (layer: number, head: number) => ({ layer, head, score: null });
+    const grid = {
+      rows: [
+        [cell(0, 0), null, cell(0, 2)],
+        [cell(4, 0), cell(4, 1), null],
+      ],
+    } as HeadGrid;
+    const { left, top, across, down, cell: side } = layout;
+    const none = { x: 0, y: 0 };
+    const found = (x: number, y: number, scroll = none) => cellAt(grid, layout, scroll, { x, y });
+    expect(found(left + 1, top + 1)).toMatchObject({ layer: 0, head: 0 });
+    expect(found(left + 2 * across + 1, top + side - 1)).toMatchObject({ layer: 0, head: 2 });
+    expect(found(left + across, top + down + 1)).toMatchObject({ layer: 4, head: 1 });
+    expect(found(left + across, top + 1)).toBeNull();
+    expect(found(left - 5, top + 1)).toBeNull();
+    expect(found(left + 1, top + side + 1)).toBeNull();
+    expect(found(left + across, top + down + 1, { x: across, y: 0 })).toMatchObject({ head: 1 });
+    expect(found(left + across, top + down + 1, { x: across + 1, y: 0 })).toBeNull();
+    expect(found(5000, 5000)).toBeNull();
+  });
+
+  it("that step back have no letter", () => {
+    const look = { fill: "#112233", ink: "#ffffff", sign: "I" };
+    expect(cellMarks(look, 0, 0, 20, PALETTES.light).length).toBe(2);
+    const dim = cellMarks(look, 0, 0, 20, PALETTES.light, true);
+    expect(dim.length).toBe(1);
+    expect((dim[0] as RectMark).opacity).toBeLessThan(0.3);
+    expect(cellMarks(look, 0, 0, 7, PALETTES.light).length).toBe(1);
+  });
+});
+
+describe("bars of offsets", () => {
+  const labels = ["-2", "-1", "0", "1", "first", "rest"];
+  const profile: Profile = {
+    labels,
+    weights: Float32Array.of(0.1, 0.4, 0.2, Number.NaN, 0.3, 0),
+    width: 400,
+    height: 170,
+    bins: [0, 1, 2, 4, 5],
+    end: 0.5,
+  };
+  const bars = (brush: [number, number] | null): RectMark[] =>
+    profileMarks(profile, { palette: PALETTES.light, color: "#0000ff", brush }).filter(
+      (mark): mark is RectMark => mark.kind === "rect" && mark.meaning !== undefined,
+    );
+
+  it("are as high as their weights, and those of no pair are left out", () => {
+    const heights = bars(null).map(({ height }) => height);
+    expect(heights.length).toBe(5);
+    const most = heights[1] as number;
+    heights.forEach((height, i) => {
+      expect(height / most).toBeCloseTo([0.25, 1, 0.5, 0.75, 0][i] as number, 5);
+    });
+  });
+
+  it("step back outside of the brush", () => {
+    expect(bars([-1, 0]).map(({ opacity }) => opacity)).toEqual([0.3, 1, 1, 0.3, 0.3]);
+  });
+
+  it("are found where they lie; a brush takes offsets alone", () => {
+    bars(null).forEach((bar, i) => {
+      expect(barAt(profile, bar.x + bar.width / 2)).toBe(i);
+    });
+    expect(barAt(profile, 0)).toBe(-1);
+    expect(nearestOffset(profile, 0)).toBe(0);
+    expect(nearestOffset(profile, 399)).toBe(2);
+  });
+});
+
+describe("words", () => {
+  it("have as many digits as an error needs", () => {
+    expect(withError(0.98123, 0.0123)).toBe("0.98 ± 0.01");
+    expect(withError(0.98123, 0.00123)).toBe("0.981 ± 0.001");
+    expect(withError(-0.5, null)).toBe("−0.50");
+    expect(withError(0, 0)).toBe("0.00 ± 0.00");
+  });
+
+  it("of the evidence have the interval, the baseline and p", () => {
+    const role = FIXTURE.values.table.roles[0]?.[0]?.[1];
+    expect(evidenceInWords(role as never)).toBe(
+      "0.25 above its baseline of 0.25, 95% interval 0.12 to 0.38, p = 1.2e−12 after correction, 3 texts",
+    );
+  });
+
+  it("say what is not defined", () => {
+    const table = tableOf(
+      {},
+      {
+        means: [
+          [
+            [null, null],
+            [null, null],
+          ],
+          [],
+        ],
+      },
+    );
+    expect(cellInWords(table, "previous token", null, { layer: 2, head: 0 })).toBe(
+      "previous token not defined",
+    );
+  });
+
+  it("say how many edges are listed of how many, and that the strongest are no sample", () => {
+    expect(listedInWords(100, 100, "sampled", null, false)).toBe("100 sampled edges");
+    expect(listedInWords(0, 100, "sampled", [-3, -3], false)).toBe(
+      "0 of 100 sampled edges, 0% to 3.7%: offset −3",
+    );
+    expect(listedInWords(4, 50, "strongest", [-3, 2], true)).toBe(
+      "4 of 50 strongest edges: the search and offset −3 to 2",
+    );
+  });
+
+  it("say what a page leaves out", () => {
+    const stack = { ...STACK, sampled: 20, sampled_in_all: 100 };
+    expect(coverageOf(FIXTURE.description, stack)).toContain(
+      "has 20 of 100 sampled edges of each head",
+    );
+    expect(coverageOf(FIXTURE.description, STACK)).not.toContain("This page has");
+  });
+});
+
+describe("an address", () => {
+  it("keeps offsets with their signs, and an edge", () => {
+    expect(ATLAS_HASH.offsets?.("-5,-1")).toEqual([-5, -1]);
+    expect(ATLAS_HASH.offsets?.("-5")).toBeUndefined();
+    expect(ATLAS_HASH.edge?.("3,3")).toEqual([3, 3]);
+    expect(ATLAS_HASH.edge?.("-3,3")).toBeUndefined();
+    expect(ATLAS_HASH.edges?.("all")).toBeUndefined();
+  });
+});
+
+describe("an atlas as views know records", () => {
+  it("has the stacks with the heads that there are, and no tokens", () => {
+    const { stacks, atlas } = describedAtlas(FIXTURE.description);
+    expect(atlas).toBe(FIXTURE.description);
+    expect(stacks[0]).toMatchObject({
+      layers: [2, 5],
+      heads_per_layer: [2, 4],
+      heads: [
+        [0, 1],
+        [0, 3],
+      ],
+    });
+    expect(stacks[0]?.query_tokens.text).toEqual([]);
+  });
+});

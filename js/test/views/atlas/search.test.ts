@@ -1,0 +1,118 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import { Source } from "../../../src/client/source";
+import { edgesOf, textsOf } from "../../../src/views/atlas/client/atlas";
+import { countFound, searchOf, soughtOf, wilson } from "../../../src/views/atlas/search";
+import { FIXTURE, pageCarrier, STACK } from "./kernel";
+
+const CLASSES = STACK.classes;
+
+describe("what is typed", () => {
+  it("is a part of a token, a class, a position, or anything", () => {
+    expect(soughtOf("  ", CLASSES)).toBeNull();
+    expect(soughtOf("*", CLASSES)).toEqual({ kind: "any" });
+    expect(soughtOf("#12", CLASSES)).toEqual({ kind: "position", position: 12 });
+    expect(soughtOf("pos:VERB", CLASSES)).toEqual({ kind: "class", system: 1, value: 3 });
+    expect(soughtOf("POS: verb", CLASSES)).toEqual({ kind: "class", system: 1, value: 3 });
+    const token = soughtOf('"the"', CLASSES);
+    expect(token?.kind === "token" && [token.matches("·the"), token.matches("·then")]).toEqual([
+      true,
+      false,
+    ]);
+    // No system of that name: the text has a colon.
+    expect(soughtOf("http:x", CLASSES)?.kind).toBe("token");
+  });
+
+  it("that no class has is answered with those that there are", () => {
+    expect(() => soughtOf("pos:XYZ", CLASSES)).toThrow(
+      "No pos is “XYZ”; there are DET, NOUN, PUNCT, VERB.",
+    );
+    expect(() => soughtOf("pos:", CLASSES)).toThrow("pos: one of DET");
+    const many = { name: "n", values: Array.from({ length: 11 }, (_, i) => `v${i}`) };
+    expect(() => soughtOf("n:x", [many])).toThrow(/v7 and 3 more\.$/);
+  });
+});
+
+/** How many of a head's sampled edges fit, found token by token in the fixture's own texts. */
+function counted(
+  at: number,
+  place: number,
+  fits: (query: { token: string; pos: string | null }, key: string, offset: number) => boolean,
+): number {
+  const { head, text, query, key } = FIXTURE.values.edges[at]?.sampled ?? {
+    head: [],
+    text: [],
+    query: [],
+    key: [],
+  };
+  return head.filter((each, i) => {
+    if (each !== place) return false;
+    const { tokens, pos } = FIXTURE.texts[text[i] as number] as (typeof FIXTURE.texts)[0];
+    const [from, to] = [query[i] as number, key[i] as number];
+    return fits(
+      { token: tokens[from] as string, pos: pos[from] as string | null },
+      tokens[to] as string,
+      to - from,
+    );
+  }).length;
+}
+
+describe("a search", () => {
+  it("counts the edges that fit at both ends and lie in the offsets", async () => {
+    const source = new Source(pageCarrier());
+    const texts = await textsOf(source, "self");
+    for (const [at, layer] of STACK.layers.entries()) {
+      const { sampled } = await edgesOf(source, STACK, layer);
+      const count = (query: string, key: string, offsets: [number, number] | null): number[] =>
+        countFound(
+          sampled,
+          2,
+          searchOf(texts, soughtOf(query, CLASSES), soughtOf(key, CLASSES), offsets),
+        ).map(({ found }) => found);
+      const both = (fits: Parameters<typeof counted>[2]): number[] => [
+        counted(at, 0, fits),
+        counted(at, 1, fits),
+      ];
+      expect(count("*", "", null)).toEqual([2, 2]);
+      expect(count("", "", null)).toEqual([2, 2]);
+      expect(count("pos:NOUN", "", null)).toEqual(both(({ pos }) => pos === "NOUN"));
+      expect(count("", "the", null)).toEqual(both((_, key) => key.includes("the")));
+      expect(count("", "", [-1, 0])).toEqual(both((_, __, offset) => offset >= -1 && offset <= 0));
+      expect(count("kind:special", "#0", [0, 0])).toEqual(
+        both(({ token }, _, offset) => token === "[CLS]" && offset === 0),
+      );
+      expect(count("nowhere", "", null)).toEqual([0, 0]);
+    }
+  });
+
+  it("that finds something finds something else than one that does not", async () => {
+    // So that the test above is of both.
+    const all = [0, 1].flatMap((at) =>
+      [0, 1].map((place) => counted(at, place, (_, __, o) => o === 0)),
+    );
+    expect(new Set(all).size).toBeGreaterThan(1);
+  });
+});
+
+describe("Wilson's interval", () => {
+  it("is that of the literature", () => {
+    // Newcombe 1998, Statistics in Medicine 17, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
+    const cases: [number, number, number, number][] = [
+      [81, 263, 0.2553, 0.3662],
+      [15, 148, 0.0624, 0.1605],
+      [0, 20, 0, 0.1611],
+      [1, 29, 0.0061, 0.1718],
+    ];
+    for (const [found, of, low, high] of cases) {
+      const interval = wilson({ found, of });
+      expect(interval[0]).toBeCloseTo(low, 4);
+      expect(interval[1]).toBeCloseTo(high, 4);
+    }
+  });
+
+  it("still allows 3.7% where none of a hundred fits, and anything where there is none", () => {
+    expect(wilson({ found: 0, of: 100 })[1]).toBeCloseTo(0.037, 3);
+    expect(wilson({ found: 100, of: 100 })).toEqual([expect.closeTo(0.963, 3), 1]);
+    expect(wilson({ found: 0, of: 0 })).toEqual([0, 1]);
+  });
+});
