@@ -336,19 +336,21 @@ class _Reader:
         for entry in window:
             if not entry.left_out:
                 kinds.setdefault(entry.kind if self._together else None, []).append(entry)
+        free = free_memory(self._model.device)
+        room = math.inf if free is None else _SHARE_OF_MEMORY * free
         for kind, entries in kinds.items():
             if kind is None:
                 yield from ([entry] for entry in entries)
                 continue
             batch: list[_Entry] = []
             for entry in sorted(entries, key=lambda each: -each.length):
-                if batch and not self._fits(batch, entry):
+                if batch and not self._fits(batch, entry, room):
                     yield batch
                     batch = []
                 batch.append(entry)
             yield batch
 
-    def _fits(self, batch: Sequence[_Entry], entry: _Entry) -> bool:
+    def _fits(self, batch: Sequence[_Entry], entry: _Entry, room: float) -> bool:
         """Whether a text may run with others, which are as long or longer."""
         count, longest = len(batch) + 1, batch[0].length
         if count > self._most_texts:
@@ -361,9 +363,7 @@ class _Reader:
         real = sum(each.length for each in batch) + entry.length
         if padded > _FEW_TOKENS and padded - real > _MOST_PADDING * padded:
             return False
-        free = free_memory(self._model.device)
-        needed = forward_memory(self._model, count, longest)
-        return free is None or needed <= _SHARE_OF_MEMORY * free
+        return forward_memory(self._model, count, longest) <= room
 
     def _read(self, batch: Sequence[_Entry]) -> None:
         """Read some texts, in one forward if that works; an error is kept with its text."""
@@ -528,16 +528,14 @@ def _difference(one: AttentionRecord, other: AttentionRecord) -> float:
             return math.inf
         if stack.layers != alone.layers or stack.heads_per_layer != alone.heads_per_layer:
             return math.inf
-        count, columns = len(stack.query_tokens), slice(0, len(stack.key_tokens))
-        step = max(1, count // _ROWS)
+        # The last ones: next to the padding, and in a causal model they see most.
+        count = len(stack.query_tokens)
+        rows, columns = slice(max(0, count - _ROWS), count), slice(0, len(stack.key_tokens))
         for layer in stack.layers:
             pair = stack.attention(layer), alone.attention(layer)
             for head in range(len(stack.kept_heads(layer))):
-                # The last queries of a causal model see most.
-                for start in range((count - 1) % step, count, step) if step > 1 else (0,):
-                    rows = slice(start, start + 1) if step > 1 else slice(0, count)
-                    first, second = (each.weights(head, rows, columns) for each in pair)
-                    worst = float(np.maximum(worst, np.abs(first - second).max()))
+                first, second = (each.weights(head, rows, columns) for each in pair)
+                worst = float(np.maximum(worst, np.abs(first - second).max()))
     return math.inf if math.isnan(worst) else worst
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -14,6 +16,7 @@ from attnviz.extraction.families import IMAGES, NOT_TEXT, POSITION_TABLE, SOUNDS
 __all__ = [
     "Capabilities",
     "TooManyTokensError",
+    "accepted_arguments",
     "capabilities_of",
     "check_ids",
     "check_length",
@@ -55,9 +58,21 @@ class Capabilities:
         return TypeError(f"inputs: {self.name} takes {self}, and {given} was given; {way_out}")
 
 
+# By the function that is the model's forward: reading a signature takes longer than a small layer.
+_accepted: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
+
+
+def accepted_arguments(model: Any) -> frozenset[str]:
+    """Names of the arguments that a model's forward takes."""
+    function = getattr(model.forward, "__func__", model.forward)
+    if function not in _accepted:
+        _accepted[function] = frozenset(inspect.signature(model.forward).parameters)
+    return _accepted[function]
+
+
 def capabilities_of(model: PreTrainedModel) -> Capabilities:
     """Read from the arguments of its forward what a model takes."""
-    accepted = [*inspect.signature(model.forward).parameters]
+    accepted = accepted_arguments(model)
     main = str(getattr(model, "main_input_name", "input_ids"))
 
     def takes(*names: str) -> bool:
@@ -95,13 +110,11 @@ def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
         )
 
 
-def check_length(model: PreTrainedModel, length: int, argument: str, *, decoder: bool) -> None:
-    """Raise TooManyTokensError if a model has a table of positions, and fewer than `length`.
+def check_length(model: PreTrainedModel, length: int, argument: str, bound: int | None) -> None:
+    """Raise TooManyTokensError if a model has fewer positions than `length`, padding counted too.
 
-    `length` counts padding too; `decoder` says whether the tokens go into the decoder of an
-    encoder-decoder model. Rotary and relative positions have no such bound.
+    `bound` is what `num_positions` gives. Rotary and relative positions have no such bound.
     """
-    bound = num_positions(model, decoder=decoder)
     if bound is not None and length > bound:
         raise TooManyTokensError(
             f"{argument}: {length} tokens are too many, {type(model).__name__} has positions for "

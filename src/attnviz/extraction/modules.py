@@ -6,6 +6,7 @@ their stack and layer number are read from their names.
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,15 +49,73 @@ class AttentionModule:
     softmax: bool
 
 
+@dataclass(frozen=True)
+class _Scan:
+    """Which modules a model had when it was looked through, and which of them attend.
+
+    Attributes
+    ----------
+    modules : list of (str, weakref)
+        All of its modules, in order.
+    code : dict of type to code
+        What their forwards run.
+    attending : list of (str, bool, bool)
+        Name, `dispatches` and `softmax` of those that attend.
+    """
+
+    modules: list[tuple[str, weakref.ref[nn.Module]]]
+    code: dict[type[nn.Module], object]
+    attending: list[tuple[str, bool, bool]]
+
+    def is_of(self, modules: Sequence[tuple[str, nn.Module]]) -> bool:
+        """Whether the modules are the same, and nothing was put in the place of their code."""
+        return (
+            len(modules) == len(self.modules)
+            and all(
+                name == known and reference() is module
+                for (name, module), (known, reference) in zip(modules, self.modules, strict=True)
+            )
+            and _code(modules) == self.code
+        )
+
+
+def _code(modules: Iterable[tuple[str, nn.Module]]) -> dict[type[nn.Module], object]:
+    kinds = {type(module) for _, module in modules}
+    return {kind: getattr(kind.forward, "__code__", None) for kind in kinds}
+
+
+# No module is kept alive by this.
+_scans: weakref.WeakKeyDictionary[nn.Module, _Scan] = weakref.WeakKeyDictionary()
+
+
 def attention_modules(model: nn.Module) -> list[AttentionModule]:
     """Find the modules of a model that attend, in order.
 
     Modules whose code asks the dispatcher, and outside of those the innermost ones that are called
-    attention or are torch's own.
+    attention or are torch's own. A model is looked through once, and again when one of its modules
+    is another.
     """
+    modules = list(model.named_modules())
+    scan = _scans.get(model)
+    if scan is not None and scan.is_of(modules):
+        by_name = dict(modules)
+        return [
+            AttentionModule(name, by_name[name], dispatches, softmax)
+            for name, dispatches, softmax in scan.attending
+        ]
+    found = _looked_through(modules)
+    _scans[model] = _Scan(
+        [(name, weakref.ref(module)) for name, module in modules],
+        _code(modules),
+        [(entry.name, entry.dispatches, entry.softmax) for entry in found],
+    )
+    return found
+
+
+def _looked_through(modules: Iterable[tuple[str, nn.Module]]) -> list[AttentionModule]:
     found: dict[str, AttentionModule] = {}
     known: dict[type[nn.Module], frozenset[str]] = {}
-    for name, module in model.named_modules():
+    for name, module in modules:
         kind = type(module)
         # A model has a few classes and hundreds of modules.
         if kind not in known:

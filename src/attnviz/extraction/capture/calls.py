@@ -155,7 +155,12 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 def _part(tensor: torch.Tensor, index: int, positions: torch.Tensor | None) -> torch.Tensor:
     block = tensor.detach()[index if tensor.shape[0] > 1 else 0]
-    return block if positions is None else block[:, positions.to(block.device)]
+    if positions is None:
+        return block
+    if int(positions[-1]) == len(positions) - 1:
+        # All padding is behind: a view, without a copy.
+        return block[:, : len(positions)]
+    return block[:, positions.to(block.device)]
 
 
 def _given(call: AttentionCall, index: int, positions: Positions) -> GivenWeights:

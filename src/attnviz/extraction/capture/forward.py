@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from attnviz.extraction.capabilities import accepted_arguments
 from attnviz.extraction.capture.change import ForwardChange
 from attnviz.extraction.capture.check import CheckedCalls
 from attnviz.extraction.capture.collector import Collector
@@ -223,7 +223,7 @@ def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[
     `logits` is how many positions, from the last, need them at least.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
-    accepted = inspect.signature(model.forward).parameters
+    accepted = accepted_arguments(model)
     # Without a cache transformers takes positions that begin again for texts packed into one.
     packed = "position_ids" in arguments and "attention_mask" not in arguments
     if "use_cache" in accepted and not packed:

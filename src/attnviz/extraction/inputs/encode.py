@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -11,7 +10,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import capabilities_of, check_ids, check_length
+from attnviz.extraction.capabilities import (
+    accepted_arguments,
+    capabilities_of,
+    check_ids,
+    check_length,
+    num_positions,
+)
 from attnviz.extraction.families import CACHES, TOKENIZER_EXTRAS, has_codebooks
 from attnviz.extraction.inputs.batch import (
     Batch,
@@ -65,8 +70,9 @@ class Encoder:
         self._model: PreTrainedModel = loaded.model
         self._tokenizer: Any = loaded.tokenizer
         self._looked_in: set[str] = set()
+        self._positions: dict[str, int | None] = {}
         #: The arguments that the model takes.
-        self.accepted = inspect.signature(self._model.forward).parameters
+        self.accepted = accepted_arguments(self._model)
         self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
 
     def encode(
@@ -100,7 +106,9 @@ class Encoder:
             append_target(self._model, batch, target, self.tokenizer(needed=True))
         for name, sequence in batch.sequences.items():
             argument = "inputs" if name == "input" else "target"
-            check_length(self._model, sequence.length, argument, decoder=name == "decoder")
+            if name not in self._positions:
+                self._positions[name] = num_positions(self._model, decoder=name == "decoder")
+            check_length(self._model, sequence.length, argument, self._positions[name])
         return batch
 
     def _encode(self, example: Any, *, ends_open: bool, to_come: int) -> Batch:

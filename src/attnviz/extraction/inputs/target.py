@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import check_ids
+from attnviz.extraction.capabilities import accepted_arguments, check_ids
 from attnviz.extraction.families import family_of
 from attnviz.extraction.inputs.batch import Batch, ProducedText, TokenSequence
 from attnviz.extraction.modules import attention_modules
@@ -63,7 +62,7 @@ def check_target(
     if isinstance(example, Mapping):
         given = given or "decoder_input_ids" in example
     # A decoder of another kind (of objects in an image, of a series to come) starts by itself.
-    reads = "decoder_input_ids" in inspect.signature(model.forward).parameters
+    reads = "decoder_input_ids" in accepted_arguments(model)
     if encoder_decoder and reads and not given:
         raise ValueError(
             f"target: {name} has a decoder, and needs the text that it produces; give the text "

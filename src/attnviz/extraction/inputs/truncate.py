@@ -36,6 +36,7 @@ class Truncation:
     def __init__(self, model: PreTrainedModel, given: bool | int) -> None:  # noqa: FBT001 - a union
         self._model = model
         self._given = given
+        self._positions: dict[bool, int | None] = {}
 
     def __bool__(self) -> bool:
         return self._given is not False
@@ -79,7 +80,9 @@ class Truncation:
         """The most tokens there may be; None for any number."""
         if not self:
             return None
-        table = num_positions(self._model, decoder=decoder)
+        if decoder not in self._positions:
+            self._positions[decoder] = num_positions(self._model, decoder=decoder)
+        table = self._positions[decoder]
         room = None if table is None else table - to_come
         if self._given is not True and not decoder:
             return self._given if room is None else min(self._given, room)
