@@ -198,7 +198,7 @@ export function byFound(
     const count = counts(layer, head);
     return count && count.of > 0 ? count.found / count.of : null;
   };
-  const named = { name: "sampled edges found", unit: "share", baseline: null };
+  const named = { name: "share of sampled edges found", unit: "share", baseline: null };
   const coloring = byNumber(stack, room, named, shareOf, () => "");
   return {
     ...coloring,

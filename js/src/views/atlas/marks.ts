@@ -47,6 +47,30 @@ export interface Profile {
   bins: number[];
   /** The weight at the upper end. */
   end: number;
+  /** Offsets beyond this one are left out, as their bars would not be seen; null where none are. */
+  beyond: number | null;
+}
+
+/** Bars of less than this part of the upper end are not seen. */
+export const LEFT_OUT = 100;
+const RANGES = [8, 16, 32];
+
+/** The bins that are drawn: those with any pair, but for far ones whose bars would not be seen. */
+export function drawnBins(
+  labels: readonly string[],
+  weights: Float32Array,
+  end: number,
+): Pick<Profile, "bins" | "beyond"> {
+  const there = labels.map((_, bin) => bin).filter((bin) => !Number.isNaN(weights[bin] as number));
+  const sizeOf = (bin: number): number => Math.abs(offsetOf(labels[bin]) ?? 0);
+  const farthest = Math.max(0, ...there.map(sizeOf));
+  const seen = there.filter((bin) => (weights[bin] as number) >= end / LEFT_OUT);
+  const needed = Math.max(0, ...seen.map(sizeOf));
+  const range = RANGES.find((each) => each >= needed && each < farthest) ?? null;
+  return {
+    bins: range === null ? there : there.filter((bin) => sizeOf(bin) <= range),
+    beyond: range,
+  };
 }
 
 export const PROFILE = { left: 34, right: 6, top: 8, bottom: 34 };
@@ -103,10 +127,25 @@ export function nearestOffset(profile: Profile, x: number): number {
   return best;
 }
 
-/** Offsets that are labelled below their bars. */
-const LABELLED = [-64, -32, -16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16, 32, 64];
-/** Between labels. */
+/** Offsets that are labelled below their bars, where there is room: those near the query first. */
+const LABELLED = [0, 1, 2, 4, 8, 16, 32, 64].flatMap((each) => (each === 0 ? [0] : [-each, each]));
+/** Between the middles of labels. */
 const LABEL_APART = 24;
+
+/** Which of the drawn bins have labels, by the middles of their bars. */
+function labelledBins({ labels, bins }: Profile, middles: readonly number[]): Set<number> {
+  const chosen = new Set<number>();
+  for (const wanted of LABELLED) {
+    const at = bins.findIndex((bin) => offsetOf(labels[bin]) === wanted);
+    if (at < 0) continue;
+    const middle = middles[at] as number;
+    const free = [...chosen].every(
+      (each) => Math.abs((middles[each] as number) - middle) >= LABEL_APART,
+    );
+    if (free) chosen.add(at);
+  }
+  return chosen;
+}
 
 export interface ProfileLook {
   palette: Palette;
@@ -144,15 +183,15 @@ export function profileMarks(profile: Profile, { palette, color, brush }: Profil
       textMark(plainNumber(share * end), PROFILE.left - 5, y, palette.muted, 10, { align: "end" }),
     );
   }
-  let labelled = Number.NEGATIVE_INFINITY;
+  const middles = bins.map((_, i) => (x[i] as number) + barWidth(profile, i, bar) / 2);
+  const labelled = labelledBins(profile, middles);
   bins.forEach((bin, i) => {
     const weight = weights[bin] as number;
     const offset = offsetOf(labels[bin]);
     const wide = barWidth(profile, i, bar);
-    const left = x[i] as number;
     const share = Math.min(1, Math.max(0, weight / end));
     const gap = wide > 4 ? 1 : 0;
-    const place = { x: left + gap / 2, y: base - share * tall, width: wide - gap };
+    const place = { x: (x[i] as number) + gap / 2, y: base - share * tall, width: wide - gap };
     marks.push({
       kind: "rect",
       ...place,
@@ -161,22 +200,12 @@ export function profileMarks(profile: Profile, { palette, color, brush }: Profil
       opacity: inBrush(offset) ? 1 : 0.3,
       meaning: { bin },
     });
-    const middle = left + wide / 2;
-    if (offset === null) {
-      marks.push(
-        textMark(labels[bin] ?? "", middle, base + 11, palette.muted, 10, { align: "middle" }),
-      );
-    } else if (LABELLED.includes(offset) || i === 0) {
-      const near = offset === 0 || offset === -1;
-      // Nearer to the query first: their bars are the highest.
-      if (middle - labelled < LABEL_APART && !near) return;
-      if (offset === -1 && bar < LABEL_APART) return;
-      const text = String(offset).replace("-", "−");
-      marks.push(textMark(text, middle, base + 11, palette.muted, 10, { align: "middle" }));
-      labelled = middle;
-    }
+    if (offset !== null && !labelled.has(i)) return;
+    const text = (labels[bin] ?? "").replace("-", "−");
+    const more = { align: "middle" } as const;
+    marks.push(textMark(text, middles[i] as number, base + 11, palette.muted, 10, more));
   });
-  const words = "offset of the key from the query";
+  const words = `offset of the key from the query${profile.beyond === null ? "" : `; farther than ${profile.beyond}: less than ${plainNumber(end / LEFT_OUT)} each`}`;
   marks.push(
     textMark(words, (PROFILE.left + width) / 2, base + 26, palette.muted, 10.5, {
       align: "middle",

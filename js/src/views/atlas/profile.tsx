@@ -9,7 +9,15 @@ import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
 import { assign, same } from "../../ui/state";
 import { headName, offsetsInWords } from "./captions";
 import type { AtlasProps } from "./controls";
-import { barAt, barPlaces, nearestOffset, offsetOf, type Profile, profileMarks } from "./marks";
+import {
+  barAt,
+  barPlaces,
+  drawnBins,
+  nearestOffset,
+  offsetOf,
+  type Profile,
+  profileMarks,
+} from "./marks";
 import type { AtlasStore } from "./store";
 
 const HEIGHT = 170;
@@ -23,18 +31,10 @@ export function profileOf(
   if (!offsets || !stack || place < 0) return null;
   const { bins } = offsets;
   const weights = offsets.weights.subarray(place * bins, (place + 1) * bins);
-  const there = Array.from(weights, (_, bin) => bin).filter(
-    (bin) => !Number.isNaN(weights[bin] as number),
-  );
-  const largest = Math.max(0, ...there.map((bin) => weights[bin] as number));
-  return {
-    labels: stack.offsets,
-    weights,
-    width,
-    height: HEIGHT,
-    bins: there,
-    end: niceMaximum(largest),
-  };
+  const largest = weights.reduce((most, each) => (each > most ? each : most), 0);
+  const end = niceMaximum(largest);
+  const drawn = drawnBins(stack.offsets, weights, end);
+  return { labels: stack.offsets, weights, width, height: HEIGHT, end, ...drawn };
 }
 
 /** What a bar is of: "offset −1", "the first token", "farther than 64". */

@@ -18,6 +18,7 @@ import { galleryOf, layOut, WITH_LETTER } from "../../../src/views/atlas/layout"
 import {
   barAt,
   cellMarks,
+  drawnBins,
   nearestOffset,
   type Profile,
   profileMarks,
@@ -200,6 +201,7 @@ describe("bars of offsets", () => {
     height: 170,
     bins: [0, 1, 2, 4, 5],
     end: 0.5,
+    beyond: null,
   };
   const bars = (brush: [number, number] | null): RectMark[] =>
     profileMarks(profile, { palette: PALETTES.light, color: "#0000ff", brush }).filter(
@@ -226,6 +228,32 @@ describe("bars of offsets", () => {
     expect(barAt(profile, 0)).toBe(-1);
     expect(nearestOffset(profile, 0)).toBe(0);
     expect(nearestOffset(profile, 399)).toBe(2);
+  });
+});
+
+describe("far offsets", () => {
+  const labels = [...Array.from({ length: 65 }, (_, i) => String(i - 64)), "first", "rest"];
+  const weightsOf = (far: number): Float32Array =>
+    Float32Array.from(labels, (label) =>
+      Math.abs(Number(label)) <= 9 || label === "rest" ? 0.5 : far,
+    );
+
+  it("are left out where no bar of theirs would be seen", () => {
+    const { bins, beyond } = drawnBins(labels, weightsOf(0.0049), 0.5);
+    expect(beyond).toBe(16);
+    expect(bins.map((bin) => labels[bin])).toEqual([...labels.slice(48, 65), "first", "rest"]);
+  });
+
+  it("are drawn where any would, and where there are none farther", () => {
+    expect(drawnBins(labels, weightsOf(0.0051), 0.5)).toEqual({
+      bins: labels.map((_, i) => i),
+      beyond: null,
+    });
+    const few = weightsOf(0.5).fill(Number.NaN, 0, 60);
+    expect(drawnBins(labels, few, 0.5)).toEqual({
+      bins: [60, 61, 62, 63, 64, 65, 66],
+      beyond: null,
+    });
   });
 });
 
