@@ -5,6 +5,7 @@
 
 from . import analysis as analysis
 from . import demos as demos
+from . import integrations as integrations
 from .comparison.alignment import Alignment as Alignment
 from .comparison.compare import compare as compare
 from .comparison.comparison import Comparison as Comparison

@@ -11,12 +11,12 @@ import docstring_parser
 import pytest
 
 import attnviz
-from attnviz import analysis
+from attnviz import analysis, integrations
 
 
 def public_objects() -> Iterator[tuple[str, Any]]:
     """Names and objects of the public interface: functions, classes and their methods."""
-    for module in (attnviz, analysis):
+    for module in (attnviz, analysis, integrations):
         for name in module.__all__:
             thing = getattr(module, name)
             if isinstance(thing, ModuleType) or not callable(thing):
@@ -79,7 +79,7 @@ def test_what_comes_back_is_explained(name: str) -> None:
 CALLED = [
     name
     for name in OBJECTS
-    if name.rpartition(".")[0] in {"attnviz", "attnviz.analysis"}
+    if name.rpartition(".")[0] in {"attnviz", "attnviz.analysis", "attnviz.integrations"}
     and name.rpartition(".")[2] not in {"HeadTrust", "Placed", "Plots", "Trust"}
 ]
 

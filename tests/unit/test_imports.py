@@ -39,6 +39,9 @@ MAY_IMPORT = {
         *("utils", "record", "analysis", "extraction", "interventions", "corpus"),
         *("server", "pages", "views"),
     },
+    "integrations": {
+        *("utils", "record", "analysis", "extraction", "comparison", "server", "views"),
+    },
     "demos": {"record", "analysis", "extraction"},
 }
 # They forward the names that notebooks import by these paths.
@@ -222,10 +225,10 @@ def test_what_packages_use_from_outside(package: str, outside: set[str]) -> None
         assert names - set(sys.stdlib_module_names) - {"attnviz", "__future__"} <= outside, path
 
 
-def test_only_extraction_and_demos_use_transformers() -> None:
+def test_only_extraction_demos_and_the_callback_use_transformers() -> None:
     users = {
         package_of(path)
         for path in FILES
         if any(name.split(".")[0] == "transformers" for name in imports_of(path))
     }
-    assert users <= {"extraction", "demos"}
+    assert users <= {"extraction", "demos", "integrations"}

@@ -1,0 +1,196 @@
+"""Attention while a model is trained: a callback of transformers' Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from attnviz.analysis.heads import all_head_scores
+from attnviz.comparison.compare import compare
+from attnviz.extraction import extract
+from attnviz.integrations.log import Entry, runs_of, write
+from attnviz.record.record import AttentionRecord
+from attnviz.utils.arguments import shown, whole_number
+from attnviz.utils.host import warn_caller
+from attnviz.views.compare import CompareView
+from attnviz.views.model import ModelView
+from attnviz.views.record_view import RecordView
+
+__all__ = ["AttentionCallback"]
+
+
+class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
+    """Logs how a model attends to some texts while it is trained.
+
+    At step 0, at each evaluation (or every so many steps) and at the last step, each text is read
+    once. Every run under way gets a page of all heads a text, and as metrics the largest score of
+    each pattern, for example ``attention/previous token``, as the mean over the texts. At the end
+    comes one page a text with a slider over all steps.
+
+    Parameters
+    ----------
+    texts : str or sequence of str
+        Short texts that stay the same during the training.
+    view : class of view, optional
+        `attnviz.ModelView` by default: all heads. `HeadView`, `MatrixView` or `NeuronView`.
+    every : "evaluate" or int, default "evaluate"
+        At each evaluation, or every so many steps.
+    to : run, module, path-like or list of these, optional
+        As for `attnviz.integrations.log`. By default the runs that are under way at each step;
+        where there is none, nothing is logged, and a warning says so once.
+    name : str, default "attention"
+        What pages and metrics begin with.
+    max_mb : float, default 1.0
+        Megabytes that one page may have.
+    tokenizer : object, optional
+        By default the Trainer's ``processing_class``.
+    **options
+        Further arguments of `attnviz.extract`, such as `layers`.
+
+    Attributes
+    ----------
+    records : dict of int to list of AttentionRecord
+        By step, one record a text, for `attnviz.compare`.
+
+    Notes
+    -----
+    Under DDP, FSDP and DeepSpeed every process reads the texts, because with sharded parameters all
+    must take part; the main one writes. The model, its mode and torch's random numbers are after it
+    as before. An error at step 0 ends the training, before hours of it; later ones become warnings.
+
+    Examples
+    --------
+    >>> from attnviz.integrations import AttentionCallback
+    >>> callback = AttentionCallback("the cat sat on the mat", every=100)     # doctest: +SKIP
+    >>> trainer = Trainer(model, arguments, callbacks=[callback], ...)        # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        texts: str | Sequence[str],
+        *,
+        view: type[RecordView] = ModelView,
+        every: int | Literal["evaluate"] = "evaluate",
+        to: Any = None,
+        name: str = "attention",
+        max_mb: float | None = 1.0,
+        tokenizer: Any = None,
+        **options: Any,
+    ) -> None:
+        given: list[Any] = [texts] if isinstance(texts, str) else list(texts)
+        if not given or not all(isinstance(text, str) and text.strip() for text in given):
+            raise ValueError(f"texts must be one text or several, none empty; got {shown(texts)}")
+        made: Any = view
+        if not (isinstance(made, type) and issubclass(made, RecordView)):
+            raise TypeError(f"view must be a class such as attnviz.ModelView; got {shown(view)}")
+        self._texts: list[str] = given
+        self._every = every if every == "evaluate" else whole_number("every", every, 1)
+        # What cannot be written to is refused now.
+        if to is not None:
+            runs_of(to)
+        self._view, self._to, self._name, self._max_mb = view, to, name, max_mb
+        self._tokenizer, self._options = tokenizer, {"progress": False} | options
+        self.records: dict[int, list[AttentionRecord]] = {}
+        self._told = False
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        """Look at the model as it was given, or as a checkpoint left it.
+
+        Parameters
+        ----------
+        args, state, control, **given
+            As the Trainer gives them.
+        """
+        del args, control
+        self._look(state, given)
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        """Look after an evaluation.
+
+        Parameters
+        ----------
+        args, state, control, **given
+            As the Trainer gives them.
+        """
+        del args, control
+        if self._every == "evaluate" and state.global_step not in self.records:
+            self._try(state, given)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        """Look every so many steps, and at the last: afterwards the trackers' runs are closed.
+
+        Parameters
+        ----------
+        args, state, control, **given
+            As the Trainer gives them.
+        """
+        del args
+        last = state.global_step >= state.max_steps or control.should_training_stop
+        due = self._every != "evaluate" and state.global_step % self._every == 0
+        if (due or last) and state.global_step not in self.records:
+            self._try(state, given, last=last)
+
+    def _try(self, state: TrainerState, given: dict[str, Any], *, last: bool = False) -> None:
+        try:
+            self._look(state, given, last=last)
+        except Exception as error:  # noqa: BLE001 - hours of training must not end in a picture
+            warn_caller(f"AttentionCallback, step {state.global_step}: {error}")
+
+    def _look(self, state: TrainerState, given: dict[str, Any], *, last: bool = False) -> None:
+        tokenizer = self._tokenizer or given.get("processing_class")
+        step = state.global_step
+        records = extract(given["model"], self._texts, tokenizer=tokenizer, **self._options)
+        self.records[step] = records
+        if not state.is_world_process_zero:
+            return
+        runs = runs_of(self._to)
+        if not runs:
+            if not self._told:
+                warn_caller(
+                    "AttentionCallback: no run of a tracker is under way, so nothing is logged; "
+                    "give to='a folder', or read callback.records"
+                )
+                self._told = True
+            return
+        metrics = {f"{self._name}/{name}": value for name, value in _scores(records).items()}
+        write(Entry(self._name, step=step, metrics=metrics), runs)
+        for number, record in enumerate(records):
+            view = self._view(record)
+            write(Entry(f"{self._name}/text {number}", view, step, self._max_mb), runs)
+            view.close()
+        if last and len(self.records) > 1:
+            for number in range(len(records)):
+                steps = self._steps(number)
+                # Of all steps together, so with the limit that any page has.
+                write(Entry(f"{self._name}/text {number}, all steps", steps, step), runs)
+                steps.close()
+
+    def _steps(self, number: int) -> CompareView:
+        """One text's records of all steps."""
+        steps = sorted(self.records)
+        names = [f"step {step}" for step in steps]
+        view = CompareView(compare([self.records[step][number] for step in steps], names=names))
+        view.member = len(steps) - 1
+        return view
+
+
+def _scores(records: Sequence[AttentionRecord]) -> dict[str, float]:
+    """The largest score of each pattern among all heads, the mean over the texts."""
+    found: dict[str, list[float]] = {}
+    for record in records:
+        for stack in record.stacks.values():
+            for pattern, layers in all_head_scores(stack).items():
+                scores = np.concatenate(layers)
+                if not np.isnan(scores).all():
+                    name = pattern if len(record.stacks) == 1 else f"{stack.name} {pattern}"
+                    found.setdefault(name, []).append(float(np.nanmax(scores)))
+    return {name: float(np.mean(values)) for name, values in found.items()}

@@ -1,0 +1,320 @@
+"""A view goes into an experiment tracker's run, or into a folder."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.utils.arguments import shown, whole_number
+from attnviz.utils.filenames import file_stem
+from attnviz.utils.files import write_whole
+from attnviz.views.base import View
+from attnviz.views.record_view import RecordView
+
+__all__ = ["Entry", "check_target", "log", "runs_of", "write"]
+
+# Of a frame in Comet's tab, in pixels.
+_FRAME_HEIGHT = 700
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What goes into a run: a view under a name, or metrics, at a step."""
+
+    name: str
+    view: View | None = None
+    step: int | None = None
+    max_mb: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def page(self) -> str:
+        """The view's page, made once for all runs."""
+        make: Callable[..., str] = self._shown.to_html
+        return make() if self.max_mb is None else make(max_mb=self.max_mb)
+
+    @cached_property
+    def picture(self) -> NDArray[np.uint8]:
+        """All heads of the stack that is shown, (height, width, 3)."""
+        from attnviz.integrations.picture import heads_picture
+
+        view = self._shown
+        if not isinstance(view, RecordView):
+            raise TypeError(
+                f"to= is a tracker that shows pictures only, and a picture is drawn of heads; "
+                f"{type(view).__name__} has none: give a folder, or a tracker that shows pages"
+            )
+        return heads_picture(view.record.stack(view.stack or None))
+
+    @property
+    def path(self) -> str:
+        """The name as a path of folders, with the step: ``"attention/step-00000100"``."""
+        parts = [file_stem(part) for part in self.name.split("/")]
+        if self.step is not None:
+            parts.append(f"step-{self.step:08d}")
+        return "/".join(part for part in parts if part)
+
+    @property
+    def _shown(self) -> View:
+        if self.view is None:
+            raise ValueError("this entry has metrics alone")
+        return self.view
+
+
+def log(
+    view: View,
+    to: Any = None,
+    *,
+    name: str | None = None,
+    step: int | None = None,
+    max_mb: float | None = None,
+) -> None:
+    """Log a view to an experiment tracker, as an interactive page where the tracker shows pages.
+
+    Comet, MLflow, Weights & Biases, Trackio, SwanLab and ClearML get the page; TensorBoard, DVCLive
+    and Aim, which show pictures only, one of all heads, drawn without a browser. In a folder the
+    page is a file. No tracker is imported: a run's own class says which it is.
+
+    Parameters
+    ----------
+    view : View
+        Any view of this package.
+    to : run, module, path-like or list of these, optional
+        A run or experiment, a tracker's module with a run under way, or a folder. By default every
+        run that is under way in a tracker that is loaded (MLflow, Weights & Biases, Trackio, Comet;
+        others do not tell).
+    name : str, optional
+        What it is called in the run; ``/`` makes folders. By default the model's name and the
+        view's.
+    step : int, optional
+        Of the training. Weights & Biases and Trackio get it as ``"train/global_step"`` beside the
+        page, as the Trainer of transformers does: their own counter goes on.
+    max_mb : float, optional
+        Megabytes that a page may have; see the view's `to_html`.
+
+    Raises
+    ------
+    TypeError
+        If `view` is not a view, or `to` is none of these.
+    ValueError
+        If no run is under way, or the page would be larger than `max_mb`.
+    OSError
+        If a file cannot be written.
+
+    Examples
+    --------
+    >>> from attnviz.integrations import log
+    >>> view = av.show_head_view(model, text)                            # doctest: +SKIP
+    >>> log(view)                        # every run under way           # doctest: +SKIP
+    >>> log(view, "attention", step=100)  # attention/gpt2-head-view/step-00000100.html
+    ...                                                                  # doctest: +SKIP
+    """
+    if not isinstance(view, View):
+        raise TypeError(
+            f"view must be a view of attnviz, such as show_head_view returns; got {shown(view)}"
+        )
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name must be a text; got {shown(name)}")
+    if step is not None:
+        step = whole_number("step", step, 0)
+    targets = runs_of(to)
+    if not targets:
+        raise ValueError(
+            "to: no run of MLflow, Weights & Biases, Trackio or Comet is under way; start one, "
+            "give a run, or give a folder: log(view, 'attention')"
+        )
+    entry = Entry(name or view.file_name, view, step, max_mb)
+    if not entry.path:
+        raise ValueError(f"name={name!r} has nothing in it that a file could be called")
+    write(entry, targets)
+
+
+def write(entry: Entry, targets: Sequence[Any]) -> None:
+    """Write an entry to runs and folders that `runs_of` gave."""
+    for target in targets:
+        if isinstance(target, Path):
+            _folder(target, entry)
+        else:
+            _TRACKERS[_package(target)](target, entry)
+
+
+def runs_of(to: Any) -> list[Any]:
+    """The runs and folders that are meant; folders as Path.
+
+    TypeError for what is neither.
+    """
+    if to is None:
+        return _under_way()
+    if isinstance(to, list | tuple):
+        return [run for each in to for run in runs_of(each)]
+    if isinstance(to, str | os.PathLike):
+        return [Path(to)]
+    check_target(to)
+    if isinstance(to, ModuleType) and (found := _UNDER_WAY.get(to.__name__)):
+        run = found(to)
+        if run is None:
+            raise ValueError(f"to={to.__name__}: no run is under way; start one, or give a run")
+        return [run]
+    return [to]
+
+
+def check_target(to: Any) -> None:
+    """Refuse what is no run of a tracker that is known."""
+    package = _package(to)
+    # torch has many classes, and one that writes pictures.
+    if package not in _TRACKERS or (package == "torch" and not hasattr(to, "add_image")):
+        kind = to.__name__ if isinstance(to, ModuleType) else type(to).__name__
+        raise TypeError(
+            f"to must be a run of {', '.join(_NAMES)}, one of their modules, or a folder; got "
+            f"{kind} of the package {package!r}"
+        )
+
+
+def _package(run: Any) -> str:
+    """The name of the package that a module is, or that a run's class comes from."""
+    name = run.__name__ if isinstance(run, ModuleType) else type(run).__module__
+    return name.partition(".")[0]
+
+
+# How each tracker that is loaded tells of its run.
+_UNDER_WAY: dict[str, Callable[[Any], Any]] = {
+    "mlflow": lambda mlflow: mlflow.active_run(),
+    "wandb": lambda wandb: wandb.run,
+    "trackio": lambda trackio: trackio.context_vars.current_run.get(),
+    "comet_ml": lambda comet: comet.get_running_experiment(),
+}
+
+
+def _under_way() -> list[Any]:
+    found = [look(sys.modules[name]) for name, look in _UNDER_WAY.items() if name in sys.modules]
+    return [run for run in found if run is not None]
+
+
+def _folder(folder: Path, entry: Entry) -> None:
+    if entry.view is not None:
+        path = folder / f"{entry.path}.html"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, entry.page.encode())
+    if entry.metrics:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "metrics.csv"
+        is_new = not path.exists()
+        with path.open("a", encoding="utf-8", newline="") as file:
+            rows = csv.writer(file)
+            if is_new:
+                rows.writerow(["step", "metric", "value"])
+            rows.writerows((entry.step, name, value) for name, value in entry.metrics.items())
+
+
+def _mlflow(run: Any, entry: Entry) -> None:
+    client = sys.modules["mlflow"].MlflowClient()
+    number = run.info.run_id
+    if entry.view is not None:
+        client.log_text(number, entry.page, f"{entry.path}.html")
+    for name, value in entry.metrics.items():
+        client.log_metric(number, name, value, step=entry.step)
+
+
+def _by_dict(package: str, **arguments: Any) -> Callable[[Any, Entry], None]:
+    """A tracker whose runs take a dict, with pages as `Html` of its package."""
+
+    def add(run: Any, entry: Entry) -> None:
+        values: dict[str, Any] = dict(entry.metrics)
+        if entry.view is not None:
+            values[entry.name] = sys.modules[package].Html(entry.page, **arguments)
+        if entry.step is not None:
+            # A step of its own would push the tracker's counter on, past the training's metrics.
+            values["train/global_step"] = entry.step
+        run.log(values)
+
+    return add
+
+
+def _swanlab(run: Any, entry: Entry) -> None:
+    values: dict[str, Any] = dict(entry.metrics)
+    if entry.view is not None:
+        values[entry.name] = sys.modules["swanlab"].Html(entry.page)
+    run.log(values, step=entry.step)
+
+
+def _comet(run: Any, entry: Entry) -> None:
+    if entry.view is not None:
+        run.log_asset_data(entry.page, name=f"{entry.path}.html", step=entry.step)
+        # Comet joins what it gets into one page; a frame keeps each page whole.
+        title = html.escape(
+            entry.name if entry.step is None else f"{entry.name}, step {entry.step}"
+        )
+        frame = (
+            f'<h3>{title}</h3><iframe srcdoc="{html.escape(entry.page)}" '
+            'sandbox="allow-scripts allow-downloads" '
+            f'style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0" title="{title}"></iframe>'
+        )
+        run.log_html(frame)
+    if entry.metrics:
+        run.log_metrics(dict(entry.metrics), step=entry.step)
+
+
+def _tensorboard(run: Any, entry: Entry) -> None:
+    if entry.view is not None:
+        run.add_image(entry.name, entry.picture, entry.step, dataformats="HWC")
+    for name, value in entry.metrics.items():
+        run.add_scalar(name, value, entry.step)
+
+
+def _dvclive(run: Any, entry: Entry) -> None:
+    if entry.view is not None:
+        run.log_image(f"{entry.path}.png", entry.picture)
+    for name, value in entry.metrics.items():
+        run.log_metric(name, value)
+
+
+def _clearml(run: Any, entry: Entry) -> None:
+    logger = run.get_logger() if hasattr(run, "get_logger") else run
+    step = entry.step or 0
+    if entry.view is not None:
+        stream = io.BytesIO(entry.page.encode())
+        logger.report_media(entry.name, "page", step, stream=stream, file_extension=".html")
+    for name, value in entry.metrics.items():
+        logger.report_scalar(name, "value", value, step)
+
+
+def _aim(run: Any, entry: Entry) -> None:
+    if entry.view is not None:
+        from PIL import Image
+
+        image = sys.modules["aim"].Image(Image.fromarray(entry.picture))
+        run.track(image, name=entry.name, step=entry.step)
+    for name, value in entry.metrics.items():
+        run.track(value, name=name, step=entry.step)
+
+
+# By the package that a run's class comes from; `torch.utils.tensorboard` is torch's.
+_TRACKERS: dict[str, Callable[[Any, Entry], None]] = {
+    "comet_ml": _comet,
+    "mlflow": _mlflow,
+    # Its injected style sheet would ask the network.
+    "wandb": _by_dict("wandb", inject=False),
+    "trackio": _by_dict("trackio", inject=False),
+    "swanlab": _swanlab,
+    "clearml": _clearml,
+    "torch": _tensorboard,
+    "tensorboardX": _tensorboard,
+    "dvclive": _dvclive,
+    "aim": _aim,
+}
+_NAMES = (
+    *("Comet", "MLflow", "Weights & Biases", "Trackio", "SwanLab", "ClearML", "TensorBoard"),
+    *("DVCLive", "Aim"),
+)

@@ -1,0 +1,173 @@
+"""Attention during a real training, by transformers' own Trainer."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    Trainer,
+    TrainingArguments,
+)
+
+import attnviz as av
+from attnviz.integrations import AttentionCallback
+
+pytestmark = pytest.mark.models
+
+TOKENS, LENGTH = 64, 24
+
+
+class RandomTexts(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
+    """Random tokens; each is to be answered with the token before it."""
+
+    def __len__(self) -> int:
+        return 32 * 200
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        generator = torch.Generator().manual_seed(number)
+        ids = torch.randint(TOKENS, (LENGTH,), generator=generator)
+        # The Trainer's loss shifts labels by one: position i answers with token i - 1.
+        labels = torch.full_like(ids, -100)
+        labels[2:] = ids[:-2]
+        return {"input_ids": ids, "labels": labels}
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Of texts such as "3 14 15"."""
+    words = Tokenizer(models.WordLevel({str(number): number for number in range(TOKENS)}, "0"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=words)
+
+
+def model() -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=TOKENS, n_positions=LENGTH, n_embd=64, n_layer=2, n_head=4, use_cache=False
+    )
+    return GPT2LMHeadModel(config)
+
+
+def train(folder: Path, steps: int, *callbacks: AttentionCallback) -> tuple[Any, list[float]]:
+    arguments = TrainingArguments(
+        output_dir=str(folder / "out"),
+        max_steps=steps,
+        per_device_train_batch_size=32,
+        learning_rate=3e-3,
+        lr_scheduler_type="constant",
+        logging_steps=1,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        use_cpu=True,
+        seed=0,
+    )
+    trained = model()
+    trainer = Trainer(
+        model=trained, args=arguments, train_dataset=RandomTexts(), callbacks=list(callbacks)
+    )
+    trainer.train()
+    return trained, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+TEXT = " ".join(str(7 * number % TOKENS) for number in range(LENGTH))
+
+
+def logged(folder: Path) -> dict[tuple[int, str], float]:
+    with (folder / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        return {
+            (int(row["step"]), row["metric"]): float(row["value"]) for row in csv.DictReader(file)
+        }
+
+
+@pytest.mark.slow
+def test_a_head_that_forms_is_seen_in_pages_and_metrics(tmp_path: Path) -> None:
+    callback = AttentionCallback(TEXT, every=40, to=tmp_path / "log", tokenizer=tokenizer())
+    trained, _ = train(tmp_path, 80, callback)
+    folder = tmp_path / "log"
+    pages = [path.relative_to(folder).as_posix() for path in folder.glob("**/*.html")]
+    assert sorted(pages) == [
+        "attention/text-0-all-steps/step-00000080.html",
+        *(f"attention/text-0/step-{step:08d}.html" for step in (0, 40, 80)),
+    ]
+    scores = logged(folder)
+    assert scores[0, "attention/previous token"] < 0.4
+    assert scores[80, "attention/previous token"] > 0.8
+    # By the model's own eager weights.
+    trained.set_attn_implementation("eager")
+    ids = tokenizer()(TEXT, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        weights = torch.stack(trained.eval()(ids, output_attentions=True).attentions)[:, 0]
+    best = weights.diagonal(offset=-1, dim1=-2, dim2=-1).mean(-1).max().item()
+    assert scores[80, "attention/previous token"] == pytest.approx(best, abs=1e-5)
+
+
+def test_training_goes_on_as_without_it(tmp_path: Path) -> None:
+    callback = AttentionCallback([TEXT, "1 2 3"], every=1, to=tmp_path, tokenizer=tokenizer())
+    _, watched = train(tmp_path, 3, callback)
+    _, alone = train(tmp_path, 3)
+    assert watched == alone
+    assert sorted(callback.records) == [0, 1, 2, 3]
+    assert all(len(records) == 2 for records in callback.records.values())
+    both = av.compare([callback.records[step][0] for step in (0, 3)], names=["0", "3"])
+    assert max(layer.max() for layer in both.distance()) > 0
+
+
+def test_where_no_run_is_under_way_it_says_so_once_and_keeps_the_records(tmp_path: Path) -> None:
+    callback = AttentionCallback(TEXT, every=1, tokenizer=tokenizer())
+    with pytest.warns(UserWarning, match="no run of a tracker is under way") as caught:
+        train(tmp_path, 2, callback)
+    assert len([each for each in caught if "no run" in str(each.message)]) == 1
+    assert sorted(callback.records) == [0, 1, 2]
+
+
+def test_an_error_at_the_first_step_ends_the_training_and_later_ones_warn(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="tokens"):
+        train(tmp_path, 1, AttentionCallback("1 " * 30, to=tmp_path, tokenizer=tokenizer()))
+    folder = tmp_path / "log"
+    callback = AttentionCallback(TEXT, every=1, to=folder, tokenizer=tokenizer())
+    callback.on_train_begin = _then_blocked(callback.on_train_begin, folder)  # type: ignore[method-assign]
+    with pytest.warns(UserWarning, match="AttentionCallback, step") as caught:
+        _, losses = train(tmp_path, 2, callback)
+    assert [str(each.message).partition(":")[0] for each in caught] == [
+        "AttentionCallback, step 1",
+        "AttentionCallback, step 2",
+    ]
+    assert len(losses) == 2
+
+
+def _then_blocked(look: Any, folder: Path) -> Any:
+    """A file comes to stand where the folder was."""
+
+    def looked(*arguments: Any, **given: Any) -> None:
+        look(*arguments, **given)
+        folder.rename(folder.with_name("moved"))
+        folder.write_text("in the way")
+
+    return looked
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"texts": []}, "texts must be"),
+        ({"texts": [" "]}, "texts must be"),
+        ({"texts": [3]}, "texts must be"),
+        ({"every": 0}, "every"),
+        ({"every": "epoch"}, "every"),
+        ({"view": "model"}, "view must be a class"),
+        ({"to": 7}, "to must be a run"),
+    ],
+)
+def test_bad_arguments_are_refused_before_the_training(
+    arguments: dict[str, Any], named: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=named):
+        AttentionCallback(**{"texts": TEXT} | arguments)

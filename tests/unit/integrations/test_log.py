@@ -1,0 +1,116 @@
+"""Views that go into trackers' runs and into folders."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz as av
+from attnviz.integrations import log
+from attnviz.integrations.log import Entry, write
+from attnviz.integrations.picture import heads_picture
+
+
+def record() -> av.AttentionRecord:
+    weights = [[[[1.0, 0.0], [0.25, 0.75]], [[1.0, 0.0], [1.0, 0.0]]]]
+    return av.AttentionRecord.from_weights(weights, ["a", "b"], model="tiny")
+
+
+def test_a_folder_holds_the_page_by_name_and_step(tmp_path: Path) -> None:
+    view = av.HeadView(record())
+    log(view, tmp_path / "new")
+    assert (tmp_path / "new" / "tiny-head-view.html").read_text("utf-8") == view.to_html()
+    log(view, str(tmp_path), name="text 0/../../x", step=100)
+    (found,) = tmp_path.glob("text-0/**/*.html")
+    assert found.relative_to(tmp_path).as_posix() == "text-0/x/step-00000100.html"
+
+
+def test_metrics_are_appended_to_a_table(tmp_path: Path) -> None:
+    for step in (0, 10):
+        write(Entry("x", step=step, metrics={'a,"b"': 0.5}), [tmp_path])
+    with (tmp_path / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [
+            ["step", "metric", "value"],
+            ["0", 'a,"b"', "0.5"],
+            ["10", 'a,"b"', "0.5"],
+        ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "error"),
+    [
+        ({"view": "a view"}, "view must be a view of attnviz", TypeError),
+        ({"to": torch.zeros(2)}, "to must be a run of Comet, MLflow", TypeError),
+        ({"to": 5}, "to must be a run of Comet", TypeError),
+        ({"to": []}, "to: no run of MLflow", ValueError),
+        ({"step": -1}, "step=-1", ValueError),
+        ({"step": 1.5}, "step=1.5", TypeError),
+        ({"name": 3}, "name must be a text", TypeError),
+        ({"name": "///"}, "name='///' has nothing in it", ValueError),
+    ],
+)
+def test_what_cannot_be_logged_is_an_error_that_names_the_argument(
+    tmp_path: Path, arguments: dict[str, Any], named: str, error: type[Exception]
+) -> None:
+    given: dict[str, Any] = {"view": av.HeadView(record()), "to": tmp_path} | arguments
+    with pytest.raises(error, match=named):
+        log(given.pop("view"), given.pop("to"), **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_run_under_way_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("mlflow", "wandb", "trackio", "comet_ml"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(ValueError, match="give a folder"):
+        log(av.HeadView(record()))
+
+
+def test_nothing_is_imported_that_is_not_loaded(tmp_path: Path) -> None:
+    before = {name.partition(".")[0] for name in sys.modules}
+    log(av.HeadView(record()), tmp_path)
+    new = {name.partition(".")[0] for name in sys.modules} - before
+    assert not new & {"mlflow", "wandb", "trackio", "comet_ml", "tensorboard", "aim", "clearml"}
+
+
+def test_a_page_larger_than_allowed_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="max_mb"):
+        log(av.HeadView(record()), tmp_path, max_mb=0.001)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -> None:
+    picture = heads_picture(record().stack(), cell=8)
+    assert picture.dtype == np.uint8
+    # Two heads of 8 x 8 pixels, each with a frame of one and four around.
+    assert picture.shape == (4 + 10 + 4, 4 + 10 + 4 + 10 + 4, 3)
+    darkest, blank = (18, 10, 26), (255, 255, 255)
+    first, second = picture[5:13, 5:13], picture[5:13, 19:27]
+    assert tuple(first[0, 0]) == darkest  # weight 1
+    assert tuple(first[0, 7]) == blank  # weight 0
+    assert tuple(second[7, 0]) == darkest
+    assert tuple(second[7, 7]) == blank
+    # 0.75 is the seventh of nine colours, but for the byte that a weight travels as.
+    assert np.abs(first[7, 7].astype(int) - (64, 64, 111)).max() <= 2
+
+
+def test_signed_numbers_have_two_colours() -> None:
+    values = [[[[0.5, 0.0], [-0.5, 0.25]]]]
+    stack = av.AttentionRecord.from_weights(values, ["a", "b"], signed=True).stack()
+    picture = heads_picture(stack, cell=2)
+    assert tuple(picture[5, 5]) == (27, 106, 179)
+    assert tuple(picture[6, 5]) == (217, 111, 14)
+    assert tuple(picture[5, 6]) == (255, 255, 255)
+
+
+def test_a_module_without_a_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("wandb")
+    module.run = None  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="to=wandb: no run is under way"):
+        log(av.HeadView(record()), module)
