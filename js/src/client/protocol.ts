@@ -297,38 +297,21 @@ export interface EmbeddedShare {
 /** One stack of attention layers: "self", "encoder", "decoder", "cross", ... */
 export interface StackDescription {
   name: string;
-  /** The model's own layer numbers. */
   layers: number[];
-  /** How many heads the model has in each layer: as many as `layers`. */
   heads_per_layer: number[];
-  /** Numbers of the heads that were kept, layer by layer; left out where all were. */
   heads?: number[][];
+  normalized: boolean;
+  signed?: boolean;
+  measure?: string;
+  maximum: number;
+  causal: boolean;
+  vectors: boolean;
+  patterns: string[];
+  sampled?: number;
+  zeros?: [number, number][][];
   query_tokens: TokenList;
   /** null: the same tokens as the queries. */
   key_tokens: TokenList | null;
-  /** Whether rows sum to one. */
-  normalized: boolean;
-  /** Whether numbers may be negative; left out where they are not. */
-  signed?: boolean;
-  /** What the numbers are; left out where they are weights. */
-  measure?: string;
-  /** Largest weight that can occur: 1 where `normalized`. Largest size where `signed`. */
-  maximum: number;
-  causal: boolean;
-  /** Whether queries and keys are known, and not the weights alone. */
-  vectors: boolean;
-  /** Names of the patterns that its heads can be scored by. */
-  patterns: string[];
-  /**
-   * Queries that estimates are made from; only where whole maps of all heads take too long, and
-   * left out where `signed`.
-   */
-  sampled?: number;
-  /**
-   * By layer and head that was kept, weights that are exactly 0 and pairs counted; only where there
-   * are any.
-   */
-  zeros?: [number, number][][];
   /** How much of its weights an exported page embeds; left out where there is a kernel. */
   embedded?: EmbeddedShare;
 }
@@ -628,6 +611,83 @@ export interface OutcomeHeader {
   divergence: number | null;
   likeliest_before: Likely[];
   likeliest_after: Likely[];
+}
+
+/** The stacks of the run that some changes make. */
+export interface ChangedRequest {
+  changes: WantedChange[];
+}
+
+/** One stack of attention layers, without its tokens. */
+export interface StackNumbers {
+  name: string;
+  /** The model's own layer numbers. */
+  layers: number[];
+  /** How many heads the model has in each layer: as many as `layers`. */
+  heads_per_layer: number[];
+  /** Numbers of the heads that were kept, layer by layer; left out where all were. */
+  heads?: number[][];
+  /** Whether rows sum to one. */
+  normalized: boolean;
+  /** Whether numbers may be negative; left out where they are not. */
+  signed?: boolean;
+  /** What the numbers are; left out where they are weights. */
+  measure?: string;
+  /** Largest weight that can occur: 1 where `normalized`. Largest size where `signed`. */
+  maximum: number;
+  causal: boolean;
+  /** Whether queries and keys are known, and not the weights alone. */
+  vectors: boolean;
+  /** Names of the patterns that its heads can be scored by. */
+  patterns: string[];
+  /**
+   * Queries that estimates are made from; only where whole maps of all heads take too long, and
+   * left out where `signed`.
+   */
+  sampled?: number;
+  /**
+   * By layer and head that was kept, weights that are exactly 0 and pairs counted; only where there
+   * are any.
+   */
+  zeros?: [number, number][][];
+}
+
+/** A stack of a changed run, beside the one that it is of. */
+export interface ChangedStack {
+  /** The name of the stack that is described. */
+  stack: string;
+  /** Of the changed run, and of what it has more than the unchanged one. */
+  after: StackNumbers;
+  difference: StackNumbers;
+  /** Tokens that the model produced in the changed run. */
+  predictions: Prediction[];
+}
+
+/** The stacks of a changed run. */
+export interface ChangedHeader {
+  stacks: ChangedStack[];
+}
+
+/** What is known of a pair of query and key in one head beside its weight. */
+export interface EdgeRequest {
+  stack: string;
+  layer: number;
+  head: number;
+  query: number;
+  key: number;
+}
+
+/** What is known of a pair of query and key beside its weight. */
+export interface EdgeHeader {
+  /** "none" where the view has no model, "waits" where it has not run yet, "ready" where it has. */
+  model: "none" | "waits" | "ready";
+  /** Of the value norm: what the pair adds as a share of what its row does. */
+  share: number | null;
+  /** Why that is not known; "" where it is, or where the model has not run. */
+  why: string;
+  /** What cutting the pair does, for each cut that was asked for, in words; "" where none was. */
+  effect: string;
+  noise: string;
 }
 
 /** A part of the exported page of a view in some state. */
@@ -963,6 +1023,8 @@ export interface RecordRequests {
   vectors: VectorsRequest;
   image: ImageRequest;
   intervene: InterveneRequest;
+  changed: ChangedRequest;
+  edge: EdgeRequest;
   page: PageRequest;
 }
 

@@ -320,7 +320,8 @@ const STACK_NAMES: Record<string, string> = {
 
 /** The name of a stack in words. */
 export function stackName(name: string): string {
-  return STACK_NAMES[name] ?? name;
+  const [of = "", ...more] = name.split(" · ");
+  return [STACK_NAMES[of] ?? of, ...more].join(" · ");
 }
 
 /** "query 3", or "queries 8 to 15" for the range from 8 to before 16. */

@@ -44,6 +44,9 @@ const NOT_KEPT = [
   "token_scores",
   "token_score_notes",
   "controls",
+  "outcomes",
+  "edges",
+  "changed_run",
 ];
 
 export function createHistory(

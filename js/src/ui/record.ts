@@ -19,6 +19,15 @@ import { scoresOf } from "../client/requests/strips";
 import { keptHeads, type Piece, type Scores, type Source } from "../client/source";
 import { withPatchNames } from "../draw/patches";
 import {
+  baseName,
+  CHANGED_RUN_DEFAULTS,
+  type ChangedRun,
+  type ChangedRunState,
+  createChangedRun,
+  readChanges,
+  readShownRun,
+} from "./changed-run";
+import {
   type HeadEffects,
   headEffectsOf,
   rankOf,
@@ -32,7 +41,7 @@ import type { ThemeName } from "./palette";
 import { assign, type HashFields, readIndex, readIndices, type Signals } from "./state";
 
 /** The traits that every view has; the names are Python's. */
-export interface RecordState {
+export interface RecordState extends ChangedRunState {
   stack: string;
   /** The model's own number. */
   layer: number;
@@ -88,6 +97,7 @@ export const RECORD_DEFAULTS: RecordState = {
   theme: "auto",
   controls: "auto",
   opening: null,
+  ...CHANGED_RUN_DEFAULTS,
 };
 
 /** What a page's URL keeps. */
@@ -99,6 +109,8 @@ export const RECORD_HASH: HashFields<RecordState> = {
   prediction: readIndex,
   token: readIndex,
   key: readIndex,
+  changes: readChanges,
+  shown_run: readShownRun,
 };
 
 /** Where in a record a view is, made whole: every part of it is there in the record. */
@@ -131,7 +143,7 @@ export function placeOf(
   state: Pick<RecordState, "stack" | "layer" | "heads" | "token" | "key"> & { as_query?: boolean },
 ): Place {
   const stack =
-    description.stacks.find((each) => each.name === state.stack) ?? description.stacks[0];
+    description.stacks.find((each) => baseName(each) === state.stack) ?? description.stacks[0];
   if (!stack) throw new Error("The record has no stack of attention layers.");
   const queries = stack.query_tokens;
   const keys = stack.key_tokens ?? queries;
@@ -205,6 +217,8 @@ export interface Job {
 /** A record as a view sees it. */
 export interface RecordStore {
   description: ReadonlySignal<Description | null>;
+  /** What was answered to changes of the attention, and whose weights are drawn. */
+  changedRun: ChangedRun;
   connection: ReadonlySignal<Connection>;
   /** What went wrong, in words. */
   error: ReadonlySignal<string | null>;
@@ -308,7 +322,13 @@ export function createRecordStore(
   };
 
   const described = answer(signal({}), (_, signal) => source.describe(signal));
-  const description = computed(() => described.value && withPatchNames(described.value.answer));
+  const changedRun = createChangedRun(
+    source,
+    state,
+    computed(() => described.value && withPatchNames(described.value.answer)),
+    live,
+  );
+  const { description } = changedRun;
   const place = computed<Place | null>(() => {
     const record = description.value;
     const { stack, layer, heads, token, key, as_query } = state;
@@ -370,7 +390,7 @@ export function createRecordStore(
     const name = state.order.value;
     const stack = place.value?.stack;
     if (!stack || name === "number") return null;
-    const given = state.scores.value[name]?.[stack.name] ?? null;
+    const given = state.scores.value[name]?.[baseName(stack)] ?? null;
     return given || stack.patterns.includes(name) ? { stack: stack.name, name, given } : null;
   });
   const scoring = signal<[number, number] | null>(null);
@@ -410,6 +430,7 @@ export function createRecordStore(
 
   return {
     description,
+    changedRun,
     connection,
     error,
     place,

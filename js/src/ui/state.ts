@@ -101,9 +101,12 @@ export function bindModel<S extends object>(
   });
 }
 
-/** Which fields a URL fragment contains, and how each is read; a reader gives undefined for nonsense. */
+/**
+ * Which fields a URL fragment contains, and how each is read; a reader gives undefined for nonsense.
+ * A value that is `off` is left out where the page opened with it.
+ */
 export type HashFields<S extends object> = {
-  [K in keyof S]?: (text: string) => S[K] | undefined;
+  [K in keyof S]?: ((text: string) => S[K] | undefined) & { off?: S[K] };
 };
 
 /** A whole number that is not negative. */
@@ -118,6 +121,14 @@ export function readIndices(text: string): number[] | undefined {
   return values.every((value) => value !== undefined) ? [...new Set(values)] : undefined;
 }
 
+/** An entry of a list: of one with fields their values, in their order. */
+function partText(value: unknown): string {
+  if (value === null || typeof value !== "object") return String(value);
+  const texts = Object.values(value).map((each) => encodeURIComponent(each ?? ""));
+  // What parts them may stand in a text.
+  return texts.map((each) => each.replaceAll(".", "%2E")).join(".");
+}
+
 /** The fields as a URL fragment without its "#"; what is null, or off and was off, is left out. */
 export function writeHash<S extends object>(
   values: S,
@@ -129,7 +140,9 @@ export function writeHash<S extends object>(
     const value = values[name];
     if (value === null || value === undefined) continue;
     if (value === false && opened[name] !== true) continue;
-    const text = Array.isArray(value) ? value.join(",") : String(value);
+    const off = fields[name]?.off;
+    if (off !== undefined && same(value, off) && same(opened[name] ?? off, off)) continue;
+    const text = Array.isArray(value) ? value.map(partText).join(",") : String(value);
     parts.push(`${name}=${encodeURIComponent(text).replaceAll("%2C", ",")}`);
   }
   return parts.join("&");

@@ -27,6 +27,7 @@ __all__ = [
     "Places",
     "Plan",
     "by_module",
+    "changed_record",
     "intervene",
     "places_of",
     "plan_of",
@@ -157,7 +158,7 @@ def intervene(
         after=changed.outputs,
         identity=same.outputs,
     )
-    return _changed_record(run.record(changed, kept), wanted, plan, record, effect)
+    return changed_record(run.record(changed, kept), wanted, plan, record, effect)
 
 
 def read_changes(changes: Any) -> tuple[Change, ...]:
@@ -234,7 +235,7 @@ def _nothing(record: AttentionRecord) -> CaptureOptions:
     return CaptureOptions(layers=(stack.layers[0],), heads=(stack.kept_heads(stack.layers[0])[0],))
 
 
-def _changed_record(
+def changed_record(
     record: AttentionRecord,
     changes: tuple[Change, ...],
     plan: Plan,

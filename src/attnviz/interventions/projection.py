@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+import math
+from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.dispatch import AttentionCall, observe
 from attnviz.extraction.models import hook
 from attnviz.interventions.copies import Copies, Place, laid_out
 from attnviz.interventions.runs import Runs
+from attnviz.utils.progress import Progress, Steps, completed
 from attnviz.utils.restoring import Restoring
 
-__all__ = ["head_norms", "projections_of"]
+__all__ = ["FollowedOutputs", "ProjectedValues", "head_norms", "projections_of"]
 
 # Keys whose values go through the projection together.
 _KEYS_AT_ONCE = 1024
@@ -23,93 +25,151 @@ _KEYS_AT_ONCE = 1024
 _LINEAR = 1e-3
 
 
+@dataclass(frozen=True, eq=False)
+class ProjectedValues:
+    """The values of one attention, and the projection that its output goes into.
+
+    The projection is called with the value of one head in its place and zeros for the others, less
+    what it gives for zeros: so it may be of any kind that is linear.
+
+    Attributes
+    ----------
+    values : Tensor
+        (key_heads, keys, value_dim).
+    output : Tensor
+        (heads, value_dim), of the first query.
+    projection : Module
+        It takes the outputs of all heads side by side.
+    """
+
+    values: torch.Tensor
+    output: torch.Tensor
+    projection: nn.Module
+
+    def norms(self, head: int) -> Steps[torch.Tensor]:
+        """|V W_O| of one head, float32, (keys,)."""
+        heads, width = self.output.shape
+        values = self.values[head // (heads // len(self.values))]
+        norms = torch.empty(len(values))
+        for start in range(0, len(values), _KEYS_AT_ONCE):
+            some = slice(start, start + _KEYS_AT_ONCE)
+            norms[some] = self._projected(values[some], head * width).float().norm(dim=-1).cpu()
+            yield Progress("value norms", min(some.stop, len(values)), len(values), "key")
+        return norms
+
+    @property
+    def linear(self) -> bool:
+        """Whether all heads together give the sum of each alone."""
+        width = self.output.shape[1]
+        parts = [self._projected(row[None], head * width) for head, row in enumerate(self.output)]
+        whole = self._projected(self.output.flatten()[None], 0)
+        off = (torch.stack(parts).sum(dim=0) - whole).abs().max()
+        return float(off) <= _LINEAR * max(1.0, float(whole.abs().max()))
+
+    def _projected(self, values: torch.Tensor, start: int) -> torch.Tensor:
+        """What the projection makes of values at a place among zeros, less its own bias."""
+        given = values.new_zeros(1, len(values) + 1, self.output.numel())
+        given[0, :-1, start : start + values.shape[-1]] = values
+        with torch.no_grad():
+            found: torch.Tensor = self.projection(given)[0]
+        return found[:-1] - found[-1]
+
+
+class FollowedOutputs:
+    """Follows the outputs of attentions into their projections while a model runs.
+
+    A projection is the first module with a matrix whose input is the attention's output.
+
+    Parameters
+    ----------
+    model : Module
+        The model.
+    most_bytes : float
+        What values may take; further ones are left.
+    """
+
+    def __init__(self, model: nn.Module, most_bytes: float = math.inf) -> None:
+        self.found: dict[Place, ProjectedValues] = {}
+        self._model = model
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._room = most_bytes
+        self._turns: Counter[str] = Counter()
+        self._waiting: tuple[Place, AttentionCall] | None = None
+
+    def watch(self, undo: Restoring) -> None:
+        """Follow all that runs until the block of `undo` ends; of several runs the last counts."""
+        leaves = [
+            module
+            for module in self._model.modules()
+            if not any(module.children())
+            and isinstance(getattr(module, "weight", None), torch.Tensor)
+        ]
+        matrices = [module for module in leaves if module.weight.dim() == 2]
+        hook((self._model.register_forward_pre_hook(each) for each in (self._begin,)), undo)
+        hook((each.register_forward_pre_hook(self._look) for each in matrices), undo)
+        observe(self._take, undo)
+
+    def _begin(self, *_: Any) -> None:
+        self._turns.clear()
+        self._waiting = None
+
+    def _take(self, call: AttentionCall) -> None:
+        name = self._names.get(id(call.module), "")
+        self._turns[name] += 1
+        self._waiting = (name, self._turns[name] - 1), call
+
+    def _look(self, module: nn.Module, given: tuple[Any, ...]) -> None:
+        if self._waiting is None or not given or not isinstance(given[0], torch.Tensor):
+            return
+        place, call = self._waiting
+        output, value = call.output, call.value
+        if not isinstance(output, torch.Tensor) or given[0].numel() != output.numel():
+            return
+        if not _is_same(given[0], output):
+            return
+        self._waiting = None
+        if value is None or output.dim() != 4 or len(value) != 1:
+            return
+        known = self.found.pop(place, None)
+        if known is not None:
+            self._room += known.values.nbytes
+        if value.nbytes <= self._room:
+            self._room -= value.nbytes
+            # Of its own memory: what it may be a part of is larger.
+            row = output[0, 0].detach().clone()
+            self.found[place] = ProjectedValues(value[0].detach().clone(), row, module)
+
+
 def head_norms(runs: Runs) -> dict[Place, torch.Tensor]:
     """For each attention whose projection is found |V W_O| of its heads and keys.
 
-    float32, (heads, keys). The projection is called with the value of one head in its place and
-    zeros for the others, less what it gives for zeros: so it may be of any kind that is linear.
+    float32, (heads, keys).
     """
-    calls, projections = _followed(runs)
-    found = {}
-    for place, module in projections.items():
-        norms = _norms(calls[place], module)
-        if norms is not None:
-            found[place] = norms
-    return found
+    return {
+        place: torch.stack([completed(each.norms(head)) for head in range(len(each.output))])
+        for place, each in _followed(runs).items()
+        if each.linear
+    }
 
 
 def projections_of(runs: Runs) -> dict[Place, nn.Module]:
-    """The output projection of each attention, where one is found.
-
-    It is the first module with a matrix whose input is the attention's output.
-    """
-    return _followed(runs)[1]
+    """The output projection of each attention, where one is found."""
+    return {place: each.projection for place, each in _followed(runs).items()}
 
 
-def _followed(runs: Runs) -> tuple[dict[Place, AttentionCall], dict[Place, nn.Module]]:
-    """Attentions, and the projections that their outputs go into."""
-    calls: dict[Place, AttentionCall] = {}
-    projections: dict[Place, nn.Module] = {}
-    waiting: list[Place] = []
-
-    def take(call: AttentionCall, place: Place) -> None:
-        laid_out(call, place[0])
-        calls[place] = call
-        waiting[:] = [place]
-
-    def look(module: nn.Module, given: tuple[Any, ...]) -> None:
-        if not waiting or not given or not isinstance(given[0], torch.Tensor):
-            return
-        output = calls[waiting[0]].output
-        if given[0].numel() == output.numel() and _is_same(given[0], output):
-            projections[waiting[0]] = module
-            waiting.clear()
-
+def _followed(runs: Runs) -> dict[Place, ProjectedValues]:
     model = runs.loaded.model
-    leaves = [
-        module
-        for module in model.modules()
-        if not any(module.children()) and isinstance(getattr(module, "weight", None), torch.Tensor)
-    ]
-    matrices = [module for module in leaves if module.weight.dim() == 2]
+    following = FollowedOutputs(model)
+
+    def check(call: AttentionCall, place: Place) -> None:
+        laid_out(call, place[0])
+
+    copies = Copies(model, runs.batch, 1)
     with Restoring() as undo, undo, undo:
-        hook((each.register_forward_pre_hook(look) for each in matrices), undo)
-        Copies(model, runs.batch, 1).run(1, take)
-    return calls, projections
+        following.watch(undo)
+        copies.run(1, check)
+    return following.found
 
 
 def _is_same(given: torch.Tensor, output: torch.Tensor) -> bool:
     return given.data_ptr() == output.data_ptr() or torch.equal(given.flatten(), output.flatten())
-
-
-def _norms(call: AttentionCall, projection: nn.Module) -> torch.Tensor | None:
-    """Lengths of the projected values, (heads, keys); None where the module is not linear."""
-    output, value = call.output, call.value
-    if value is None:
-        return None
-    heads, width = output.shape[2:]
-    group = heads // value.shape[1]
-    norms = torch.empty(heads, value.shape[2])
-    with torch.no_grad():
-        project = partial(_projected, projection, heads * width)
-        for head in range(heads):
-            for start in range(0, value.shape[2], _KEYS_AT_ONCE):
-                some = slice(start, start + _KEYS_AT_ONCE)
-                there = value[0, head // group, some].detach()
-                norms[head, some] = project(there, head * width).float().norm(dim=-1).cpu()
-        # All heads together must be the sum of each alone.
-        row = output[0, :1].detach()
-        parts: Sequence[torch.Tensor] = [
-            project(row[:, head], head * width) for head in range(heads)
-        ]
-        whole = project(row.flatten(1), 0)
-    off = (torch.stack(list(parts)).sum(dim=0) - whole).abs().max()
-    return norms if float(off) <= _LINEAR * max(1.0, float(whole.abs().max())) else None
-
-
-def _projected(projection: nn.Module, width: int, values: torch.Tensor, start: int) -> torch.Tensor:
-    """What a projection makes of values that stand at a place among zeros, less its own bias."""
-    given = values.new_zeros(1, len(values) + 1, width)
-    given[0, :-1, start : start + values.shape[-1]] = values
-    found: torch.Tensor = projection(given)[0]
-    return found[:-1] - found[-1]

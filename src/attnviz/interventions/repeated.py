@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attnviz.extraction.capture.change import ForwardChange, LayerChange
 from attnviz.extraction.capture.forward import Forward
@@ -16,23 +17,31 @@ from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.interventions.changes import Ablate, Change, HideTokens, Knockout, description_of
 from attnviz.interventions.effect import Answer, Effect, answer_of, effect_of, share_of
 from attnviz.interventions.intervene import (
+    ChangedRecord,
     Places,
     by_module,
+    changed_record,
     places_of,
     plan_of,
     read_changes,
     unchanged,
 )
+from attnviz.interventions.projection import FollowedOutputs, ProjectedValues
 from attnviz.interventions.runs import Runs, row_of
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.progress import Progress, Steps
+from attnviz.utils.restoring import Restoring
 
-__all__ = ["Outcome", "RepeatedInterventions"]
+__all__ = ["Outcome", "RepeatedInterventions", "both", "small"]
 
 # Queries at which the outputs of all heads are computed again for the noise.
 _NOISE_ROWS = 256
+# What the values of all layers may take that are kept for norms.
+_VALUE_BYTES = 1 << 30
+# Norms of so many heads are kept.
+_NORMS_KEPT = 64
 
 
 @dataclass(frozen=True)
@@ -47,11 +56,15 @@ class Outcome:
         Each change, in words.
     effect : Effect
         The numbers.
+    record : ChangedRecord or None
+        The attention of the changed run, of the layers and heads that are looked at; None without a
+        change, where nothing is looked at, or where there is too little memory for it.
     """
 
     sentence: str
     described: tuple[str, ...]
     effect: Effect
+    record: ChangedRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,8 @@ class _Unchanged:
     subject: str
     #: The outputs of the run for the noise; None where a module refuses it.
     identity: Any
+    #: Values by stack and layer, where they and their projection were found.
+    values: dict[tuple[str, int], ProjectedValues]
 
 
 class RepeatedInterventions:
@@ -103,6 +118,12 @@ class RepeatedInterventions:
         self._runs: Runs | None = None
         self._known: _Unchanged | None = None
         self._busy = False
+        self._norms: dict[tuple[str, int, int], NDArray[np.float64] | None] = {}
+
+    @property
+    def ready(self) -> bool:
+        """Whether the unchanged run is made."""
+        return self._known is not None
 
     def outcome(self, changes: Sequence[Change]) -> Steps[Outcome]:
         """What changes do to the answer, one forward a step; without changes the answer as it is.
@@ -125,10 +146,55 @@ class RepeatedInterventions:
                 yield Progress("the noise", 0, 2, "run")
                 identity = self._run(_identity(change), known.rows).outputs
             yield Progress("the changed run", 1, 2, "run")
-            after = self._run(change, known.rows).outputs
-            return self._compared(known, wanted, after, identity)
+            after, read = self._changed_run(change, known)
+            found = self._compared(known, wanted, after, identity)
+            if read is None:
+                return found
+            plan = plan_of(wanted, known.record, known.places)
+            record = changed_record(read, wanted, plan, known.record, found.effect)
+            return replace(found, record=record)
         finally:
             self._busy = False
+
+    def norm_share(self, stack: str, layer: int, head: int, query: int, key: int) -> Steps[float]:
+        """The share of a pair in what its row adds, by length (Kobayashi et al. 2020).
+
+        |A_ij v_j W_O| as a share of the sum over the keys j of the query i, in one head. It takes
+        no forward. Raises LookupError, with words for a reader, where it is not known.
+        """
+        if self._known is None or self._shown is None:
+            raise LookupError("the model has not run yet")
+        shown = self._shown.stack(stack)
+        if shown.measure != "weight" or shown.signed:
+            raise LookupError("these numbers are no attention weights")
+        place = (stack, layer, head)
+        if place not in self._norms:
+            while len(self._norms) >= _NORMS_KEPT:
+                self._norms.pop(next(iter(self._norms)))
+            self._norms[place] = yield from self._norms_of(self._known, place)
+        norms = self._norms[place]
+        if norms is None:
+            raise LookupError("no output projection was found behind this attention")
+        row = shown.weights(layer=layer, head=head, rows=slice(query, query + 1))[0] * norms
+        total = float(row.sum())
+        if not total > 0:
+            raise LookupError("the query adds nothing")
+        return float(row[key]) / total
+
+    def _norms_of(
+        self, known: _Unchanged, place: tuple[str, int, int]
+    ) -> Steps[NDArray[np.float64] | None]:
+        stack, layer, head = place
+        found = known.values.get((stack, layer))
+        # Padding would shift the keys.
+        fits = (
+            found is not None
+            and len(known.record.stack(stack).key_tokens) == (found.values.shape[1])
+        )
+        if found is None or not fits or not found.linear:
+            return None
+        norms = yield from found.norms(head)
+        return norms.double().numpy()
 
     @property
     def _model(self) -> Any:
@@ -151,11 +217,19 @@ class RepeatedInterventions:
     def _prepared(self) -> Steps[_Unchanged]:
         """Run the model unchanged, and once more for the noise."""
         yield Progress("the unchanged run", 0, 3, "run")
-        forward = self._run(None)
+        following = FollowedOutputs(self._model, _VALUE_BYTES)
+        with Restoring() as undo, undo, undo:
+            following.watch(undo)
+            forward = self._run(None)
         read = self._reader.record(forward, _LEAST)
         if self._shown is not None:
             _check_same_tokens(self._shown, read)
         record, places = _without_weights(read, forward), places_of(forward)
+        values = {
+            place: following.found[module]
+            for place, module in places.items()
+            if module in following.found
+        }
         position = self._masked_token(record)
         row, after = row_of(record, position, forward.outputs)
         rows = None if row is None else -row
@@ -169,9 +243,22 @@ class RepeatedInterventions:
             identity = self._run(_everything(record, places), num_rows).outputs
         except NotImplementedError:
             identity = None
-        return _Unchanged(
-            record, places, outputs, answer, num_rows, self._subject(answer, position), identity
-        )
+        subject = self._subject(answer, position)
+        return _Unchanged(record, places, outputs, answer, num_rows, subject, identity, values)
+
+    def _changed_run(
+        self, change: ForwardChange, known: _Unchanged
+    ) -> tuple[Any, AttentionRecord | None]:
+        """The outputs of a changed run, and its record where something is looked at."""
+        if self._shown is None:
+            return self._run(change, known.rows).outputs, None
+        options = _as_shown(self._shown, known.record)
+        try:
+            forward = self._reader.forward(options, change, known.rows)
+        except MemoryError:
+            # The answer needs no record.
+            return self._run(change, known.rows).outputs, None
+        return forward.outputs, self._reader.record(forward, options)
 
     def _masked_token(self, record: AttentionRecord) -> int | None:
         """The place of the one token that a masked language model is to fill in, if there is one.
@@ -220,7 +307,7 @@ class RepeatedInterventions:
         if not effect.likeliest_before:
             return Outcome(
                 f"{begin}, the last hidden states have a cosine similarity of {effect.after:.4f} "
-                f"with the unchanged ones; noise {_small(effect.noise)}.",
+                f"with the unchanged ones; noise {small(effect.noise)}.",
                 described,
                 effect,
             )
@@ -232,14 +319,36 @@ class RepeatedInterventions:
         measure = effect.measure.partition(" after ")[0]
         sentence = (
             f"{begin}, {said} ({of}{one.probability:.2f} to {left:.2f}). "
-            f"{measure[0].upper()}{measure[1:]}: {_both(effect.before, effect.after)}, "
-            f"{nothing} {_small(effect.noise)}."
+            f"{measure[0].upper()}{measure[1:]}: {both(effect.before, effect.after)}, "
+            f"{nothing} {small(effect.noise)}."
         )
         return Outcome(sentence, described, effect)
 
 
 # Capture options that keep as little as there can be.
 _LEAST = CaptureOptions(layers=(0,), heads=(0,))
+
+
+def _as_shown(shown: AttentionRecord, every: AttentionRecord) -> CaptureOptions:
+    """Capture options that keep the layers and heads of a record, as exactly as it does.
+
+    `every` has all that there are.
+    """
+    stacks = list(shown.stacks.values())
+    heads: dict[int, set[int]] = {}
+    for stack in stacks:
+        for layer in stack.layers:
+            heads.setdefault(layer, set()).update(stack.kept_heads(layer))
+    whole = all(
+        stack.layers == every.stack(stack.name).layers and stack.has_all_heads for stack in stacks
+    )
+    vectors = stacks[0].attention(stacks[0].layers[0]).vectors
+    return CaptureOptions(
+        torch.device("cpu"),
+        None if vectors is None else vectors.queries.dtype,
+        None if whole else tuple(sorted(heads)),
+        None if whole else {layer: tuple(sorted(each)) for layer, each in heads.items()},
+    )
 
 
 def _without_weights(read: AttentionRecord, forward: Forward) -> AttentionRecord:
@@ -327,14 +436,14 @@ def _begin(changes: tuple[Change, ...], record: AttentionRecord) -> str:
     return "With this change"
 
 
-def _both(before: float, after: float) -> str:
+def both(before: float, after: float) -> str:
     """Two numbers with as many decimals as tell them apart, four at most."""
     differ = (each for each in range(1, 4) if f"{before:.{each}f}" != f"{after:.{each}f}")
     digits = next(differ, 4)
     return f"{before:.{digits}f} to {after:.{digits}f}"
 
 
-def _small(number: float) -> str:
+def small(number: float) -> str:
     """A small number, written out."""
     if number == 0:
         return "0"

@@ -25,8 +25,10 @@ from attnviz.utils.progress import Steps, completed
 __all__ = [
     "Description",
     "StackDescription",
+    "StackNumbers",
     "TokenList",
     "describe",
+    "describing_numbers",
     "packed_description",
 ]
 
@@ -73,8 +75,8 @@ class EmbeddedShare(TypedDict):
     error: float
 
 
-class StackDescription(TypedDict):
-    """One stack of attention layers: "self", "encoder", "decoder", "cross", ...
+class StackNumbers(TypedDict):
+    """One stack of attention layers, without its tokens.
 
     Attributes
     ----------
@@ -84,8 +86,6 @@ class StackDescription(TypedDict):
         How many heads the model has in each layer: as many as `layers`.
     heads : list of list of int
         Numbers of the heads that were kept, layer by layer; left out where all were.
-    key_tokens : TokenList or None
-        null: the same tokens as the queries.
     normalized : bool
         Whether rows sum to one.
     signed : bool
@@ -104,16 +104,12 @@ class StackDescription(TypedDict):
     zeros : list
         By layer and head that was kept, weights that are exactly 0 and pairs counted; only where
         there are any.
-    embedded : EmbeddedShare
-        How much of its weights an exported page embeds; left out where there is a kernel.
     """
 
     name: str
     layers: list[int]
     heads_per_layer: list[int]
     heads: NotRequired[list[list[int]]]
-    query_tokens: TokenList
-    key_tokens: TokenList | None
     normalized: bool
     signed: NotRequired[bool]
     measure: NotRequired[str]
@@ -123,6 +119,21 @@ class StackDescription(TypedDict):
     patterns: list[str]
     sampled: NotRequired[int]
     zeros: NotRequired[list[list[tuple[int, int]]]]
+
+
+class StackDescription(StackNumbers):
+    """One stack of attention layers: "self", "encoder", "decoder", "cross", ...
+
+    Attributes
+    ----------
+    key_tokens : TokenList or None
+        null: the same tokens as the queries.
+    embedded : EmbeddedShare
+        How much of its weights an exported page embeds; left out where there is a kernel.
+    """
+
+    query_tokens: TokenList
+    key_tokens: TokenList | None
     embedded: NotRequired[EmbeddedShare]
 
 
@@ -172,16 +183,24 @@ def describing(record: AttentionRecord) -> Steps[Description]:
 
 
 def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
-    maximum = yield from find_maximum(stack)
-    zeros = yield from _zeros(stack)
+    numbers = yield from describing_numbers(stack)
     same = stack.key_tokens is stack.query_tokens
     return {
+        **numbers,
+        "query_tokens": _describe_tokens(stack.query_tokens),
+        "key_tokens": None if same else _describe_tokens(stack.key_tokens),
+    }
+
+
+def describing_numbers(stack: AttentionStack) -> Steps[StackNumbers]:
+    """Describe a stack without its tokens, in steps."""
+    maximum = yield from find_maximum(stack)
+    zeros = yield from _zeros(stack)
+    described: dict[str, Any] = {
         "name": stack.name,
         "layers": list(stack.layers),
         "heads_per_layer": list(stack.heads_per_layer),
         **({} if stack.has_all_heads else {"heads": _kept_heads(stack)}),
-        "query_tokens": _describe_tokens(stack.query_tokens),
-        "key_tokens": None if same else _describe_tokens(stack.key_tokens),
         "normalized": stack.normalized,
         **({"signed": True} if stack.signed else {}),
         **({} if stack.measure == "weight" else {"measure": stack.measure}),
@@ -192,6 +211,7 @@ def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
         **_sampled(stack),
         **zeros,
     }
+    return cast("StackNumbers", described)
 
 
 def _kept_heads(stack: AttentionStack) -> list[list[int]]:

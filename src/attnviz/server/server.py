@@ -23,10 +23,16 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import head_scores_in_steps, scores_of_heads
 from attnviz.record.record import AttentionRecord
-from attnviz.record.stack import find_maximum
+from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.record.storage.mapped import check_mapped
+from attnviz.record.tokens import Prediction
 from attnviz.server.codec import PieceHeader, Precision, encode
-from attnviz.server.description import Description, describing, packed_description
+from attnviz.server.description import (
+    Description,
+    StackNumbers,
+    describing,
+    packed_description,
+)
 from attnviz.server.images import ImageHeader, encoded_image
 from attnviz.server.maps import encoded_maps
 from attnviz.server.protocol import (
@@ -54,6 +60,11 @@ from attnviz.utils.progress import Pace, Steps
 
 __all__ = [
     "RECORD_REQUESTS",
+    "ChangedHeader",
+    "ChangedStack",
+    "EdgeHeader",
+    "EdgeRequest",
+    "Interventions",
     "Likely",
     "OutcomeHeader",
     "RecordServer",
@@ -74,9 +85,8 @@ class RecordServer:
         The record.
     page : callable, optional
         Makes the exported page from a view's state; without it views offer no HTML export.
-    intervene : callable, optional
-        Makes changes of the model's attention, and says in steps what they do; without it the view
-        has no model.
+    interventions : Interventions, optional
+        Changes the model's attention, and says what that does; without it the view has no model.
     share : int
         Among how many servers the memory is shared that one of them may keep for later requests.
 
@@ -93,17 +103,25 @@ class RecordServer:
         record: AttentionRecord,
         page: MakePage | None = None,
         *,
-        intervene: Intervene | None = None,
+        interventions: Interventions | None = None,
         share: int = 1,
     ) -> None:
         self.record = record
         self.make_page = page
-        self.intervene = intervene
+        self.interventions = interventions
         self.row_sums = RowSums(KEPT_BYTES // share)
         self.pyramids = Pyramids(self.row_sums, CELL_BYTES // share)
         self.page: tuple[Any, str, bytes] | None = None
         self.description: Description | bytes | None = None
         self.unfinished = Unfinished()
+
+    def stack(self, name: str) -> AttentionStack:
+        """A stack of the record, or of a changed run."""
+        if self.interventions is not None and name not in self.record.stacks:
+            changed = self.interventions.stack(name)
+            if changed is not None:
+                return changed
+        return self.record.stack(name)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
         """Answer one of `RECORD_REQUESTS`, its arguments as JSON has them."""
@@ -163,7 +181,7 @@ class BlockRequest:
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         """Encode the weights, exact or in one byte each."""
-        stack = server.record.stack(self.stack)
+        stack = server.stack(self.stack)
         layer, heads = heads_of(stack, self.layer, self.heads)
         rows = span("rows", self.rows, len(stack.query_tokens))
         columns = span("columns", self.columns, len(stack.key_tokens))
@@ -219,7 +237,7 @@ class MapsRequest:
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         """Pool the maps."""
-        stack = server.record.stack(self.stack)
+        stack = server.stack(self.stack)
         num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
         maps, sampled, largest = yield from encoded_maps(
             stack,
@@ -266,7 +284,7 @@ class StrongestRequest:
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         """Find them in one pass over all keys."""
-        stack = server.record.stack(self.stack)
+        stack = server.stack(self.stack)
         header, data = yield from encoded_strongest(
             stack,
             largest=MAX_REPLY_BYTES,
@@ -311,7 +329,7 @@ class TileRequest:
     def answer(self, server: RecordServer) -> Steps[Reply]:
         """Cut the tile; of a large matrix as far as it is known after a moment's work."""
         header, data = yield from answered_tile(
-            server.record.stack(self.stack),
+            server.stack(self.stack),
             server.pyramids,
             layer=self.layer,
             heads=self.heads,
@@ -357,7 +375,7 @@ class ScoresRequest:
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         """Compute them, or estimate those of some heads."""
-        stack = server.record.stack(self.stack)
+        stack = server.stack(self.stack)
         if self.heads is None:
             count = sum(stack.heads_per_layer)
             refuse_large(f"scores of {count:,} heads", _SCORE_BYTES * count, "name some heads")
@@ -384,7 +402,7 @@ class StripsRequest:
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         """Say it from some of their queries."""
-        found = yield from strips(server.record.stack(self.stack), self.layer, self.heads)
+        found = yield from strips(server.stack(self.stack), self.layer, self.heads)
         return Reply(found.header(), found.data)
 
 
@@ -398,7 +416,7 @@ class SourcesRequest:
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         """Go over the query's row in all heads."""
-        found = yield from sources_header(server.record.stack(self.stack), self.query)
+        found = yield from sources_header(server.stack(self.stack), self.query)
         return Reply(found)
 
 
@@ -421,7 +439,7 @@ class VectorsRequest:
 
     def answer(self, server: RecordServer) -> Reply:
         """Take the row apart."""
-        stack = server.record.stack(self.stack)
+        stack = server.stack(self.stack)
         header, data = encoded_vectors(
             stack,
             layer=self.layer,
@@ -505,8 +523,74 @@ class OutcomeHeader(TypedDict):
     likeliest_after: list[Likely]
 
 
-#: Says in steps what some changes do; ValueError without a model.
-Intervene = Callable[[tuple[WantedChange, ...]], Steps[OutcomeHeader]]
+class ChangedStack(TypedDict):
+    """A stack of a changed run, beside the one that it is of.
+
+    Attributes
+    ----------
+    stack : str
+        The name of the stack that is described.
+    after, difference : StackNumbers
+        Of the changed run, and of what it has more than the unchanged one.
+    predictions : list of Prediction
+        Tokens that the model produced in the changed run.
+    """
+
+    stack: str
+    after: StackNumbers
+    difference: StackNumbers
+    predictions: list[Prediction]
+
+
+class ChangedHeader(TypedDict):
+    """The stacks of a changed run."""
+
+    stacks: list[ChangedStack]
+
+
+class EdgeHeader(TypedDict):
+    """What is known of a pair of query and key beside its weight.
+
+    Attributes
+    ----------
+    model : str
+        "none" where the view has no model, "waits" where it has not run yet, "ready" where it has.
+    share : float or None
+        Of the value norm: what the pair adds as a share of what its row does.
+    why : str
+        Why that is not known; "" where it is, or where the model has not run.
+    effect, noise : str
+        What cutting the pair does, for each cut that was asked for, in words; "" where none was.
+    """
+
+    model: Literal["none", "waits", "ready"]
+    share: float | None
+    why: str
+    effect: str
+    noise: str
+
+
+class Interventions(Protocol):
+    """Changes a model's attention for the reader of a view."""
+
+    def outcome(self, changes: tuple[WantedChange, ...]) -> Steps[OutcomeHeader]:
+        """Say what changes do together; ValueError without a model."""
+        ...
+
+    def changed(self, changes: tuple[WantedChange, ...]) -> Steps[ChangedHeader]:
+        """Describe the changed run's stacks, which `stack` has then."""
+        ...
+
+    def stack(self, name: str) -> AttentionStack | None:
+        """A stack of a changed run, if it is still kept."""
+        ...
+
+    def edge(self, asked: EdgeRequest) -> Steps[EdgeHeader]:
+        """Say what is known of a pair; runs no model."""
+        ...
+
+
+_NO_MODEL = "this view runs no model"
 
 
 @RECORD_REQUESTS.add("intervene", OutcomeHeader)
@@ -518,10 +602,51 @@ class InterveneRequest:
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         """Say what the changes do together."""
-        if server.intervene is None:
-            raise ValueError("this view runs no model")
-        outcome = yield from server.intervene(self.changes)
-        return Reply(outcome)
+        if server.interventions is None:
+            raise ValueError(_NO_MODEL)
+        return Reply((yield from server.interventions.outcome(self.changes)))
+
+
+@RECORD_REQUESTS.add("changed", ChangedHeader)
+@dataclass(frozen=True)
+class ChangedRequest:
+    """The stacks of the run that some changes make."""
+
+    changes: tuple[WantedChange, ...]
+
+    def answer(self, server: RecordServer) -> Steps[Reply]:
+        """Describe them; the model runs where the run is not kept."""
+        if server.interventions is None:
+            raise ValueError(_NO_MODEL)
+        return Reply((yield from server.interventions.changed(self.changes)))
+
+
+@RECORD_REQUESTS.add("edge", EdgeHeader)
+@dataclass(frozen=True)
+class EdgeRequest:
+    """What is known of a pair of query and key in one head beside its weight."""
+
+    stack: str
+    layer: int
+    head: int
+    query: int
+    key: int
+
+    def answer(self, server: RecordServer) -> Steps[Reply]:
+        """Say it; no model runs for it."""
+        stack = server.record.stack(self.stack)
+        heads_of(stack, self.layer, (self.head,))
+        for name, value, tokens in (
+            ("query", self.query, stack.query_tokens),
+            ("key", self.key, stack.key_tokens),
+        ):
+            if not 0 <= value < len(tokens):
+                raise IndexError(
+                    f"{name}={reprlib.repr(value)}: stack {stack.name!r} has 0 to {len(tokens) - 1}"
+                )
+        if server.interventions is None:
+            return Reply(EdgeHeader(model="none", share=None, why="", effect="", noise=""))
+        return Reply((yield from server.interventions.edge(self)))
 
 
 class HasPage(Protocol):

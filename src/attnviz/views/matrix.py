@@ -34,7 +34,7 @@ class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
         `least_score`, `scores` and `score_notes` (`attnviz.views.head_order.HeadOrder`),
         `token_scores` and `token_score_notes` (`attnviz.views.effects.TokenScores`), `changes`
-        (`attnviz.views.what_if.WhatIf`). Of several
+        and `shown_run` (`attnviz.views.what_if.WhatIf`). Of several
         chosen heads the mean is shown, and of all heads where none is chosen.
 
     Attributes

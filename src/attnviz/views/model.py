@@ -14,9 +14,9 @@ from attnviz.utils.arguments import MOST_NUMBERS, from_end, listed, shown
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
-from attnviz.views.record_view import RecordView
 from attnviz.views.token_windows import TokenWindows
 from attnviz.views.trait_types import Choice
+from attnviz.views.what_if import WhatIf
 
 __all__ = ["ModelView"]
 
@@ -34,7 +34,7 @@ class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
         return _checked(value, obj.record)
 
 
-class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, RecordView):
+class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """Every layer and head in a grid of thumbnails: layers are rows, heads columns.
 
     A click on a thumbnail, or Enter, opens that head in detail beside the grid.
@@ -53,15 +53,18 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, RecordView
         One example.
     include_layers : int or iterable of int, optional
         The layers to offer.
+    model, inputs, tokenizer, processor, target, truncation : optional
+        What the record was extracted from, as it was given to `attnviz.extract`: the reader can
+        then change the attention and look at the answer. ``show_*`` functions give them.
     **traits
         Initial values of the traits below, and of those that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
         `least_score`, `scores` and `score_notes` (`attnviz.views.head_order.HeadOrder`),
-        `token_scores` and `token_score_notes` (`attnviz.views.effects.TokenScores`). The head that
-        is open in detail is the first of `heads` in `layer`; none is where `heads` is empty, which
-        is the default. Ordered by a score, all heads of all layers stand in one list, the
-        strongest first.
+        `token_scores` and `token_score_notes` (`attnviz.views.effects.TokenScores`), `changes` and
+        `shown_run` (`attnviz.views.what_if.WhatIf`). The head that is open in detail is the first
+        of `heads` in `layer`; none is where `heads` is empty, which is the default. Ordered by a
+        score, all heads of all layers stand in one list, the strongest first.
 
     Attributes
     ----------

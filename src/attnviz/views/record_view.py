@@ -17,7 +17,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
 from attnviz.server.server import RecordServer
-from attnviz.utils.progress import Steps
+from attnviz.utils.progress import Steps, completed
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls
@@ -265,6 +265,11 @@ class RecordView(PositionedView):
         """A page's state, with what the view knows beside its traits."""
         return dict(state)
 
+    def _paged(self, state: Mapping[str, Any]) -> Steps[tuple[AttentionRecord, dict[str, Any]]]:
+        """What a page of a state contains, and the state that it opens with."""
+        yield from ()
+        return self.served_record, self._page_state(state)
+
     def _page(
         self,
         state: Mapping[str, Any],
@@ -272,19 +277,19 @@ class RecordView(PositionedView):
         max_mb: float | None = None,
     ) -> str:
         opening = {"opening": self.opening} if self.opening else {}
+        record, made = completed(self._paged({**state, **opening}))
         return make_page(
-            self.served_record,
+            record,
             self.name,
-            self._page_state({**state, **opening}),
+            made,
             embeds=self.embeds,
             precision=precision,
             max_mb=max_mb,
         )
 
     def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
-        return page_steps(
-            self.served_record, self.name, self._page_state(state), embeds=self.embeds
-        )
+        record, made = yield from self._paged(state)
+        return (yield from page_steps(record, self.name, made, embeds=self.embeds))
 
     @traitlets.validate("pair")
     def _validate_pair(self, proposal: Mapping[str, Any]) -> str:

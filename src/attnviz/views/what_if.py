@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import traitlets
 
 from attnviz.record.record import AttentionRecord
-from attnviz.record.tokens import Candidate
 from attnviz.server.kernel import Server
 from attnviz.server.protocol import checked
-from attnviz.server.server import Likely, OutcomeHeader, RecordServer, WantedChange
+from attnviz.server.server import RecordServer, WantedChange
 from attnviz.utils.arguments import shown
-from attnviz.utils.progress import Steps
+from attnviz.utils.progress import Steps, completed
+from attnviz.views.changed_runs import ChangedRuns, change_of, check_count
 from attnviz.views.lifetime import weakly
 from attnviz.views.record_view import RecordView
+from attnviz.views.trait_types import Choice
 
 if TYPE_CHECKING:
-    from attnviz.interventions.changes import Change
-    from attnviz.interventions.repeated import RepeatedInterventions
+    from attnviz.interventions.intervene import ChangedRecord
 
 __all__ = ["WhatIf"]
-
-# Changes that are made together, and outcomes that a page carries.
-_MOST_CHANGES = 32
-_MOST_OUTCOMES = 50
 
 
 class WhatIf(RecordView):
@@ -49,9 +44,15 @@ class WhatIf(RecordView):
         ``"renormalize": False`` for a cut after the softmax; ``{"kind": "ablate", "layer": 1,
         "head": 0}``; ``{"kind": "hide", "key": 6}``. ``"stack"`` is the one that is shown where it
         is left out; a layer or a head of None is all. The reader adds and removes them.
+    shown_run : {"before", "after", "difference"}
+        Whose weights are drawn: those of the unchanged run, those of the run with `changes`, or
+        what the latter has more. Without changes it is the unchanged run.
+    changed_record : ChangedRecord or None
+        Read only: the record of the run with `changes`; None without any.
     """
 
     changes: traitlets.List[Any] = traitlets.List(traitlets.Any()).tag(sync=True)
+    shown_run = Choice(["before", "after", "difference"], "before").tag(sync=True)
 
     def __init__(
         self,
@@ -75,62 +76,95 @@ class WhatIf(RecordView):
         elif inputs is None:
             raise TypeError("inputs is missing: what the model read, as it was given to extract")
         self._source = None if model is None else (model, inputs, target, options)
-        self._interventions: RepeatedInterventions | None = None
-        self._outcomes: dict[str, dict[str, Any]] = {}
+        self._changed_runs: ChangedRuns | None = None
         super().__init__(record, include_layers=include_layers, **traits)
+
+    @property
+    def changed_record(self) -> ChangedRecord | None:
+        """The record of the run with `changes`; None without any.
+
+        The model runs where the reader has not asked for it yet.
+
+        Raises
+        ------
+        ValueError
+            If the view has no model.
+        MemoryError
+            If there is no room for it.
+
+        Examples
+        --------
+        >>> view.changes = [{"kind": "ablate", "layer": 1, "head": 0}]    # doctest: +SKIP
+        >>> print(view.changed_record.effect)                             # doctest: +SKIP
+        """
+        wanted = _wanted(self.changes)
+        return completed(self._runs.run(wanted))[0] if wanted else None
+
+    @property
+    def _runs(self) -> ChangedRuns:
+        if self._changed_runs is None:
+            show = "dashboard" if self.name == "dashboard" else f"show_{self.name}_view"
+            self._changed_runs = ChangedRuns(
+                self.served_record, self._source, f"{show}(model, text)"
+            )
+        return self._changed_runs
 
     def _server(self) -> Server:
         return RecordServer(
-            self.served_record, page=weakly(self._page_of), intervene=weakly(self._outcome)
+            self.served_record, page=weakly(self._page_of), interventions=self._runs
         )
 
-    def _outcome(self, wanted: tuple[WantedChange, ...]) -> Steps[OutcomeHeader]:
-        """What changes do together to the answer; its words are kept for pages."""
-        if self._source is None:
-            show = "dashboard" if self.name == "dashboard" else f"show_{self.name}_view"
-            raise ValueError(f"Make the view with {show}(model, text) to try it.")
-        _check_count(len(wanted))
-        changes = [_change(each) for each in wanted]
-        if self._interventions is None:
-            from attnviz.interventions.repeated import RepeatedInterventions
-
-            model, inputs, target, options = self._source
-            self._interventions = RepeatedInterventions(
-                model, inputs, target=target, shown=self.record, **options
-            )
-        found = yield from self._interventions.outcome(changes)
-        effect = found.effect
-        if wanted:
-            asked = [asdict(each) for each in wanted]
-            self._outcomes[json.dumps(asked)] = {
-                "changes": asked,
-                "described": list(found.described),
-                "sentence": found.sentence,
-            }
-            while len(self._outcomes) > _MOST_OUTCOMES:
-                self._outcomes.pop(next(iter(self._outcomes)))
-        return {
-            "sentence": found.sentence,
-            "described": list(found.described),
-            "effect": str(effect),
-            "measure": effect.measure,
-            "before": effect.before,
-            "after": effect.after,
-            "noise": effect.noise,
-            "divergence": effect.divergence,
-            "likeliest_before": _likely(effect.likeliest_before),
-            "likeliest_after": _likely(effect.likeliest_after),
+    def _paged(self, state: Mapping[str, Any]) -> Steps[tuple[AttentionRecord, dict[str, Any]]]:
+        """With what was answered, and the weights of the changed run where these are shown."""
+        record, made = yield from super()._paged(state)
+        wanted = _wanted(state.get("changes", ()))
+        if not wanted or state.get("shown_run", "before") == "before" or not self._runs.has_model:
+            return record, {**made, **self._runs.page_state()}
+        changed, shown = yield from self._runs.run(wanted)
+        stacks = dict(record.stacks)
+        for each in (*shown.after.values(), *shown.difference.values()):
+            stacks[each.name] = each
+        both = AttentionRecord(
+            stacks,
+            model=record.model,
+            notes=[*record.notes, *changed.notes[-len(wanted) - 1 :]],
+            images=record.images,
+        )
+        names = {
+            name: {"after": after.name, "difference": shown.difference[name].name}
+            for name, after in shown.after.items()
         }
+        run = {"changes": [asdict(each) for each in wanted], "stacks": names}
+        return both, {**made, **self._runs.page_state(), "changed_run": run}
 
-    def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        made = super()._page_state(state)
-        return {**made, "outcomes": list(self._outcomes.values())} if self._outcomes else made
+    def _show_static(self, page: Callable[[], str]) -> None:
+        wanted = _wanted(self.changes)
+        if not wanted or self.shown_run == "before":
+            super()._show_static(page)
+            return
+        from attnviz.pages.notebook import show_snapshot
+
+        # Where no picture can be drawn, a table stands for it.
+        record, made = completed(self._paged(self.state))
+        names = made["changed_run"]["stacks"] if "changed_run" in made else {}
+        name = names.get(self.stack, {}).get(self.shown_run, self.stack)
+        show_snapshot(record, page, self.state | {"stack": name})
+
+    @traitlets.validate("shown_run")
+    def _validate_shown_run(self, proposal: Mapping[str, Any]) -> str:
+        value: str = proposal["value"]
+        if value != "before" and not self._runs.has_model:
+            raise traitlets.TraitError(
+                f"shown_run={value!r}: this view has no model that could run changed. "
+                + self._runs.without_model("have one")
+            )
+        return value
 
     @traitlets.validate("changes")
     def _validate_changes(self, proposal: Mapping[str, Any]) -> list[dict[str, Any]]:
         given = proposal["value"]
         try:
-            _check_count(len(given))
+            check_count(len(given))
         except ValueError as error:
             raise traitlets.TraitError(str(error)) from None
         return [self._checked_change(place, each) for place, each in enumerate(given)]
@@ -150,7 +184,7 @@ class WhatIf(RecordView):
             )
         try:
             wanted = checked(WantedChange, {"stack": self.stack, **given}, f"{name}.")
-            change = _change(wanted)
+            change = change_of(wanted)
             from attnviz.interventions.changes import check_change
 
             check_change(change, self._stack_named(wanted.stack))
@@ -162,26 +196,6 @@ class WhatIf(RecordView):
         return asdict(wanted)
 
 
-def _check_count(count: int) -> None:
-    if count > _MOST_CHANGES:
-        raise ValueError(f"changes has {count} entries; at most {_MOST_CHANGES} are made together")
-
-
-def _likely(candidates: Iterable[Candidate]) -> list[Likely]:
-    return [Likely(text=each.text, probability=each.probability) for each in candidates]
-
-
-def _change(wanted: WantedChange) -> Change:
-    """The change of `attnviz.interventions` that a reader asks for."""
-    from attnviz.interventions.changes import Ablate, HideTokens, Knockout
-
-    layer, head, stack = wanted.layer, wanted.head, wanted.stack
-    if wanted.kind == "ablate":
-        return Ablate(layer, head, stack=stack)
-    if wanted.key is None:
-        raise ValueError(f"a change of the kind {wanted.kind!r} needs 'key'")
-    if wanted.kind == "hide":
-        return HideTokens(wanted.key, layer, head, stack)
-    if wanted.query is None:
-        raise ValueError("a change of the kind 'knockout' needs 'query'")
-    return Knockout(wanted.query, wanted.key, layer, head, wanted.renormalize, stack)
+def _wanted(changes: Iterable[Mapping[str, Any]]) -> tuple[WantedChange, ...]:
+    """Changes as a trait has them."""
+    return tuple(checked(WantedChange, each) for each in changes)

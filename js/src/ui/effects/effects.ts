@@ -15,6 +15,7 @@ import {
   written,
   writtenSmall,
 } from "../captions";
+import { baseName } from "../changed-run";
 import type { Palette } from "../palette";
 
 /** What bars are of, and what a full one stands for. */
@@ -54,7 +55,7 @@ function effectsNamed(
   scores: Record<string, Record<string, Scores>>,
   note = "",
 ): HeadEffects | null {
-  const rows = scores[name]?.[stack.name];
+  const rows = scores[name]?.[baseName(stack)];
   if (!rows) return null;
   const values = rows.flat();
   const some = (sign: number): boolean => values.some((value) => sign * (value ?? 0) > 0);
@@ -87,7 +88,7 @@ export function tokenEffectsOf(
   },
 ): TokenEffects | null {
   for (const [name, byStack] of Object.entries(state.token_scores)) {
-    const values = byStack[stack.name];
+    const values = byStack[baseName(stack)];
     if (values)
       return { name, note: state.token_score_notes[name] ?? "", values, end: largestOf(values) };
   }

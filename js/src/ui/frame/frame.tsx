@@ -7,6 +7,7 @@ import type { Connection } from "../../client/carrier";
 import type { StackDescription } from "../../client/protocol";
 import { keptHeads } from "../../client/source";
 import { embeddedInWords, laterInWords, placeInWords, stackName } from "../captions";
+import { baseName } from "../changed-run";
 import { Choice } from "../controls/fields";
 import { HeadStrip, HeadTools, toggleHead } from "../controls/heads";
 import { Layers } from "../controls/layers";
@@ -185,7 +186,7 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: 
   const stacks = context.record.description.value?.stacks ?? [];
   if (stacks.length < 2) return null;
   const change = (name: string): void => {
-    const next = stacks.find((each) => each.name === name);
+    const next = stacks.find((each) => baseName(each) === name);
     if (!next) return;
     const layer = next.layers.includes(place.layer) ? place.layer : (next.layers[0] ?? 0);
     // Another stack has other tokens: pins would point elsewhere.
@@ -201,8 +202,8 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: 
     <div class="av-row av-stack">
       <Choice
         label="Stack"
-        value={place.stack.name}
-        options={stacks.map((stack) => [stack.name, stackName(stack.name)] as const)}
+        value={baseName(place.stack)}
+        options={stacks.map((stack) => [baseName(stack), stackName(baseName(stack))] as const)}
         onChange={change}
       />
     </div>
@@ -323,7 +324,7 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
   if (!place || context.embedded) return null;
   const { stack } = place;
   const given = Object.entries(state.scores.value)
-    .filter(([, byStack]) => byStack[stack.name])
+    .filter(([, byStack]) => byStack[baseName(stack)])
     .map(([name]) => name);
   const names = [...given, ...stack.patterns.filter((name) => !given.includes(name))];
   if (names.length === 0) return null;

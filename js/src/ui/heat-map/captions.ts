@@ -23,6 +23,7 @@ import {
   writtenSmall,
   zerosInWords,
 } from "../captions";
+import { changedInWords } from "../changed-run";
 import { type ColorScale, LOG_FLOOR } from "../color-scales";
 import { roundedUp } from "../csv";
 import { type TokenEffects, tokenEffectsInWords, tokenEffectsSpoken } from "../effects/effects";
@@ -398,7 +399,6 @@ export function coverage(
     parts.push(tokenEffectsInWords(input.effects, true));
     if (columns.level > 0) parts.push("Of several keys the bar is of the largest in size.");
   }
-  const absent = absentInWords(viewport);
-  if (absent !== "") parts.push(absent);
-  return parts.join(" ");
+  parts.push(absentInWords(viewport), changedInWords(viewport.stack));
+  return parts.filter((part) => part !== "").join(" ");
 }

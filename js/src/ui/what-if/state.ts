@@ -2,24 +2,9 @@
 
 import type { WantedChange } from "../../client/protocol";
 import { quoted } from "../captions";
+import { baseName } from "../changed-run";
 import type { Place } from "../record";
 import { same } from "../state";
-
-/** What changes did, as a page carries it. */
-export interface CarriedOutcome {
-  changes: WantedChange[];
-  described: string[];
-  sentence: string;
-}
-
-/** The traits; the names are Python's. */
-export interface WhatIfState {
-  changes: WantedChange[];
-  /** Of a page; live the kernel has them. */
-  outcomes: CarriedOutcome[];
-}
-
-export const WHAT_IF_DEFAULTS: WhatIfState = { changes: [], outcomes: [] };
 
 /** Where an edge is cut. */
 export type Reach = "head" | "layer" | "all";
@@ -44,7 +29,7 @@ export function offeredAt(place: Place): Offered {
     renormalize = true,
   ): WantedChange => ({
     kind,
-    stack: place.stack.name,
+    stack: baseName(place.stack),
     layer: where.layer ?? null,
     head: where.head ?? null,
     query: where.query ?? null,
@@ -79,7 +64,7 @@ export function withChange(changes: readonly WantedChange[], one: WantedChange):
 /** A change in few words. */
 export function changeInWords(change: WantedChange, place: Place): string {
   const { kind, layer, head, query, key } = change;
-  const here = change.stack === place.stack.name;
+  const here = change.stack === baseName(place.stack);
   const name = (texts: readonly string[], token: number | null): string =>
     here ? `${quoted(texts[token ?? -1] ?? "")} (${token})` : String(token);
   const of = here ? "" : ` of ${change.stack}`;

@@ -2,14 +2,15 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { isAbort } from "../../client/kernel";
-import type { OutcomeHeader, WantedChange } from "../../client/protocol";
+import type { WantedChange } from "../../client/protocol";
 import { quoted } from "../captions";
+import type { ShownRun } from "../changed-run";
 import { Choice } from "../controls/fields";
 import type { ViewContext } from "../define-view";
 import type { Place, RecordState } from "../record";
 import { assign, type Signals, same } from "../state";
-import { changeInWords, offeredAt, type Reach, type WhatIfState, withChange } from "./state";
+import { PinnedEdge } from "./pinned-edge";
+import { changeInWords, offeredAt, type Reach, withChange } from "./state";
 
 export const CAVEAT =
   "One way of leaving it out. The model never saw this state in training; other heads may make up " +
@@ -21,82 +22,102 @@ declare const BUNDLE_FOR: "widget" | "page" | undefined;
 const SUMMARY = "What if the attention were changed?";
 
 /** Live: what can be changed here. On a page: what was tried, if anything was. */
-export function WhatIf<S extends RecordState & WhatIfState>(props: { context: ViewContext<S> }) {
-  const { context } = props;
+export function WhatIf<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const place = context.record.place.value;
   const form = context.controls.value;
   if (!place) return null;
-  const state = context.state as unknown as Signals<WhatIfState>;
-  const hidden = form === "minimal" || form === "none";
-  return typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page" ? (
-    <Tried state={state} />
-  ) : !context.source.carrier.live ? (
-    <Tried state={state} />
-  ) : hidden ? null : (
-    <Live context={context} state={state} place={place} />
+  const page =
+    (typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") || !context.source.carrier.live;
+  if (!page && (form === "minimal" || form === "none")) return null;
+  const common = context as unknown as ViewContext<RecordState>;
+  return (
+    <>
+      <PinnedEdge context={common} place={place} />
+      {page ? <Tried context={common} /> : <Live context={common} place={place} />}
+    </>
   );
 }
 
-/** The outcomes that a page carries. */
-function Tried({ state }: { state: Signals<WhatIfState> }) {
+const RUNS: readonly (readonly [ShownRun, string])[] = [
+  ["before", "before"],
+  ["after", "after"],
+  ["difference", "difference"],
+];
+
+/** Whose weights the picture shows. */
+function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
+  const { changedRun } = context.record;
+  const wanted = context.state.shown_run.value;
+  const waits = wanted !== changedRun.shown.value && changedRun.problem.value === null;
+  return (
+    <div class="av-row av-options">
+      <fieldset class="av-row av-shown-run" aria-label="The picture shows">
+        <span class="av-muted">The picture shows</span>
+        {RUNS.map(([run, words]) => (
+          <button
+            key={run}
+            type="button"
+            class="av-step"
+            aria-pressed={run === wanted}
+            onClick={() => assign(context.state, { shown_run: run })}
+          >
+            {words}
+          </button>
+        ))}
+      </fieldset>
+      <span class="av-muted" role="status">
+        {changedRun.problem.value ?? (waits && context.source.carrier.live ? "On its way …" : "")}
+      </span>
+    </div>
+  );
+}
+
+/** The outcomes that a page carries; one of them is in its address. */
+function Tried({ context }: { context: ViewContext<RecordState> }) {
+  const { state, record } = context;
   const outcomes = state.outcomes.value;
   if (outcomes.length === 0) return null;
+  const changes = state.changes.value;
   return (
     <details class="av-what-if" open>
       <summary>What the model answered where its attention was changed</summary>
       <ul aria-label="Changes that were tried">
-        {outcomes.map((each) => (
-          <li key={JSON.stringify(each.changes)}>
-            <span class="av-muted">{each.described.join(" ")}</span> {each.sentence}
-          </li>
-        ))}
+        {outcomes.map((each) => {
+          const chosen = same(each.changes, changes);
+          return (
+            <li key={JSON.stringify(each.changes)}>
+              <button
+                type="button"
+                class="av-chip"
+                aria-pressed={chosen}
+                onClick={() => assign(state, { changes: chosen ? [] : each.changes })}
+              >
+                {each.described.join(" ")}
+              </button>{" "}
+              <span class={chosen ? "av-what-if-answer" : ""}>{each.sentence}</span>
+            </li>
+          );
+        })}
       </ul>
+      {record.changedRun.drawable.value && <ShownRuns context={context} />}
       <p class="av-muted">{CAVEAT}</p>
     </details>
   );
 }
 
-/** What is known of the changes that were asked for. */
-interface Known {
-  changes: WantedChange[];
-  sentence: string | null;
-  problem: string | null;
-}
-
-function Live<S extends RecordState>(props: {
-  context: ViewContext<S>;
-  state: Signals<WhatIfState>;
-  place: Place;
-}) {
-  const { context, state, place } = props;
+function Live(props: { context: ViewContext<RecordState>; place: Place }) {
+  const { context, place } = props;
+  const { state } = context;
+  const { known, wanted, retry } = context.record.changedRun;
   const changes = state.changes.value;
   const opened = useSignal(false);
-  const known = useSignal<Known | null>(null);
-  const attempt = useSignal(0);
   const open = opened.value || changes.length > 0;
   useEffect(() => {
-    if (!open) return;
-    const ended = new AbortController();
-    const say = (found: Partial<Known>): void => {
-      if (!ended.signal.aborted) known.value = { changes, sentence: null, problem: null, ...found };
+    wanted.value = open;
+    return () => {
+      wanted.value = false;
     };
-    context.source
-      .question(
-        "intervene",
-        { changes },
-        ({ header }) => (header as OutcomeHeader).sentence,
-        (sentence) => 2 * sentence.length,
-        ended.signal,
-      )
-      .then(
-        (sentence) => say({ sentence }),
-        (reason) => {
-          if (!isAbort(reason))
-            say({ problem: reason instanceof Error ? reason.message : String(reason) });
-        },
-      );
-    return () => ended.abort();
-  }, [open, JSON.stringify(changes), attempt.value]);
+  }, [open]);
 
   const now = known.value && same(known.value.changes, changes) ? known.value : null;
   // Without a model nothing can be tried: the words say what to do.
@@ -117,14 +138,12 @@ function Live<S extends RecordState>(props: {
             {now === null ? "The kernel runs the model …" : (now.sentence ?? now.problem)}
           </p>
           {problem !== null && changes.length > 0 && (
-            <button type="button" class="av-plain" onClick={() => attempt.value++}>
+            <button type="button" class="av-plain" onClick={retry}>
               Try again
             </button>
           )}
-          {changes.length > 0 && (
-            <span class="av-muted">Changed, while the picture shows the unchanged run:</span>
-          )}
-          {changes.length > 0 && <Chips state={state} place={place} />}
+          {changes.length > 0 && <Chips context={context} place={place} />}
+          {now?.sentence && changes.length > 0 && <ShownRuns context={context} />}
           {answers && <Offers state={state} place={place} />}
           {now?.sentence && changes.length > 0 && <p class="av-muted">{CAVEAT}</p>}
         </>
@@ -134,7 +153,8 @@ function Live<S extends RecordState>(props: {
 }
 
 /** The changes that are made together, each with a button that takes it back. */
-function Chips({ state, place }: { state: Signals<WhatIfState>; place: Place }) {
+function Chips({ context, place }: { context: ViewContext<RecordState>; place: Place }) {
+  const { state } = context;
   const list = useRef<HTMLUListElement>(null);
   const changes = state.changes.value;
   const remove = (at: number): void => {
@@ -172,7 +192,7 @@ const REACHES: Record<Reach, string> = {
 };
 
 /** What can be changed at the pins and the chosen head. */
-function Offers({ state, place }: { state: Signals<WhatIfState>; place: Place }) {
+function Offers({ state, place }: { state: Signals<RecordState>; place: Place }) {
   const wanted = useSignal<Reach>("head");
   const before = useSignal(true);
   const { edge, reaches, head, token } = offeredAt(place);

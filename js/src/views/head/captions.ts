@@ -21,6 +21,7 @@ import {
   writtenSmall,
   zerosInWords,
 } from "../../ui/captions";
+import { changedInWords } from "../../ui/changed-run";
 import { tokenEffectsInWords, tokenEffectsSpoken } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
 import { keysInWords, type Pair, pairOf } from "../../ui/pairs";
@@ -355,6 +356,12 @@ function sentenceInputOf(
   };
 }
 
+/** What the picture says of the changes that it shows, after other sentences. */
+function withChanged(stack: Plan["stack"]): string {
+  const changed = changedInWords(stack);
+  return changed && ` ${changed}`;
+}
+
 /** What a screen reader reads out; the pointer changes nothing about it. */
 export function summaryOf(plan: Plan, linePlot: LinePlot, renormalize: boolean): string {
   const focus = focusOf({ ...linePlot, hovered: null });
@@ -426,6 +433,7 @@ export function captionOf(
       linePlot.effects
         ? ` ${tokenEffectsInWords(linePlot.effects, state.orientation === "horizontal")}`
         : "",
+      withChanged(plan.stack),
     ),
     scale: String(Number(scale.toPrecision(2))),
     scaleNote: quantity.signed

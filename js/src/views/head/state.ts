@@ -5,12 +5,11 @@ import type { RangeOf } from "../../client/quotients";
 import type { Piece, Source } from "../../client/source";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/record";
 import { same } from "../../ui/state";
-import { WHAT_IF_DEFAULTS, type WhatIfState } from "../../ui/what-if/state";
 import type { Orientation, Side } from "./layout";
 import type { Combine, LeaveOut, Weights } from "./lines";
 
 /** The head view's traits; the names are Python's. */
-export interface HeadState extends RecordState, WhatIfState {
+export interface HeadState extends RecordState {
   combine: Combine;
   top_k: number | null;
   threshold: number;
@@ -23,7 +22,6 @@ export interface HeadState extends RecordState, WhatIfState {
 
 export const HEAD_DEFAULTS: HeadState = {
   ...RECORD_DEFAULTS,
-  ...WHAT_IF_DEFAULTS,
   combine: "separate",
   top_k: null,
   threshold: 0,

@@ -20,7 +20,6 @@ import type { Grid } from "../../ui/heat-map/tiles";
 import { WithImage, withImageKeys } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
 import { RECORD_HASH } from "../../ui/record";
-import { WHAT_IF_DEFAULTS, type WhatIfState } from "../../ui/what-if/state";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
 import { MatrixControls } from "./controls";
@@ -43,8 +42,6 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-type MatrixState = HeatMapState & WhatIfState;
-
 /** How exact cells are; null where that is not known, as of an estimate. */
 function exactness(grid: Grid | undefined): number | null {
   return !grid || grid.estimate ? null : grid.error;
@@ -57,7 +54,7 @@ function drawn(store: HeatMapStore): HeatMap {
   return heatMap;
 }
 
-export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
+export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) {
   const { record } = context;
   const inner = useMemo(() => sharingRoom(context), []);
   const store = useMemo(() => createHeatMapStore(inner), []);
@@ -142,9 +139,9 @@ function MatrixFooter(props: {
 /** For a view that shows this one in a part of it. */
 export const MATRIX_CSS = css;
 
-const view = defineView<MatrixState>({
+const view = defineView<HeatMapState>({
   name: "matrix",
-  defaults: { ...HEAT_MAP_DEFAULTS, ...WHAT_IF_DEFAULTS },
+  defaults: HEAT_MAP_DEFAULTS,
   hash: RECORD_HASH,
   css: css + whatIfCss,
   component: MatrixView,

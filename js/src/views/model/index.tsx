@@ -7,6 +7,7 @@ import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { aroundZero, type Quantity, quantityOf, signsInWords, stackName } from "../../ui/captions";
+import { changedInWords } from "../../ui/changed-run";
 import { signColor } from "../../ui/color-scales";
 import { Choice } from "../../ui/controls/fields";
 import { defineView, type ViewContext } from "../../ui/define-view";
@@ -21,6 +22,8 @@ import { pairInWords, pairOf } from "../../ui/pairs";
 import type { Palette } from "../../ui/palette";
 import { type Place, RECORD_HASH } from "../../ui/record";
 import { assign } from "../../ui/state";
+import { WhatIf } from "../../ui/what-if/what-if";
+import whatIfCss from "../../ui/what-if/what-if.css";
 import {
   inSightInWords,
   layersInWords,
@@ -174,6 +177,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
           />
         )}
       </div>
+      {!context.embedded && <WhatIf context={context} />}
     </ViewFrame>
   );
 }
@@ -304,6 +308,7 @@ function coverageOf(
   const scoring = context.record.scoring.value;
   const effects = store.effects.value;
   const bars = effects ? effectsInWords(effects, "below heads") : "";
+  const changed = place ? changedInWords(place.stack) : "";
   if (store.strips.value && place) {
     return [
       scoring ? `${scoring[0]} of ${scoring[1]} heads have their score.` : "",
@@ -311,6 +316,7 @@ function coverageOf(
       bars,
       pair === "" ? "" : "Strips are of the whole text, whatever pair of sentences is chosen.",
       stripsInWords(store, place, drawn === undefined),
+      changed,
     ]
       .filter(Boolean)
       .join(" ");
@@ -327,6 +333,7 @@ function coverageOf(
       drawn === undefined,
       quantityOf(place?.stack ?? { maximum: 1 }),
     ),
+    changed,
   ]
     .filter((part) => part !== "")
     .join(" ");
@@ -436,7 +443,7 @@ const view = defineView<ModelState>({
   name: "model",
   defaults: MODEL_DEFAULTS,
   hash: RECORD_HASH,
-  css: MODEL_CSS,
+  css: MODEL_CSS + whatIfCss,
   component: ModelView,
 });
 

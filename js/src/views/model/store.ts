@@ -3,6 +3,7 @@
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { Strip } from "../../client/requests/strips";
 import { isPrinted } from "../../draw/figure-request";
+import { baseName } from "../../ui/changed-run";
 import type { ViewContext } from "../../ui/define-view";
 import type { HeadEffects } from "../../ui/effects/effects";
 import {
@@ -217,7 +218,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   const reordering = computed(() => {
     const name = state.order.value;
     if (!stack.value || name === "number" || record.scores.value) return false;
-    const given = state.scores.value[name]?.[stack.value.name];
+    const given = state.scores.value[name]?.[baseName(stack.value)];
     return given !== undefined || stack.value.patterns.includes(name);
   });
 

@@ -6,13 +6,7 @@ import { Source } from "../../../src/client/source";
 import type { ViewContext } from "../../../src/ui/define-view";
 import { createRecordStore, RECORD_DEFAULTS, type RecordState } from "../../../src/ui/record";
 import { assign, makeSignals } from "../../../src/ui/state";
-import {
-  changeInWords,
-  offeredAt,
-  WHAT_IF_DEFAULTS,
-  type WhatIfState,
-  withChange,
-} from "../../../src/ui/what-if/state";
+import { changeInWords, offeredAt, withChange } from "../../../src/ui/what-if/state";
 import { CAVEAT, WhatIf } from "../../../src/ui/what-if/what-if";
 
 const EDGE: WantedChange = {
@@ -62,7 +56,7 @@ afterEach(() => {
 /** The panel above a carrier, and what was asked. */
 function drawn(options: {
   live?: boolean;
-  state?: Partial<RecordState & WhatIfState>;
+  state?: Partial<RecordState>;
   answer?: (changes: WantedChange[], signal?: AbortSignal) => Promise<string>;
 }) {
   const asked: WantedChange[][] = [];
@@ -78,9 +72,8 @@ function drawn(options: {
     retry: () => undefined,
     watch: (listener) => listener("ready"),
   };
-  const state = makeSignals<RecordState & WhatIfState>({
+  const state = makeSignals<RecordState>({
     ...RECORD_DEFAULTS,
-    ...WHAT_IF_DEFAULTS,
     layer: 2,
     heads: [1],
     token: 1,
@@ -90,7 +83,7 @@ function drawn(options: {
   const source = new Source(carrier);
   const record = createRecordStore(source, state, ended.signal);
   const context = { source, state, record, controls: { value: "full" } };
-  render(<WhatIf context={context as unknown as ViewContext<RecordState & WhatIfState>} />, root);
+  render(<WhatIf context={context as unknown as ViewContext<RecordState>} />, root);
   const open = async (): Promise<void> => {
     await vi.waitFor(() => expect(root.querySelector("details")).not.toBeNull());
     const details = root.querySelector("details") as HTMLDetailsElement;

@@ -21,7 +21,7 @@ from transformers.modeling_utils import AttentionInterface
 
 from attnviz.utils.restoring import Restoring, SharedChange
 
-__all__ = ["AttentionCall", "Sink", "dispatching", "report"]
+__all__ = ["AttentionCall", "Sink", "dispatching", "observe", "report"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ Sink = Callable[[AttentionCall], None]
 # A ContextVar, not an attribute: other threads and other tasks run their forwards unseen.
 _sink: ContextVar[Sink | None] = ContextVar("attnviz_sink", default=None)
 
+_observer: ContextVar[Sink | None] = ContextVar("attnviz_observer", default=None)
+
 _dispatching: ContextVar[bool] = ContextVar("attnviz_dispatching", default=False)
 
 _AttentionFunction = Callable[..., Any]
@@ -122,6 +124,15 @@ def report(sink: Sink, undo: Restoring) -> None:
     undo.add(partial(_dispatching.set, _dispatching.get()))
     _sink.set(sink)
     _wrap.hold(undo)
+
+
+def observe(observer: Sink, undo: Restoring) -> None:
+    """Hand what is reported to a sink to `observer` too, after it, until the block of `undo` ends.
+
+    The output is then as the model goes on with it.
+    """
+    undo.add(partial(_observer.set, _observer.get()))
+    _observer.set(observer)
 
 
 class _Method:
@@ -175,11 +186,13 @@ def _reporting(function: _AttentionFunction, implementation: str | None) -> _Att
                 output = result[0] if isinstance(result, tuple) else result
                 tensors = (query, key, value, attention_mask)
                 # What the sink computes is not seen as the module's attention either.
-                sink(
-                    AttentionCall(
-                        module, implementation, *tensors, kwargs, output, function=function
-                    )
+                call = AttentionCall(
+                    module, implementation, *tensors, kwargs, output, function=function
                 )
+                sink(call)
+                observer = _observer.get()
+                if observer is not None:
+                    observer(call)
         finally:
             _dispatching.reset(token)
         return result

@@ -1,0 +1,133 @@
+/** What is known of the pinned query and key, always in one order: weight, norm, effect, noise. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { EdgeHeader, EdgeRequest } from "../../client/protocol";
+import { capital, formatWeight, quantityOf, quotedAt, written, writtenSmall } from "../captions";
+import { baseName } from "../changed-run";
+import type { ViewContext } from "../define-view";
+import type { Place, RecordState } from "../record";
+import { same } from "../state";
+
+/** What is known, of which pair. */
+interface Found {
+  edge: EdgeRequest;
+  /** Of the unchanged run, written; null where it could not be had. */
+  weight: string | null;
+  header: EdgeHeader | null;
+}
+
+/** The pinned pair in the one head that is shown; null where there is none. */
+function edgeAt(place: Place): EdgeRequest | null {
+  const { layer, heads, token, key } = place;
+  const [head, ...others] = heads;
+  if (token === null || key === null || head === undefined || others.length > 0) return null;
+  return { stack: baseName(place.stack), layer, head, query: token, key };
+}
+
+/** What is known beside the weight, and what to do for the rest. */
+export function edgeInWords(header: EdgeHeader | null, live: boolean): string[] {
+  const asks = "press “What if this edge were cut?”";
+  if (!header)
+    return [
+      live
+        ? "share of the value norm and effect of cutting it: on their way"
+        : "share of the value norm and effect of cutting it: not in this page",
+    ];
+  const { model, share, why, effect, noise } = header;
+  if (model === "none") return ["share of the value norm and effect of cutting it need a model"];
+  if (model === "waits")
+    return [
+      "share of the value norm and effect of cutting it: open “What if the attention were changed?”",
+    ];
+  const norm = share === null ? `not known: ${why}` : formatWeight(share);
+  return [
+    `share of the value norm ${norm}`,
+    effect !== ""
+      ? `effect: ${effect}`
+      : `effect of cutting it: ${live ? asks : "not in this page"}`,
+    ...(noise === "" ? [] : [`noise ${noise}`]),
+  ];
+}
+
+export function PinnedEdge({
+  context,
+  place,
+}: {
+  context: ViewContext<RecordState>;
+  place: Place;
+}) {
+  const { source, record, state } = context;
+  const found = useSignal<Found | null>(null);
+  const edge = edgeAt(place);
+  const { live } = source.carrier;
+  const pinned = place.token !== null && place.key !== null;
+  const answers = record.changedRun.answers.value;
+  const text = JSON.stringify(edge);
+  useEffect(() => {
+    if (!edge) return;
+    const ended = new AbortController();
+    const { stack: name, layer, head, query, key } = edge;
+    const before = found.peek();
+    const kept = before && same(before.edge, edge) ? before : null;
+    const say = (more: Partial<Found>): void => {
+      if (ended.signal.aborted) return;
+      const now = found.peek();
+      const first = { edge, weight: null, header: null };
+      found.value = { ...(now && same(now.edge, edge) ? now : first), ...more };
+    };
+    const nothing = (): void => {};
+    if (!kept?.weight) {
+      const request = { stack: name, layer, heads: [head], precision: "float32" as const };
+      source
+        .block({ ...request, rows: [query, query + 1], columns: [key, key + 1] }, ended.signal)
+        .then(({ matrices, maximum }) => {
+          const value = matrices[0]?.[0] ?? Number.NaN;
+          const own = quantityOf({ ...place.stack, maximum });
+          const quantity = baseName(place.stack) === place.stack.name ? own : WEIGHT;
+          const number = (place.keys.text.length < MANY_KEYS ? written : writtenSmall)(
+            quantity,
+            value,
+          );
+          say({ weight: `${quantity.name} ${number}` });
+        }, nothing);
+    }
+    if (!live) {
+      const carried = state.edges
+        .peek()
+        .find((each) => JSON.stringify(edge) === JSON.stringify(pick(each)));
+      say({ header: carried ?? null });
+    } else {
+      source.carrier
+        .ask("edge", edge, ended.signal)
+        .then(({ header }) => say({ header: header as EdgeHeader }), nothing);
+    }
+    return () => ended.abort();
+  }, [text, answers]);
+  if (!pinned) return null;
+  const from = quotedAt(place.queries.text, place.token ?? 0);
+  const to = quotedAt(place.keys.text, place.key ?? 0);
+  const between = `Pinned: ${from} to ${to}`;
+  if (!edge)
+    return (
+      <p class="av-muted av-pinned-edge">
+        {between}. Choose one head to see its share of the value norm and the effect of cutting it.
+      </p>
+    );
+  const now = found.value && same(found.value.edge, edge) ? found.value : null;
+  const unchanged = record.changedRun.shown.value === "before" ? "" : " in the unchanged run";
+  const parts = [now?.weight ?? "weight …", ...edgeInWords(now?.header ?? null, live)];
+  return (
+    <p class="av-muted av-pinned-edge" role="status">
+      {`${between}, head ${edge.layer}.${edge.head}${unchanged}. ${capital(parts.join("; "))}.`}
+    </p>
+  );
+}
+
+const WEIGHT = { name: "weight", signed: false, maximum: 1 };
+/** From so many keys on nearly all weights are less than a hundredth. */
+const MANY_KEYS = 1000;
+
+function pick({ stack, layer, head, query, key }: EdgeRequest): EdgeRequest {
+  return { stack, layer, head, query, key };
+}

@@ -1,0 +1,339 @@
+"""The runs that a view's reader makes of its model, changed: answers, weights and single pairs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from attnviz.record.difference import DifferenceAttention
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Candidate
+from attnviz.server.description import describing_numbers
+from attnviz.server.server import (
+    ChangedHeader,
+    ChangedStack,
+    EdgeHeader,
+    EdgeRequest,
+    Likely,
+    OutcomeHeader,
+    WantedChange,
+)
+from attnviz.utils.progress import Steps
+
+if TYPE_CHECKING:
+    from attnviz.interventions.changes import Change
+    from attnviz.interventions.effect import Effect
+    from attnviz.interventions.intervene import ChangedRecord
+    from attnviz.interventions.repeated import Outcome, RepeatedInterventions
+
+__all__ = ["ChangedRuns", "ShownStacks", "change_of", "check_count"]
+
+# Changes that are made together, and outcomes and pairs that a page carries.
+_MOST_CHANGES = 32
+_MOST_OUTCOMES = 50
+# Changed runs whose weights are kept.
+_MOST_RUNS = 2
+# Changes that a name says one by one.
+_NAMED = 2
+# Characters of a name.
+_LONGEST_NAME = 160
+
+
+@dataclass(frozen=True)
+class ShownStacks:
+    """The stacks of a changed run beside those of the unchanged one, by the names of the latter."""
+
+    after: dict[str, AttentionStack]
+    difference: dict[str, AttentionStack]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What was answered to some changes."""
+
+    changes: tuple[WantedChange, ...]
+    described: tuple[str, ...]
+    sentence: str
+    effect: Effect
+
+
+class ChangedRuns:
+    """What a view asks of its model, and what it was answered.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        What the view shows of the unchanged run.
+    source : tuple, optional
+        The model, its inputs, the target and the options of `attnviz.extract`.
+    hint : str
+        How such a view is made with a model.
+    """
+
+    def __init__(
+        self, record: AttentionRecord, source: tuple[Any, Any, Any, Any] | None, hint: str
+    ) -> None:
+        self._record = record
+        self._source = source
+        self._hint = hint
+        self._interventions: RepeatedInterventions | None = None
+        self._outcomes: dict[str, _Known] = {}
+        self._runs: dict[str, tuple[ChangedRecord, ShownStacks]] = {}
+        self._names: dict[str, str] = {}
+        self._edges: dict[EdgeRequest, EdgeHeader] = {}
+
+    @property
+    def has_model(self) -> bool:
+        """Whether anything can be asked."""
+        return self._source is not None
+
+    def outcome(self, changes: tuple[WantedChange, ...]) -> Steps[OutcomeHeader]:
+        """What changes do together to the answer."""
+        found = yield from self._answered(changes)
+        effect = found.effect
+        return {
+            "sentence": found.sentence,
+            "described": list(found.described),
+            "effect": str(effect),
+            "measure": effect.measure,
+            "before": effect.before,
+            "after": effect.after,
+            "noise": effect.noise,
+            "divergence": effect.divergence,
+            "likeliest_before": _likely(effect.likeliest_before),
+            "likeliest_after": _likely(effect.likeliest_after),
+        }
+
+    def _answered(self, changes: tuple[WantedChange, ...]) -> Steps[Outcome]:
+        if self._source is None:
+            raise ValueError(self.without_model("try it"))
+        check_count(len(changes))
+        made = [change_of(each) for each in changes]
+        if self._interventions is None:
+            from attnviz.interventions.repeated import RepeatedInterventions
+
+            model, inputs, target, options = self._source
+            self._interventions = RepeatedInterventions(
+                model, inputs, target=target, shown=self._record, **options
+            )
+        found: Outcome = yield from self._interventions.outcome(made)
+        if changes:
+            key = _key(changes)
+            self._outcomes.pop(key, None)
+            self._outcomes[key] = _Known(changes, found.described, found.sentence, found.effect)
+            _shorten(self._outcomes, _MOST_OUTCOMES)
+            if found.record is not None:
+                self._runs.pop(key, None)
+                self._runs[key] = found.record, self._shown(key, found)
+                _shorten(self._runs, _MOST_RUNS)
+        return found
+
+    def run(self, changes: tuple[WantedChange, ...]) -> Steps[tuple[ChangedRecord, ShownStacks]]:
+        """The record of a changed run; the model runs where it is not kept.
+
+        Raises MemoryError where there is no room for it.
+        """
+        key = _key(changes)
+        if key not in self._runs:
+            yield from self._answered(changes)
+        if key not in self._runs:
+            raise MemoryError(
+                "the weights of the changed run do not fit into the memory that is free; its "
+                "answer does"
+            )
+        return self._runs[key]
+
+    def changed(self, changes: tuple[WantedChange, ...]) -> Steps[ChangedHeader]:
+        """Describe the stacks of a changed run."""
+        if not changes:
+            raise ValueError("changes is empty: there is no changed run")
+        record, shown = yield from self.run(changes)
+        stacks = []
+        for name, after in shown.after.items():
+            tokens = record.stack(name).query_tokens
+            numbers = yield from describing_numbers(after)
+            difference = yield from describing_numbers(shown.difference[name])
+            stacks.append(
+                ChangedStack(
+                    stack=name,
+                    after=numbers,
+                    difference=difference,
+                    predictions=list(tokens.predictions),
+                )
+            )
+        return ChangedHeader(stacks=stacks)
+
+    def stack(self, name: str) -> AttentionStack | None:
+        """A stack of a changed run that is kept."""
+        for _, shown in self._runs.values():
+            for stacks in (shown.after, shown.difference):
+                for stack in stacks.values():
+                    if stack.name == name:
+                        return stack
+        return None
+
+    def edge(self, asked: EdgeRequest) -> Steps[EdgeHeader]:
+        """What is known of a pair beside its weight."""
+        if self._source is None:
+            return EdgeHeader(model="none", share=None, why="", effect="", noise="")
+        interventions = self._interventions
+        if interventions is None or not interventions.ready:
+            return EdgeHeader(model="waits", share=None, why="", effect="", noise="")
+        share, why = None, ""
+        try:
+            share = yield from interventions.norm_share(
+                asked.stack, asked.layer, asked.head, asked.query, asked.key
+            )
+        except LookupError as error:
+            why = str(error.args[0])
+        effect, noise = self._cuts_of(asked)
+        found = EdgeHeader(model="ready", share=share, why=why, effect=effect, noise=noise)
+        self._edges.pop(asked, None)
+        self._edges[asked] = found
+        _shorten(self._edges, _MOST_OUTCOMES)
+        return found
+
+    def _cuts_of(self, asked: EdgeRequest) -> tuple[str, str]:
+        """The effects of all cuts of a pair that were asked for, and the noise, in words."""
+        from attnviz.interventions.repeated import both, small
+
+        said: list[str] = []
+        noise = 0.0
+        of = ""
+        for known in self._outcomes.values():
+            if len(known.changes) != 1 or not _cuts(known.changes[0], asked):
+                continue
+            [change], effect = known.changes, known.effect
+            when = "before" if change.renormalize else "after"
+            where = "" if change.head is not None else f" in all heads of layer {change.layer}"
+            where = " in all layers" if change.layer is None else where
+            nothing = ", no more than the noise" if abs(effect.change) <= effect.noise else ""
+            numbers = both(effect.before, effect.after)
+            said.append(f"cut {when} the softmax{where} {numbers}{nothing}")
+            noise = max(noise, effect.noise)
+            of = effect.measure
+        return ("; ".join(said) + f" ({of})", small(noise)) if said else ("", "")
+
+    def page_state(self) -> dict[str, Any]:
+        """What a page carries of all that was answered."""
+        made: dict[str, Any] = {}
+        if self._outcomes:
+            made["outcomes"] = [
+                {
+                    "changes": [asdict(each) for each in known.changes],
+                    "described": list(known.described),
+                    "sentence": known.sentence,
+                }
+                for known in self._outcomes.values()
+            ]
+        if self._edges:
+            edges = []
+            for asked, header in self._edges.items():
+                effect, noise = self._cuts_of(asked)
+                edges.append({**asdict(asked), **header, "effect": effect, "noise": noise})
+            made["edges"] = edges
+        return made
+
+    def without_model(self, what: str) -> str:
+        """Say how to make the view with its model."""
+        return f"Make the view with {self._hint} to {what}."
+
+    def _shown(self, key: str, found: Outcome) -> ShownStacks:
+        """The stacks of a changed run under names of their own, and what differs."""
+        if found.record is None:
+            raise TypeError("a run without a record has no stacks")
+        words = self._named(key, found.described)
+        shown = ShownStacks({}, {})
+        for name, before in self._record.stacks.items():
+            if name not in found.record.stacks:
+                continue
+            changed = found.record.stack(name)
+            layers = {
+                number: changed.attention(number)
+                for number in before.layers
+                if number in changed.layers
+            }
+            own = None if changed.key_tokens is changed.query_tokens else changed.key_tokens
+            shown.after[name] = AttentionStack(
+                f"{name} · after: {words}",
+                layers,
+                changed.query_tokens,
+                own,
+                normalized=changed.normalized,
+            )
+            shown.difference[name] = AttentionStack(
+                f"{name} · difference after: {words}",
+                {
+                    number: DifferenceAttention(before.attention(number), after)
+                    for number, after in layers.items()
+                },
+                changed.query_tokens,
+                own,
+                signed=True,
+                measure="difference",
+            )
+        return shown
+
+    def _named(self, key: str, described: Sequence[str]) -> str:
+        """Changes in words, others for other changes."""
+        if key in self._names:
+            return self._names[key]
+        words = "; ".join(f"{each[0].lower()}{each[1:].rstrip('.')}" for each in described)
+        if len(described) > _NAMED or len(words) > _LONGEST_NAME:
+            words = f"{len(described)} changes" if len(described) > 1 else words[:_LONGEST_NAME]
+        if words in self._names.values():
+            number = 2
+            while f"{words} ({number})" in self._names.values():
+                number += 1
+            words = f"{words} ({number})"
+        self._names[key] = words
+        return words
+
+
+def check_count(count: int) -> None:
+    """Refuse more changes than are made together."""
+    if count > _MOST_CHANGES:
+        raise ValueError(f"changes has {count} entries; at most {_MOST_CHANGES} are made together")
+
+
+def _key(changes: Iterable[WantedChange]) -> str:
+    return json.dumps([asdict(each) for each in changes])
+
+
+def _shorten(kept: dict[Any, Any], most: int) -> None:
+    """Let go of what was kept first."""
+    while len(kept) > most:
+        kept.pop(next(iter(kept)))
+
+
+def _cuts(change: WantedChange, asked: EdgeRequest) -> bool:
+    """Whether a change cuts a pair in its head, alone or with others."""
+    return (
+        change.kind == "knockout"
+        and (change.stack, change.query, change.key) == (asked.stack, asked.query, asked.key)
+        and change.layer in (None, asked.layer)
+        and change.head in (None, asked.head)
+    )
+
+
+def _likely(candidates: Iterable[Candidate]) -> list[Likely]:
+    return [Likely(text=each.text, probability=each.probability) for each in candidates]
+
+
+def change_of(wanted: WantedChange) -> Change:
+    """The change of `attnviz.interventions` that a reader asks for."""
+    from attnviz.interventions.changes import Ablate, HideTokens, Knockout
+
+    layer, head, stack = wanted.layer, wanted.head, wanted.stack
+    if wanted.kind == "ablate":
+        return Ablate(layer, head, stack=stack)
+    if wanted.key is None:
+        raise ValueError(f"a change of the kind {wanted.kind!r} needs 'key'")
+    if wanted.kind == "hide":
+        return HideTokens(wanted.key, layer, head, stack)
+    if wanted.query is None:
+        raise ValueError("a change of the kind 'knockout' needs 'query'")
+    return Knockout(wanted.query, wanted.key, layer, head, wanted.renormalize, stack)
