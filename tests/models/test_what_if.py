@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import traitlets
 
 import attnviz as av
+from attnviz.extraction.capture.memory import check_memory
 from attnviz.server.kernel import KernelChannel
 from attnviz.views.what_if import WhatIf
 from unit.asking import replies, whole_reply
@@ -125,6 +127,211 @@ def test_after_the_unchanged_run_an_answer_costs_one_forward(
             assert count == [number]
 
 
+def asked_of(view: WhatIf, **more: Any) -> dict[str, Any]:
+    """What the view knows of a pair of query and key."""
+    place = {"stack": "self", "layer": 1, "head": 0, "query": 13, "key": 6} | more
+    return dict(whole_reply(view._channel._server, "edge", place).header)
+
+
+def test_a_pair_has_its_share_of_the_value_norm_from_the_runs_that_are_made_anyway(
+    view: av.HeadView, demo: tuple[Any, Any]
+) -> None:
+    nothing = {"share": None, "why": "", "effect": "", "noise": ""}
+    with forwards(demo[0]) as count:
+        # Before the reader asks, no model runs.
+        assert asked_of(view) == {"model": "waits", **nothing}
+        assert count == [0]
+        ask(view)
+        found = {(layer, head): asked_of(view, layer=layer, head=head) for layer, head in HEADS}
+        assert count == [2]
+    # The value norm as `attribute` has it, and the row's own sum.
+    norms = av.attribute(demo[0], TEXT, method="value norm", tokenizer=demo[1]).stack()
+    for (layer, head), known in found.items():
+        row = norms.weights(layer=layer, head=head, rows=slice(13, 14))[0].astype(float)
+        assert known["share"] == pytest.approx(row[6] / row.sum(), abs=1e-5)
+        assert (known["model"], known["effect"], known["noise"]) == ("ready", "", "")
+    record = av.HeadView(view.record)
+    assert asked_of(record) == {"model": "none", **nothing}
+    for wrong in ({"query": 14}, {"key": -1}, {"head": 4}, {"layer": 7}):
+        with pytest.raises(IndexError):
+            asked_of(view, **wrong)
+
+
+HEADS = [(0, 0), (1, 0), (2, 3)]
+
+
+def test_the_share_of_the_value_norm_is_that_of_a_product_by_hand(
+    view: av.HeadView, demo: tuple[Any, Any]
+) -> None:
+    model, tokenizer = demo
+    ask(view)
+    attention = model.transformer.h[1].attn
+    given: list[torch.Tensor] = []
+    handle = attention.c_attn.register_forward_hook(lambda *each: given.append(each[2]))
+    with torch.no_grad():
+        model(torch.tensor([tokenizer(TEXT)["input_ids"]]))
+    handle.remove()
+    width = attention.head_dim
+    # Queries, keys and values side by side, of each head 0 first; GPT-2 multiplies from the left.
+    values = given[0][0, :, 2 * attention.embed_dim :][:, :width].double()
+    added = values @ attention.c_proj.weight[:width].double()
+    weights = torch.from_numpy(view.record.stack().weights(layer=1, head=0)[13]).double()
+    sizes = (weights * added.norm(dim=1)).detach()
+    assert asked_of(view)["share"] == pytest.approx(float(sizes[6] / sizes.sum()), abs=1e-5)
+
+
+def test_a_pair_says_which_cuts_of_it_were_answered(view: av.HeadView) -> None:
+    ask(view, HEAD)
+    ask(view, EDGE, HEAD)
+    # What was cut together with something else says nothing of the pair alone.
+    assert asked_of(view)["effect"] == ""
+    before = ask(view, EDGE)
+    assert re.fullmatch(
+        r"cut before the softmax 8\.5 to -5\.6 \(logit of 'street' .* after 'the'\)",
+        asked_of(view)["effect"],
+    )
+    assert float(asked_of(view)["noise"]) == pytest.approx(before["noise"], rel=0.1)
+    ask(view, {**EDGE, "renormalize": False, "layer": None, "head": None})
+    assert "; cut after the softmax in all layers 8." in asked_of(view)["effect"]
+    assert asked_of(view, key=7)["effect"] == ""
+    # Of another head it is the cut in all of them.
+    assert asked_of(view, head=1)["effect"].startswith("cut after the softmax in all layers")
+    page = view.to_html()
+    assert page.count('"share"') == 3
+    assert "cut before the softmax 8.5 to -5.6" in page
+
+
+def changed_stacks(view: WhatIf) -> list[dict[str, Any]]:
+    """What the view describes of the run with its changes."""
+    header = whole_reply(view._channel._server, "changed", {"changes": view.changes}).header
+    stacks: list[dict[str, Any]] = json.loads(json.dumps(header))["stacks"]
+    return stacks
+
+
+@pytest.mark.parametrize(
+    ("asked", "change"),
+    [
+        ([EDGE], av.Knockout(13, 6, 1, 0)),
+        ([{**EDGE, "layer": 0, "renormalize": False}], av.Knockout(13, 6, 0, 0, renormalize=False)),
+        ([TOKEN, {**HEAD, "layer": 0}], [av.HideTokens(6), av.Ablate(0, 0)]),
+    ],
+)
+def test_the_weights_of_the_changed_run_are_those_of_intervene(
+    asked: list[dict[str, Any]], change: Any, view: av.HeadView, demo: tuple[Any, Any]
+) -> None:
+    with forwards(demo[0]) as count:
+        ask(view)
+        ask(view, *asked)
+        # The run that answered has the weights, too.
+        [stack] = changed_stacks(view)
+        record = view.changed_record
+        assert count == [3]
+    assert record is not None
+    wanted = av.intervene(demo[0], TEXT, change, tokenizer=demo[1])
+    assert record.effect.after == pytest.approx(wanted.effect.after, abs=1e-5)
+    assert len(record.changes) == len(asked)
+    server = view._channel._server
+    for layer in range(3):
+        for head in range(4):
+            before = view.record.stack().weights(layer=layer, head=head)
+            own = wanted.stack().weights(layer=layer, head=head)
+            place = {"layer": layer, "heads": [head], "rows": [0, 14], "columns": [0, 14]}
+            for which, expected in (("after", own), ("difference", own - before)):
+                name = stack[which]["name"]
+                request = {"stack": name, "precision": "float32", **place}
+                data = whole_reply(server, "block", request).data or b""
+                found = np.frombuffer(data, np.float32).reshape(14, 14)
+                np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert stack["after"]["normalized"] == all(each.get("renormalize", True) for each in asked)
+    assert stack["difference"]["measure"] == "difference"
+    assert stack["difference"]["signed"]
+
+
+def test_names_of_changed_runs_are_their_own(view: av.HeadView) -> None:
+    names = set()
+    for changes in ([EDGE], [HEAD], [EDGE, HEAD, TOKEN], [EDGE, HEAD, {**TOKEN, "key": 2}]):
+        ask(view, *changes)
+        names |= {changed_stacks(view)[0][which]["name"] for which in ("after", "difference")}
+    assert len(names) == 8
+    assert "self · after: the output is set to 0 in layer 1, head 0" in names
+    assert "self · difference after: 3 changes (2)" in names
+    # An old one is gone, and is made again where it is asked for.
+    server = view._channel._server
+    gone = "self · after: the output is set to 0 in layer 1, head 0"
+    block = {"layer": 0, "heads": [0], "rows": [0, 1], "columns": [0, 1], "precision": "float32"}
+    with pytest.raises(KeyError, match="this record has 'self'"):
+        whole_reply(server, "block", {"stack": gone, **block})
+    view.changes = [HEAD]
+    assert changed_stacks(view)[0]["after"]["name"] == gone
+    assert whole_reply(server, "block", {"stack": gone, **block}).data
+
+
+def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:
+    view.changes = [EDGE]
+    assert "difference after:" not in view.to_html()
+    view.shown_run = "difference"
+    page = view.to_html()
+    data = json.loads(page.partition('id="attnviz-data">')[2].partition("</script>")[0])
+    names = [each["name"] for each in data["description"]["stacks"]]
+    run = data["state"]["changed_run"]
+    assert names == ["self", run["stacks"]["self"]["after"], run["stacks"]["self"]["difference"]]
+    assert run["changes"] == data["state"]["changes"] == view.changes
+    assert data["state"]["shown_run"] == "difference"
+    assert data["state"]["stack"] == "self"
+    # From a browser too, whose page is made step by step.
+    asked = {"part": 0, "state": {**view.state, "shown_run": "after"}}
+    assert whole_reply(view._channel._server, "page", asked).header["parts"] == 1
+
+
+def test_a_changed_record_needs_changes_and_a_model(view: av.HeadView) -> None:
+    assert view.changed_record is None
+    bare = av.HeadView(view.record)
+    with pytest.raises(traitlets.TraitError, match=r"no model.*show_head_view\(model, text\)"):
+        bare.shown_run = "after"
+    bare.changes = [HEAD]
+    with pytest.raises(ValueError, match=r"show_head_view\(model, text\) to try it"):
+        _ = bare.changed_record
+    assert "after:" not in bare.to_html()
+    with pytest.raises(traitlets.TraitError, match="shown_run"):
+        view.shown_run = "later"
+    with pytest.raises(ValueError, match="changes is empty"):
+        whole_reply(view._channel._server, "changed", {"changes": []})
+
+
+def test_a_part_of_a_record_is_compared_with_the_same_part(demo: tuple[Any, Any]) -> None:
+    model, tokenizer = demo
+    record = av.extract(model, TEXT, tokenizer=tokenizer, heads={1: [0, 2]}, dtype="float16")
+    view = av.MatrixView(record, model=model, inputs=TEXT, tokenizer=tokenizer)
+    with forwards(model) as count:
+        ask(view, {**EDGE, "key": 0})
+        [stack] = changed_stacks(view)
+        assert count == [3]
+    assert (stack["after"]["layers"], stack["after"]["heads"]) == ([1], [[0, 2]])
+    assert stack["difference"]["heads"] == [[0, 2]]
+    changed = view.changed_record
+    assert changed is not None
+    vectors = changed.stack().attention(1).vectors
+    assert vectors is not None
+    assert vectors.queries.dtype == torch.float16
+
+
+def test_an_answer_comes_without_weights_where_they_do_not_fit(
+    view: av.HeadView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = check_memory
+
+    def check(sizes: Any, options: Any) -> None:
+        if options.layers is None:
+            raise MemoryError("6 GB are needed")
+        own(sizes, options)
+
+    ask(view)
+    monkeypatch.setattr("attnviz.extraction.capture.forward.check_memory", check)
+    assert "animal" in ask(view, EDGE)["sentence"]
+    with pytest.raises(MemoryError, match="do not fit into the memory that is free; its answer"):
+        changed_stacks(view)
+
+
 def test_the_model_is_as_it_was_before_also_where_a_change_fails(
     view: av.HeadView, demo: tuple[Any, Any]
 ) -> None:
@@ -189,7 +396,7 @@ def test_views_that_are_shown_have_the_model(
 ) -> None:
     monkeypatch.setattr("attnviz.views.show.show", lambda view: view)
     model, tokenizer = demo
-    for show in (av.show_head_view, av.show_matrix_view, av.dashboard):
+    for show in (av.show_head_view, av.show_matrix_view, av.show_model_view, av.dashboard):
         view: Any = show(model, TEXT, tokenizer=tokenizer)
         assert "animal" in ask(view, EDGE)["sentence"]
     words: Any = av.show_head_view(model, TEXT, tokenizer=tokenizer, generate=2)

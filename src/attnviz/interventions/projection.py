@@ -90,7 +90,7 @@ class FollowedOutputs:
 
     def __init__(self, model: nn.Module, most_bytes: float = math.inf) -> None:
         self.found: dict[Place, ProjectedValues] = {}
-        self._model = model
+        self._model: Any = model
         self._names = {id(module): name for name, module in model.named_modules()}
         self._room = most_bytes
         self._turns: Counter[str] = Counter()

@@ -186,13 +186,10 @@ class RepeatedInterventions:
     ) -> Steps[NDArray[np.float64] | None]:
         stack, layer, head = place
         found = known.values.get((stack, layer))
-        # Padding would shift the keys.
-        fits = (
-            found is not None
-            and len(known.record.stack(stack).key_tokens) == (found.values.shape[1])
-        )
-        if found is None or not fits or not found.linear:
+        if found is None or not found.linear:
             return None
+        if len(known.record.stack(stack).key_tokens) != found.values.shape[1]:
+            raise LookupError("the model reads padding beside these keys")
         norms = yield from found.norms(head)
         return norms.double().numpy()
 

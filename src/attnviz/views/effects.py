@@ -103,14 +103,17 @@ class TokenScores(PositionedView):
     token_scores : dict
         Numbers of the keys, by name: each an array (tokens,) for the stack that is shown first, a
         dict of these by stack, or what `attnviz.token_effects` returns. A single one is named
-        ``"score"``, or ``"effect"``. The first is drawn as bars around a zero line beside the keys;
-        NaN is none.
+        ``"score"``, or ``"effect"``. One of them, the first unless `token_score` says otherwise,
+        is drawn as bars around a zero line beside the keys; NaN is none.
     token_score_notes : dict
         What they measure, by their names, in words; of effects it is known.
+    token_score : str or None
+        Which of them is drawn, by its name; the first where it is None.
     """
 
     token_scores = _TokenScores().tag(sync=True)
     token_score_notes = Notes().tag(sync=True)
+    token_score = traitlets.Unicode(None, allow_none=True).tag(sync=True)
 
     # Of the scores that were given last.
     _notes_of_token_scores: Mapping[str, str] = {}
@@ -133,6 +136,18 @@ class TokenScores(PositionedView):
         notes = self.token_score_notes
         kept = {name: note for name, note in notes.items() if name not in replaced}
         self.token_score_notes = {**self._notes_of_token_scores, **kept}
+        if self.token_score not in new:
+            self.token_score = None
+
+    @traitlets.validate("token_score")
+    def _validate_token_score(self, proposal: Mapping[str, Any]) -> str | None:
+        name: str | None = proposal["value"]
+        if name is not None and name not in self.token_scores:
+            known = ", ".join(map(repr, self.token_scores)) or "none"
+            raise traitlets.TraitError(
+                f"token_score={shown(name)} must be the name of one of token_scores: {known}"
+            )
+        return name
 
 
 def _by_name(given: Any) -> Mapping[Any, Any]:

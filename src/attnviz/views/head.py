@@ -40,8 +40,9 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         Initial values of the traits below, and of those that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
-        `least_score`, `scores` and `score_notes` (`attnviz.views.head_order.HeadOrder`),
-        `token_scores` and `token_score_notes` (`attnviz.views.effects.TokenScores`), `changes`
+        `least_score`, `scores`, `score_notes` and `score_errors`
+        (`attnviz.views.head_order.HeadOrder`), `token_scores`, `token_score_notes` and
+        `token_score` (`attnviz.views.effects.TokenScores`), `changes`
         and `shown_run` (`attnviz.views.what_if.WhatIf`).
 
     Attributes

@@ -27,18 +27,28 @@ class _HeadScores(traitlets.Dict):
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
         """Take arrays as well, for the stack that is shown."""
-        checked = _checked_scores(value, obj.record.stack(obj.stack or None), obj.record.stacks)
+        stack = obj.record.stack(obj.stack or None)
+        checked = _checked_scores(value, stack, obj.record.stacks)
+        _check_stacks("scores", checked, obj.record.stacks)
         obj._notes_of_scores = _notes(value)
+        obj._errors_of_scores = _errors(value, stack, obj.record.stacks)
+        return checked
+
+
+class _HeadErrors(traitlets.Dict):
+    """Standard errors of scores, laid out as these."""
+
+    def validate(self, obj: Any, value: Any) -> _ScoresByName:
+        """Take arrays as well, for the stack that is shown."""
+        stack = obj.record.stack(obj.stack or None)
+        checked = _checked_scores(value, stack, obj.record.stacks, "score_errors")
+        _check_stacks("score_errors", checked, obj.record.stacks)
         for name, by_stack in checked.items():
-            # Stacks that this view leaves out may be scored, too.
-            there = [each for each in by_stack if each in obj.record.stacks]
-            if by_stack and not there:
+            numbers = [each for rows in by_stack.values() for row in rows for each in row]
+            if any(each is not None and each < 0 for each in numbers):
                 raise traitlets.TraitError(
-                    f"scores[{name!r}] are for {', '.join(map(repr, by_stack))}; this record has "
-                    f"{', '.join(map(repr, obj.record.stacks))}"
+                    f"score_errors[{name!r}] has negative numbers; a standard error is 0 or more"
                 )
-            for each in there:
-                _check_shape(name, by_stack[each], obj.record.stacks[each])
         return checked
 
 
@@ -62,15 +72,20 @@ class HeadOrder(PositionedView):
         effect's stack, measure and noise are taken from it.
     score_notes : dict
         What scores measure, by their names, in words; of effects it is known.
+    score_errors : dict
+        Standard errors of scores, by their names, laid out as these; those of effects over several
+        texts are known. They are drawn as thin lines over the bars.
     """
 
     order = traitlets.Unicode("number").tag(sync=True)
     least_score = Finite(None, allow_none=True).tag(sync=True)
     scores = _HeadScores().tag(sync=True)
     score_notes = Notes().tag(sync=True)
+    score_errors = _HeadErrors().tag(sync=True)
 
     # Of the scores that were given last.
     _notes_of_scores: Mapping[str, str] = {}
+    _errors_of_scores: Mapping[str, dict[str, list[list[float | None]]]] = {}
 
     def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
         if "scores" in given:
@@ -79,6 +94,9 @@ class HeadOrder(PositionedView):
             notes = _notes(given["scores"])
             if notes and isinstance(given.get("score_notes", {}), Mapping):
                 given["score_notes"] = notes | dict(given.get("score_notes", {}))
+            errors = _errors(given["scores"], stack, self.record.stacks)
+            if errors and isinstance(given.get("score_errors", {}), Mapping):
+                given["score_errors"] = errors | dict(given.get("score_errors", {}))
             given["scores"] = scores
         return super()._first_state(given, stack)
 
@@ -116,6 +134,8 @@ class HeadOrder(PositionedView):
         self.score_notes = kept | {
             name: note for name, note in self._notes_of_scores.items() if name not in kept
         }
+        errors = {name: each for name, each in self.score_errors.items() if name not in replaced}
+        self.score_errors = {**self._errors_of_scores, **errors}
 
 
 def _notes(given: Any) -> dict[str, str]:
@@ -124,28 +144,60 @@ def _notes(given: Any) -> dict[str, str]:
     return notes_of(by_name, "head")
 
 
-def _checked_scores(
+def _errors(
     given: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
+) -> _ScoresByName:
+    """The standard errors of the effects among scores, by name and stack."""
+    by_name = given if isinstance(given, Mapping) else {"score": given}
+    errors: _ScoresByName = {}
+    for name, value in by_name.items():
+        found = None if note_of(value, "head") is None else getattr(value, "errors", None)
+        if found is not None:
+            own = _own_stack(str(name), value, stack, stacks)
+            rows = _of_layers(value, own, found)
+            errors[str(name)] = {own.name: _rows(str(name), rows, "score_errors")}
+    return errors
+
+
+def _check_stacks(trait: str, checked: _ScoresByName, stacks: Mapping[str, AttentionStack]) -> None:
+    """Refuse numbers of no stack that is there, and those of another shape."""
+    for name, by_stack in checked.items():
+        # Stacks that this view leaves out may be scored, too.
+        there = [each for each in by_stack if each in stacks]
+        if by_stack and not there:
+            raise traitlets.TraitError(
+                f"{trait}[{name!r}] are for {', '.join(map(repr, by_stack))}; this record has "
+                f"{', '.join(map(repr, stacks))}"
+            )
+        for each in there:
+            _check_shape(name, by_stack[each], stacks[each], trait)
+
+
+def _checked_scores(
+    given: Any,
+    stack: AttentionStack,
+    stacks: Mapping[str, AttentionStack],
+    trait: str = "scores",
 ) -> _ScoresByName:
     """Scores as JSON can hold them, of what `HeadOrder.scores` takes.
 
-    `stack` is the one that an array belongs to, unless it says itself which it is of.
+    `stack` is the one that an array belongs to, unless it says itself which it is of, and `trait`
+    what they are given as.
     """
     if isinstance(given, str):
-        raise traitlets.TraitError(
-            f"scores={shown(given)} is a name; give numbers, or order={shown(given)} for a pattern"
-        )
+        instead = f", or order={shown(given)} for a pattern" if trait == "scores" else ""
+        raise traitlets.TraitError(f"{trait}={shown(given)} is a name; give numbers{instead}")
     by_name = given if isinstance(given, Mapping) else {"score": given}
     checked: _ScoresByName = {}
     for name, value in by_name.items():
         if not isinstance(name, str) or name == "number":
-            raise traitlets.TraitError(f"scores: {name!r} cannot be a name of scores")
+            raise traitlets.TraitError(f"{trait}: {name!r} cannot be a name of scores")
         if isinstance(value, Mapping):
-            checked[name] = {str(each): _rows(name, rows) for each, rows in value.items()}
+            checked[name] = {str(each): _rows(name, rows, trait) for each, rows in value.items()}
         else:
             own = _own_stack(name, value, stack, stacks)
-            rows = _rows(name, _of_layers(value, own))
-            _check_shape(name, rows, own)
+            rows = _rows(name, _of_layers(value, own, value), trait)
+            _check_shape(name, rows, own, trait)
             checked[name] = {own.name: rows}
     return checked
 
@@ -164,33 +216,38 @@ def _own_stack(
     return stacks[own]
 
 
-def _of_layers(value: Any, stack: AttentionStack) -> Any:
-    """Effects of the layers that a stack has: a view may leave out some."""
-    layers = getattr(value, "layers", None)
-    if note_of(value, "head") is None or layers is None or not set(stack.layers) <= set(layers):
-        return value
-    return [value[layers.index(layer)] for layer in stack.layers]
+def _of_layers(effects: Any, stack: AttentionStack, rows: Any) -> Any:
+    """Rows of effects, or of their errors, of the layers that a stack has.
+
+    A view may leave out some layers.
+    """
+    layers = getattr(effects, "layers", None)
+    if note_of(effects, "head") is None or layers is None or not set(stack.layers) <= set(layers):
+        return rows
+    return [rows[layers.index(layer)] for layer in stack.layers]
 
 
-def _rows(name: str, value: Any) -> list[list[float | None]]:
+def _rows(name: str, value: Any, trait: str) -> list[list[float | None]]:
     try:
         rows = [np.asarray(row, dtype=np.float64) for row in islice(value, MOST_NUMBERS)]
     except (MemoryError, OverflowError, TypeError, ValueError) as error:
         raise traitlets.TraitError(
-            f"scores[{name!r}] must be numbers, (layers, heads); got {type(value).__name__}"
+            f"{trait}[{name!r}] must be numbers, (layers, heads); got {type(value).__name__}"
         ) from error
     if any(row.ndim != 1 for row in rows):
         raise traitlets.TraitError(
-            f"scores[{name!r}] must be (layers, heads): one number for every head"
+            f"{trait}[{name!r}] must be (layers, heads): one number for every head"
         )
     return [[float(score) if math.isfinite(score) else None for score in row] for row in rows]
 
 
-def _check_shape(name: str, rows: list[list[float | None]], stack: AttentionStack) -> None:
+def _check_shape(
+    name: str, rows: list[list[float | None]], stack: AttentionStack, trait: str
+) -> None:
     wanted = list(stack.heads_per_layer)
     if [len(row) for row in rows] != wanted:
         got = ", ".join(str(len(row)) for row in rows[:8])
         raise traitlets.TraitError(
-            f"scores[{name!r}] has {len(rows)} layers of {got or 'no'} heads; stack "
+            f"{trait}[{name!r}] has {len(rows)} layers of {got or 'no'} heads; stack "
             f"{stack.name!r} has {len(wanted)} layers of {', '.join(map(str, wanted[:8]))} heads"
         )

@@ -136,7 +136,7 @@ def test_scores_of_all_heads_are_not_too_large() -> None:
 
 def test_every_request_is_tried(record: av.AttentionRecord) -> None:
     # What a model answers: tests/models/test_what_if.py.
-    tried = {name for name, _ in REQUESTS} | {"scores", "intervene"}
+    tried = {name for name, _ in REQUESTS} | {"scores", "intervene", "changed", "edge"}
     assert tried == set(RECORD_REQUESTS.classes)
 
 

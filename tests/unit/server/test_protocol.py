@@ -18,9 +18,14 @@ from attnviz.atlas.server import ATLAS_REQUESTS
 from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.server.description import describing_numbers
 from attnviz.server.protocol import Range, Reply, Requests, checked
 from attnviz.server.server import (
     RECORD_REQUESTS,
+    ChangedHeader,
+    ChangedStack,
+    EdgeHeader,
+    EdgeRequest,
     Likely,
     OutcomeHeader,
     RecordServer,
@@ -162,6 +167,8 @@ RECORD_ASKED: dict[str, dict[str, Any]] = {
     "vectors": HEAD | {"token": 3, "keys": [0, 4]},
     "image": {"index": 0},
     "intervene": {"changes": [{"kind": "hide", "stack": "self", "key": 2}]},
+    "changed": {"changes": [{"kind": "hide", "stack": "self", "key": 2}]},
+    "edge": {"stack": "self", "layer": 0, "head": 0, "query": 3, "key": 2},
     "page": {"part": 0, "state": {}},
 }
 CORPUS_HEAD = HEAD | {"layer": 2}
@@ -228,30 +235,51 @@ def unfit(kind: Any, header: Mapping[str, Any]) -> set[str]:
     }
 
 
-def outcome(changes: tuple[WantedChange, ...]) -> Steps[OutcomeHeader]:
-    """An outcome as a view with a model gives it; tests/models has real ones."""
-    assert changes == (WantedChange("hide", "self", key=2),)
-    yield Progress("the changed run", 0, 1)
-    likely = Likely(text="a", probability=0.5)
-    return {
-        "sentence": "With 'a' hidden, the next token stays 'a'.",
-        "described": ["Hidden"],
-        "effect": "1 before, 1 after",
-        "measure": "logit",
-        "before": 1.0,
-        "after": 1.0,
-        "noise": 0.0,
-        "divergence": None,
-        "likeliest_before": [likely],
-        "likeliest_after": [likely],
-    }
+class Answers:
+    """What a view with a model answers; tests/models has real answers."""
+
+    def outcome(self, changes: tuple[WantedChange, ...]) -> Steps[OutcomeHeader]:
+        """An outcome."""
+        assert changes == (WantedChange("hide", "self", key=2),)
+        yield Progress("the changed run", 0, 1)
+        likely = Likely(text="a", probability=0.5)
+        return {
+            "sentence": "With 'a' hidden, the next token stays 'a'.",
+            "described": ["Hidden"],
+            "effect": "1 before, 1 after",
+            "measure": "logit",
+            "before": 1.0,
+            "after": 1.0,
+            "noise": 0.0,
+            "divergence": None,
+            "likeliest_before": [likely],
+            "likeliest_after": [likely],
+        }
+
+    def changed(self, changes: tuple[WantedChange, ...]) -> Steps[ChangedHeader]:
+        """The record's own stack, as if it were a changed one."""
+        assert changes == (WantedChange("hide", "self", key=2),)
+        numbers = yield from describing_numbers(record().stack())
+        one = ChangedStack(stack="self", after=numbers, difference=numbers, predictions=[])
+        return ChangedHeader(stacks=[one])
+
+    def stack(self, name: str) -> AttentionStack | None:
+        """No stack of a changed run is kept."""
+        del name
+        return None
+
+    def edge(self, asked: EdgeRequest) -> Steps[EdgeHeader]:
+        """What is known of a pair."""
+        assert asked == EdgeRequest("self", 0, 0, 3, 2)
+        yield Progress("value norms", 1, 2)
+        return EdgeHeader(model="ready", share=0.5, why="", effect="cut", noise="0")
 
 
 @pytest.mark.parametrize(
     ("server", "requests", "asked"),
     [
         (
-            RecordServer(record(), page=lambda _: ("x.html", ""), intervene=outcome),
+            RecordServer(record(), page=lambda _: ("x.html", ""), interventions=Answers()),
             RECORD_REQUESTS,
             RECORD_ASKED,
         ),

@@ -19,6 +19,7 @@ from unit.records import captured_record, encoder_decoder_record, given_record, 
 
 STATE = {
     "changes",
+    "shown_run",
     "stack",
     "layer",
     "heads",
@@ -41,6 +42,8 @@ STATE = {
     "score_notes",
     "token_scores",
     "token_score_notes",
+    "token_score",
+    "score_errors",
     "theme",
     "controls",
 }
@@ -70,6 +73,7 @@ def test_what_is_shown_first() -> None:
         "leave_out": [],
         "renormalize": False,
         "changes": [],
+        "shown_run": "before",
         "pair": "all",
         "query_window": None,
         "key_window": None,
@@ -78,8 +82,10 @@ def test_what_is_shown_first() -> None:
         "least_score": None,
         "scores": {},
         "score_notes": {},
+        "score_errors": {},
         "token_scores": {},
         "token_score_notes": {},
+        "token_score": None,
         "theme": "auto",
         "controls": "auto",
     }
@@ -130,8 +136,11 @@ def test_everything_can_be_said_at_once() -> None:
         "least_score": 0.5,
         "scores": {"mine": {"cross": [[0.25], [0.5] * 5]}},
         "score_notes": {"mine": "what I measured"},
+        "score_errors": {"mine": {"cross": [[0.125], [0.25] * 4 + [None]]}},
         "token_scores": {"mine": {"cross": [0.5] * 5 + [None]}},
         "token_score_notes": {"mine": "what else I measured"},
+        "token_score": "mine",
+        "shown_run": "before",
         "theme": "dark",
         "controls": "compact",
     }

@@ -13,7 +13,8 @@ import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { inColumns, PANE_GAP, Pane, type PaneProps } from "../../ui/panes";
 import panesCss from "../../ui/panes.css";
 import { type ControlsForm, RECORD_HASH } from "../../ui/record";
-import { HEAD_CSS, HEAD_DEFAULTS, type HeadState, HeadViewWithWhatIf } from "../head";
+import { WhatIf } from "../../ui/what-if/what-if";
+import { HEAD_CSS, HEAD_DEFAULTS, type HeadState, HeadView } from "../head";
 import { MATRIX_CSS, MatrixView } from "../matrix";
 import { MODEL_CSS, MODEL_DEFAULTS, type ModelState, ModelView } from "../model";
 import dashboardCss from "./dashboard.css";
@@ -167,9 +168,10 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
     >
       <div class={`av-panes av-${arrangement.value}`}>
         {pane("model", ModelView)}
-        {pane("head", HeadViewWithWhatIf)}
+        {pane("head", HeadView)}
         {pane("matrix", MatrixView)}
       </div>
+      <WhatIf context={inner} />
     </ViewFrame>
   );
 }

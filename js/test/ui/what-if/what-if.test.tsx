@@ -1,11 +1,19 @@
 import { render } from "preact";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import type { Carrier, Reply } from "../../../src/client/carrier";
-import type { WantedChange } from "../../../src/client/protocol";
+import type {
+  ChangedStack,
+  EdgeHeader,
+  EdgeRequest,
+  StackDescription,
+  WantedChange,
+} from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
+import { baseName, changedInWords, readChanges, readShownRun } from "../../../src/ui/changed-run";
 import type { ViewContext } from "../../../src/ui/define-view";
 import { createRecordStore, RECORD_DEFAULTS, type RecordState } from "../../../src/ui/record";
-import { assign, makeSignals } from "../../../src/ui/state";
+import { assign, makeSignals, readHash, writeHash } from "../../../src/ui/state";
+import { edgeInWords } from "../../../src/ui/what-if/pinned-edge";
 import { changeInWords, offeredAt, withChange } from "../../../src/ui/what-if/state";
 import { CAVEAT, WhatIf } from "../../../src/ui/what-if/what-if";
 
@@ -53,18 +61,43 @@ afterEach(() => {
   root.remove();
 });
 
+const NONE: EdgeHeader = { model: "none", share: null, why: "", effect: "", noise: "" };
+
+/** The stacks of a changed run, as a kernel describes them. */
+function changedStacks(): ChangedStack[] {
+  const { query_tokens, key_tokens, ...numbers } = DESCRIPTION.stacks[0] as StackDescription;
+  const after = { ...numbers, name: "self · after: without head 2.1" };
+  const name = "self · difference after: without head 2.1";
+  const difference = { ...numbers, name, signed: true, measure: "difference", normalized: false };
+  return [{ stack: "self", after, difference, predictions: [] }];
+}
+
+/** The line of the pinned pair. */
+const line = (): string => root.querySelector(".av-pinned-edge")?.textContent ?? "";
+
 /** The panel above a carrier, and what was asked. */
 function drawn(options: {
   live?: boolean;
   state?: Partial<RecordState>;
   answer?: (changes: WantedChange[], signal?: AbortSignal) => Promise<string>;
+  edge?: (asked: EdgeRequest) => EdgeHeader;
+  description?: object;
 }) {
   const asked: WantedChange[][] = [];
+  const named: string[] = [];
   const answer = options.answer ?? (async (changes) => `Answer to ${changes.length} changes.`);
   const carrier: Carrier = {
     live: options.live ?? true,
     ask: async (name, args, signal): Promise<Reply> => {
-      if (name === "describe") return { header: DESCRIPTION, data: null };
+      named.push(name);
+      if (name === "describe") return { header: options.description ?? DESCRIPTION, data: null };
+      if (name === "block") {
+        const shape: [number, number, number] = [1, 1, 1];
+        const header = { shape, encoding: "float32", maximum: 1, error: 0 };
+        return { header, data: new Uint8Array(new Float32Array([0.25]).buffer) };
+      }
+      if (name === "edge") return { header: options.edge?.(args as EdgeRequest), data: null };
+      if (name === "changed") return { header: { stacks: changedStacks() }, data: null };
       const { changes } = args as { changes: WantedChange[] };
       asked.push(changes);
       return { header: { sentence: await answer(changes, signal) }, data: null };
@@ -98,8 +131,10 @@ function drawn(options: {
     buttons().find(named)?.click();
   };
   const said = (text: string): Promise<void> =>
-    vi.waitFor(() => expect(root.querySelector("[role=status]")?.textContent).toBe(text));
-  return { asked, state, open, press, said };
+    vi.waitFor(() =>
+      expect(root.querySelector(".av-what-if [role=status]")?.textContent).toBe(text),
+    );
+  return { asked, named, state, record, open, press, said };
 }
 
 it("runs no model before it is opened, then the unchanged one", async () => {
@@ -115,6 +150,7 @@ it("runs no model before it is opened, then the unchanged one", async () => {
 it("cuts the pinned edge, and collects changes that can be taken back", async () => {
   const { asked, state, open, press, said } = drawn({});
   await open();
+  await said("Answer to 0 changes.");
   await press("What if this edge were cut?");
   await said("Answer to 1 changes.");
   expect(state.changes.value).toEqual([EDGE]);
@@ -180,20 +216,151 @@ it("gives up an answer when the changes are others, and tries again when asked",
   await said("Ok.");
 });
 
-it("shows on a page what was answered, and no button", async () => {
+it("shows on a page what was answered, and which of it is chosen", async () => {
   const outcome = { changes: [EDGE], described: ["Cut <i>."], sentence: "The answer is <b>." };
-  drawn({ live: false, state: { outcomes: [outcome] } });
+  const { state, named, press } = drawn({ live: false, state: { outcomes: [outcome] } });
   await vi.waitFor(() =>
     expect(root.querySelector("li")?.textContent).toBe("Cut <i>. The answer is <b>."),
   );
-  expect(root.querySelectorAll("button, i").length).toBe(0);
+  expect(root.querySelectorAll("i").length).toBe(0);
   expect(root.textContent).toContain(CAVEAT);
+  const chosen = (): string | null | undefined =>
+    root.querySelector("li button")?.getAttribute("aria-pressed");
+  expect(chosen()).toBe("false");
+  await press("Cut <i>.");
+  expect(state.changes.value).toEqual([EDGE]);
+  await vi.waitFor(() => expect(chosen()).toBe("true"));
+  await press("Cut <i>.");
+  expect(state.changes.value).toEqual([]);
+  // No model runs on a page, and nothing is asked that it does not carry.
+  expect(new Set(named)).toEqual(new Set(["describe", "block"]));
 });
 
 it("shows nothing on a page without outcomes", async () => {
   drawn({ live: false, state: { changes: [EDGE] } });
-  await new Promise((resolve) => setTimeout(resolve, 20));
-  expect(root.innerHTML).toBe("");
+  await vi.waitFor(() => expect(line()).toContain("Weight 0.25"));
+  expect(root.querySelector("details")).toBeNull();
+});
+
+it("says of a pinned pair weight, norm, effect and noise, in this order", async () => {
+  let known: EdgeHeader = { ...NONE, model: "waits" };
+  const { named, open, press } = drawn({ edge: () => known });
+  const begin = "Pinned: “<b>” to “the”, head 2.1. Weight 0.25; ";
+  await vi.waitFor(() =>
+    expect(line()).toBe(
+      `${begin}share of the value norm and effect of cutting it: open “What if the attention were changed?”.`,
+    ),
+  );
+  known = { ...NONE, model: "ready", share: 0.5 };
+  await open();
+  await vi.waitFor(() =>
+    expect(line()).toBe(
+      `${begin}share of the value norm 0.50; effect of cutting it: press “What if this edge were cut?”.`,
+    ),
+  );
+  known = { ...known, effect: "cut before the softmax 1 to 2 (logit)", noise: "0.1" };
+  await press("What if this edge were cut?");
+  await vi.waitFor(() =>
+    expect(line()).toBe(
+      `${begin}share of the value norm 0.50; effect: cut before the softmax 1 to 2 (logit); noise 0.1.`,
+    ),
+  );
+  // The weight is asked for once, the rest after each answer.
+  expect(named.filter((name) => name === "block").length).toBe(1);
+  expect(named.filter((name) => name === "edge").length).toBe(3);
+});
+
+it("says of a pinned pair what it needs for the rest", async () => {
+  drawn({ edge: () => NONE });
+  await vi.waitFor(() =>
+    expect(line()).toContain("; share of the value norm and effect of cutting it need a model."),
+  );
+  expect(edgeInWords({ ...NONE, model: "ready", why: "no projection" }, true)[0]).toBe(
+    "share of the value norm not known: no projection",
+  );
+});
+
+it("asks for one head, and says nothing without two pins", async () => {
+  const { state, named } = drawn({ state: { heads: [0, 1] }, edge: () => NONE });
+  await vi.waitFor(() => expect(line()).toContain("Choose one head"));
+  assign(state, { key: null });
+  await vi.waitFor(() => expect(root.querySelector(".av-pinned-edge")).toBeNull());
+  expect(named).toEqual(["describe"]);
+});
+
+it("has on a page what it carries of a pinned pair", async () => {
+  const edge = { stack: "self", layer: 2, head: 1, query: 1, key: 0 };
+  const carried = { ...edge, ...NONE, model: "ready" as const, share: 0.125 };
+  const { state } = drawn({ live: false, state: { edges: [carried] } });
+  await vi.waitFor(() => expect(line()).toContain("share of the value norm 0.13"));
+  assign(state, { token: 0 });
+  await vi.waitFor(() =>
+    expect(line()).toContain("share of the value norm and effect of cutting it: not in this page."),
+  );
+});
+
+it("shows the weights of the changed run in place of the unchanged one's, and back", async () => {
+  const { state, named, record, press, said } = drawn({ state: { changes: [EDGE] } });
+  await said("Answer to 1 changes.");
+  expect(named).not.toContain("changed");
+  await press("difference");
+  const shown = (): string | undefined => record.place.value?.stack.name;
+  await vi.waitFor(() => expect(shown()).toBe("self · difference after: without head 2.1"));
+  expect(record.place.value?.stack.measure).toBe("difference");
+  // The trait names the stack as the record does.
+  expect(baseName(record.place.value?.stack as StackDescription)).toBe("self");
+  expect(changedInWords({ name: shown() ?? "" })).toBe("Difference after: without head 2.1.");
+  expect(line()).toContain("head 2.1 in the unchanged run.");
+  await press("after");
+  await vi.waitFor(() => expect(shown()).toBe("self · after: without head 2.1"));
+  await press("before");
+  await vi.waitFor(() => expect(shown()).toBe("self"));
+  assign(state, { shown_run: "after" });
+  await vi.waitFor(() => expect(shown()).toBe("self · after: without head 2.1"));
+  await press("Take back:");
+  await vi.waitFor(() => expect(shown()).toBe("self"));
+});
+
+it("has on a page the stacks that it carries, under one name", async () => {
+  const own = DESCRIPTION.stacks[0] as StackDescription;
+  const [changed] = changedStacks();
+  const { after, difference } = changed as ChangedStack;
+  const stacks = [own, { ...own, ...after }, { ...own, ...difference }];
+  const names = { self: { after: after.name, difference: difference.name } };
+  const { record, state } = drawn({
+    live: false,
+    description: { ...DESCRIPTION, stacks },
+    state: {
+      changes: [EDGE],
+      shown_run: "after",
+      outcomes: [{ changes: [EDGE], described: ["Cut."], sentence: "." }],
+      changed_run: { changes: [EDGE], stacks: names },
+    },
+  });
+  await vi.waitFor(() => expect(record.place.value?.stack.name).toBe(after.name));
+  expect(record.description.value?.stacks.length).toBe(1);
+  expect(root.querySelectorAll(".av-shown-run button").length).toBe(3);
+  assign(state, { changes: [] });
+  expect(record.place.value?.stack.name).toBe("self");
+  expect(record.description.value?.stacks.length).toBe(1);
+});
+
+it("writes changes into an address and reads them", () => {
+  const ablate = { ...EDGE, kind: "ablate" as const, stack: "a.b,c", query: null, key: null };
+  type Shown = Pick<RecordState, "changes" | "shown_run">;
+  const state: Shown = { changes: [EDGE, ablate], shown_run: "after" };
+  const fields = { changes: readChanges, shown_run: readShownRun };
+  const hash = writeHash(state, fields);
+  expect(hash).toBe(
+    "changes=knockout.self.2.1.1.0.true,ablate.a%252Eb%252Cc.2.1...true&shown_run=after",
+  );
+  expect(readHash(`#${hash}`, fields)).toEqual(state);
+  // What is off is left out, unless the page opened with something else.
+  const off: Shown = { changes: [], shown_run: "before" };
+  expect(writeHash(off, fields)).toBe("");
+  expect(writeHash(off, fields, state)).toBe("changes=&shown_run=before");
+  for (const wrong of ["knockout", "burn.self.1.1.1.1.true", "hide.self.x....true", "a.b"])
+    expect(readHash(`#changes=${wrong}&shown_run=never`, fields)).toEqual({});
 });
 
 it("offers what the pins and one head allow", () => {
