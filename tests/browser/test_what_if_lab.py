@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,7 +32,8 @@ view = av.show_head_view(
 def notebook(lab: JupyterLab) -> Notebook:
     without = [f"av.{name}(view.record, layer=1, heads=0)" for name in ("HeadView", "Dashboard")]
     two = "av.CompareView(av.compare(view.record, view.record), layer=1, heads=0)"
-    notebook = lab.open([VIEW, *without, two])
+    model = "model_view = av.show_model_view(model, text, tokenizer=tokenizer, layer=1, heads=0)"
+    notebook = lab.open([VIEW, *without, two, model])
     notebook.run_all()
     return notebook
 
@@ -44,7 +46,12 @@ def panel(notebook: Notebook, output: int) -> Locator:
 
 def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: Path) -> None:
     what_if = panel(notebook, 0)
-    answer = what_if.get_by_role("status")
+    answer = what_if.locator(".av-what-if-answer")
+    root = notebook.output(0).locator(".attnviz")
+    pair = root.locator(".av-pinned-edge")
+    expect(pair).to_contain_text(
+        "Weight 0.92; share of the value norm and effect of cutting it: open"
+    )
     # By the keyboard alone.
     what_if.locator("summary").press("Enter")
     expect(answer).to_contain_text("Unchanged, the next token is 'street'")
@@ -60,30 +67,79 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
         "key": 6,
         "renormalize": True,
     }
+    expect(pair).to_have_text(
+        re.compile(
+            r"Pinned: “the” \(13\) to “street”, head 1\.0\. Weight 0\.92; share of the value norm "
+            r"0\.92; effect: cut before the softmax 8\.5 to -5\.6 \(.*\); noise 0\.0+\d\."
+        )
+    )
     accessibility.check(what_if)
+    # The weights of the changed run in place of the others, and back.
+    runs = what_if.get_by_role("group", name="The picture shows")
+    runs.get_by_role("button", name="difference").press("Enter")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:self · difference aft"))
+    expect(root.locator(".av-sentence")).to_contain_text("“street”: difference −0.92 (less).")
+    expect(pair).to_contain_text("in the unchanged run. Weight 0.92; share")
+    notebook.execute("view.shown_run = 'after'")
+    expect(root.locator(".av-sentence")).to_contain_text("attends to “street”: 0.00")
+    expect(root.locator(".av-summary")).to_contain_text("after: cut before the softmax: 'the' (13)")
+    accessibility.check(root)
+    runs.get_by_role("button", name="before").press("Enter")
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:1")
+    assert notebook.evaluate("view.shown_run") == "before"
     notebook.execute("view.changes = [{'kind': 'ablate', 'layer': 1, 'head': 1}]")
     expect(answer).to_contain_text("Without head 1.1, the next token stays 'street'")
     what_if.get_by_role("button", name="Take back: Without head 1.1").press("Enter")
     expect(answer).to_contain_text("Unchanged")
     assert notebook.evaluate("view.changes") == []
-    # What was answered goes along into a page.
+    # What was answered goes along into a page, and the weights of the run that was shown.
+    notebook.execute(f"view.changes, view.shown_run = [{change}], 'difference'")
     path = tmp_path / "view.html"
     path.write_text(notebook.evaluate("view.to_html()"), encoding="utf-8")
+    notebook.execute("view.changes, view.shown_run = [], 'before'")
     page.goto(path.as_uri())
     tried = page.get_by_role("list", name="Changes that were tried").get_by_role("listitem")
     expect(tried).to_have_count(2)
-    expect(tried.first).to_contain_text("the next token becomes 'animal'")
-    expect(page.locator(".av-what-if button")).to_have_count(0)
-    accessibility.check(page.locator(".av-what-if"))
+    expect(tried.filter(has_text="the next token becomes 'animal'")).to_have_count(1)
+    sentence = page.locator(".av-sentence")
+    expect(sentence).to_contain_text("“street”: difference −0.92 (less).")
+    expect(page.locator(".av-pinned-edge")).to_contain_text("cut before the softmax 8.5 to -5.6")
+    accessibility.check(page.locator(".attnviz"))
+    # Which of them is shown is in the address.
+    address = page.url
+    page.get_by_role("button", name="Cut before the softmax").click()
+    expect(sentence).to_contain_text("attends to “street”: 0.92")
+    assert "changes=&" in page.url
+    assert "changes=&" not in address
+    page.goto("about:blank")
+    page.goto(f"{path.as_uri()}#changes=knockout.self.1.0.13.6.true&shown_run=after")
+    expect(sentence).to_contain_text("attends to “street”: 0.00")
+    expect(page.get_by_role("button", name="Cut before")).to_have_attribute("aria-pressed", "true")
 
 
 def test_a_view_without_a_model_says_what_to_do(notebook: Notebook) -> None:
     what_if = panel(notebook, 1)
     what_if.locator("summary").click()
-    expect(what_if.get_by_role("status")).to_have_text(
+    expect(what_if.locator(".av-what-if-answer")).to_have_text(
         "Make the view with show_head_view(model, text) to try it."
     )
     expect(what_if.get_by_role("button")).to_have_count(0)
+
+
+def test_a_head_that_is_open_in_the_model_view_is_left_out(notebook: Notebook) -> None:
+    root = notebook.output(4).locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", "model:self:1", timeout=FIRST_PICTURE)
+    what_if = root.locator(".av-what-if")
+    what_if.locator("summary").press("Enter")
+    what_if.get_by_role("button", name="Without head 1.0").press("Enter")
+    expect(what_if.locator(".av-what-if-answer")).to_contain_text(
+        "Without head 1.0, the next token"
+    )
+    what_if.get_by_role("button", name="difference").press("Enter")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^model:self · difference aft"))
+    expect(root.locator(".av-footer")).to_contain_text("Thumbnails show every difference.")
+    what_if.get_by_role("button", name="Take back: Without head 1.0").press("Enter")
+    expect(root).to_have_attribute("data-attnviz-drawn", "model:self:1")
 
 
 @pytest.mark.parametrize(("output", "panels"), [(2, 1), (3, 0)], ids=["dashboard", "compare"])

@@ -320,10 +320,10 @@ def test_an_answer_comes_without_weights_where_they_do_not_fit(
 ) -> None:
     own = check_memory
 
-    def check(sizes: Any, options: Any) -> None:
+    def check(sizes: Any, options: Any, *more: Any) -> None:
         if options.layers is None:
             raise MemoryError("6 GB are needed")
-        own(sizes, options)
+        own(sizes, options, *more)
 
     ask(view)
     monkeypatch.setattr("attnviz.extraction.capture.forward.check_memory", check)

@@ -33,7 +33,7 @@ export interface ChangedRunState {
   changes: WantedChange[];
   shown_run: ShownRun;
   outcomes: CarriedOutcome[];
-  edges: (EdgeRequest & EdgeHeader)[];
+  known_edges: (EdgeRequest & EdgeHeader)[];
   /** The names of the stacks of a changed run, by those of the unchanged one. */
   changed_run: {
     changes: WantedChange[];
@@ -45,7 +45,7 @@ export const CHANGED_RUN_DEFAULTS: ChangedRunState = {
   changes: [],
   shown_run: "before",
   outcomes: [],
-  edges: [],
+  known_edges: [],
   changed_run: null,
 };
 

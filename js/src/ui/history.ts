@@ -45,7 +45,7 @@ const NOT_KEPT = [
   "token_score_notes",
   "controls",
   "outcomes",
-  "edges",
+  "known_edges",
   "changed_run",
 ];
 

@@ -234,7 +234,7 @@ class ChangedRuns:
             for asked, header in self._edges.items():
                 effect, noise = self._cuts_of(asked)
                 edges.append({**asdict(asked), **header, "effect": effect, "noise": noise})
-            made["edges"] = edges
+            made["known_edges"] = edges
         return made
 
     def without_model(self, what: str) -> str:

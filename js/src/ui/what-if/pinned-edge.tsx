@@ -93,7 +93,7 @@ export function PinnedEdge({
         }, nothing);
     }
     if (!live) {
-      const carried = state.edges
+      const carried = state.known_edges
         .peek()
         .find((each) => JSON.stringify(edge) === JSON.stringify(pick(each)));
       say({ header: carried ?? null });

@@ -291,7 +291,7 @@ it("asks for one head, and says nothing without two pins", async () => {
 it("has on a page what it carries of a pinned pair", async () => {
   const edge = { stack: "self", layer: 2, head: 1, query: 1, key: 0 };
   const carried = { ...edge, ...NONE, model: "ready" as const, share: 0.125 };
-  const { state } = drawn({ live: false, state: { edges: [carried] } });
+  const { state } = drawn({ live: false, state: { known_edges: [carried] } });
   await vi.waitFor(() => expect(line()).toContain("share of the value norm 0.13"));
   assign(state, { token: 0 });
   await vi.waitFor(() =>
