@@ -1,4 +1,4 @@
-"""Counts that do not depend on the machine: bytes, DOM nodes, requests, logits, bytes held.
+"""Counts that do not depend on the machine: bytes, DOM nodes, requests, logits, bytes held, runs.
 
 make counts                                        renew the baseline, tests/benchmarks/counts.json
 cd tests && python -m benchmarks.counts            how the counts differ from it
@@ -13,19 +13,22 @@ import argparse
 import json
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 from transformers import GPT2Config, GPT2Model
 
 import attnviz
 import attnviz as av
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
+from attnviz.server.server import RecordServer
 from attnviz.views.record_view import RecordView
 from benchmarks.corpora import made
 from benchmarks.inputs import texts, weights
@@ -119,6 +122,52 @@ def _live(browser: Browser) -> Iterator[tuple[str, int]]:
         page.close()
 
 
+@contextmanager
+def _forwards(model: Any) -> Iterator[Counter[str]]:
+    """Count how often a model runs meanwhile, under "forwards"."""
+    counted: Counter[str] = Counter()
+
+    def count(*_: Any) -> None:
+        counted["forwards"] += 1
+
+    handle = model.register_forward_pre_hook(count)
+    try:
+        yield counted
+    finally:
+        handle.remove()
+
+
+def _what_if(browser: Browser) -> Iterator[tuple[str, int]]:
+    """What an answer to "What if this edge were cut?" costs: runs of the model, and requests."""
+    model, tokenizer = av.demos.load("decoder")
+    text = "the animal did not cross the street because it was too wide so the"
+    given = {"model": model, "inputs": text, "tokenizer": tokenizer}
+    record = av.extract(model, text, tokenizer=tokenizer, progress=False)
+    view = av.HeadView(record, layer=1, heads=0, token=-1, key="street", **given)
+    server = view._server()
+    assert isinstance(server, RecordServer)
+    page = browser.new_page(viewport=VIEWPORT)
+    live = LiveView(page, view, server=server)
+    live.count()
+    panel = page.locator(".av-what-if")
+    answer = panel.get_by_role("status")
+    asked = (
+        ("opened", panel.locator("summary"), "Unchanged"),
+        ("a cut", panel.get_by_role("button", name="What if this edge were cut?"), "Cut before"),
+        ("without a head", panel.get_by_role("button", name="Without head 1.0"), "these 2 changes"),
+    )
+    with _forwards(model) as ran:
+        for what, button, words in asked:
+            ran.clear()
+            button.click()
+            expect(answer).to_contain_text(words)
+            live.rest()
+            yield f"live what if, {what}: forwards", ran["forwards"]
+            # The bytes of an answer are those of the digits of its numbers.
+            yield f"live what if, {what}: requests", live.count()["requests intervene"]
+    page.close()
+
+
 def _extraction() -> Iterator[tuple[str, int]]:
     torch.manual_seed(0)
     model: Any = GPT2Model(GPT2Config(n_embd=48, n_layer=3, n_head=4)).eval()
@@ -148,7 +197,13 @@ def counted(browser: Browser, folder: Path) -> Counts:
         What is counted, in words, and the count.
     """
     return dict(
-        (*_bundles(), *_pages(browser, folder), *_live(browser), *_extraction()),
+        (
+            *_bundles(),
+            *_pages(browser, folder),
+            *_live(browser),
+            *_what_if(browser),
+            *_extraction(),
+        ),
     )
 
 

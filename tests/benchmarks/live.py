@@ -75,6 +75,8 @@ class LiveView:
         Is told every request and its answer.
     rest : bool, default True
         Whether to wait until all is there.
+    server : Server, optional
+        What answers, in place of one of the view's record alone.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class LiveView:
         *,
         heard: Callable[[dict[str, Any], dict[str, Any]], None] | None = None,
         rest: bool = True,
+        server: RecordServer | None = None,
     ) -> None:
         self._page = page
         self.requests: Counter[str] = Counter()
@@ -91,7 +94,7 @@ class LiveView:
         self._said: list[tuple[dict[str, Any], list[bytes]]] = []
         self._heard = heard
         # Without pages: they would only be offered.
-        self._server: RecordServer | CorpusServer = (
+        self._server: RecordServer | CorpusServer = server or (
             CorpusServer(view.corpus)
             if isinstance(view, EmbeddingView)
             else RecordServer(view.served_record if isinstance(view, RecordView) else view.record)

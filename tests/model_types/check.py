@@ -16,6 +16,7 @@ import attnviz
 from attnviz import AttentionRecord
 from attnviz.record.attention import QueryKeyAttention
 from model_types.build import tiny_model
+from model_types.changing import changes_of
 from model_types.compare import ROUNDED, TOLERANCE, Comparison, Match, compare
 from model_types.control import unnoticed
 from model_types.inputs import find_inputs
@@ -87,6 +88,7 @@ def _check(row: Row) -> None:
     if not found.right and not found.unmatched and found.error <= ROUNDED:
         found, arithmetic = _in_double(row, model, inputs, found), double_weights()
     row.error = found.error if found.matches else None
+    _change(row, model, inputs)
     with arithmetic:
         row.unnoticed = unnoticed(found.matches)
     row.unverified = found.unverified
@@ -183,6 +185,16 @@ def _extracted(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> A
     )
     made: AttentionRecord = record
     return made
+
+
+def _change(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
+    """Change the attention of each stack."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            row.changes = changes_of(model, inputs)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            row.unchanged = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def _under_eager(

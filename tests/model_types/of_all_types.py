@@ -15,7 +15,7 @@ from model_types.table import DOCUMENT, RESULTS, share, table, versions
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    return [Row(**row) for row in json.loads(RESULTS.read_text())]
+    return [Row.of(row) for row in json.loads(RESULTS.read_text())]
 
 
 def test_nearly_all_that_return_their_own_weights_are_right(rows: list[Row]) -> None:
@@ -32,6 +32,28 @@ def test_what_is_refused_is_refused_in_words_of_our_own(rows: list[Row]) -> None
     refused = [row for row in rows if row.result == "refused"]
 
     assert [row.reason for row in refused if not row.reason.startswith(ours)] == []
+
+
+def test_changes_are_exact(rows: list[Row]) -> None:
+    changes = {
+        (row.model_type, name): change for row in rows for name, change in row.changes.items()
+    }
+    assert {stack: each.reason for stack, each in changes.items() if each.gate == "wrong"} == {}
+    assert [stack for stack, each in changes.items() if each.identity is False] == []
+    tried = [each for each in changes.values() if each.gate != "refused"]
+    assert len(tried) > 800
+    assert sum(each.gate == "exact" for each in tried) >= 0.95 * len(tried)
+    assert sum(each.projection for each in tried) >= 0.75 * len(tried)
+
+
+def test_what_cannot_be_changed_is_refused_by_name(rows: list[Row]) -> None:
+    refused = [
+        change.reason
+        for row in rows
+        for change in row.changes.values()
+        if change.gate == "refused" and not change.reason.startswith("changes: ")
+    ]
+    assert refused == []
 
 
 def test_the_table_is_of_these_rows_and_these_versions(rows: list[Row]) -> None:

@@ -3,11 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-__all__ = ["REFERENCED", "Row"]
+__all__ = ["REFERENCED", "Row", "StackChange"]
 
 # Results of types whose own weights are known: what the share of those that are right is taken of.
 REFERENCED = ("ok", "partly", "wrong", "refused")
+
+
+@dataclass
+class StackChange:
+    """What came of changing one stack.
+
+    Attributes
+    ----------
+    gate : str
+        "exact": without a head the model gives the bits that it gives with the head's columns of
+        the output projections at 0. "changed": it gives something else than before, and the
+        attention's output is not what a matrix takes. "without effect": what the model gives does
+        not depend on it. "refused", or "wrong".
+    reason : str
+        Why, where it is refused or wrong.
+    identity : bool or None
+        Whether a change that multiplies outputs by 1 leaves every bit of what the model gives.
+    noise : float or None
+        How far that moves where outputs are computed again from the weights as they are, as a share
+        of the largest number of the same tensor.
+    projection : bool
+        Whether `attnviz.interventions` finds the output projection of every layer.
+    """
+
+    gate: str
+    reason: str = ""
+    identity: bool | None = None
+    noise: float | None = None
+    projection: bool = False
 
 
 @dataclass
@@ -40,6 +70,10 @@ class Row:
         Corruptions that the comparison would not have noticed.
     unverified : list of str
         Stacks that nothing of the model's own says anything about.
+    changes : dict of str to StackChange
+        What came of changing each stack.
+    unchanged : str
+        Why nothing was changed, where there is a record.
     notes : list of str
         The record's notes, warnings, and what is special about the comparison.
     seconds : float
@@ -58,5 +92,13 @@ class Row:
     peak: float | None = None
     unnoticed: list[str] = field(default_factory=list)
     unverified: list[str] = field(default_factory=list)
+    changes: dict[str, StackChange] = field(default_factory=dict)
+    unchanged: str = ""
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+
+    @classmethod
+    def of(cls, written: dict[str, Any]) -> Row:
+        """A row as `dataclasses.asdict` wrote it."""
+        changes = {name: StackChange(**each) for name, each in written["changes"].items()}
+        return cls(**{**written, "changes": changes})

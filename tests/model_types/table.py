@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,6 +18,8 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 DOCUMENT = _ROOT / "docs" / "coverage.md"
 RESULTS = _ROOT / "test-results" / "coverage.json"
 
+# Rounding moves outputs by less than this where layers behind do not enlarge it.
+_NOISY = 1e-4
 _NOT_YET = ("refused", "partly", "wrong", "died", "too slow")
 _HEAD = """\
 # Which models attnviz reads
@@ -34,8 +36,15 @@ The model must not change: its configuration, its modes and hooks, and every bit
 during the capture and after it. As a control, queries, keys, scale, mask and everything else that
 goes into the weights are corrupted one by one, and the comparison must fail.
 
-Rounding counts in both: a T5 in float32, whose logits are not scaled, was seen to differ from eager
-attention by up to 2.1e-4 in some settings, and all of it was rounding.
+Then attention is changed, in every layer of one stack after the other. Without a head (**gate**)
+the model must give, bit for bit, what it gives when the head's columns of its output projections
+are set to 0. A change that changes nothing (**identity**) must leave every bit of what it gives.
+The **projection** is the matrix behind a layer's attention, which value norms and direct
+attributions need. It is found by following the attention's output, and must be a matrix whose input
+loses a head's columns with the head.
+
+Rounding counts in both comparisons of weights: a T5 in float32, whose logits are not scaled, was
+seen to differ from eager attention by up to 2.1e-4 in some settings, and all of it was rounding.
 
 {summary}
 
@@ -61,9 +70,21 @@ def table(rows: Sequence[Row]) -> str:
         _HEAD.format(versions=versions(), summary=_summary(rows)),
         "## Right\n\n",
         "The error is the largest difference of all layers and heads; the peak is the median of "
-        "the rows' largest weights. Stacks are named with their layers and heads.\n\n",
+        "the rows' largest weights. Stacks are named with their layers and heads. A gate is exact, "
+        "or the answer changes but the attention's output is not what a matrix takes (changed), or "
+        "it is refused; the stacks of which something else holds than of the others are named.\n\n",
         _lines(
-            ("Model type", "Class", "Stacks", "Kept", "Error", "Peak"),
+            (
+                "Model type",
+                "Class",
+                "Stacks",
+                "Kept",
+                "Error",
+                "Peak",
+                "Gate",
+                "Identity",
+                "Projection",
+            ),
             (
                 (
                     row.model_type,
@@ -72,6 +93,7 @@ def table(rows: Sequence[Row]) -> str:
                     row.way,
                     _number(row.error),
                     "" if row.peak is None else f"{row.peak:.2f}",
+                    *_changes(row),
                 )
                 for row in right
             ),
@@ -82,6 +104,7 @@ def table(rows: Sequence[Row]) -> str:
             [row for row in rows if row.result in _NOT_YET],
         ),
         _remarks(right),
+        _refused(right),
         _grouped(
             "## No weights to compare with\n\nModels without attention between tokens "
             "(convolutions, state-space models), or whose weights the model does not return.",
@@ -113,10 +136,95 @@ def _summary(rows: Sequence[Row]) -> str:
             "- The record keeps "
             + ", ".join(f"{way} of {count} types" for way, count in ways.most_common())
             + ".",
+            *_summary_of_changes(rows),
             f"- {len(rows)} model types in all: the others have no attention, do not return "
             "weights, or could not be tested here.",
         ]
     )
+
+
+def _summary_of_changes(rows: Sequence[Row]) -> list[str]:
+    tried = [row for row in rows if row.changes]
+    stacks = [change for row in tried for change in row.changes.values()]
+    gates = Counter(change.gate for change in stacks)
+    by_row = [{change.gate == "refused" for change in row.changes.values()} for row in tried]
+    done = [change for change in stacks if change.identity is not None]
+    noises = sorted(change.noise for change in done if change.noise is not None)
+    found = [{change.projection for change in row.changes.values()} for row in tried]
+    same = sum(change.identity is True for change in done)
+    others = gates["changed"] + gates["without effect"]
+    return [
+        f"- Attention can be changed in every stack of **{by_row.count({False})} of {len(tried)}** "
+        f"model types, in some of {by_row.count({False, True})}, in none of "
+        f"{by_row.count({True})}. Without a head {gates['exact']} of {len(stacks)} stacks give, "
+        "bit for bit, what they give with the head's columns of their output projections set to 0; "
+        f"{others} have no such matrix, or what the model gives does not depend on them; "
+        f"{gates['refused']} are refused by name.",
+        f"- A change that changes nothing left every bit in {same} of {len(done)} stacks. "
+        "Outputs that are computed again from the same weights move what "
+        f"the model gives by {_number(noises[len(noises) // 2])} of its largest number in half of "
+        f"the stacks, by more than {_number(_NOISY)} in "
+        f"{sum(noise > _NOISY for noise in noises)}.",
+        f"- The output projection is found in every stack of {found.count({True})} of {len(tried)} "
+        f"model types, in some of {found.count({False, True})}.",
+    ]
+
+
+def _changes(row: Row) -> tuple[str, str, str]:
+    """What came of changing its stacks: the gate, an identity, the projection."""
+    changes = row.changes
+    identities = {change.identity for change in changes.values()} - {None}
+    return (
+        _by_stack({name: change.gate for name, change in changes.items()}),
+        "bit-equal" if identities == {True} else "differs" if identities else "",
+        _by_stack({name: "found" if each.projection else "none" for name, each in changes.items()}),
+    )
+
+
+def _by_stack(said: Mapping[str, str]) -> str:
+    """The commonest, and what differs with the names of the stacks."""
+    if not said:
+        return ""
+    usual = Counter(said.values()).most_common(1)[0][0]
+    rest: dict[str, list[str]] = {}
+    for name, each in said.items():
+        if each != usual:
+            rest.setdefault(each, []).append(name)
+    return "; ".join([usual, *(f"{each}: {', '.join(names)}" for each, names in rest.items())])
+
+
+def _refused(rows: Sequence[Row]) -> str:
+    """Why attention cannot be changed, with the types of which that is so."""
+    by_reason: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for change in row.changes.values():
+            if change.gate == "refused":
+                by_reason.setdefault(_kind_of(change.reason), {})[row.model_type] = None
+        if row.unchanged:
+            by_reason.setdefault(_short(row.unchanged), {})[row.model_type] = None
+    by_number = sorted(by_reason.items(), key=lambda entry: -len(entry[1]))
+    if not by_number:
+        return ""
+    said = "Their weights are shown; `attnviz.intervene` refuses to change these stacks."
+    lines = [f"- {reason}: {', '.join(names)}\n" for reason, names in by_number]
+    return f"\n## Not changed\n\n{said}\n\n{''.join(lines)}"
+
+
+def _kind_of(reason: str) -> str:
+    """What is said of a module, without its name and its sizes."""
+    for words in ("windows", "in parts", "one function", "several softmaxes", "gate that depends"):
+        if words in reason:
+            return _KINDS[words]
+    return _short(reason)
+
+
+_KINDS = {
+    "windows": "attends in windows, or with weights of groups of heads",
+    "in parts": "attends to parts of its input, one after the other",
+    "one function": "computes its attention in one torch function",
+    "several softmaxes": "computes several softmaxes",
+    "gate that depends": "multiplies its output by a gate that depends on the sink",
+}
 
 
 def _remarks(right: Sequence[Row]) -> str:
@@ -138,6 +246,18 @@ def _remarks(right: Sequence[Row]) -> str:
         names = [row.model_type for row in right if any(note in n for n in row.notes)]
         if names:
             parts.append(f"{said}: {', '.join(names)}.\n\n")
+    noisy = [
+        f"{row.model_type} ({name}, {_number(change.noise)})"
+        for row in right
+        for name, change in row.changes.items()
+        if change.noise is not None and change.noise > _NOISY
+    ]
+    if noisy:
+        parts.append(
+            "Outputs that are computed again from the same weights move what the model gives by "
+            f"more than {_number(_NOISY)} of its largest number, as its layers behind enlarge what "
+            f"is rounded: {', '.join(noisy)}.\n\n"
+        )
     missed = [row for row in right if row.unnoticed]
     if missed:
         parts.append(

@@ -30,6 +30,26 @@ SAMPLE = """
     hubert wav2vec2 esm perceiver patchtst time_series_transformer
 """.split()
 
+# What becomes of each stack that is changed, and whether its output projection is found: of the
+# most usual kinds; with a gate between attention and projection; past the dispatcher; with a
+# convolution behind it; channels that attend to each other; what cannot be changed.
+CHANGED = {
+    "gpt2": {"self": ("exact", True)},
+    "albert": {"self": ("exact", True)},
+    "gpt_oss": {"self": ("exact", True)},
+    "t5": dict.fromkeys(("encoder", "decoder", "cross"), ("exact", True)),
+    "vit": {"vision": ("exact", True)},
+    "qwen3_next": {"self": ("exact", False)},
+    "bloom": {"self": ("exact", False)},
+    "squeezebert": {"self": ("changed", False)},
+    "siglip": {"self": ("exact", True), "vision": ("exact", True), "pooling": ("refused", False)},
+    "swin": {
+        "vision stage 1": ("refused", False),
+        "vision stage 2": ("refused", False),
+        "vision stage 3": ("exact", True),
+    },
+}
+
 
 @functools.cache
 def _checked(model_type: str) -> Row:
@@ -64,3 +84,24 @@ def test_what_attention_received_cannot_be_corrupted_unnoticed(model_type: str) 
     assert row.peak is not None
     assert row.peak > 0.25
     assert row.unnoticed == []
+
+
+@pytest.mark.parametrize("model_type", CHANGED)
+def test_a_head_that_is_taken_away_is_its_columns_of_the_projection(model_type: str) -> None:
+    changes = _checked(model_type).changes
+
+    found = {name: (each.gate, each.projection) for name, each in changes.items()}
+    assert found == CHANGED[model_type]
+    for each in changes.values():
+        assert each.identity is (None if each.gate == "refused" else True)
+        assert each.gate != "refused" or each.reason.startswith("changes: ")
+        # The outputs computed again from the weights as they are.
+        assert each.noise is None or each.noise < 1e-5
+
+
+def test_channels_that_attend_to_each_other_have_no_projection() -> None:
+    """Of DaViT's channel attention a matrix takes the output turned over."""
+    changes = _checked("florence_vision").changes
+
+    assert changes["self stage 2"].gate == "exact"
+    assert not changes["self stage 2"].projection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pytest
@@ -10,9 +10,14 @@ import torch
 
 import attnviz as av
 from attnviz.analysis import repeated_induction
+from attnviz.demos.datasets.dates import WrittenDate, draw_date
 from attnviz.demos.datasets.sentences import Sentence, antecedent_sentence, repeated_halves
+from attnviz.demos.datasets.shapes import draw_shapes, patches_of
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.options import CaptureOptions, RecordOptions
+from attnviz.interventions.changes import Change
 from attnviz.interventions.copies import Copies, Place
+from attnviz.interventions.intervene import by_module, places_of, plan_of
 from attnviz.interventions.runs import Runs
 
 pytestmark = pytest.mark.models
@@ -93,3 +98,95 @@ def test_the_edge_to_the_antecedent_decides_the_noun(decoder: tuple[Any, Any]) -
     assert flipped >= 9
     assert kept >= 9
     assert neither >= 7
+
+
+# Of an answer's attention hardly anything is kept.
+LITTLE = CaptureOptions(layers=(0,), heads=(0,))
+
+
+class Asked:
+    """One example that a model answers again and again, changed or not: one forward an answer."""
+
+    def __init__(
+        self, model: Any, inputs: Any, target: str | None = None, **options: Unpack[RecordOptions]
+    ) -> None:
+        self._runs = Runs(model, inputs, target, None, options)
+        forward = self._runs.forward(CaptureOptions(), None)
+        self.record = self._runs.record(forward, CaptureOptions())
+        self._places = places_of(forward)
+
+    def answer(self, *changes: Change) -> Any:
+        """The likeliest token at every place, or the likeliest class."""
+        plan = plan_of(changes, self.record, self._places)
+        outputs = self._runs.forward(LITTLE, by_module(plan)).outputs
+        return outputs.logits[0].argmax(dim=-1).numpy()
+
+
+# Of "2019-11-17" the digits of year, month and day.
+DIGITS = {"year": [0, 1, 2, 3], "month": [5, 6], "day": [8, 9]}
+
+
+def test_a_part_of_a_date_needs_its_letters_and_no_single_head() -> None:
+    model, tokenizer = av.demos.load("encoder-decoder")
+    generator = np.random.default_rng(SEED)
+    written: list[WrittenDate] = [draw_date(generator, held_out=True) for _ in range(20)]
+    right: dict[str, list[Any]] = {}
+    for number, date in enumerate(written):
+        asked = Asked(model, date.text, date.iso, tokenizer=tokenizer)
+        ids = np.array(tokenizer(date.iso)["input_ids"][: len(date.iso)])
+        changes: dict[str, list[Change]] = {
+            "nothing": [],
+            "month": [av.Knockout(keys=list(date.month), stack="cross")],
+            "day": [av.Knockout(keys=list(date.day), stack="cross")],
+            **{
+                f"head {layer}.{head}": [av.Ablate(layer, head, stack="cross")]
+                for layer in (0, 1)
+                for head in range(4)
+                if number < 5
+            },
+        }
+        for name, change in changes.items():
+            found = asked.answer(*change)[: len(ids)]
+            right.setdefault(name, []).append(found == ids)
+    shares = {name: np.mean(each, axis=0) for name, each in right.items()}
+
+    assert (shares["nothing"] == 1).all()
+    for cut, other in (("month", "day"), ("day", "month")):
+        # The second digit is one of ten, the first of two or four.
+        first, second = shares[cut][DIGITS[cut]]
+        assert second < 0.5
+        assert second < first < 0.9
+        kept = shares[cut][[*DIGITS["year"], *DIGITS[other]]]
+        assert (kept > 0.95).all()
+    heads = [each for name, each in shares.items() if name.startswith("head")]
+    assert len(heads) == 8
+    assert (np.mean(heads, axis=1) > 0.9).all()
+
+
+def test_a_shape_is_named_from_its_own_patches() -> None:
+    model, processor = av.demos.load("vision")
+    generator = np.random.default_rng(SEED)
+    images, kinds, masks = draw_shapes(generator, 20)
+    right: dict[str, list[bool]] = {}
+    for image, kind, patches in zip(images, kinds, patches_of(masks), strict=True):
+        asked = Asked(model, image, processor=processor)
+        # CLS is token 0.
+        shape, ground = (1 + np.flatnonzero(patches == on) for on in (True, False))
+        some = generator.choice(ground, min(len(shape), len(ground)), replace=False)
+        changes: dict[str, list[Change]] = {
+            "nothing": [],
+            "shape": [av.Knockout(0, shape.tolist())],
+            "shape, last layer": [av.Knockout(0, shape.tolist(), layers=2)],
+            "as many others": [av.Knockout(0, some.tolist())],
+            "all others": [av.Knockout(0, ground.tolist())],
+        }
+        for name, change in changes.items():
+            right.setdefault(name, []).append(bool(asked.answer(*change) == kind))
+    shares = {name: float(np.mean(each)) for name, each in right.items()}
+
+    assert shares["nothing"] > 0.95
+    # One of four shapes is right by chance.
+    assert shares["shape"] < 0.45
+    assert shares["as many others"] > 0.95
+    assert shares["all others"] > 0.95
+    assert shares["shape, last layer"] > 0.8

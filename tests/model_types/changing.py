@@ -1,0 +1,199 @@
+"""A model's attention changed: whether it can be, and whether the change is exact.
+
+A head is ablated in every layer of a stack. That must give the bits of a plain forward in which the
+head's columns of the output projections are 0. Which matrices those are is read from the forward:
+of all matrices' inputs theirs alone have lost the columns of one head.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+import attnviz as av
+from attnviz.extraction.capture.forward import Forward
+from attnviz.extraction.options import CaptureOptions
+from attnviz.interventions.changes import Change
+from attnviz.interventions.copies import Place
+from attnviz.interventions.intervene import by_module, places_of, plan_of, unchanged
+from attnviz.interventions.projection import head_norms, projections_of
+from attnviz.interventions.runs import Runs
+from attnviz.record.record import AttentionRecord
+from model_types.reference import draw_the_same
+from model_types.rows import StackChange
+from model_types.state import pairs_of_tensors, same
+
+__all__ = ["changes_of"]
+
+
+def changes_of(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, StackChange]:
+    """Change every stack of a model, one after the other.
+
+    Raises TypeError or ValueError where the inputs are not one example.
+    """
+    tried = _Tried(model, inputs)
+    return {name: tried.stack(name) for name in tried.record.stacks}
+
+
+class _Tried:
+    """A model that runs again and again, changed and unchanged."""
+
+    def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
+        self._model = model
+        self._runs = Runs(model, copy.deepcopy(dict(inputs)), None, None, {})
+        with _inputs_of(self._matrices()) as self._plain:
+            forward = self._forward(None)
+        self._before = forward.outputs
+        self._places = places_of(forward)
+        self._whole = {
+            (run.name, run.turn) for run in forward.collector.runs if run.positions is not None
+        }
+        self.record: AttentionRecord = self._runs.record(forward, CaptureOptions())
+        self._projections = self._found(projections_of)
+        self._linear = self._found(head_norms)
+
+    def _matrices(self) -> dict[str, nn.Module]:
+        kinds = (nn.Linear, Conv1D)
+        return {name: each for name, each in self._model.named_modules() if isinstance(each, kinds)}
+
+    def _forward(self, change: Any) -> Forward:
+        draw_the_same(self._model)
+        return self._runs.forward(CaptureOptions(), change)
+
+    def _found(self, find: Callable[[Runs], Mapping[Place, Any]]) -> Mapping[Place, Any]:
+        draw_the_same(self._model)
+        try:
+            return find(self._runs)
+        except NotImplementedError:
+            return {}
+
+    def stack(self, name: str) -> StackChange:
+        """Change one stack."""
+        places = {place for (stack, _), place in self._places.items() if stack == name}
+        projected = all(place in self._linear and place in self._whole for place in places)
+        found = StackChange("", projection=projected)
+        try:
+            found.identity = same(self._before, self._changed(av.Ablate(factor=1.0, stack=name)))
+            found.noise = self._noise(name)
+            with _inputs_of(self._matrices()) as inputs:
+                ablated = self._changed(av.Ablate(heads=-1, stack=name))
+        except NotImplementedError as error:
+            found.gate, found.reason = "refused", " ".join(str(error).split())
+            return found
+        except RuntimeError as error:
+            found.gate, found.reason = "wrong", " ".join(str(error).split())
+            return found
+        columns = {
+            name: lost
+            for name, given in inputs.items()
+            if (lost := _lost(self._plain[name], given))
+        }
+        wrong = self._other_projections(places, columns)
+        with _at_zero(self._matrices(), columns):
+            expected = self._forward(None).outputs
+        if wrong:
+            found.gate, found.reason = "wrong", wrong
+        elif same(self._before, ablated):
+            found.gate = "without effect"
+        elif same(expected, ablated):
+            found.gate = "exact"
+        elif not all(place in self._projections for place in places):
+            # A norm may stand before the matrix, or some layer's may be of another kind.
+            found.gate = "changed"
+        else:
+            found.gate = "wrong"
+            found.reason = f"{_apart(expected, ablated):.1e} from {sorted(columns)} at 0"
+        return found
+
+    def _changed(self, change: Change) -> Any:
+        return self._forward(by_module(self._plan(change))).outputs
+
+    def _plan(self, change: Change) -> Any:
+        return plan_of([change], self.record, self._places)
+
+    def _noise(self, name: str) -> float:
+        # Of every query and head, as a key is cut; but nothing is cut.
+        plan = self._plan(av.Knockout(keys=0, stack=name))
+        again = {
+            place: replace(change, attend=unchanged, factors={}) for place, change in plan.values()
+        }
+        return _apart(self._before, self._forward(again).outputs)
+
+    def _other_projections(self, places: set[Place], columns: Mapping[str, Any]) -> str:
+        """What `attnviz.interventions` takes for an output projection and lost no columns."""
+        names = {id(module): name for name, module in self._matrices().items()}
+        found = {names.get(id(self._projections[p]), "") for p in places if p in self._projections}
+        return ", ".join(f"{name} is no projection of it" for name in sorted(found - set(columns)))
+
+
+def _apart(one: Any, other: Any) -> float:
+    """The largest difference, as a share of the largest number of the same tensor."""
+    return max(
+        (
+            float((a - b).abs().nan_to_num(0).max() / a.abs().nan_to_num(0).max().clamp_min(1e-30))
+            for a, b in pairs_of_tensors(one, other)
+        ),
+        default=0.0,
+    )
+
+
+# For each matrix, and each time it ran, which columns of its input are all 0.
+_Zeros = dict[str, list[torch.Tensor]]
+
+
+@contextmanager
+def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
+    """See which columns of what matrices are given are all 0 while the block runs."""
+    seen: _Zeros = {name: [] for name in matrices}
+
+    def look(zeros: list[torch.Tensor], module: nn.Module, given: tuple[Any, ...]) -> None:
+        del module
+        if given and isinstance(given[0], torch.Tensor):
+            rows = given[0].detach().reshape(-1, given[0].shape[-1])
+            zeros.append((rows == 0).all(dim=0))
+
+    with ExitStack() as stack:
+        for name, module in matrices.items():
+            handle = module.register_forward_pre_hook(partial(look, seen[name]))
+            stack.callback(handle.remove)
+        yield seen
+
+
+def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
+    """The columns that are 0 now, if they are the last of a head, the same every time."""
+    if len(plain) != len(now) or not now:
+        return None
+    found = set()
+    for before, after in zip(plain, now, strict=True):
+        if before.shape != after.shape:
+            return None
+        lost = after & ~before
+        count = int(lost.sum())
+        last = slice(len(lost) - count, len(lost))
+        if not count or len(lost) % count or not bool(lost[last].all()):
+            return None
+        found.add((last.start, last.stop))
+    return slice(*found.pop()) if len(found) == 1 else None
+
+
+@contextmanager
+def _at_zero(matrices: Mapping[str, nn.Module], columns: Mapping[str, slice]) -> Iterator[None]:
+    """Have columns of matrices at 0 while the block runs."""
+    with ExitStack() as stack, torch.no_grad():
+        for name, some in columns.items():
+            module: Any = matrices[name]
+            # Another one in its place: a layer elsewhere may have the same.
+            stack.callback(setattr, module, "weight", module.weight)
+            module.weight = nn.Parameter(module.weight.clone())
+            # Conv1D has its inputs as rows.
+            (module.weight if isinstance(module, Conv1D) else module.weight.T)[some] = 0
+        yield
