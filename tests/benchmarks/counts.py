@@ -150,7 +150,7 @@ def _what_if(browser: Browser) -> Iterator[tuple[str, int]]:
     live = LiveView(page, view, server=server)
     live.count()
     panel = page.locator(".av-what-if")
-    answer = panel.get_by_role("status")
+    answer = panel.locator(".av-what-if-answer")
     asked = (
         ("opened", panel.locator("summary"), "Unchanged"),
         ("a cut", panel.get_by_role("button", name="What if this edge were cut?"), "Cut before"),
