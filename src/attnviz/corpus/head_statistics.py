@@ -182,18 +182,16 @@ def head_statistics(
         columns=list(known.of([])),
         frequencies=_frequencies(loaded, given),
     )
+    # What tells these texts, and what belongs to them, from others; and what all texts share.
+    by_text = {"texts": given, "parse": parses, "target": target, "columns": _Rows(known)}
     arguments = {
-        "texts": _told(given, len(given)),
         "column": column,
-        "columns": _told(known.of(range(len(given))), len(given)) if columns is not None else None,
-        "parse": _told(parses, len(given)),
-        "target": _told(target, len(given)),
         "truncation": str(truncation),
         "layers": shown(layers),
         "heads": shown(heads),
         "effects": effects,
     }
-    keeping = _Checkpoint.at(checkpoint, arguments, resume=resume)
+    keeping = _Checkpoint.at(checkpoint, arguments, by_text, len(given), resume=resume)
     if keeping is not None:
         statistics = keeping.resumed(statistics)
     seen = statistics.text_numbers
@@ -381,16 +379,21 @@ def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
     return dict(counted)
 
 
-def _told(given: Any, count: int) -> str | None:
-    """What tells one list of texts, or of what belongs to them, from another."""
-    if given is None:
-        return None
-    places = sorted({round(place) for place in np.linspace(0, count - 1, _TOLD_BY)})
-    if isinstance(given, Mapping):
-        some: Any = {name: [values[place] for place in places] for name, values in given.items()}
-    else:
-        some = [given[place] for place in places]
-    return f"{count} of {zlib.crc32(repr(some).encode('utf-8', 'replace')):08x}"
+class _Rows:
+    """Columns text by text."""
+
+    def __init__(self, columns: TextColumns) -> None:
+        self._columns = columns
+
+    def __getitem__(self, place: int) -> Any:
+        return {name: value for name, [value] in self._columns.of([place]).items()}
+
+
+def _told(given: Any, places: Iterable[int]) -> dict[str, int]:
+    """What tells some texts, or what belongs to them, from others."""
+    return {
+        str(place): zlib.crc32(repr(given[place]).encode("utf-8", "replace")) for place in places
+    }
 
 
 @dataclass
@@ -399,10 +402,20 @@ class _Checkpoint:
 
     path: Path
     arguments: Mapping[str, Any]
+    by_text: Mapping[str, Any]
+    count: int
     written: float = 0.0
 
     @classmethod
-    def at(cls, path: Any, arguments: Mapping[str, Any], *, resume: bool) -> _Checkpoint | None:
+    def at(
+        cls,
+        path: Any,
+        arguments: Mapping[str, Any],
+        by_text: Mapping[str, Any],
+        count: int,
+        *,
+        resume: bool,
+    ) -> _Checkpoint | None:
         """The checkpoint at a path, None without one."""
         if path is None:
             return None
@@ -412,7 +425,7 @@ class _Checkpoint:
                 f"checkpoint={str(path)!r} is there already: give resume=True to go on with it, or "
                 "another name"
             )
-        return cls(place, arguments, time.monotonic())
+        return cls(place, arguments, by_text, count, time.monotonic())
 
     def resumed(self, new: HeadStatistics) -> HeadStatistics:
         """What the file holds, or `new` where there is none."""
@@ -446,7 +459,30 @@ class _Checkpoint:
                     f"{shown(there.get(argument))} there, {shown(value)} here; use the same, or "
                     "another file"
                 )
+        self._check_texts(found, arguments)
         return found
+
+    def _check_texts(self, found: HeadStatistics, arguments: Mapping[str, Any]) -> None:
+        """Refuse other texts than those that were read; those still to be read may be mended."""
+        for argument, values in self.by_text.items():
+            told = arguments.get(argument) or {}
+            if bool(told) != (values is not None):
+                raise ValueError(
+                    f"checkpoint={str(self.path)!r} was made with{'' if told else 'out'} "
+                    f"{argument}; use the same, or another file"
+                )
+            read = [
+                place
+                for place in map(int, told)
+                if any(start <= place < stop for start, stop in found.text_numbers)
+            ]
+            if any(place >= self.count for place in read) or _told(values, read) != {
+                str(place): told[str(place)] for place in read
+            }:
+                raise ValueError(
+                    f"checkpoint={str(self.path)!r} was made of other {argument}; use the same, or "
+                    "another file"
+                )
 
     def now_and_then(self, statistics: HeadStatistics) -> None:
         """Write, if it was not done for a while."""
@@ -455,7 +491,12 @@ class _Checkpoint:
 
     def write(self, statistics: HeadStatistics) -> None:
         """Write the file as a whole; what was there before is replaced then."""
-        write_statistics(self.path, statistics, arguments=self.arguments)
+        places = sorted({round(place) for place in np.linspace(0, self.count - 1, _TOLD_BY)})
+        told = {
+            argument: None if values is None else _told(values, places)
+            for argument, values in self.by_text.items()
+        }
+        write_statistics(self.path, statistics, arguments={**self.arguments, **told})
         self.written = time.monotonic()
 
 

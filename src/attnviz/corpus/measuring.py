@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +70,8 @@ _ENTRIES = 1 << 22
 # Of a text at most so many of a head's strongest edges, each of another query: else one long text
 # could fill the list.
 _STRONGEST_OF_A_TEXT = 4
+# Of pairs that are farther apart than this, the offset counts as one.
+_FARTHEST_ALONE = 1024
 # A variance below this share of the squared weights is rounding.
 _NO_VARIANCE = 1e-9
 
@@ -236,9 +239,12 @@ class _Measuring:
         wide = self._n + self._m - 1 if self._one_text else 0
         self._diagonals = np.zeros((self._num_heads, wide))
         self._diagonal_counts = np.zeros((self._num_heads, wide), np.int64)
-        # Where heads have the same mask, they have the same pairs.
-        self._pairs_by_offset: dict[int, Numbers] = {}
-        self._mask_of = np.zeros(self._num_heads, np.int64)
+        # Pairs of the scores of tokens by offset, farther ones as one: their weights and numbers.
+        self._farthest = min(self._n, _FARTHEST_ALONE)
+        self._of_tokens = [n for n, name in enumerate(self._names) if name not in OF_POSITIONS]
+        bins = len(self._of_tokens) * (2 * self._farthest + 1) if self._one_text else 0
+        self._on_pairs = np.zeros((self._num_heads, bins))
+        self._pair_counts = np.zeros((self._num_heads, bins))
         self._one_hot = {
             name: (
                 _one_hot(queries.classes[name], len(classes)),
@@ -274,8 +280,8 @@ class _Measuring:
         return codes
 
     def result(self) -> StackNumbers:
-        for mask, group in enumerate(_groups(self._stack)):
-            self._measure(mask, group)
+        for group in _groups(self._stack):
+            self._measure(group)
         num_heads = self._num_heads
         return StackNumbers(
             scores=self._scores(),
@@ -287,24 +293,21 @@ class _Measuring:
             sampled=EdgeColumns.joined(self._sampled),
         )
 
-    def _measure(self, mask: int, group: _Group) -> None:
+    def _measure(self, group: _Group) -> None:
         """All heads of a mask, some queries at a time."""
         scores = len(self._names)
         together = max(1, min(len(group), _ENTRIES // (2 * self._m * min(self._n, 32)) - scores))
         step = max(1, _ENTRIES // (self._m * (together + scores)))
-        self._pairs_by_offset[mask] = np.zeros((scores, self._diagonals.shape[1]))
         for start in range(0, self._n, step):
             rows = slice(start, min(start + step, self._n))
             allowed = group.allowed(rows)
             pairs = self._pairs(rows) & allowed
             block = _Block(rows, allowed, pairs)
             if self._one_text:
-                self._pairs_by_offset[mask] += self._on_diagonals(pairs.astype(np.float32), rows)
+                block.sort_pairs(pairs[self._of_tokens], self._farthest)
             for first in range(0, len(group), together):
                 some = slice(first, first + together)
-                places = group.places[some]
-                self._mask_of[places] = mask
-                self._add(places, group.weights(some, rows), block)
+                self._add(group.places[some], group.weights(some, rows), block)
 
     def _pairs(self, rows: slice) -> Flags:
         """The pairs of every score, (scores, rows, keys)."""
@@ -362,10 +365,16 @@ class _Measuring:
             others = block.allowed[:, 1:].any(axis=1)
             self._offset_counts[places, _REST] += np.count_nonzero(others)
             return
+        flat = weights.reshape(len(weights), -1)
         diagonals = self._on_diagonals(weights, block.rows)
         counts = self._on_diagonals(block.allowed[None].astype(np.float32), block.rows)[0]
         self._diagonals[places] += diagonals
         self._diagonal_counts[places] += counts.astype(np.int64)
+        if len(block.bins):
+            on_pairs = flat[:, block.flat_places].astype(np.float64)
+            sums_of_bins = np.add.reduceat(on_pairs, block.starts, axis=1)
+            self._on_pairs[places[:, None], block.bins] += sums_of_bins
+            self._pair_counts[places[:, None], block.bins] += block.in_bins
         # The first key is counted apart.
         at = self._n - 1 - np.arange(block.rows.start, block.rows.stop)
         diagonals[:, at] -= weights[:, :, 0]
@@ -467,14 +476,25 @@ class _Measuring:
         return found
 
     def _position_alone(self) -> Numbers:
-        """Weight on the pairs of each score if every weight were the mean of its offset."""
+        """Weight on the pairs of each score if they had what others at the same offset have.
+
+        Where there are no others, what they have themselves.
+        """
         alone = np.full((self._num_heads, len(self._names)), np.nan)
         if not self._one_text:
             return alone
-        means = self._diagonals / np.maximum(self._diagonal_counts, 1)
-        for mask, pairs in self._pairs_by_offset.items():
-            here = self._mask_of == mask
-            alone[here] = means[here] @ pairs.T
+        shape = (self._num_heads, len(self._of_tokens), -1)
+        counts = self._pair_counts.reshape(shape)
+        on_pairs = self._on_pairs.reshape(shape)
+        sums, pairs = (
+            _gathered(each, self._n, self._farthest)[:, None]
+            for each in (self._diagonals, self._diagonal_counts)
+        )
+        others = pairs - counts
+        there = others > 0
+        means = np.where(there, (sums - on_pairs) / np.where(there, others, 1), 0)
+        means = np.where(there, np.maximum(means, 0), on_pairs / np.maximum(counts, 1))
+        alone[:, self._of_tokens] = (means * counts).sum(axis=2)
         return alone
 
     def _positional_share(self) -> Numbers:
@@ -544,6 +564,27 @@ class _Block:
         keys = np.maximum(allowed.sum(axis=1), 1)
         # The share of the allowed keys that are the score's, (scores, rows).
         self.expected = (per_query / keys).astype(np.float32)
+
+    def sort_pairs(self, pairs: Flags, farthest: int) -> None:
+        """Sort pairs of some scores by score and offset, (scores, rows, keys)."""
+        score, row, key = np.nonzero(pairs)
+        offset = np.clip(key - row - self.rows.start, -farthest, farthest) + farthest
+        bins = score * (2 * farthest + 1) + offset
+        order = np.argsort(bins, kind="stable")
+        self.flat_places = row[order] * pairs.shape[2] + key[order]
+        self.bins, self.starts, self.in_bins = np.unique(
+            bins[order], return_index=True, return_counts=True
+        )
+
+
+def _gathered(diagonals: NDArray[Any], num_tokens: int, farthest: int) -> Numbers:
+    """Sums by offset, those of farther offsets together, (heads, 2 * farthest + 1)."""
+    offsets = np.arange(diagonals.shape[1]) - (num_tokens - 1)
+    bins = np.clip(offsets, -farthest, farthest) + farthest
+    found = np.zeros((len(diagonals), 2 * farthest + 1))
+    starts = np.flatnonzero(np.diff(bins, prepend=-1))
+    found[:, bins[starts]] = np.add.reduceat(diagonals, starts, axis=1)
+    return found
 
 
 def _one_hot(codes: NDArray[np.int64], size: int) -> NDArray[np.float32]:

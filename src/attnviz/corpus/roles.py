@@ -41,6 +41,9 @@ ROLES = {
 #: How the names of syntactic roles begin, and how those from head to dependent end.
 SYNTACTIC = "syntactic: "
 REVERSED = " (reversed)"
+# Where heads put attention that they have no use for (Clark et al. 2019, section 3.2; Xiao et al.
+# 2024): most heads of a model do, so that these come after what else a head does.
+_SINKS = ("first token", "delimiter")
 # Fewer texts give no error that could be believed.
 _FEWEST_TEXTS = 5
 # From so many degrees of freedom on, a normal distribution serves.
@@ -138,7 +141,8 @@ class Roles:
         As they were given.
     names : list of list of (str or None)
         For each layer the main role of each head: the one whose score lies farthest above its
-        baseline. None where it has none.
+        baseline; "first token" and "delimiter", where heads put attention that they have no use
+        for, only where it has no other. None where it has none.
     asked : tuple of str
         The roles that heads were asked for.
     definitions : dict of str to str
@@ -183,7 +187,7 @@ class Roles:
         ]
 
     def of(self, layer: int, head: int) -> list[Role]:
-        """The roles that a head has, the strongest first.
+        """The roles that a head has, the strongest first; "first token" and "delimiter" last.
 
         Parameters
         ----------
@@ -354,9 +358,9 @@ def _tests(
     return tests
 
 
-def _strongest_first(test: tuple[Role, bool]) -> float:
-    difference = test[0].difference
-    return -difference if math.isfinite(difference) else math.inf
+def _strongest_first(test: tuple[Role, bool]) -> tuple[bool, float]:
+    role = test[0]
+    return role.name in _SINKS, -role.difference if math.isfinite(role.difference) else math.inf
 
 
 def benjamini_hochberg(p_values: Numbers) -> Numbers:

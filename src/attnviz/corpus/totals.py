@@ -312,7 +312,7 @@ def totals_of_text(
         heads=heads,
         causal=causal,
         one_text=len(sides) == 1,
-        scores={name: _fields(values) for name, values in numbers.scores.items()},
+        scores=_fields(numbers.scores),
         offsets=_whole(numbers.offsets, _ONE_OF_PAIRS),
         offset_counts=numbers.offset_counts,
         tables={
@@ -332,21 +332,24 @@ def totals_of_text(
     )
 
 
-def _fields(values: Numbers) -> Whole:
-    """The fields of a score of one text, from (score, shuffled, position) of each head."""
-    score = values[0]
-    rows = [np.isfinite(score).astype(np.int64), _whole(score), _whole(score**2)]
-    for baseline in values[1:]:
-        over = score - baseline
-        rows += [np.isfinite(over).astype(np.int64)]
-        rows += [_whole(np.where(np.isfinite(over), baseline, np.nan)), _whole(over)]
-        rows += [_whole(over**2)]
-    return np.stack(rows)
+def _fields(scores: Mapping[str, Numbers]) -> dict[str, Whole]:
+    """The fields of the scores of one text, from (score, shuffled, position) of each head."""
+    # All scores at once: (scores, 3, heads).
+    values = np.stack(list(scores.values()))
+    score = values[:, 0]
+    found = np.empty((len(values), len(FIELDS), values.shape[2]), np.int64)
+    found[:, 0], found[:, 1], found[:, 2] = np.isfinite(score), _whole(score), _whole(score**2)
+    baselines = values[:, 1:]
+    over = score[:, None] - baselines
+    known = np.isfinite(over)
+    found[:, 3::4], found[:, 4::4] = known, _whole(np.where(known, baselines, 0))
+    found[:, 5::4], found[:, 6::4] = _whole(over), _whole(over**2)
+    return dict(zip(scores, found, strict=True))
 
 
 def _whole(values: Numbers, one: int = _ONE) -> Whole:
     """As whole numbers, 0 for NaN."""
-    scaled = np.rint(np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf) * one)
+    scaled = np.rint(np.where(np.isnan(values), 0.0, values) * one)
     if not (np.abs(scaled) < 2.0**62).all():
         raise OverflowError("a number is too large to be added up")
     whole: Whole = scaled.astype(np.int64)
@@ -388,6 +391,8 @@ def windows_of(positions: Iterable[int], around: Sequence[int]) -> list[int]:
 
 def narrowed(tokens: Sequence[Mapping[int, KeptTokens]], edges: EdgeColumns) -> list[Any]:
     """Only the tokens that lie near an edge, by text, texts ascending."""
+    if not len(edges):
+        return [{} for _ in tokens]
     ranked = np.argsort(edges.text, kind="stable")
     texts, starts = np.unique(edges.text[ranked], return_index=True)
     stops = [*starts[1:], len(ranked)]

@@ -577,8 +577,17 @@ class QueryKeyAttention(LayerAttention):
         """Weights of some heads and queries and all keys, float32, (heads, rows, keys)."""
         device = self.queries.device
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
-            queries = self.queries[list(heads), rows].float() * self.scale
-            keys = self.keys[[self.key_head(head) for head in heads]].float()
+            if (
+                tuple(heads) == tuple(range(len(self.queries)))
+                and len(self.keys) == len(heads)
+                and not self.key_heads
+            ):
+                # All of them as they lie: no copy.
+                queries, keys = self.queries[:, rows], self.keys
+            else:
+                queries = self.queries[list(heads), rows]
+                keys = self.keys[[self.key_head(head) for head in heads]]
+            queries, keys = queries.float() * self.scale, keys.float()
             numbers = torch.arange(rows.start, rows.stop)[None]
             logits = self.logits_of_products(queries @ keys.transpose(1, 2), heads, numbers)
             if self.sinks is None:

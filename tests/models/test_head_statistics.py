@@ -1,0 +1,374 @@
+"""Statistics of heads from models and texts: known heads are found, and nothing is lost."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.testing import assert_allclose
+
+import attnviz
+from attnviz import HeadStatistics, head_statistics
+from attnviz.demos.datasets.sentences import antecedent_sentence, repeated_halves
+from attnviz.extraction import extract as run_extract
+
+pytestmark = pytest.mark.models
+
+SENTENCES = [
+    "The animal didn't cross the street because it was too tired.",
+    "The cat sat on the mat and looked at the dog.",
+    "A date such as 3 May 2021 is written in nine ways.",
+    "user says hello, assistant answers the user.",
+]
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def decoder() -> tuple[Any, Any]:
+    model, tokenizer = attnviz.demos.load("decoder")
+    return model, tokenizer
+
+
+def decoder_texts(tokenizer: Any, count: int) -> list[str]:
+    """Random words, repeated; and sentences of its language."""
+    generator = np.random.default_rng(5)
+    words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
+    rows = repeated_halves(generator, words, rows=count, length=15)
+    repeated = [" ".join(tokenizer.convert_ids_to_tokens(row.tolist())) for row in rows]
+    sentences = [antecedent_sentence(generator, held_out=True).prompt for _ in range(count)]
+    return [*repeated, *sentences]
+
+
+class TestTheDemoDecoder:
+    @pytest.fixture(scope="class")
+    def texts(self, decoder: tuple[Any, Any]) -> list[str]:
+        return decoder_texts(decoder[1], 25)
+
+    @pytest.fixture(scope="class")
+    def statistics(self, decoder: tuple[Any, Any], texts: list[str]) -> HeadStatistics:
+        model, tokenizer = decoder
+        return head_statistics(model, texts, tokenizer=tokenizer, progress=False)
+
+    def test_its_two_known_heads_are_found_and_no_other(self, statistics: HeadStatistics) -> None:
+        roles = statistics.stack().roles()
+        found = [(layer, name) for layer, names in enumerate(roles.names) for name in names if name]
+        assert found == [(0, "previous token"), (1, "induction")]
+        head = roles.names[1].index("induction")
+        assert roles.label(1, head).startswith("induction 0.")
+
+    def test_scores_are_those_of_the_models_own_weights(
+        self, decoder: tuple[Any, Any], texts: list[str], statistics: HeadStatistics
+    ) -> None:
+        model, tokenizer = decoder
+        was = model.config._attn_implementation
+        model.set_attn_implementation("eager")
+        each = []
+        for text in texts:
+            ids = tokenizer(text, return_tensors="pt")["input_ids"]
+            with torch.no_grad():
+                weights = torch.cat(model(ids, output_attentions=True).attentions).numpy()
+            each.append(
+                [
+                    np.diagonal(weights, -1, 2, 3).mean(axis=-1),
+                    weights[..., 0].mean(axis=-1),
+                    np.diagonal(weights, 0, 2, 3).mean(axis=-1),
+                ]
+            )
+        model.set_attn_implementation(was)
+        stack = statistics.stack()
+        for place, name in enumerate(("previous token", "first token", "self")):
+            expected = np.mean([one[place] for one in each], axis=0)
+            assert_allclose(np.array(stack.mean(name)), expected, atol=1e-5, err_msg=name)
+
+    def test_an_untrained_copy_has_none(self, decoder: tuple[Any, Any], texts: list[str]) -> None:
+        model, tokenizer = decoder
+        torch.manual_seed(0)
+        untrained = type(model)(model.config).eval()
+        found = head_statistics(untrained, texts, tokenizer=tokenizer, progress=False)
+        assert [name for layer in found.stack().roles().names for name in layer if name] == []
+
+    def test_on_shuffled_texts_these_heads_do_the_same(
+        self, decoder: tuple[Any, Any], texts: list[str], statistics: HeadStatistics
+    ) -> None:
+        """Which is why running the model on shuffled texts refutes neither (docs/heads.md)."""
+        model, tokenizer = decoder
+        generator = np.random.default_rng(0)
+        shuffled = [" ".join(generator.permutation(text.split())) for text in texts]
+        there = head_statistics(model, shuffled, tokenizer=tokenizer, progress=False).stack()
+        here = statistics.stack()
+        assert np.max(there.mean("previous token")[0]) > 0.98
+        assert np.max(there.mean("induction")[1]) > np.max(here.mean("induction")[1]) - 0.1
+
+    def test_records_give_the_same_scores(
+        self, decoder: tuple[Any, Any], texts: list[str], statistics: HeadStatistics
+    ) -> None:
+        model, tokenizer = decoder
+        records = run_extract(model, texts, tokenizer=tokenizer, progress=False)
+        found = head_statistics(records, progress=False)
+        for name in statistics.stack().score_names:
+            assert_allclose(
+                np.array(found.stack().mean(name)),
+                np.array(statistics.stack().mean(name)),
+                atol=1e-5,
+                err_msg=name,
+            )
+
+
+def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
+    """Over random models the share of heads with a role stays under the level."""
+    _, tokenizer = decoder
+    texts = decoder_texts(tokenizer, 8)
+    with_role = heads = 0
+    for seed in range(4):
+        torch.manual_seed(seed)
+        model = transformers.GPT2LMHeadModel(decoder[0].config).eval()
+        if seed % 2:
+            # Peaked rows, as trained models have them.
+            with torch.no_grad():
+                for block in model.transformer.h:
+                    block.attn.c_attn.weight[:, :192] *= 4
+        roles = head_statistics(model, texts, tokenizer=tokenizer, progress=False).stack().roles()
+        with_role += sum(name is not None for layer in roles.names for name in layer)
+        heads += 12
+    assert with_role <= 0.05 * heads
+
+
+def sentences_of_docs(count: int) -> list[str]:
+    found: list[str] = []
+    for module in (re, inspect, np.random):
+        for name in dir(module):
+            text = inspect.getdoc(getattr(module, name)) or ""
+            found += [" ".join(part.split()) for part in re.split(r"\n\s*\n|(?<=\.)\s", text)]
+    chosen = [text for text in dict.fromkeys(found) if 20 < len(text) < 120]
+    return [chosen[place] for place in np.linspace(0, len(chosen) - 1, count).astype(int)]
+
+
+def test_the_known_heads_of_a_trained_checkpoint(checkpoint_folder: Path) -> None:
+    """Measured before, with other code on other texts."""
+    model = transformers.AutoModel.from_pretrained(checkpoint_folder)
+    found = head_statistics(
+        model,
+        sentences_of_docs(40),
+        tokenizer=str(checkpoint_folder),
+        layers=[0, 1],
+        progress=False,
+    )
+    stack = found.stack()
+    assert stack.layers == (0, 1)
+    assert not stack.causal
+    assert stack.mean("previous token")[0][2] == pytest.approx(1.0, abs=0.01)
+    assert stack.mean("next token")[1][8] == pytest.approx(0.68, abs=0.08)
+    assert stack.mean("first token")[1][11] == pytest.approx(0.72, abs=0.08)
+    roles = stack.roles()
+    assert roles.names[0][2] == "previous token"
+    assert roles.names[1][8] == "next token"
+    assert roles.label(0, 2) == "previous token 1.00 ± 0.00"
+    # Tokens of the corpus were counted: some are the rarest of their text.
+    assert "rarest token" in stack.score_names
+
+
+def test_stacks_of_an_encoder_decoder() -> None:
+    model, tokenizer = attnviz.demos.load("encoder-decoder")
+    texts = ["3 March 2021", "Sunday, 17 November 2019", "12/05/2001"]
+    found = head_statistics(
+        model,
+        texts,
+        target=["2021-03-03", "2019-11-17", "2001-05-12"],
+        tokenizer=tokenizer,
+        progress=False,
+    )
+    assert found.stack_names == ("encoder", "decoder", "cross")
+    cross = found.stack("cross")
+    assert not cross.one_text
+    within = {"previous token", "next token", "self", "same token", "induction", "same word"}
+    assert not within & set(cross.score_names)
+    assert {"first token", "entropy"} <= set(cross.score_names)
+    assert found.stack("decoder").causal
+    assert "next token" in found.stack("encoder").score_names
+    edge = cross.strongest(1, 0)[0]
+    assert edge.query_window != edge.window
+    positions, tokens, _ = cross.text_tokens(edge.text, "query")
+    assert tokens[positions.index(edge.query)] == edge.query_token
+
+
+@pytest.fixture
+def tiny_bert(make_model: Make, word_tokenizer: Any) -> tuple[Any, Any]:
+    return make_model("bert"), word_tokenizer
+
+
+def saved(statistics: HeadStatistics, folder: Path) -> bytes:
+    statistics.save(folder / "bytes")
+    return (folder / "bytes").read_bytes()
+
+
+class TestCheckpoint:
+    TEXTS: Sequence[Any] = [*SENTENCES, "", *SENTENCES[::-1], None, *SENTENCES]
+
+    def test_an_error_in_a_text_loses_nothing_and_names_it(
+        self, tmp_path: Path, tiny_bert: tuple[Any, Any]
+    ) -> None:
+        model, tokenizer = tiny_bert
+        options: Any = {"tokenizer": tokenizer, "progress": False, "batch_size": 2}
+        path = tmp_path / "checkpoint"
+        whole = head_statistics(model, self.TEXTS, **options)
+        texts = list(self.TEXTS)
+        texts[8] = 3.5
+        with pytest.raises(TypeError, match=r"texts\[8\]: "):
+            head_statistics(model, texts, checkpoint=path, **options)
+        assert HeadStatistics.load(path).texts >= 1
+        again = head_statistics(model, self.TEXTS, checkpoint=path, resume=True, **options)
+        assert again.texts == whole.texts == 12
+        assert again.left_out == 2
+        for name in whole.stack().score_names:
+            assert_allclose(
+                np.array(again.stack().mean(name)), np.array(whole.stack().mean(name)), atol=1e-6
+            )
+
+    def test_an_interrupt_loses_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_bert: tuple[Any, Any]
+    ) -> None:
+        model, tokenizer = tiny_bert
+        path = tmp_path / "checkpoint"
+        fold = HeadStatistics.fold
+        folded = []
+
+        def interrupted(self: HeadStatistics, *given: Any, **options: Any) -> None:
+            if len(folded) == 5:
+                raise KeyboardInterrupt
+            folded.append(fold(self, *given, **options))
+
+        options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
+        with monkeypatch.context() as patch:
+            patch.setattr(HeadStatistics, "fold", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                head_statistics(model, self.TEXTS, **options)
+        assert HeadStatistics.load(path).texts == 5
+        with pytest.raises(FileExistsError, match="give resume=True to go on with it"):
+            head_statistics(model, self.TEXTS, **options)
+        found = head_statistics(model, self.TEXTS, resume=True, **options)
+        whole = head_statistics(model, self.TEXTS, tokenizer=tokenizer, progress=False)
+        for name in whole.stack().score_names:
+            assert_allclose(
+                np.array(found.stack().mean(name)),
+                np.array(whole.stack().mean(name)),
+                atol=1e-6,
+            )
+        # Of what is complete nothing is read again.
+        assert head_statistics(model, self.TEXTS, resume=True, **options).texts == 12
+
+    def test_one_of_something_else_is_refused_by_name(
+        self, tmp_path: Path, make_model: Make, tiny_bert: tuple[Any, Any]
+    ) -> None:
+        model, tokenizer = tiny_bert
+        path = tmp_path / "checkpoint"
+        options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
+        head_statistics(model, SENTENCES, **options)
+        options["resume"] = True
+        other = make_model("bert")
+        with torch.no_grad():
+            next(iter(other.parameters())).mul_(2)
+        with pytest.raises(ValueError, match="made with another model's weights: "):
+            head_statistics(other, SENTENCES, **options)
+        with pytest.raises(ValueError, match="made of other texts; use the same"):
+            head_statistics(model, SENTENCES[::-1], **options)
+        for argument, value in (("layers", [0]), ("edges", 5), ("seed", 1), ("truncation", True)):
+            with pytest.raises(ValueError, match=f"made with another {argument}: "):
+                head_statistics(model, SENTENCES, **{**options, argument: value})
+        HeadStatistics().save(path)
+        with pytest.raises(ValueError, match="holds statistics, but no checkpoint"):
+            head_statistics(model, SENTENCES, **options)
+        path.write_text("nothing")
+        with pytest.raises(ValueError, match="is damaged or is not a saved record"):
+            head_statistics(model, SENTENCES, **options)
+
+
+def test_parts_of_a_corpus_add_up_to_all_of_it(tmp_path: Path, tiny_bert: tuple[Any, Any]) -> None:
+    model, tokenizer = tiny_bert
+    records = run_extract(model, SENTENCES, tokenizer=tokenizer, progress=False)
+    parts = []
+    for text, record in enumerate(records):
+        part = HeadStatistics()
+        part.fold(record, text)
+        parts.append(part)
+    whole = HeadStatistics()
+    for record in records:
+        whole.fold(record)
+    one = saved(parts[0] + (parts[1] + parts[2]) + parts[3], tmp_path)
+    assert one == saved((parts[3] + parts[2]) + (parts[1] + parts[0]), tmp_path)
+    assert one == saved(whole, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "gpt_oss"])
+def test_weights_of_many_heads_at_once_are_those_of_each(
+    kind: str, make_model: Make, byte_tokenizer: Any
+) -> None:
+    """Grouped keys, windows, soft caps and sinks."""
+    record = run_extract(make_model(kind), SENTENCES[0], tokenizer=byte_tokenizer, progress=False)
+    stack = record.stack()
+    for layer in stack.layers:
+        attention = stack.attention(layer)
+        for heads in ((0, 1, 2, 3), (3, 1)):
+            found = attention.weights_of_heads(heads, slice(2, 9))
+            each = [stack.weights(layer=layer, head=head, rows=slice(2, 9)) for head in heads]
+            assert_allclose(found, each, atol=1e-6)
+
+
+def test_effects_are_folded_like_scores(decoder: tuple[Any, Any]) -> None:
+    model, tokenizer = decoder
+    texts = ["the cat and the dog met the", "a b c a b c a b"]
+    found = head_statistics(
+        model, texts, tokenizer=tokenizer, effects="zero", progress=False
+    ).stack()
+    expected = attnviz.head_effects(model, texts, tokenizer=tokenizer, progress=False)
+    assert_allclose(np.array(found.mean("effect")), np.array(expected.values), atol=1e-4)
+    assert expected.errors is not None
+    assert_allclose(np.array(found.standard_error("effect")), np.array(expected.errors), atol=1e-4)
+    assert found.baseline("effect") is None
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("given", "options", "kind", "words"),
+        [
+            (([],), {}, ValueError, "records is empty"),
+            ((["text"],), {}, TypeError, r"records\[0\] must be an AttentionRecord; got str"),
+            ((3,), {}, TypeError, "texts is missing: give a model and texts"),
+            (("model", []), {}, ValueError, "texts is empty"),
+            (("model", "text"), {}, TypeError, "texts must be a list"),
+            (("model", ["a"]), {"effects": "all"}, ValueError, "effects='all' must be"),
+            (("model", ["a"]), {"engine": "dask"}, ValueError, "engine='dask'"),
+            (("model", ["a"]), {"batch_size": 0}, ValueError, "batch_size=0 must be"),
+            (("model", ["a"]), {"parse": [1, 2]}, ValueError, "parse has 2 entries"),
+            (("model", ["a"]), {"parse": {}}, TypeError, "parse must be a sequence"),
+            (("model", ["a"]), {"target": ["a", "b"]}, ValueError, "target must be a list"),
+            (("model", ["a"]), {"columns": {"kind": ["a"]}}, ValueError, "'kind' is taken"),
+            (("model", ["a"]), {"edges": -1}, ValueError, "edges=-1 must be"),
+        ],
+    )
+    def test_is_refused_by_name(
+        self,
+        tiny_bert: tuple[Any, Any],
+        given: Any,
+        options: Any,
+        kind: type[Exception],
+        words: str,
+    ) -> None:
+        model, tokenizer = tiny_bert
+        arguments = [model if each == "model" else each for each in given]
+        if len(arguments) > 1:
+            options = {"tokenizer": tokenizer, **options}
+        with pytest.raises(kind, match=words):
+            head_statistics(*arguments, progress=False, **options)
+
+    def test_texts_without_words(self, tiny_bert: tuple[Any, Any]) -> None:
+        model, tokenizer = tiny_bert
+        with pytest.raises(ValueError, match="texts: all 2 are empty or too long"):
+            head_statistics(model, ["", None], tokenizer=tokenizer, progress=False)

@@ -1,0 +1,238 @@
+"""Roles of heads: statistics against scipy, and made scores that hold or do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+from numpy.testing import assert_allclose
+
+from attnviz.corpus.measuring import SCORES
+from attnviz.corpus.parses import pairs_of_relations
+from attnviz.corpus.roles import (
+    ROLES,
+    Evidence,
+    Roles,
+    benjamini_hochberg,
+    definition_of,
+    student_above,
+    student_quantile,
+)
+from attnviz.corpus.statistics import HeadStatistics
+from attnviz.record.record import AttentionRecord
+from attnviz.record.tokens import Tokens
+from unit.records import shares
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 30, 99, 100, 200, 5000])
+def test_students_distribution(freedom: int) -> None:
+    for t in (-3.0, -0.5, 0.0, 0.7, 2.0, 4.5):
+        expected = scipy.stats.t.sf(t, freedom)
+        assert student_above(t, freedom) == pytest.approx(expected, abs=2e-8, rel=1e-5)
+    assert student_quantile(0.025, freedom) == pytest.approx(
+        scipy.stats.t.isf(0.025, freedom), rel=1e-5
+    )
+
+
+def test_corrected_p_values() -> None:
+    p_values = np.random.default_rng(0).random((7, 11)) ** 3
+    p_values[2, 5] = np.nan
+    known = np.isfinite(p_values)
+    expected = scipy.stats.false_discovery_control(p_values[known], method="bh")
+    assert_allclose(benjamini_hochberg(p_values)[known], expected)
+    assert np.isnan(benjamini_hochberg(p_values)[2, 5])
+    assert benjamini_hochberg(np.zeros(0)).size == 0
+
+
+def evidence(differences: list[float], *, error: float = 0.01, texts: int = 20) -> Evidence:
+    count = len(differences)
+    return Evidence(
+        texts=np.full(count, texts),
+        score=np.array(differences) + 0.1,
+        error=np.full(count, error),
+        baseline=np.full(count, 0.1),
+        difference=np.array(differences),
+        difference_error=np.full(count, error),
+    )
+
+
+def roles_of(found: dict[str, Evidence], heads: int, **options: float) -> Roles:
+    return Roles([3], [range(heads)], found, **{"margin": 0.1, "level": 0.05, **options})
+
+
+def test_a_role_needs_its_margin_and_its_certainty() -> None:
+    roles = roles_of({"induction": evidence([0.5, 0.11, 0.09, np.nan])}, 4)
+    assert roles.names == [["induction", None, None, None]]
+    [role] = roles.of(3, 0)
+    half = scipy.stats.t.isf(0.025, 19) * 0.01
+    assert_allclose([role.low, role.high], [0.5 - half, 0.5 + half])
+    raw = [scipy.stats.t.sf((value - 0.1) / 0.01, 19) for value in (0.5, 0.11, 0.09)]
+    expected = scipy.stats.false_discovery_control(raw, method="bh")
+    found = [roles.tested(3, head)[0].p_value for head in range(3)]
+    assert_allclose(found, expected, atol=1e-15)
+    assert roles.label(3, 0) == "induction 0.60 ± 0.01"
+    assert roles.label(-1, 1) == ""
+    assert roles_of({"induction": evidence([0.5])}, 1, margin=0.6).names == [[None]]
+    assert roles_of({"induction": evidence([0.5], texts=4)}, 1).names == [[None]]
+    assert roles_of({"induction": evidence([0.5], error=0.2)}, 1).names == [[None]]
+    assert roles_of({"induction": evidence([0.5, 0.05], error=0.0)}, 2).names == [
+        ["induction", None]
+    ]
+
+
+def test_many_heads_need_more_than_one() -> None:
+    """A p value of 0.02 is found among few heads, and is chance among many."""
+    error = 0.1 / scipy.stats.t.isf(0.02, 19)
+    alone = roles_of({"self": evidence([0.2], error=error)}, 1, level=0.05)
+    assert alone.tested(3, 0)[0].p_value == pytest.approx(0.02)
+    many = roles_of({"self": evidence([0.2] + [0.0] * 49, error=error)}, 50, level=0.05)
+    assert many.tested(3, 0)[0].p_value > 0.9
+
+
+def test_what_is_under_a_sink_comes_first() -> None:
+    roles = roles_of(
+        {
+            "first token": evidence([0.7, 0.7]),
+            "same token": evidence([0.2, 0.0]),
+            "previous token": evidence([0.3, 0.0]),
+        },
+        2,
+    )
+    assert roles.names == [["previous token", "first token"]]
+    assert [role.name for role in roles.of(3, 0)] == ["previous token", "same token", "first token"]
+    assert repr(roles) == "<Roles of 2 of 2 heads: 1 previous token, 1 first token>"
+    table = roles.to_pandas()
+    assert len(table) == 6
+    assert table["holds"].sum() == 4
+
+
+def test_every_role_has_a_score_and_words() -> None:
+    assert set(ROLES.values()) <= set(SCORES)
+    assert set(Roles.definitions) == set(ROLES)
+    roles = roles_of({"syntactic: nsubj": evidence([0.5])}, 1)
+    assert roles.definitions == {"syntactic: nsubj": definition_of("syntactic: nsubj")}
+    assert definition_of("syntactic: nsubj (reversed)") == "attends from a word to its nsubj"
+
+
+def test_heads_that_are_not_there() -> None:
+    roles = roles_of({"self": evidence([0.5])}, 1)
+    with pytest.raises(IndexError, match="layer=0: there are layers"):
+        roles.of(0, 0)
+    with pytest.raises(IndexError, match="head=1: layer 3 has heads"):
+        roles.label(3, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"margin": 1.5}, ValueError, "margin=1.5 must be from 0 to below 1"),
+        ({"margin": "0.1"}, TypeError, "margin='0.1' must be a number"),
+        ({"level": 0.7}, ValueError, "level=0.7 must be from 0 to below 0.5"),
+        ({"level": float("nan")}, ValueError, "level=nan must be"),
+    ],
+)
+def test_wrong_numbers(options: Any, kind: type[Exception], words: str) -> None:
+    statistics = HeadStatistics()
+    statistics.fold(AttentionRecord.from_weights([shares(1, 3, 3)], ["a", "b", "c"]))
+    with pytest.raises(kind, match=words):
+        statistics.stack().roles(**options)
+
+
+class TestParses:
+    TOKENS = Tokens.of(
+        ["[CLS]", "the", "cat", "##s", "don", "'", "t", "sleep", "[SEP]"],
+        special=[True] + [False] * 7 + [True],
+    )
+    WORDS = ("The", "cats", "don't", "sleep")
+    HEADS = (1, 3, 3, -1)
+    RELATIONS = ("det", "nsubj", "aux", "root")
+
+    def test_words_are_found_by_their_letters(self) -> None:
+        pairs = pairs_of_relations((self.WORDS, self.HEADS, self.RELATIONS), self.TOKENS)
+        named = {name: list(zip(*map(list, both), strict=True)) for name, both in pairs.items()}
+        assert named == {
+            "syntactic: det": [(1, 2), (1, 3)],
+            "syntactic: det (reversed)": [(2, 1), (3, 1)],
+            "syntactic: nsubj": [(2, 7), (3, 7)],
+            "syntactic: nsubj (reversed)": [(7, 2), (7, 3)],
+            "syntactic: aux": [(4, 7), (5, 7), (6, 7)],
+            "syntactic: aux (reversed)": [(7, 4), (7, 5), (7, 6)],
+        }
+
+    def test_the_tokenizers_words_serve_where_they_are_as_many(self) -> None:
+        tokens = Tokens.of(["Un", "do", " it"])
+        pairs = pairs_of_relations(([-1, 0], ["root", "obj"]), tokens)
+        assert [each.tolist() for each in pairs["syntactic: obj"]] == [[2, 2], [0, 1]]
+        mapping = {"heads": [None, 0], "relations": ["root", "obj"], "words": ["undo", "it"]}
+        again = pairs_of_relations(mapping, tokens)
+        assert [each.tolist() for each in again["syntactic: obj"]] == [[2, 2], [0, 1]]
+
+    def test_accents_and_capitals_may_be_gone(self) -> None:
+        parse = (["Café", "Été"], [1, -1], ["mod", "root"])
+        tokens = Tokens.of(["cafe", "ete"])
+        assert pairs_of_relations(parse, tokens)["syntactic: mod"][1].tolist() == [1]
+
+    @pytest.mark.parametrize(
+        ("parse", "kind", "words"),
+        [
+            ("text", TypeError, "parse must be"),
+            (([0],), TypeError, "parse must be"),
+            ({"heads": [0]}, ValueError, "parse lacks 'relations'"),
+            (([0, 1], ["a"]), ValueError, "2 heads, 1 relations; give one of each"),
+            (([7], ["a"]), ValueError, r"heads\[0\]=7 must be the place of a word"),
+            ((["0"], ["a"]), ValueError, r"heads\[0\]='0' must be"),
+            (([-1], [3]), TypeError, r"relations\[0\]=3 must be a text"),
+            (([-1], ["root"]), ValueError, "parse has 1 words, and the tokenizer makes"),
+            ((["dogs"], [-1], ["root"]), ValueError, "where token 1 has 'the', they go on with"),
+            ((["the", "cats", "don't", "sleep", "now"], [-1] * 5, ["a"] * 5), ValueError, "'now'"),
+            (("the", [-1], ["root"]), TypeError, "words must be a list"),
+        ],
+    )
+    def test_what_is_no_parse(self, parse: Any, kind: type[Exception], words: str) -> None:
+        with pytest.raises(kind, match=words):
+            pairs_of_relations(parse, self.TOKENS)
+
+    def test_a_head_of_a_relation_is_found(self) -> None:
+        """One head attends from each subject to its verb, wherever that stands; one at random."""
+        generator = np.random.default_rng(0)
+        statistics = HeadStatistics()
+        for text in range(20):
+            order = generator.permutation(6)
+            subject, verb = order[:2].tolist()
+            weights = shares(2, 6, 6, seed=text) * 0.1
+            weights[0, :, :] += 0.9 / 6
+            weights[0, subject] = 0.02
+            weights[0, subject, verb] = 0.9
+            weights[1] *= 10
+            heads = [-1] * 6
+            heads[subject] = verb
+            relations = ["root"] * 6
+            relations[subject] = "nsubj"
+            words = [f" w{number}" for number in range(6)]
+            statistics.fold(
+                AttentionRecord.from_weights([weights], Tokens.of(words)),
+                parse=(heads, relations),
+            )
+        roles = statistics.stack().roles()
+        assert roles.names == [["syntactic: nsubj", None]]
+        [role] = roles.of(0, 0)
+        assert role.score == pytest.approx(0.9)
+        assert role.texts == 20
+        assert "syntactic: nsubj (reversed)" in roles.asked
+
+
+def test_a_relation_that_stands_at_one_offset_is_no_syntax() -> None:
+    """A head of the next token meets every object that follows its verb: position alone does so."""
+    statistics = HeadStatistics()
+    for text in range(12):
+        weights = 0.05 * shares(1, 6, 6, seed=text)
+        weights[0] += 0.95 * np.eye(6, k=1, dtype=np.float32)
+        weights[0, 5, 5] += 0.95
+        words = Tokens.of([f" w{number}" for number in range(6)])
+        parse = ([1, -1, -1, 4, -1, -1], ["nsubj", "root", "root", "nsubj", "root", "root"])
+        statistics.fold(AttentionRecord.from_weights([weights], words), parse=parse)
+    assert statistics.stack().mean("syntactic: nsubj")[0][0] > 0.9
+    assert statistics.stack().roles().names == [["next token"]]
+    assert [role.name for role in statistics.stack().roles().of(0, 0)] == ["next token"]

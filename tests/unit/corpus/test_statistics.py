@@ -1,0 +1,538 @@
+"""Statistics of heads: by hand, against numpy, exact in any order, and small."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import reduce
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+from attnviz import analysis
+from attnviz.corpus.statistics import HeadStatistics
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
+from unit.records import HOSTILE, shares
+
+TOKENS = Tokens.of(
+    ["[CLS]", "the", "cat", "##s", "saw", "the", ",", "[SEP]"],
+    special=[True] + [False] * 6 + [True],
+)
+
+
+def record_of(
+    weights: NDArray[np.float32], tokens: Tokens | Sequence[str] = TOKENS, model: str = "made"
+) -> AttentionRecord:
+    """One layer."""
+    return AttentionRecord.from_weights([weights], tokens, model=model)
+
+
+def statistics_of(*records: AttentionRecord, **options: Any) -> HeadStatistics:
+    statistics = HeadStatistics(**options)
+    for record in records:
+        statistics.fold(record)
+    return statistics
+
+
+def causal_record(num_tokens: int, seed: int = 0, *, heads: int = 2) -> AttentionRecord:
+    generator = torch.Generator().manual_seed(seed)
+    layers = {
+        layer: QueryKeyAttention(
+            3 * torch.randn(heads, num_tokens, 4, generator=generator),
+            torch.randn(heads, num_tokens, 4, generator=generator),
+            0.5,
+            mask=BandMask(None, 0),
+        )
+        for layer in (0, 2)
+    }
+    words = [f"w{number}" for number in np.random.default_rng(seed).integers(0, 9, num_tokens)]
+    return AttentionRecord({"self": AttentionStack("self", layers, Tokens.of(words))}, model="made")
+
+
+class TestByHand:
+    """Three queries of four keys, where nothing has to be trusted."""
+
+    WEIGHTS = np.array([[[0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 1.0, 0.0]]])
+
+    def cross(self) -> Any:
+        stack = AttentionStack(
+            "cross",
+            {
+                0: AttentionRecord.from_weights(
+                    [self.WEIGHTS], ["x", "y", "z"], key_tokens=["[CLS]", "rare", ".", "the"]
+                )
+                .stack()
+                .attention(0)
+            },
+            Tokens.of(["x", "y", "z"]),
+            Tokens.of(["[CLS]", "rare", ".", "the"], special=[True, False, False, False]),
+        )
+        return HeadStatistics(frequencies={"the": 9, ".": 7, "rare": 1}), AttentionRecord(
+            {"cross": stack}, model="made"
+        )
+
+    def test_scores_of_keys(self) -> None:
+        statistics, record = self.cross()
+        statistics.fold(record)
+        found = statistics.stack("cross")
+        assert set(found.score_names) == {
+            "first token",
+            "delimiter",
+            "punctuation",
+            "special tokens",
+            "rarest token",
+            "entropy",
+        }
+        for name, value in {
+            "first token": (0.5 + 0.1 + 0.0) / 3,
+            "special tokens": (0.5 + 0.1 + 0.0) / 3,
+            "punctuation": (0.25 + 0.3 + 1.0) / 3,
+            "delimiter": (0.25 + 0.3 + 1.0) / 3,
+            "rarest token": (0.25 + 0.2 + 0.0) / 3,
+        }.items():
+            assert_allclose(found.mean(name)[0], [value], atol=1e-7)
+            # Shuffled, each of the four keys gets a quarter of what a query has.
+            assert_allclose(found.baseline(name), [[0.25]], atol=1e-7)
+        entropy = -(0.5 * np.log(0.5) + 2 * 0.25 * np.log(0.25))
+        entropy -= sum(p * np.log(p) for p in (0.1, 0.2, 0.3, 0.4))
+        assert_allclose(found.mean("entropy")[0], [entropy / 3], atol=1e-6)
+        assert found.baseline("entropy") is None
+
+    def test_offsets_and_classes(self) -> None:
+        statistics, record = self.cross()
+        statistics.fold(record)
+        found = statistics.stack("cross")
+        offsets = dict(zip(found.offset_labels, found.offsets(0)[0], strict=True))
+        assert_allclose(offsets.pop("first"), 0.2, atol=1e-7)
+        assert_allclose(offsets.pop("rest"), 0.8, atol=1e-7)
+        assert all(np.isnan(value) for value in offsets.values())
+        weights = found.class_weights(0)[0]
+        word, special = found.classes.index("word"), found.classes.index("special")
+        assert_allclose(weights[word, special], 0.2, atol=1e-7)
+        assert_allclose(weights[word, word], (0.25 + 0.6 + 0.0) / 3, atol=1e-7)
+        assert np.isnan(weights[special]).all()
+
+    def test_one_text_has_patterns(self) -> None:
+        weights = np.array(
+            [
+                [1.0, 0.0, 0.0, 0.0],
+                [0.4, 0.6, 0.0, 0.0],
+                [0.1, 0.2, 0.3, 0.4],
+                [0.25, 0.25, 0.25, 0.25],
+            ],
+            np.float32,
+        )
+        found = statistics_of(record_of(weights[None], ["a", "b", "a", "b"])).stack()
+        for name, value in {
+            "previous token": (0.4 + 0.2 + 0.25) / 3,
+            "next token": (0.0 + 0.0 + 0.4) / 3,
+            "first token": (1.0 + 0.4 + 0.1 + 0.25) / 4,
+            "self": (1.0 + 0.6 + 0.3 + 0.25) / 4,
+            # The second a sees the first one, the second b likewise.
+            "same token": (0.1 + 0.25) / 2,
+            # What followed the first a is b; what followed the first b is the second a.
+            "induction": (0.2 + 0.25) / 2,
+        }.items():
+            assert_allclose(found.mean(name)[0], [value], atol=1e-7, err_msg=name)
+        # Two back there are no other pairs, and by chance a query finds its key in four or two.
+        assert_allclose(found.baseline("same token"), [[max(0.175, 0.25)]], atol=1e-6)
+        # One back there is another pair, of the second query, that has 0.4.
+        assert_allclose(found.baseline("induction"), [[max(0.4, 0.25)]], atol=1e-6)
+        offsets = dict(zip(found.offset_labels, found.offsets(0)[0], strict=True))
+        assert_allclose(offsets["-1"], (0.2 + 0.25) / 2, atol=1e-7)
+        assert_allclose(offsets["0"], (0.6 + 0.3 + 0.25) / 3, atol=1e-7)
+        assert_allclose(offsets["2"], 0.0, atol=1e-7)
+        assert_allclose(offsets["first"], 1.75 / 4, atol=1e-7)
+
+    def test_the_positional_share_of_the_variance(self) -> None:
+        weights = np.array([[[0.7, 0.3, 0.0], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8]]], np.float32)
+        flat = weights[0].ravel()
+        offsets = (np.arange(3)[None, :] - np.arange(3)[:, None]).ravel()
+        means = np.array([flat[offsets == offset].mean() for offset in offsets])
+        share = means.var() / flat.var()
+        found = statistics_of(record_of(weights, ["a", "b", "c"])).stack()
+        assert_allclose(found.mean("positional share")[0], [share], atol=1e-5)
+
+    def test_words_of_several_tokens(self) -> None:
+        weights = shares(1, 8, 8)
+        found = statistics_of(record_of(weights)).stack()
+        expected = (weights[0, 2, 3] + weights[0, 3, 2]) / 2
+        assert_allclose(found.mean("same word")[0], [expected], atol=1e-6)
+        special = weights[0][:, [0, 7]].sum(axis=1).mean()
+        assert_allclose(found.mean("special tokens")[0], [special], atol=1e-6)
+        delimiter = weights[0][:, [6, 7]].sum(axis=1).mean()
+        assert_allclose(found.mean("delimiter")[0], [delimiter], atol=1e-6)
+
+
+def test_scores_are_those_of_the_analyses() -> None:
+    records = [causal_record(length, seed) for seed, length in enumerate((3, 9, 21, 80))]
+    found = statistics_of(*records).stack()
+    assert found.layers == (0, 2)
+    assert found.causal
+    assert "next token" not in found.score_names
+    for name in ("previous token", "first token", "self", "same token", "induction"):
+        each = np.array([analysis.head_scores(record, name) for record in records])
+        assert_allclose(found.mean(name), np.nanmean(each, axis=0), atol=1e-6, err_msg=name)
+        count = np.isfinite(each).sum(axis=0)
+        errors = np.nanstd(each, axis=0, ddof=1) / np.sqrt(count)
+        assert_allclose(found.standard_error(name), errors, atol=1e-5, err_msg=name)
+        even = np.array([analysis.uniform_scores(record, name) for record in records])
+        if name in ("previous token", "first token", "self"):
+            assert_allclose(found.baseline(name), np.nanmean(even, axis=0), atol=1e-6)
+    entropies = np.array([analysis.head_entropy(record) for record in records])
+    assert_allclose(found.mean("entropy"), entropies.mean(axis=0), atol=1e-5)
+
+
+def test_position_alone_is_what_other_pairs_at_the_offset_have() -> None:
+    record = causal_record(24)
+    tokens = record.stack().query_tokens.text
+    found = statistics_of(record).stack()
+    for name, shift in (("same token", 0), ("induction", 1)):
+        pairs = [
+            (query, key)
+            for query in range(24)
+            for key in range(shift, query + shift)
+            if tokens[key - shift] == tokens[query]
+        ]
+        queries = len({query for query, _ in pairs})
+        for layer, head in ((0, 1), (2, 0)):
+            weights = record.stack().weights(layer=layer, head=head)
+            alone = 0.0
+            for query, key in pairs:
+                same = [(place, place + key - query) for place in range(query - key, 24)]
+                others = [pair for pair in same if pair not in pairs] or same
+                alone += np.mean([weights[pair] for pair in others])
+            shuffled = sum(
+                sum(place == query for place, _ in pairs) / (query + 1) for query in range(24)
+            )
+            expected = max(alone, shuffled) / queries
+            place = found.layers.index(layer)
+            baseline = found.baseline(name)
+            assert baseline is not None
+            assert_allclose(baseline[place][head], expected, atol=1e-6)
+
+
+def test_offsets_of_a_long_text() -> None:
+    record = causal_record(90)
+    found = statistics_of(record).stack()
+    weights = record.stack().weights(layer=2, head=1)
+    labels = list(found.offset_labels)
+    offsets = found.offsets(2)[1]
+    for offset in (0, 1, 5, 64):
+        pairs = [weights[query, query - offset] for query in range(offset + 1, 90)]
+        assert_allclose(offsets[labels.index(str(-offset))], np.mean(pairs), atol=1e-6)
+    far = [weights[query, 1 : query - 64].sum() for query in range(66, 90)]
+    assert_allclose(offsets[labels.index("rest")], np.mean(far), atol=1e-6)
+    assert_allclose(offsets[labels.index("first")], weights[:, 0].mean(), atol=1e-6)
+    # All weight is somewhere: sums are means times numbers of pairs.
+    counts = [90 - 1 - offset for offset in range(65)]
+    total = sum(offsets[labels.index(str(-offset))] * count for offset, count in enumerate(counts))
+    total += np.sum(far) + weights[:, 0].sum()
+    assert_allclose(total, 90, atol=1e-3)
+
+
+def test_some_queries_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = causal_record(70)
+    at_once = statistics_of(record).to_pandas()
+    monkeypatch.setattr("attnviz.corpus.measuring._ENTRIES", 4_000)
+    in_parts = statistics_of(record)
+    assert_allclose(in_parts.to_pandas()["mean"], at_once["mean"], atol=1e-6)
+    assert_allclose(in_parts.to_pandas()["baseline"], at_once["baseline"], atol=1e-6)
+    assert_allclose(
+        in_parts.stack().offsets(0), statistics_of(record).stack().offsets(0), atol=1e-6
+    )
+
+
+class TestEdges:
+    def test_the_strongest_are_the_largest_weights_of_queries_that_can_choose(self) -> None:
+        record = causal_record(30)
+        found = statistics_of(record, edges=3).stack()
+        weights = record.stack().weights(layer=0, head=1)[1:]
+        largest = np.sort(weights.max(axis=1))[::-1][:3]
+        edges = found.strongest(0, 1)
+        assert_allclose([edge.weight for edge in edges], largest, atol=1e-6)
+        tokens = record.stack().query_tokens
+        for edge in edges:
+            assert weights[edge.query - 1, edge.key] == pytest.approx(edge.weight)
+            assert (edge.query_token, edge.key_token) == (tokens[edge.query], tokens[edge.key])
+            positions = [position for position, _ in edge.window]
+            near = {
+                place
+                for place in range(30)
+                if min(abs(place - edge.query), abs(place - edge.key)) <= 6
+            }
+            assert set(positions) == near
+            assert all(tokens[position] == token for position, token in edge.window)
+
+    def test_a_text_has_four_at_most_and_each_of_another_query(self) -> None:
+        edges = statistics_of(causal_record(40)).stack().strongest(0, 0)
+        assert len({edge.query for edge in edges}) == len(edges) == 4
+
+    def test_drawn_ones_estimate_shares_of_the_attention(self) -> None:
+        records = [causal_record(40, seed) for seed in range(12)]
+        found = statistics_of(*records, edges=450).stack()
+        edges = found.sampled(2, 0)
+        assert len(edges) == 450
+        previous = np.mean([edge.key == edge.query - 1 for edge in edges])
+        share = np.mean(
+            [
+                np.trace(record.stack().weights(layer=2, head=0), offset=-1) / 40
+                for record in records
+            ]
+        )
+        # Three standard errors of a share of 450, drawn without replacement of 480 queries.
+        assert abs(previous - share) < 3 * np.sqrt(share * (1 - share) / 450)
+        assert {edge.text for edge in edges} == set(range(12))
+        queries = np.bincount([edge.query for edge in edges], minlength=40)
+        assert queries.min() >= 8
+
+    def test_other_seeds_draw_others_and_none_are_kept_of_none(self) -> None:
+        record = causal_record(60)
+        one, same, other = (
+            [edge.query for edge in statistics_of(record, edges=5, seed=seed).stack().sampled(0, 0)]
+            for seed in (0, 0, 1)
+        )
+        assert one == same != other
+        nothing = statistics_of(record, edges=0).stack()
+        assert nothing.strongest(0, 0) == nothing.sampled(0, 0) == []
+        assert nothing.text_numbers() == ()
+
+
+def made_texts(count: int) -> list[AttentionRecord]:
+    generator = np.random.default_rng(3)
+    records = []
+    for seed in range(count):
+        length = int(generator.integers(2, 9))
+        words = [f"w{number}" for number in generator.integers(0, 5, length)]
+        records.append(record_of(shares(2, length, length, seed=seed), words))
+    return records
+
+
+def in_a_random_tree(parts: list[HeadStatistics], generator: Any) -> HeadStatistics:
+    while len(parts) > 1:
+        one, other = generator.choice(len(parts), 2, replace=False)
+        both = parts[one] + parts[other]
+        parts = [part for place, part in enumerate(parts) if place not in (one, other)] + [both]
+    return parts[0]
+
+
+def test_any_order_of_a_thousand_texts_gives_the_same_bytes(tmp_path: Path) -> None:
+    records = made_texts(1000)
+    generator = np.random.default_rng(0)
+    whole = HeadStatistics(edges=20, columns=["label"])
+    labels = [{"label": f"c{number}"} for number in generator.integers(0, 4, 1000)]
+    for text, record in enumerate(records):
+        whole.fold(record, text, columns=labels[text])
+    whole.save(tmp_path / "whole")
+    for trial in range(2):
+        order = generator.permutation(1000)
+        cuts = np.sort(generator.choice(np.arange(1, 1000), 30 + trial, replace=False))
+        parts = []
+        for some in np.split(order, cuts):
+            part = HeadStatistics(edges=20, columns=["label"])
+            for text in some.tolist():
+                part.fold(records[text], text, columns=labels[text])
+            parts.append(part)
+        in_a_random_tree(parts, generator).save(tmp_path / "tree")
+        assert (tmp_path / "tree").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    records = made_texts(100)
+    sizes = []
+    statistics = HeadStatistics(edges=5)
+    for text in range(2000):
+        statistics.fold(records[text % 100], text)
+        if text in (199, 1999):
+            statistics.save(tmp_path / "file")
+            sizes.append((tmp_path / "file").stat().st_size)
+            [totals] = statistics._state.stacks.values()
+            held = sum(len(kept.positions) for part in totals.tokens[0] for kept in part.values())
+            edges = totals.strongest.num_waiting + totals.sampled.num_waiting
+            # Two heads of 10 edges with 2 windows of 13 tokens, and what waits.
+            assert held < 2 * 10 * 26 + 2 * 4096 + 64 * 2 * 9
+            assert edges < 3 * (1 << 14)
+    assert sizes[1] < 1.2 * sizes[0]
+
+
+class TestAdding:
+    def test_what_does_not_belong_together_is_refused(self) -> None:
+        record = causal_record(5)
+        base = statistics_of(record)
+        with pytest.raises(ValueError, match="'made', and the others or the record of 'other'"):
+            base.fold(record_of(shares(1, 8, 8), model="other"))
+        with pytest.raises(ValueError, match="stack 'self' has layers 0, 2 with 4 heads here"):
+            base.fold(record_of(shares(1, 8, 8)))
+        with pytest.raises(ValueError, match="text=0 was folded already"):
+            base.fold(record, 0)
+        with pytest.raises(ValueError, match="text=0 was folded already"):
+            base + statistics_of(record)
+        for options, words in (
+            ({"edges": 7}, "differ in edges: 100 and 7"),
+            ({"seed": 3}, "differ in seed: 0 and 3"),
+            ({"columns": ["pos"]}, "differ in columns"),
+            ({"frequencies": {"a": 1}}, "differ in frequencies"),
+        ):
+            with pytest.raises(ValueError, match=words):
+                base + HeadStatistics(**options)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="models with other weights"):
+            HeadStatistics("a", weights="1") + HeadStatistics("a", weights="2")
+        assert base.texts == 1
+
+    def test_an_empty_one_changes_nothing(self, tmp_path: Path) -> None:
+        base = statistics_of(causal_record(5))
+        base.save(tmp_path / "one")
+        (base + HeadStatistics()).save(tmp_path / "two")
+        (HeadStatistics() + base).save(tmp_path / "three")
+        bytes_of = [(tmp_path / name).read_bytes() for name in ("one", "two", "three")]
+        assert bytes_of[0] == bytes_of[1] == bytes_of[2]
+
+    def test_sums_that_do_not_fit_are_refused_and_not_wrong(self) -> None:
+        statistics = statistics_of(causal_record(5))
+        [(name, totals)] = statistics._state.stacks.items()
+        totals.scores["previous token"][1] = 2**62
+        with pytest.raises(OverflowError, match="too many texts"):
+            totals.plus(totals)
+        assert name == "self"
+
+    def test_texts_are_counted_with_those_left_out(self) -> None:
+        statistics = statistics_of(causal_record(5))
+        statistics.leave_out(2, "empty")
+        statistics.leave_out(1, "too long")
+        assert (statistics.texts, statistics.left_out, statistics.tokens) == (1, 2, 5)
+        assert statistics.text_numbers == ((0, 3),)
+        assert statistics.notes == [
+            "1 text is empty, and left out.",
+            "1 text is left out: longer than the model has positions for.",
+        ]
+        with pytest.raises(ValueError, match="text=2 was folded already"):
+            statistics.leave_out(2, "empty")
+        with pytest.raises(ValueError, match='must be "empty" or "too long"'):
+            statistics.leave_out(3, "dull")
+
+
+class TestBadInput:
+    def test_of_fold(self) -> None:
+        statistics = HeadStatistics(columns=["pos"])
+        record = causal_record(4)
+        with pytest.raises(TypeError, match="record must be an AttentionRecord; got str"):
+            statistics.fold("text")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="text=-1 must be"):
+            statistics.fold(record, -1)
+        with pytest.raises(ValueError, match="'label' is not one of the columns"):
+            statistics.fold(record, columns={"label": "a"})
+        with pytest.raises(ValueError, match=r"columns\['pos'\] has 3 values, but the text has 4"):
+            statistics.fold(record, columns={"pos": ["a", "b", "c"]})
+        with pytest.raises(TypeError, match=r"a class must be a text or a whole number; got 0\.5"):
+            statistics.fold(record, columns={"pos": 0.5})
+        signed = AttentionRecord.from_weights([-shares(1, 3, 3)], ["a", "b", "c"], signed=True)
+        with pytest.raises(ValueError, match="statistics of heads are defined for attention"):
+            statistics.fold(signed)
+        assert statistics.texts == 0
+        with pytest.raises(ValueError, match="no text was folded yet"):
+            statistics.stack()
+
+    def test_of_making_one(self) -> None:
+        for options in ({"edges": -1}, {"edges": 10**9}, {"seed": -1}, {"columns": ["kind"]}):
+            with pytest.raises(ValueError, match=f"{next(iter(options))}="):
+                HeadStatistics(**options)  # type: ignore[arg-type]
+
+    def test_of_reading(self) -> None:
+        statistics = statistics_of(causal_record(4))
+        stack = statistics.stack()
+        with pytest.raises(KeyError, match="stack='cross': these statistics have 'self'"):
+            statistics.stack("cross")
+        with pytest.raises(KeyError, match="score='indction': stack 'self' has 'previous token'"):
+            stack.mean("indction")
+        for wrong in (stack.offsets, stack.class_weights, stack.edge_columns):
+            with pytest.raises(IndexError, match="layer=1: stack 'self' has layers 0, 2"):
+                wrong(1)
+        with pytest.raises(IndexError, match="head=5: layer 0 has heads 0, 1"):
+            stack.strongest(0, 5)
+        with pytest.raises(KeyError, match="text=9: no edge of this text is kept"):
+            stack.text_tokens(9)
+
+    def test_texts_of_tokens_may_be_anything(self, tmp_path: Path) -> None:
+        count = len(HOSTILE)
+        statistics = statistics_of(record_of(shares(2, count, count), list(HOSTILE)))
+        statistics.save(tmp_path / "file")
+        again = HeadStatistics.load(tmp_path / "file").stack()
+        positions, tokens, _ = again.text_tokens(0)
+        shown = Tokens.of(list(HOSTILE))
+        assert all(shown[place] == token for place, token in zip(positions, tokens, strict=True))
+
+    def test_one_token_and_a_row_without_keys(self) -> None:
+        one = statistics_of(record_of(np.ones((1, 1, 1), np.float32), ["a"])).stack()
+        assert "previous token" not in one.score_names
+        assert_allclose(one.mean("self"), [[1.0]])
+        weights = shares(1, 3, 3)
+        weights[0, 1] = 0
+        found = statistics_of(record_of(weights, ["a", "b", "c"])).stack()
+        assert np.isfinite(found.mean("entropy")[0]).all()
+        assert {edge.query for edge in found.sampled(0, 0)} == {0, 2}
+
+
+def test_columns_are_classes_of_tokens() -> None:
+    weights = shares(1, 4, 4)
+    statistics = HeadStatistics(columns=["pos", "genre"])
+    record = record_of(weights, ["the", "cat", "sat", "down"])
+    statistics.fold(record, columns={"pos": ["DET", "NOUN", "VERB", None], "genre": "tale"})
+    statistics.fold(record, columns={"genre": "news"})
+    found = statistics.stack()
+    assert found.class_systems == ("kind", "pos", "genre")
+    assert found.classes_of("pos") == ("DET", "NOUN", "VERB")
+    assert found.classes_of("genre") == ("news", "tale")
+    expected = np.full((3, 3), np.nan)
+    expected[:] = weights[0, :3, :3]
+    assert_allclose(found.class_weights(0, "pos")[0], expected, atol=1e-7)
+    _, _, codes = found.text_tokens(0)
+    assert codes[1].tolist() == [0, 1, 2, -1]
+    assert codes[2].tolist() == [1, 1, 1, 1]
+    assert found.text_tokens(1)[2][1].tolist() == [-1] * 4
+
+
+def test_runs_of_texts_join(tmp_path: Path) -> None:
+    statistics = HeadStatistics()
+    for text in (5, 3, 4, 0, 9):
+        statistics.fold(causal_record(3), text)
+    assert statistics.text_numbers == ((0, 1), (3, 6), (9, 10))
+    assert all(one[1] < other[0] for one, other in pairwise(statistics.text_numbers))
+    statistics.save(tmp_path / "file")
+    assert HeadStatistics.load(tmp_path / "file").text_numbers == statistics.text_numbers
+
+
+def test_parts_add_up_to_a_table(tmp_path: Path) -> None:
+    statistics = reduce(
+        operator.add,
+        (
+            statistics_of(causal_record(6, seed)) if not seed else _at(seed, causal_record(6, seed))
+            for seed in range(4)
+        ),
+    )
+    table = statistics.to_pandas()
+    assert list(table.columns) == [
+        *("stack", "layer", "head", "score", "mean", "standard_error", "baseline", "texts")
+    ]
+    assert set(table["layer"]) == {0, 2}
+    line = table[(table.layer == 2) & (table["head"] == 1) & (table.score == "self")].iloc[0]
+    assert line["mean"] == statistics.stack().mean("self")[1][1]
+    import pandas as pd
+
+    statistics.save(tmp_path / "table.parquet")
+    assert pd.read_parquet(tmp_path / "table.parquet").equals(table)
+    assert HeadStatistics().to_pandas().empty
+
+
+def _at(text: int, record: AttentionRecord) -> HeadStatistics:
+    statistics = HeadStatistics()
+    statistics.fold(record, text)
+    return statistics
