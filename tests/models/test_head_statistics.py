@@ -238,12 +238,13 @@ class TestCheckpoint:
         model, tokenizer = tiny_bert
         path = tmp_path / "checkpoint"
         fold = HeadStatistics.fold
-        folded = []
+        folded: list[None] = []
 
         def interrupted(self: HeadStatistics, *given: Any, **options: Any) -> None:
             if len(folded) == 5:
                 raise KeyboardInterrupt
-            folded.append(fold(self, *given, **options))
+            fold(self, *given, **options)
+            folded.append(None)
 
         options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
         with monkeypatch.context() as patch:

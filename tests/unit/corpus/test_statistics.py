@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose as numpy_allclose
 from numpy.typing import NDArray
 
 from attnviz import analysis
@@ -22,6 +22,12 @@ from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 from unit.records import HOSTILE, shares
+
+
+def assert_allclose(found: Any, expected: Any, **options: Any) -> None:
+    """As numpy's, of lists of arrays too, and of what may be None."""
+    numpy_allclose(np.asarray(found), np.asarray(expected), **options)
+
 
 TOKENS = Tokens.of(
     ["[CLS]", "the", "cat", "##s", "saw", "the", ",", "[SEP]"],
@@ -383,7 +389,7 @@ class TestAdding:
             ({"frequencies": {"a": 1}}, "differ in frequencies"),
         ):
             with pytest.raises(ValueError, match=words):
-                base + HeadStatistics(**options)  # type: ignore[arg-type]
+                base + HeadStatistics(**options)
         with pytest.raises(ValueError, match="models with other weights"):
             HeadStatistics("a", weights="1") + HeadStatistics("a", weights="2")
         assert base.texts == 1
@@ -444,7 +450,7 @@ class TestBadInput:
     def test_of_making_one(self) -> None:
         for options in ({"edges": -1}, {"edges": 10**9}, {"seed": -1}, {"columns": ["kind"]}):
             with pytest.raises(ValueError, match=f"{next(iter(options))}="):
-                HeadStatistics(**options)  # type: ignore[arg-type]
+                HeadStatistics(**options)
 
     def test_of_reading(self) -> None:
         statistics = statistics_of(causal_record(4))
