@@ -105,7 +105,7 @@ def cut(
     before: bool,
 ) -> Numbers:
     """The change of the answer by each pair that is cut, layer by layer and head by head."""
-    copies = Copies(model, Runs(model, text, None, None, {"tokenizer": tokenizer}).batch, 1)
+    copies = Copies(model, Runs.one(model, text, None, None, {"tokenizer": tokenizer}).batch, 1)
     size = len(record.tokens)
     pairs = np.argwhere(pairs_of(size)).tolist()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -310,7 +311,8 @@ WRONG: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (av.Ablate(0), {"answer": (1, 2, 3)}, ValueError, "pair"),
     (av.Ablate(0), {"answer": 1.5}, TypeError, "answer=1.5"),
     (av.Ablate(0), {"position": 30}, IndexError, "position=30"),
-    (av.Ablate(0), {"generate": 5}, NotImplementedError, "generate"),
+    (av.Ablate(0, mean_of=[]), {}, ValueError, "the list is empty"),
+    (av.Ablate(0, mean_of="a text"), {}, ValueError, "tokenizer"),
 ]
 
 
@@ -328,6 +330,10 @@ def test_what_makes_no_sense_is_refused(
 
 
 def test_changes_refuse_what_says_nothing() -> None:
+    with pytest.raises(ValueError, match="mean_of are two things"):
+        av.Ablate(factor=0.5, mean_of=["a text"])
+    with pytest.raises(ValueError, match="tokens=None"):
+        av.HideTokens(None)
     for factor in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match="factor"):
             av.Ablate(factor=factor)
@@ -362,16 +368,125 @@ TRACED: dict[str, tuple[Any, Any, str]] = {
 }
 
 
+def without_head(model: Any, kind: str, head: int) -> Any:
+    """A copy of a model whose second layer's output projection reads nothing of a head."""
+    changed = copy.deepcopy(model)
+    weight = changed.get_submodule(TRACED[kind][2]).weight
+    with torch.no_grad():
+        rows = weight if kind == "openai-gpt" else weight.T
+        rows[head * 12 : (head + 1) * 12] = 0
+    return changed
+
+
 @pytest.mark.parametrize("kind", TRACED)
-def test_attention_past_the_dispatcher_is_changed_at_its_softmax(kind: str) -> None:
+def test_effects_of_heads_past_the_dispatcher_are_slices_of_the_projection(kind: str) -> None:
+    """Earlier layers are not run again, and each layer's heads are copies in one batch."""
     make, config, name = TRACED[kind]
     model = built(make.__name__, config)
     given = {"input_ids": IDS}
+    runs: Counter[int] = Counter()
+
+    def count(number: int) -> Any:
+        projection = model.get_submodule(name.replace(".1.", f".{number}."))
+        return projection.register_forward_hook(lambda *_: runs.update([number]))
+
+    handles = [count(0), count(1)]
+    effects = av.head_effects(model, given, answer=(7, 8))
+    for handle in handles:
+        handle.remove()
+    # Unchanged twice, and once with the heads of the first layer.
+    assert (runs[0], runs[1]) == (3, 4)
+    assert effects.noise < 1e-6
+    plain = difference(model, given, (7, 8))
+    for head, value in enumerate(effects[1]):
+        expected = difference(without_head(model, kind, head), given, (7, 8)) - plain
+        assert value == pytest.approx(expected, abs=1e-6)
+        assert abs(value) > 1e-6
+    for head in (0, 3):
+        alone = av.intervene(model, given, av.Ablate(0, head), answer=(7, 8)).effect
+        assert effects[0][head] == pytest.approx(alone.change, abs=1e-6)
+    assert not any("forward" in module.__dict__ for module in model.modules())
+
+
+@pytest.mark.parametrize("kind", ["bloom", "deberta-v2", "openai-gpt"])
+def test_a_mean_replaces_the_output_past_the_dispatcher(kind: str) -> None:
+    make, config, name = TRACED[kind]
+    model = built(make.__name__, config)
+    others = [torch.tensor([[3, 80, 41, 60, 12, 9]]), torch.tensor([[77, 2, 8, 90]])]
+    changed = with_mean(model, name, others, width=12)
+    expected = difference(changed, {"input_ids": IDS}, (7, 8))
+    change = av.Ablate(1, HEAD, mean_of=[each[0] for each in others])
+    effect = av.intervene(model, {"input_ids": IDS}, change, answer=(7, 8)).effect
+    assert effect.after == pytest.approx(expected, abs=1e-6)
+    assert abs(effect.change) > 1e-5
+    texts = [IDS[0], *(each[0] for each in others)]
+    effects = av.head_effects(model, texts, answer=(7, 8), ablate="mean")
+    alone = [
+        av.intervene(
+            model,
+            texts[here],
+            av.Ablate(0, 1, mean_of=[*texts[:here], *texts[here + 1 :]]),
+            answer=(7, 8),
+        ).effect.change
+        for here in range(3)
+    ]
+    assert effects[0][1] == pytest.approx(np.mean(alone), abs=1e-6)
+
+
+def with_mean(model: Any, name: str, texts: list[torch.Tensor], *, width: int) -> Any:
+    """A copy whose projection is given a head's mean input over some texts, at every token."""
     changed = copy.deepcopy(model)
-    weight = changed.get_submodule(name).weight
+    mine = slice(HEAD * width, (HEAD + 1) * width)
+    seen: list[torch.Tensor] = []
+    handle = model.get_submodule(name).register_forward_pre_hook(
+        lambda _, given: seen.append(given[0][0, :, mine])
+    )
     with torch.no_grad():
-        rows = weight if kind == "openai-gpt" else weight.T
-        rows[HEAD * 12 : (HEAD + 1) * 12] = 0
+        for text in texts:
+            model(text)
+    handle.remove()
+    mean = torch.cat(seen).mean(dim=0)
+
+    def put(_: Any, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        replaced = given[0].clone()
+        replaced[..., mine] = mean
+        return (replaced, *given[1:])
+
+    changed.get_submodule(name).register_forward_pre_hook(put)
+    return changed
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert", "gpt_oss", "t5"])
+def test_a_head_gives_its_mean_over_other_texts(kind: str, make_model: Callable[..., Any]) -> None:
+    model = make_model(kind)
+    name, stack = PROJECTIONS[kind]
+    others = [torch.tensor([[3, 80, 41, 60, 12, 9]]), torch.tensor([[77, 2, 8, 90]])]
+    if kind == "t5":
+        # Its encoder alone is changed.
+        changed = copy.deepcopy(model)
+        name = name.removeprefix("encoder.")
+        changed.encoder = with_mean(model.encoder, name, others, width=12)
+    else:
+        changed = with_mean(model, name, others, width=12)
+    expected = difference(changed, given(kind), (7, 8))
+    change = av.Ablate(LAYER, HEAD, stack=stack, mean_of=[each[0] for each in others])
+    record = av.intervene(model, given(kind), change, answer=(7, 8))
+    assert record.effect.after == pytest.approx(expected, abs=3e-6)
+    assert abs(record.effect.change) > 1e-5
+    assert record.effect.noise == 0
+    assert any("set to its mean over 2 other texts in layer 1" in note for note in record.notes)
+    # What comes after it counts, what came before is gone with the output.
+    half = [av.Ablate(LAYER, HEAD, 0.0, stack), change, av.Ablate(LAYER, HEAD, 1.0, stack)]
+    again = av.intervene(model, given(kind), half, answer=(7, 8))
+    assert again.effect.after == record.effect.after
+
+
+@pytest.mark.parametrize("kind", TRACED)
+def test_attention_past_the_dispatcher_is_changed_at_its_softmax(kind: str) -> None:
+    make, config, _ = TRACED[kind]
+    model = built(make.__name__, config)
+    given = {"input_ids": IDS}
+    changed = without_head(model, kind, HEAD)
     effect = av.intervene(model, given, av.Ablate(1, HEAD), answer=(7, 8)).effect
     assert effect.after == pytest.approx(difference(changed, given, (7, 8)), abs=1e-6)
     assert abs(effect.change) > 1e-5
@@ -389,7 +504,7 @@ def test_attention_past_the_dispatcher_is_changed_at_its_softmax(kind: str) -> N
     assert effect.change == pytest.approx(cut.effect.change, abs=1e-6)
 
 
-def test_what_cannot_be_changed_is_refused_by_name(make_model: Callable[..., Any]) -> None:
+def test_what_cannot_be_changed_is_refused_by_name() -> None:
     """Torch's own module is one function; windows are several attentions in one."""
     pixels = {"pixel_values": torch.rand(1, 3, 32, 32)}
     image = {"image_size": 32, "patch_size": 8}
@@ -410,8 +525,8 @@ def test_what_cannot_be_changed_is_refused_by_name(make_model: Callable[..., Any
     ).eval()
     with pytest.raises(NotImplementedError, match=r"changes: .*windows"):
         av.intervene(swin, pixels, av.Ablate(0, 0, stack="vision stage 1"))
-    with pytest.raises(NotImplementedError, match=r"self_attention .*without the dispatcher"):
-        av.head_effects(make_model("bloom"), {"input_ids": IDS})
+    with pytest.raises(NotImplementedError, match=r"head\.attention \(MultiheadAttention\)"):
+        av.head_effects(siglip, pixels, stack="pooling")
 
 
 def test_what_was_cut_is_told(make_model: Callable[..., Any]) -> None:
@@ -440,7 +555,7 @@ def test_a_changed_record_is_saved_as_it_is(tmp_path: Any, make_model: Callable[
 def test_what_the_docs_say_runs(capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[2] / "docs" / "does-it-matter.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     names: dict[str, Any] = {}
     for block in blocks:
         exec(block, names)  # noqa: S102 - our own page

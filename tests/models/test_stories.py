@@ -34,7 +34,7 @@ def decoder() -> tuple[Any, Any]:
 
 def share_right(model: Any, ids: torch.Tensor, head: tuple[int, int] | None) -> float:
     """How many words of a second half are the likeliest, without one head."""
-    copies = Copies(model, Runs(model, {"input_ids": ids}, None, None, {}).batch, 2 * LENGTH)
+    copies = Copies(model, Runs.one(model, {"input_ids": ids}, None, None, {}).batch, 2 * LENGTH)
 
     def ablate(call: AttentionCall, place: Place) -> None:
         if head is not None and place[0] == f"transformer.h.{head[0]}.attn":
@@ -89,7 +89,7 @@ def test_the_edge_to_the_antecedent_decides_the_noun(decoder: tuple[Any, Any]) -
         def said(key: int, *, before: bool = True, head: int = head, **more: Any) -> str:
             edge = av.Knockout(-1, key, layers=1, heads=head, renormalize=before)
             effect = av.intervene(model, more.pop("text"), edge, **more).effect
-            return effect.likeliest_after[0].text
+            return str(effect.likeliest_after[0].text)
 
         given = {"text": sentence.prompt, **options}
         flipped += said(sentence.source, **given) == wrong
@@ -110,7 +110,7 @@ class Asked:
     def __init__(
         self, model: Any, inputs: Any, target: str | None = None, **options: Unpack[RecordOptions]
     ) -> None:
-        self._runs = Runs(model, inputs, target, None, options)
+        self._runs = Runs.one(model, inputs, target, None, options)
         forward = self._runs.forward(CaptureOptions(), None)
         self.record = self._runs.record(forward, CaptureOptions())
         self._places = places_of(forward)

@@ -14,9 +14,9 @@ import torch
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
-from attnviz.extraction.capture.forward import check_generation, run_forward
+from attnviz.extraction.capture.forward import check_capture, run_forward
 from attnviz.extraction.inputs.batch import Batch, split_examples
-from attnviz.extraction.inputs.encode import Encoder, examples_of
+from attnviz.extraction.inputs.encode import Encoder, examples_of, one_each
 from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
 from attnviz.extraction.inputs.truncate import read_truncation
 from attnviz.extraction.models import Loaded, load, name_of
@@ -210,7 +210,7 @@ def extract(
             batches = split_examples(batch)
             for each in batches:
                 # An hour of generating must not end in too little memory.
-                check_generation(
+                check_capture(
                     loaded,
                     each,
                     settings.longest,
@@ -231,8 +231,8 @@ def extract(
     if not many:
         records = record_one(examples[0], target, decoder_input_ids)
         return records[0] if len(records) == 1 else records
-    targets = _one_each("target", target, len(examples))
-    decoder_ids = _one_each("decoder_input_ids", decoder_input_ids, len(examples))
+    targets = one_each("target", target, len(examples))
+    decoder_ids = one_each("decoder_input_ids", decoder_input_ids, len(examples))
     records = []
     # Of several processes one shows how far it is.
     progress = progress and (loaded.processes is None or loaded.processes.first)
@@ -247,17 +247,6 @@ def _spool_folders(loaded: Loaded, spool: str | os.PathLike[str], *, several: bo
     if loaded.processes is None:
         return SpoolFolders(spool, several=several)
     return SharedSpoolFolders(loaded.processes, spool, several=several)
-
-
-def _one_each(argument: str, given: Any, count: int) -> Sequence[Any]:
-    if given is None:
-        return [None] * count
-    if isinstance(given, str) or len(given) != count:
-        found = "one text" if isinstance(given, str) else f"{len(given)} entries"
-        raise ValueError(
-            f"{argument} must be a list with an entry for each of the {count} inputs; got {found}"
-        )
-    return list(given)
 
 
 def _record_batch(

@@ -10,6 +10,7 @@ from typing import Any, Literal, Unpack, get_args
 import numpy as np
 import torch
 
+from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.capture.masks import Positions
@@ -20,7 +21,7 @@ from attnviz.interventions.attributed import (
     NormAttribution,
     uniform_share_of_first,
 )
-from attnviz.interventions.copies import Copies, Place, laid_out
+from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.direct import direct_slopes
 from attnviz.interventions.effect import Answer, answer_of
 from attnviz.interventions.projection import head_norms
@@ -186,7 +187,7 @@ def attribute(
         options.get("dtype"),
         options.get("device", "cpu"),
     )
-    runs = Runs(model, inputs, target, None, options)
+    runs = Runs.one(model, inputs, target, None, options)
     steps = _attributed(runs, kept, method, (answer, position), points)
     return finished(steps, "attribute") if progress else completed(steps)
 
@@ -220,7 +221,7 @@ def _attributed(
         norms = head_norms(runs)
         made = {place: partial(_normed, found) for place, found in norms.items()}
         return _record(record, forward, made, method, [])
-    row, after = row_of(record, position, forward.outputs)
+    row, after = row_of(record, position, forward.outputs, runs.batch)
     copies = Copies(runs.loaded.model, runs.batch, 1 if row is None else -row)
     asked = _target(runs, copies.outputs, wanted, row, after)
     layers = {

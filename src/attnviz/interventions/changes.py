@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.extraction.capture.change import LayerChange
-from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
-from attnviz.record.edited import CutWeights, ReplacedWeights, uniform, without_pairs
+from attnviz.record.attention import (
+    DerivedAttention,
+    GivenWeights,
+    LayerAttention,
+    QueryKeyAttention,
+)
+from attnviz.record.edited import CutWeights, EvenWeights, ReplacedWeights, uniform, without_pairs
+from attnviz.record.inserted import Insertion
 from attnviz.record.masks import BandMask, CutMask
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -30,6 +36,8 @@ __all__ = [
     "description_of",
     "keeps_shares",
     "layer_change",
+    "of_beginning",
+    "with_means",
 ]
 
 Numbers = int | Iterable[int] | None
@@ -84,6 +92,19 @@ class Change(ABC):
         for layer in self._layers_of(stack):
             self._heads_of(stack, layer)
 
+    def _outputs(self, stack: AttentionStack, layer: int) -> torch.Tensor | None:
+        """What heads give instead of their output, (heads, value_dim); None where they do not."""
+        del stack, layer
+        return None
+
+    def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
+        """The same for a text that goes on to at most so many queries and keys.
+
+        `stack` has the tokens that are there.
+        """
+        del stack, most
+        return self
+
     @abstractmethod
     def _describe(self, stack: AttentionStack) -> str:
         """Say what is changed, in a sentence without its end."""
@@ -112,11 +133,18 @@ def _numbers(name: str, given: Numbers, there: Sequence[int], has: str) -> tuple
     return tuple(sorted(found))
 
 
+class _Numbers(tuple[int, ...]):
+    """Numbers of tokens that were read before, some of which may be still to come."""
+
+
 def _flags(name: str, given: Places, tokens: Tokens) -> Flags:
     """Which tokens are meant: by number or text; None is all."""
     flags = np.zeros(len(tokens), np.bool_)
     if given is None:
         return ~flags
+    if isinstance(given, _Numbers):
+        flags[[place for place in given if place < len(tokens)]] = True
+        return flags
     places = [given] if isinstance(given, str | int) else listed(given)
     for place in places:
         flags[tokens.position(place, name)] = True
@@ -125,11 +153,32 @@ def _flags(name: str, given: Places, tokens: Tokens) -> Flags:
     return flags
 
 
+def _read_numbers(name: str, given: Places, tokens: Tokens, most: int) -> _Numbers | None:
+    """Numbers of the tokens that are meant, of a text that may grow to so many.
+
+    Texts and negative numbers are of the tokens that are there.
+    """
+    if given is None:
+        return None
+    places = [given] if isinstance(given, str | int) else listed(given)
+    if not places:
+        raise ValueError(f"{name}={shown(given)} is empty; leave {name} out for all tokens")
+    come = [
+        place
+        for place in places
+        if isinstance(place, int) and not isinstance(place, bool) and len(tokens) <= place < most
+    ]
+    there = [tokens.position(place, name) for place in places if place not in come]
+    return _Numbers(sorted({*come, *there}))
+
+
 def _named(flags: Flags, tokens: Tokens) -> str:
     """Tokens in words."""
     places = np.flatnonzero(flags).tolist()
     if len(places) == len(tokens):
         return "all tokens"
+    if not places:
+        return "a token that did not come"
     texts = [f"{tokens.text[place].strip('·')!r} ({place})" for place in places[:_NAMED]]
     more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
     return ", ".join(texts) + more
@@ -137,10 +186,11 @@ def _named(flags: Flags, tokens: Tokens) -> str:
 
 @dataclass(frozen=True)
 class Ablate(Change):
-    """Multiply the output of heads, usually with 0.
+    """Multiply the output of heads, usually with 0, or put its mean over other texts in its place.
 
     The head still attends as it did, and nothing of it reaches the rest of the model. With
-    ``factor=0`` this is the head mask of Michel et al. (2019, arXiv 1905.10650).
+    ``factor=0`` this is the head mask of Michel et al. (2019, arXiv 1905.10650), with `mean_of`
+    mean ablation (Wang et al. 2022, arXiv 2211.00593).
 
     Parameters
     ----------
@@ -150,22 +200,30 @@ class Ablate(Change):
         What the output is multiplied with: 0 takes it away, 1 changes nothing.
     stack : str, optional
         Needed where a record has several stacks.
+    mean_of : object or list, optional
+        Other texts, each as `attnviz.extract` takes its inputs: the output is the head's mean
+        over all of their tokens, at every query. `factor` must be left out.
 
     Raises
     ------
-    ValueError
-        If `factor` is not a finite number.
+    TypeError, ValueError
+        If `factor` is not a finite number, or is given beside `mean_of`.
 
     Examples
     --------
     >>> Ablate(layers=1, heads=0)
-    Ablate(layers=1, heads=0, factor=0.0, stack=None)
+    Ablate(layers=1, heads=0, factor=0.0, stack=None, mean_of=None)
     """
 
     layers: Numbers = None
     heads: Numbers = None
     factor: float = 0.0
     stack: str | None = None
+    mean_of: Any = None
+    #: By stack and layer the mean outputs of its heads, (heads, value_dim), once they are known.
+    _means: Mapping[tuple[str, int], torch.Tensor] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         """Refuse anything but a number."""
@@ -173,24 +231,52 @@ class Ablate(Change):
             raise TypeError(f"factor={self.factor!r} must be a number, 0 to take the output away")
         if not np.isfinite(self.factor):
             raise ValueError(f"factor={self.factor!r} must be finite")
+        if self.mean_of is not None and self.factor != 0:
+            raise ValueError(
+                f"factor={self.factor!r} and mean_of are two things to do with an output; leave "
+                "one of them out"
+            )
 
     @property
-    def _factor(self) -> float:
+    def _factor(self) -> float | None:
         """What outputs are multiplied with."""
-        return self.factor
+        return None if self.mean_of is not None else self.factor
+
+    def _outputs(self, stack: AttentionStack, layer: int) -> torch.Tensor | None:
+        """The means over other texts."""
+        if self.mean_of is None:
+            return None
+        means = None if self._means is None else self._means.get((stack.name, layer))
+        if means is None:
+            raise ValueError(
+                f"mean_of: the mean of layer {layer} of stack {stack.name!r} is not known: the "
+                "texts did not run through it"
+            )
+        return means
 
     def _attend(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> LayerAttention:
-        """The same attention: what is multiplied is its output."""
+        """The same attention: what is changed is its output."""
         del stack, layer
         return attention
 
     def _describe(self, stack: AttentionStack) -> str:
         """Say what is changed."""
+        if self.mean_of is not None:
+            count = len(self.mean_of) if isinstance(self.mean_of, list) else 1
+            texts = "another text" if count == 1 else f"{count} other texts"
+            return f"The output is set to its mean over {texts} in {self._where(stack)}"
         if self.factor == 0:
             return f"The output is set to 0 in {self._where(stack)}"
         return f"The output is multiplied by {self.factor:g} in {self._where(stack)}"
+
+
+def with_means(change: Change, means: Mapping[tuple[str, int], torch.Tensor]) -> Change:
+    """An ablation that knows its means: by stack and layer, (heads, value_dim)."""
+    made = replace(change)  # type: ignore[type-var]  # every change is a dataclass
+    object.__setattr__(made, "_means", means)
+    return made
 
 
 @dataclass(frozen=True)
@@ -249,6 +335,12 @@ class Knockout(Change):
         pairs = CutMask(torch.tensor([True]), torch.from_numpy(queries), torch.from_numpy(keys))
         return CutWeights(attention, heads, pairs)
 
+    def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
+        """With its tokens by number."""
+        queries = _read_numbers("queries", self.queries, stack.query_tokens, most[0])
+        keys = _read_numbers("keys", self.keys, stack.key_tokens, most[1])
+        return replace(self, queries=queries, keys=keys)
+
     def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
         """Queries that have a key less."""
         return np.flatnonzero(self._pairs(stack)[0])
@@ -294,10 +386,17 @@ class HideTokens(Change):
     heads: Numbers = None
     stack: str | None = None
 
-    def _keys(self, stack: AttentionStack) -> Flags:
+    def __post_init__(self) -> None:
+        """Refuse to hide all tokens."""
         if self.tokens is None:
             raise ValueError("tokens=None: name the tokens to hide, by number or by text")
+
+    def _keys(self, stack: AttentionStack) -> Flags:
         return _flags("tokens", self.tokens, stack.key_tokens)
+
+    def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
+        """With its tokens by number."""
+        return replace(self, tokens=_read_numbers("tokens", self.tokens, stack.key_tokens, most[1]))
 
     def _check(self, stack: AttentionStack) -> None:
         """Refuse tokens that are not there."""
@@ -350,6 +449,8 @@ class SetWeights(Change):
     heads: Numbers = None
     weights: Any = None
     stack: str | None = None
+    #: How many queries and keys the weights have, where more tokens come behind them.
+    _beginning: tuple[int, int] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse words that say nothing."""
@@ -366,14 +467,35 @@ class SetWeights(Change):
         for layer in self._layers_of(stack):
             self._instead(stack, layer, stack.attention(layer))
 
+    def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
+        """With weights for the tokens that are there; those to come attend as they do."""
+        del most
+        if not isinstance(self.weights, str):
+            size = len(stack.query_tokens), len(stack.key_tokens)
+            made = replace(self)
+            object.__setattr__(made, "_beginning", size)
+            return made
+        return self
+
     def _instead(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> dict[int, tuple[LayerAttention, int]]:
+        found = self._given(stack, layer, attention)
+        size = attention.num_queries, attention.num_keys
+        if self._beginning is None or self._beginning == size:
+            return found
+        queries, keys = map(np.arange, self._beginning)
+        insertion = Insertion(queries, keys, *size)
+        return {head: (insertion.into(there), its) for head, (there, its) in found.items()}
+
+    def _given(
+        self, stack: AttentionStack, layer: int, attention: LayerAttention
+    ) -> dict[int, tuple[LayerAttention, int]]:
         heads = self._heads_of(stack, layer)
+        size = self._beginning or (attention.num_queries, attention.num_keys)
         if isinstance(self.weights, AttentionRecord):
             other = self.weights.stack(stack.name)
             there = other.attention(layer)
-            size = (attention.num_queries, attention.num_keys)
             if (there.num_queries, there.num_keys) != size:
                 raise ValueError(
                     f"weights: the record has {there.num_queries} x {there.num_keys} tokens in "
@@ -384,10 +506,15 @@ class SetWeights(Change):
         if isinstance(self.weights, str):
             vectors = attention.vectors
             if self.weights == "uniform":
-                if vectors is None:
+                if vectors is not None:
+                    even = uniform(vectors)
+                    return {head: (even, attention.index(head)) for head in heads}
+                own = attention
+                while isinstance(own, DerivedAttention) and own.vectors is None:
+                    own = own.base
+                if own.vectors is None:
                     raise ValueError("weights='uniform' needs a layer whose mask is known")
-                even = uniform(vectors)
-                return {head: (even, attention.index(head)) for head in heads}
+                return {head: (EvenWeights(attention), head) for head in heads}
             if stack.key_tokens is not stack.query_tokens:
                 raise ValueError(
                     f"weights='previous token': in stack {stack.name!r} queries and keys are "
@@ -397,7 +524,7 @@ class SetWeights(Change):
             zeros = torch.zeros(1, count, 1)
             before = QueryKeyAttention(zeros, zeros, scale=1.0, mask=BandMask(1, -1))
             return dict.fromkeys(heads, (before, 0))
-        given = _checked_weights(self.weights, heads, attention)
+        given = _checked_weights(self.weights, heads, size)
         return {head: (given, place % given.num_heads) for place, head in enumerate(heads)}
 
     def _attend(
@@ -411,7 +538,8 @@ class SetWeights(Change):
     def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
         """Queries whose weights are replaced."""
         first = 1 if isinstance(self.weights, str) and self.weights == "previous token" else 0
-        return np.arange(first, len(stack.query_tokens))
+        count = len(stack.query_tokens)
+        return np.arange(first, count if self._beginning is None else self._beginning[0])
 
     def _describe(self, stack: AttentionStack) -> str:
         """Say what is changed."""
@@ -426,7 +554,7 @@ class SetWeights(Change):
         return f"Weights are set {what} in {self._where(stack)}"
 
 
-def _checked_weights(weights: Any, heads: Sequence[int], attention: LayerAttention) -> GivenWeights:
+def _checked_weights(weights: Any, heads: Sequence[int], size: tuple[int, int]) -> GivenWeights:
     try:
         values = torch.as_tensor(np.asarray(weights, dtype=np.float32))
     except (TypeError, ValueError) as error:
@@ -434,7 +562,6 @@ def _checked_weights(weights: Any, heads: Sequence[int], attention: LayerAttenti
             f"weights={shown(weights)} must be an array of numbers, (queries, keys)"
         ) from error
     values = values[None] if values.dim() == 2 else values
-    size = (attention.num_queries, attention.num_keys)
     if tuple(values.shape) not in {(1, *size), (len(heads), *size)}:
         raise ValueError(
             f"weights has the shape {tuple(np.shape(weights))}; it must be {size}, queries and "
@@ -461,6 +588,14 @@ def description_of(change: Change, stack: AttentionStack) -> str:
     return change._describe(stack)
 
 
+def of_beginning(change: Change, stack: AttentionStack, most: tuple[int, int]) -> Change:
+    """The change for a text that goes on: tokens by number, weights for those that are there.
+
+    `stack` has the tokens that are there, and `most` is how many queries and keys it may have.
+    """
+    return change._of_beginning(stack, most)
+
+
 def keeps_shares(change: Change) -> bool:
     """Whether rows are still shares of one."""
     return change._shares
@@ -475,9 +610,15 @@ def layer_change(
         return None
     rows: dict[int, NDArray[np.int64]] = {}
     factors: dict[int, float] = {}
+    outputs: dict[int, torch.Tensor] = {}
     for change in here:
+        instead = change._outputs(stack, layer)
         for head in change._heads_of(stack, layer):
-            if change._factor is not None:
+            if instead is not None:
+                # What was done to the output before is gone with it.
+                outputs[head] = instead[head]
+                factors.pop(head, None)
+            elif change._factor is not None:
                 factors[head] = factors.get(head, 1.0) * change._factor
             changed = change._rows(stack)
             if len(changed):
@@ -489,4 +630,4 @@ def layer_change(
         return attention
 
     there = stack.attention(layer)
-    return LayerChange(attend, rows, factors, (there.num_queries, there.num_keys))
+    return LayerChange(attend, rows, factors, (there.num_queries, there.num_keys), outputs)

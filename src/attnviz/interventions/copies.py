@@ -15,16 +15,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.dispatch import AttentionCall, report
+from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.forward import arguments_of
+from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.models import evaluate
+from attnviz.extraction.modules import attention_modules
 from attnviz.utils.restoring import Restoring
 
-__all__ = ["Copies", "Place", "expanded", "laid_out"]
+__all__ = ["Copies", "Place", "expanded", "watch"]
 
 #: A module's path, and which of its runs.
 Place = tuple[str, int]
+
+
+#: Is called with every attention, and may write over its output.
+At = Callable[[AttentionCall, Place], None]
 
 
 class Copies:
@@ -38,10 +44,15 @@ class Copies:
         The example.
     logits : int
         How many positions, from the last, need logits.
+    trace_all : bool, optional
+        As for `RunningModules`; None leaves attention alone that does not use the dispatcher.
     """
 
-    def __init__(self, model: Any, batch: Batch, logits: int) -> None:
+    def __init__(
+        self, model: Any, batch: Batch, logits: int, *, trace_all: bool | None = None
+    ) -> None:
         self._model, self._batch, self._logits = model, batch, logits
+        self._trace_all = trace_all
         self._blocks = _Blocks(model)
         #: What the model gives for the example as it is.
         self.outputs = self.run(1, self._blocks.note, keep=True)
@@ -49,7 +60,7 @@ class Copies:
     def run(
         self,
         count: int,
-        at: Callable[[AttentionCall, Place], None],
+        at: At,
         *,
         before: Place | None = None,
         keep: bool = False,
@@ -63,33 +74,39 @@ class Copies:
             name: expanded(value, count)
             for name, value in arguments_of(self._model, self._batch, self._logits).items()
         }
-        names = {id(module): name for name, module in self._model.named_modules()}
         numbers = self._blocks.number_of
         until = 0 if before is None else numbers.get(before, 0)
         # Of a module that runs several times, the runs that are left out count.
         turns = Counter(name for (name, _), number in numbers.items() if number < until)
-
-        def each(call: AttentionCall) -> None:
-            name = names.get(id(call.module), "")
-            turns[name] += 1
-            at(call, (name, turns[name] - 1))
-
         with Restoring() as undo, undo, undo:
             evaluate(self._model, undo)
             self._blocks.hold(undo, keep=keep, until=until, copies=count)
-            report(each, undo)
+            watch(self._model, at, undo, trace_all=self._trace_all, turns=turns)
             return self._model(**arguments)
 
 
-def laid_out(call: AttentionCall, name: str) -> torch.Tensor:
-    """The output as (copies, queries, heads, value_dim)."""
-    output = call.output
-    if not isinstance(output, torch.Tensor) or output.dim() != 4 or call.value is None:
-        raise NotImplementedError(
-            f"model: {name} ({type(call.module).__name__}) gives an output that is not (batch, "
-            "queries, heads, value_dim), where nothing can be changed yet"
-        )
-    return output
+def watch(
+    model: nn.Module,
+    at: At,
+    undo: Restoring,
+    *,
+    trace_all: bool | None,
+    turns: Counter[str] | None = None,
+) -> None:
+    """Call `at` with every attention of this thread until the block of `undo` ends.
+
+    `trace_all` is as for `Copies`, and `turns` how often each module is taken to have run.
+    """
+    names = {id(module): name for name, module in model.named_modules()}
+    turns = Counter() if turns is None else turns
+
+    def each(call: AttentionCall) -> None:
+        name = names.get(id(call.module), "")
+        turns[name] += 1
+        at(call, (name, turns[name] - 1))
+
+    modules = [] if trace_all is None else attention_modules(model)
+    RunningModules(modules, trace_all=bool(trace_all)).watch(each, undo, outputs=True)
 
 
 def expanded(value: Any, copies: int) -> Any:

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.models import hook
-from attnviz.interventions.copies import Copies, Place, laid_out
+from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.projection import projections_of
 from attnviz.interventions.runs import Runs
 from attnviz.utils.restoring import Restoring

@@ -39,6 +39,8 @@ class Effect:
         the sum of p log(p / q), p unchanged. None without logits.
     likeliest_before, likeliest_after : tuple of Candidate
         The five likeliest tokens or classes; empty without logits.
+    text_before, text_after : str or None
+        With ``generate=`` the text that the unchanged and the changed model produce.
 
     Examples
     --------
@@ -54,6 +56,8 @@ class Effect:
     divergence: float | None
     likeliest_before: tuple[Candidate, ...]
     likeliest_after: tuple[Candidate, ...]
+    text_before: str | None = None
+    text_after: str | None = None
 
     @property
     def change(self) -> float:
@@ -62,6 +66,17 @@ class Effect:
 
     def __str__(self) -> str:
         said = f"{self.measure}: {self.before:.4g} before, {self.after:.4g} after"
+        return self._compared(said) + self._texts()
+
+    def _texts(self) -> str:
+        """What the two models produce, in words."""
+        if self.text_after is None:
+            return ""
+        if self.text_before == self.text_after:
+            return f"; the model produces {shown(self.text_after)} as before"
+        return f"; the model produces {shown(self.text_after)} instead of {shown(self.text_before)}"
+
+    def _compared(self, said: str) -> str:
         if abs(self.change) <= self.noise:
             return f"{said}; no more than noise ({self.noise:.2g})"
         if self.likeliest_before and self.likeliest_after:

@@ -127,7 +127,7 @@ def erasure_curve(
     """
     leave_out = read_leave_out(leave_out, options)
     baselines = whole_number("baselines", baselines, 2, hint="of random orders, 20 or so")
-    text = LeftOut(Runs(model, inputs, target, None, options), leave_out, answer, position)
+    text = LeftOut(Runs.one(model, inputs, target, None, options), leave_out, answer, position)
     order = _order(ranking, text)
     generator = np.random.default_rng(seed)
     others = [generator.permutation(order).tolist() for _ in range(baselines)]
@@ -268,7 +268,7 @@ def sufficient_tokens(
     >>> av.sufficient_tokens(model, "a b c a b", tokenizer=tokenizer).texts        # doctest: +SKIP
     """
     leave_out = read_leave_out(leave_out, options)
-    text = LeftOut(Runs(model, inputs, target, None, options), leave_out, answer, position)
+    text = LeftOut(Runs.one(model, inputs, target, None, options), leave_out, answer, position)
     if text.answer.ids is None or text.before <= 0:
         raise ValueError(
             f"answer={shown(answer)}: {text.answer.measure} is {text.before:.4g}; give an answer "

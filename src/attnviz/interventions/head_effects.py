@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.inputs.encode import examples_of
 from attnviz.extraction.options import CaptureOptions, RecordOptions
-from attnviz.interventions.copies import Copies, Place, laid_out
+from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.effect import Answer, answer_of, measured
+from attnviz.interventions.means import Sums, means_of, sums_of
 from attnviz.interventions.runs import Runs, row_of
 from attnviz.utils.arguments import shown
 from attnviz.utils.progress import Progress, Steps, completed, finished
@@ -147,7 +149,7 @@ def head_effects(
     TypeError, ValueError
         If an argument does not fit the model or the texts.
     NotImplementedError
-        If a module of the stack does not use the dispatcher of transformers.
+        If a module of the stack computes its attention inside of one torch function.
 
     Notes
     -----
@@ -177,7 +179,7 @@ def head_effects(
             "for each, or one for all"
         )
     texts = [
-        _Text(Runs(model, example, target, None, options), wanted, position, stack)
+        _Text(Runs.one(model, example, target, None, options), wanted, position, stack)
         for example, wanted in zip(examples, answers, strict=True)
     ]
     steps = _effects(texts, ablate)
@@ -187,7 +189,8 @@ def head_effects(
 def _effects(texts: Sequence[_Text], ablate: Ablation) -> Steps[HeadEffects]:
     means: list[Mapping[Place, torch.Tensor] | None] = [None] * len(texts)
     if ablate == "mean":
-        means = _means_of_others([text.sums() for text in texts])
+        sums = [text.sums() for text in texts]
+        means = [means_of([*sums[:here], *sums[here + 1 :]]) for here in range(len(texts))]
     total = sum(text.num_heads for text in texts)
     done = 0
     found: list[list[Values]] = []
@@ -222,21 +225,6 @@ def _effects(texts: Sequence[_Text], ablate: Ablation) -> Steps[HeadEffects]:
     )
 
 
-def _means_of_others(
-    sums: Sequence[Mapping[Place, tuple[torch.Tensor, int]]],
-) -> list[Mapping[Place, torch.Tensor] | None]:
-    """For each text the mean outputs over the tokens of all the others, (heads, value_dim)."""
-    means: list[Mapping[Place, torch.Tensor] | None] = []
-    for here in range(len(sums)):
-        mean: dict[Place, torch.Tensor] = {}
-        for place in sums[here]:
-            others = [each[place] for number, each in enumerate(sums) if number != here]
-            total = torch.stack([each for each, _ in others]).sum(dim=0)
-            mean[place] = total / sum(tokens for _, tokens in others)
-        means.append(mean)
-    return means
-
-
 class _Text:
     """One example, and the forwards with one head ablated each."""
 
@@ -246,7 +234,7 @@ class _Text:
         self._model = runs.loaded.model
         plain = runs.forward(CaptureOptions(), None)
         record = runs.record(plain, CaptureOptions())
-        row, after = row_of(record, position, plain.outputs)
+        row, after = row_of(record, position, plain.outputs, runs.batch)
         logits = 1 if row is None else -row
         self.stack = record.stack(stack).name
         found = plain.stacks[self.stack]
@@ -257,8 +245,10 @@ class _Text:
             self._places[layer], self._heads[layer] = (run.name, run.turn), run.num_heads
         self.num_heads = sum(self._heads.values())
         self._num_tokens = max(len(record.stack(stack).query_tokens), 1)
+        self._trace_all = plain.collector.trace_all
+        self._batch = runs.batch
         del record, plain
-        self._copies = Copies(self._model, runs.batch, logits)
+        self._copies = Copies(self._model, runs.batch, logits, trace_all=self._trace_all)
         self._outputs = self._copies.outputs
         tokenizer = runs.encoder.tokenizer(needed=False)
         self.answer: Answer = answer_of(
@@ -270,17 +260,9 @@ class _Text:
         self._most = max(2, _TOKENS_AT_ONCE // self._num_tokens)
         self.reuses = True
 
-    def sums(self) -> Mapping[Place, tuple[torch.Tensor, int]]:
-        """The sum of each head's outputs over all tokens, (heads, value_dim), and their number."""
-        found: dict[Place, tuple[torch.Tensor, int]] = {}
-
-        def take(call: AttentionCall, place: Place) -> None:
-            if place in self._places.values():
-                output = laid_out(call, place[0])
-                found[place] = output.detach().double().sum(dim=(0, 1)), output.shape[1]
-
-        self._copies.run(1, take)
-        return found
+    def sums(self) -> Sums:
+        """The sum of each head's outputs over all tokens, and their number."""
+        return sums_of(self._model, self._batch, trace_all=self._trace_all)
 
     def effects_of(self, layer: int, mean: Mapping[Place, torch.Tensor] | None) -> Values:
         """The answer without each head of a layer, minus the answer with all."""
@@ -317,7 +299,7 @@ class _Text:
         def ablate(call: AttentionCall, here: Place) -> None:
             if here != place:
                 return
-            output = laid_out(call, place[0])
+            output = laid_out(call, place[0], len(copies))
             for copy, head in enumerate(copies):
                 if head is None:
                     continue
@@ -331,8 +313,8 @@ class _Text:
         outputs = self._copies.run(len(copies), ablate, before=place if self.reuses else None)
         if not reached:
             raise NotImplementedError(
-                f"model: {place[0]} computes its attention itself, without the dispatcher of "
-                "transformers, where nothing can be changed yet; give stack= without it"
+                f"model: {place[0]} computes its attention in one function, or in a way that "
+                "cannot be followed, where nothing can be changed yet; give stack= without it"
             )
         if not check:
             return outputs

@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from functools import partial
+from os import PathLike
+from typing import Any, Unpack, overload
+
+import torch
+from tqdm.auto import tqdm
 
 from attnviz.extraction.capture.change import ForwardChange, LayerChange
 from attnviz.extraction.capture.forward import Forward
+from attnviz.extraction.capture.steps import MORE_KEYS, MORE_QUERIES, ChangedSteps, StepChange
+from attnviz.extraction.inputs.generate import (
+    Generated,
+    GenerationSettings,
+    read_generation_settings,
+)
+from attnviz.extraction.models import load
 from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
+from attnviz.extraction.tokens.text import token_texts
 from attnviz.interventions.changes import (
+    Ablate,
     Change,
     check_change,
     description_of,
     keeps_shares,
     layer_change,
+    of_beginning,
+    with_means,
 )
+from attnviz.interventions.copies import Place
 from attnviz.interventions.effect import Effect, answer_of, effect_of
-from attnviz.interventions.runs import Runs, row_of
-from attnviz.record.attention import LayerAttention
+from attnviz.interventions.means import means_of, sums_of
+from attnviz.interventions.runs import Runs, answering_stack, row_of
+from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
 
 __all__ = [
+    "LEAST",
     "ChangedRecord",
     "Places",
     "Plan",
     "by_module",
     "changed_record",
+    "identity_of",
     "intervene",
+    "outline_of",
     "places_of",
     "plan_of",
     "read_changes",
@@ -56,6 +79,38 @@ class ChangedRecord(AttentionRecord):
     changes: tuple[Change, ...]
 
 
+@overload
+def intervene(
+    model: Any,
+    inputs: str | tuple[str, str],
+    changes: Change | Iterable[Change],
+    *,
+    answer: Any = None,
+    position: int | str | None = None,
+    target: str | None = None,
+    decoder_input_ids: Any = None,
+    progress: bool = True,
+    **options: Unpack[RecordOptions],
+) -> ChangedRecord: ...
+
+
+@overload
+def intervene(
+    model: Any,
+    inputs: list[str] | list[tuple[str, str]],
+    changes: Change | Iterable[Change],
+    *,
+    answer: Any = None,
+    position: int | str | None = None,
+    target: Sequence[str] | None = None,
+    decoder_input_ids: Any = None,
+    progress: bool = True,
+    **options: Unpack[RecordOptions],
+) -> list[ChangedRecord]: ...
+
+
+# Whether anything else is one example or several shows only when it runs.
+@overload
 def intervene(
     model: Any,
     inputs: Any,
@@ -63,10 +118,25 @@ def intervene(
     *,
     answer: Any = None,
     position: int | str | None = None,
-    target: str | None = None,
+    target: str | Sequence[str] | None = None,
     decoder_input_ids: Any = None,
+    progress: bool = True,
     **options: Unpack[RecordOptions],
-) -> ChangedRecord:
+) -> Any: ...
+
+
+def intervene(
+    model: Any,
+    inputs: Any,
+    changes: Change | Iterable[Change],
+    *,
+    answer: Any = None,
+    position: int | str | None = None,
+    target: str | Sequence[str] | None = None,
+    decoder_input_ids: Any = None,
+    progress: bool = True,
+    **options: Unpack[RecordOptions],
+) -> ChangedRecord | list[ChangedRecord]:
     """Run a model with its attention changed, and say what that does to its answer.
 
     The model's own attention functions run. What they give for the heads and queries that are
@@ -78,44 +148,61 @@ def intervene(
     ----------
     model : PreTrainedModel, str, PathLike or Pipeline
         As for `attnviz.extract`.
-    inputs : object
-        One example, as for `attnviz.extract`.
+    inputs : object or list
+        As for `attnviz.extract`. Of a list of texts, or an encoded batch, each example is run
+        alone, without padding, and the tokens of `changes` are those of each.
     changes : Change or iterable of Change
         `Ablate`, `Knockout`, `HideTokens`, `SetWeights`; several of one layer are made in their
         order.
-    answer : int, str or pair of these, optional
+    answer : int, str, pair of these, or list, optional
         The token (or class) whose logit is measured, against another: ``(" animal", " street")``.
         Of one alone the other is the likeliest of the rest. When left out, the likeliest answer
-        against the second. Models without logits are measured by their last hidden states.
+        against the second. Models without logits are measured by their last hidden states. A list
+        for several texts has one for each.
     position : int or str, optional
-        The token after which the answer is read, by number or text; the last one when left out.
-    target : str, optional
+        The token after which the answer is read, by number or text. When left out the last one;
+        with `generate` the last of the prompt.
+    target : str or list of str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     decoder_input_ids : Tensor or sequence of int, optional
         As for `attnviz.extract`.
+    progress : bool
+        Whether several texts, and a text that is long in coming, show a progress bar.
     **options
-        `tokenizer`, `processor`, `truncation`, `name`, `layers`, `heads`, `dtype` and `device` of
-        `attnviz.extract`. `layers` and `heads` say what the record keeps; changes reach all.
+        `tokenizer`, `processor`, `truncation`, `generate`, `name`, `layers`, `heads`, `dtype` and
+        `device` of `attnviz.extract`. `layers` and `heads` say what the record keeps; changes reach
+        all. With `generate` the model produces a text while its attention is changed, in every
+        step: see the notes.
 
     Returns
     -------
-    ChangedRecord
+    ChangedRecord or list of ChangedRecord
         The attention of the changed run, with the changes in its weights and in its notes, and
-        `ChangedRecord.effect`.
+        `ChangedRecord.effect`. A list for a list of texts or an encoded batch over 1.
 
     Raises
     ------
     TypeError, ValueError, IndexError
         If an argument does not fit the model or the text: an unknown layer, head or token, a text
         that stands there twice, an answer outside of the vocabulary, no change at all.
+    MemoryError
+        If what the record keeps would exceed what is free; says so before the model runs.
     NotImplementedError
-        If the attention of a module that is to be changed cannot be changed: one that does not use
-        the dispatcher of transformers, or attends in windows.
+        If the attention of a module that is to be changed cannot be changed: one that is computed
+        in one torch function, or attends in windows. It is refused before a text is generated.
 
     Notes
     -----
     It is one way of leaving something out. The model never saw this state in training, and other
     heads may make up for it: an effect of zero does not prove that a head does nothing.
+
+    With `generate` tokens by text, and negative numbers, are those of the prompt (of what an
+    encoder-decoder model's decoder begins with). A change without `queries` or `keys` holds for
+    tokens to come, too; a number behind the prompt is of a token to come. An array, or the weights
+    of a record, are for the prompt's tokens. The model generates twice, unchanged and changed, from
+    the same random state; `Effect.text_before` and `Effect.text_after` are what it produces. The
+    record is of the changed model's text, and so is the effect: both models read it, and
+    at the end of the prompt each is about to produce its own.
 
     Examples
     --------
@@ -126,39 +213,257 @@ def intervene(
     >>> print(record.effect)                                                   # doctest: +SKIP
     """
     wanted = read_changes(changes)
-    if options.get("generate") is not None:
-        raise NotImplementedError(
-            "generate cannot be changed yet; generate first, and give the text as target="
-        )
-    run = Runs(model, inputs, target, decoder_input_ids, options)
-    before = run.forward(CaptureOptions(), None)
-    record = run.record(before, CaptureOptions())
-    plan = plan_of(wanted, record, places_of(before))
-    row, after = row_of(record, position, before.outputs)
-    logits = None if row is None else -row
-    if logits is not None and logits > 1:
-        before = run.forward(CaptureOptions(), None, logits)
-    tokenizer = run.encoder.tokenizer(needed=False)
-    asked = answer_of(
-        run.loaded.model, before.outputs, tokenizer, answer, position=row, after=after
-    )
-    same = run.forward(_nothing(record), _identity(plan), logits)
     kept = read_capture_options(
         options.get("layers"),
         options.get("heads"),
         options.get("dtype"),
         options.get("device", "cpu"),
     )
-    changed = run.forward(kept, by_module(plan), logits)
-    effect = effect_of(
-        asked,
-        run.loaded.model,
-        tokenizer,
-        before=before.outputs,
-        after=changed.outputs,
-        identity=same.outputs,
+    settings = None
+    if options.get("generate") is not None:
+        loaded = load(model, options.get("tokenizer"), options.get("processor"))
+        # A hub id or a folder is read once; a pipeline has its tokenizer.
+        model = loaded.model if isinstance(model, str | PathLike) else model
+        settings = read_generation_settings(options["generate"], loaded.model)
+    runs, many = Runs.several(model, inputs, target, decoder_input_ids, options, settings=settings)
+    answers = answer if many and isinstance(answer, list) else [answer] * len(runs)
+    if len(answers) != len(runs):
+        raise ValueError(
+            f"answer is a list of {len(answers)}, and there are {len(runs)} texts; give one for "
+            "each, or one for all"
+        )
+    means = _Means()
+    records = []
+    bar = tqdm(runs, desc="intervene", unit="text", disable=not (progress and many))
+    for run, asked in zip(bar, answers, strict=True):
+        one = _Intervention(run, wanted, kept, means)
+        if settings is None:
+            records.append(one.record(asked, position))
+        else:
+            records.append(one.generated(asked, position, settings, progress=progress))
+    return records if many else records[0]
+
+
+# One head of each layer: where a layer is, and which tokens it has, is told by any.
+LEAST = CaptureOptions(heads=(0,))
+
+
+class _Intervention:
+    """The runs of one example that a change takes."""
+
+    def __init__(
+        self, run: Runs, changes: tuple[Change, ...], kept: CaptureOptions, means: _Means
+    ) -> None:
+        self._run = run
+        self._changes = changes
+        self._kept = kept
+        self._means = means
+        self._model = run.loaded.model
+        self._tokenizer = run.encoder.tokenizer(needed=False)
+
+    def record(self, answer: Any, position: int | str | None) -> ChangedRecord:
+        """The record of the changed run over the example as it is."""
+        self._run.check_memory(self._kept)
+        before = self._run.forward(LEAST, None)
+        record = outline_of(self._run.record(before, LEAST), before)
+        changes = self._means.known(self._changes, record, before, self._run)
+        return self._compared(self._run, changes, (before, record), (answer, position), None)
+
+    def generated(
+        self,
+        answer: Any,
+        position: int | str | None,
+        settings: GenerationSettings,
+        *,
+        progress: bool,
+    ) -> ChangedRecord:
+        """The record of the text that the model produces while its attention is changed."""
+        run = self._run
+        run.check_memory(self._kept, settings)
+        prompt = run
+        if run.encoder.encoder_decoder:
+            # What the decoder begins with is known once it has produced a token.
+            first = read_generation_settings(1, self._model)
+            prompt = run.producing(run.generated(first, progress=False), first.method)
+        before = prompt.forward(LEAST, None)
+        record = outline_of(prompt.record(before, LEAST), before)
+        count = len(answering_stack(record).query_tokens)
+        longest = settings.longest(count)
+        known = self._means.known(self._changes, record, before, prompt)
+        changes = tuple(_of_beginning(each, record, longest) for each in known)
+        plan = plan_of(changes, record, places_of(before))
+        # What cannot be changed is refused before a text is generated.
+        prompt.forward(LEAST, _identity(plan))
+        devices = [self._model.device] if self._model.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            unchanged_text = run.generated(settings, progress=progress)
+        steps = ChangedSteps(
+            self._model,
+            _in_steps(changes, record, plan),
+            trace_all=before.collector.trace_all,
+        )
+        text = run.generated(settings, progress=progress, watch=steps.watch)
+        made = run.producing(text, settings.method)
+        before = made.forward(LEAST, None)
+        record = outline_of(made.record(before, LEAST), before)
+        place = count - 1 if position is None else position
+        texts = tuple(self._text(each) for each in (unchanged_text, text))
+        return self._compared(made, changes, (before, record), (answer, place), texts)
+
+    def _text(self, generated: Generated) -> str:
+        ids = generated.ids[generated.prefix :].tolist()
+        if self._tokenizer is None:
+            return "".join(token_texts(ids, None))
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
+    def _compared(
+        self,
+        run: Runs,
+        changes: tuple[Change, ...],
+        read: tuple[Forward, AttentionRecord],
+        asked_for: tuple[Any, int | str | None],
+        texts: tuple[str, ...] | None,
+    ) -> ChangedRecord:
+        before, record = read
+        plan = plan_of(changes, record, places_of(before))
+        answer, position = asked_for
+        row, after = row_of(record, position, before.outputs, run.batch)
+        logits = None if row is None else -row
+        if logits is not None and logits > 1:
+            before = run.forward(LEAST, None, logits)
+        asked = answer_of(
+            self._model, before.outputs, self._tokenizer, answer, position=row, after=after
+        )
+        same = run.forward(LEAST, _identity(plan), logits)
+        changed = run.forward(self._kept, by_module(plan), logits)
+        effect = effect_of(
+            asked,
+            self._model,
+            self._tokenizer,
+            before=before.outputs,
+            after=changed.outputs,
+            identity=same.outputs,
+        )
+        if not math.isfinite(effect.after):
+            raise ValueError("the changed run gives NaN: these changes leave the model nothing")
+        if texts is not None:
+            effect = replace(effect, text_before=texts[0], text_after=texts[1])
+        made = changed_record(run.record(changed, self._kept), changes, plan, record, effect)
+        made.changes = self._changes
+        return made
+
+
+def _of_beginning(change: Change, record: AttentionRecord, longest: int) -> Change:
+    """A change for a text that goes on from a record's to at most so many tokens."""
+    _check_stack(change, record)
+    stack = record.stack(change.stack)
+    queries, keys = (
+        longest if more else len(tokens)
+        for more, tokens in (
+            (stack.name in MORE_QUERIES, stack.query_tokens),
+            (stack.name in MORE_KEYS, stack.key_tokens),
+        )
     )
-    return changed_record(run.record(changed, kept), wanted, plan, record, effect)
+    return of_beginning(change, stack, (queries, keys))
+
+
+def _in_steps(
+    changes: Sequence[Change], record: AttentionRecord, plan: Plan
+) -> dict[_Place, StepChange]:
+    """What is changed in each module in a step, for however many tokens there are by then."""
+    # Layers of a stack ask for the same number of tokens, one after the other.
+    known: dict[tuple[str, int, int], AttentionStack] = {}
+    by_stack = _by_stack(changes, record)
+
+    def at(name: str, number: int, queries: int, keys: int) -> LayerChange:
+        if (name, queries, keys) not in known:
+            known.clear()
+            known[name, queries, keys] = _lengthened(record.stack(name), queries, keys)
+        change = layer_change(by_stack[name], known[name, queries, keys], number)
+        if change is None:
+            raise RuntimeError(f"layer {number} of stack {name!r} is not changed")
+        return change
+
+    made = {}
+    for (name, number), (place, _) in plan.items():
+        num_heads = record.stack(name).attention(number).num_heads
+        made[place] = StepChange(name, num_heads, partial(at, name, number))
+    return made
+
+
+def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStack:
+    """The outline of a stack with more tokens, of which nothing is known."""
+    if (queries, keys) == (len(stack.query_tokens), len(stack.key_tokens)):
+        return stack
+    rows = Tokens.of([""] * queries)
+    same = stack.key_tokens is stack.query_tokens
+    return AttentionStack(
+        stack.name,
+        {number: _outline(stack.attention(number), queries, keys) for number in stack.layers},
+        rows,
+        None if same else Tokens.of([""] * keys),
+    )
+
+
+def _outline(attention: LayerAttention, queries: int, keys: int) -> LayerAttention:
+    one = torch.zeros(1, 1, 1)
+    heads = attention.num_heads
+    if attention.vectors is None:
+        return GivenWeights(one.expand(heads, queries, keys))
+    return QueryKeyAttention(one.expand(heads, queries, 1), one.expand(heads, keys, 1), scale=1.0)
+
+
+def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:
+    """All layers and heads of a run with its tokens, and no attention that takes memory."""
+    made = {}
+    for name, layers in forward.stacks.items():
+        if name not in record.stacks:
+            continue
+        tokens = record.stack(name)
+        same = tokens.key_tokens is tokens.query_tokens
+        kept = {
+            number: _outline(
+                tokens.attention(number), len(tokens.query_tokens), len(tokens.key_tokens)
+            )
+            for number in layers.examples[0]
+        }
+        made[name] = AttentionStack(
+            name, kept, tokens.query_tokens, None if same else tokens.key_tokens
+        )
+    return AttentionRecord(made, model=record.model, images=record.images)
+
+
+class _Means:
+    """The mean outputs of heads over other texts; of a decoder's own texts read once for all."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int], dict[Place, torch.Tensor]] = {}
+
+    def known(
+        self, changes: Sequence[Change], record: AttentionRecord, forward: Forward, run: Runs
+    ) -> tuple[Change, ...]:
+        """The changes, of which those that need means over other texts know them."""
+        return tuple(self._with(each, record, forward, run) for each in changes)
+
+    def _with(self, change: Change, record: AttentionRecord, forward: Forward, run: Runs) -> Change:
+        if not isinstance(change, Ablate) or change.mean_of is None:
+            return change
+        _check_stack(change, record)
+        # The texts are read beside what the decoder of this example is given.
+        key = id(change), id(run) if run.encoder.encoder_decoder else 0
+        if key not in self._found:
+            trace_all = forward.collector.trace_all
+            self._found[key] = means_of(
+                [
+                    sums_of(each.loaded.model, each.batch, trace_all=trace_all)
+                    for each in run.alike(change.mean_of)
+                ]
+            )
+        means = self._found[key]
+        places = places_of(forward).items()
+        return with_means(
+            change, {layer: means[place] for layer, place in places if place in means}
+        )
 
 
 def read_changes(changes: Any) -> tuple[Change, ...]:
@@ -197,16 +502,10 @@ def places_of(forward: Forward) -> Places:
 
 def plan_of(changes: Sequence[Change], record: AttentionRecord, places: Places) -> Plan:
     """What is changed by stack and layer, and in which run of which module that is."""
-    by_stack: dict[str, list[Change]] = {}
-    for change in changes:
-        if change.stack is None and len(record.stacks) > 1:
-            raise ValueError(
-                f"{type(change).__name__}: stack=None; name the stack that is changed, "
-                f"{', '.join(map(repr, record.stacks))}"
-            )
-        stack = record.stack(change.stack)
-        check_change(change, stack)
-        by_stack.setdefault(stack.name, []).append(change)
+    by_stack = _by_stack(changes, record)
+    for name, some in by_stack.items():
+        for change in some:
+            check_change(change, record.stack(name))
     plan: dict[_Place, tuple[_Place, LayerChange]] = {}
     for (name, number), place in places.items():
         if name in by_stack:
@@ -216,23 +515,41 @@ def plan_of(changes: Sequence[Change], record: AttentionRecord, places: Places) 
     return plan
 
 
+def _by_stack(changes: Sequence[Change], record: AttentionRecord) -> dict[str, list[Change]]:
+    by_stack: dict[str, list[Change]] = {}
+    for change in changes:
+        _check_stack(change, record)
+        by_stack.setdefault(record.stack(change.stack).name, []).append(change)
+    return by_stack
+
+
+def _check_stack(change: Change, record: AttentionRecord) -> None:
+    if change.stack is None and len(record.stacks) > 1:
+        raise ValueError(
+            f"{type(change).__name__}: stack=None; name the stack that is changed, "
+            f"{', '.join(map(repr, record.stacks))}"
+        )
+
+
 def by_module(plan: Plan) -> ForwardChange:
     return dict(plan.values())
 
 
 def _identity(plan: Plan) -> ForwardChange:
     """The same outputs computed again from the weights as they are."""
-    return {place: replace(change, attend=unchanged, factors={}) for place, change in plan.values()}
+    return identity_of(by_module(plan))
+
+
+def identity_of(change: ForwardChange) -> ForwardChange:
+    """The same outputs computed again from the weights as they are."""
+    return {
+        place: replace(each, attend=unchanged, factors={}, outputs={})
+        for place, each in change.items()
+    }
 
 
 def unchanged(attention: LayerAttention) -> LayerAttention:
     return attention
-
-
-def _nothing(record: AttentionRecord) -> CaptureOptions:
-    """Capture options that keep as little as there can be."""
-    stack = record.stack()
-    return CaptureOptions(layers=(stack.layers[0],), heads=(stack.kept_heads(stack.layers[0])[0],))
 
 
 def changed_record(

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from attnviz.extraction.capture.forward import arguments_of
+from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.models import evaluate
 from attnviz.extraction.options import CaptureOptions
 from attnviz.interventions.copies import expanded
@@ -79,7 +80,7 @@ class LeftOut:
         self._model = model = runs.loaded.model
         forward = runs.forward(CaptureOptions(), None)
         record = runs.record(forward, CaptureOptions())
-        row, after = row_of(record, position, forward.outputs)
+        row, after = row_of(record, position, forward.outputs, runs.batch)
         encoder_decoder = "decoder" in record.stacks
         name = "encoder" if encoder_decoder else record.stack().name
         self.tokens = record.stack(name if name in record.stacks else None).query_tokens
@@ -92,7 +93,7 @@ class LeftOut:
             self.tokens,
             range(count) if unpadded is None else unpadded.tolist(),
             row,
-            None if row is None or encoder_decoder else count + row,
+            None if row is None or encoder_decoder else self._place(row, sequence),
         )
         self._change = _CHANGES[leave_out](model, example)
         self._plain = _run(model, self._change(()))
@@ -105,6 +106,13 @@ class LeftOut:
         #: Tokens that can be left out, not the one after which the answer is read.
         self.choice = [each for each in self._change.tokens() if each != example.read_at]
         self._together = max(1, _TOKENS_AT_ONCE // max(1, count) - 1)
+
+    def _place(self, row: int, sequence: TokenSequence | None) -> int:
+        """The token of a row of the logits, which is counted from the end of what is padded."""
+        unpadded = None if sequence is None else sequence.unpadded[0]
+        if sequence is None or unpadded is None:
+            return len(self.tokens) + row
+        return unpadded.tolist().index(sequence.length + row)
 
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> Steps[list[float]]:
         """The answer without each of some sets of tokens."""

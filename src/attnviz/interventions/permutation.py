@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.options import CaptureOptions, RecordOptions
-from attnviz.interventions.copies import Copies, Place, laid_out
+from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.runs import Runs, row_of
 from attnviz.utils.arguments import whole_number
 
@@ -110,10 +111,10 @@ def permutation_effect(
     ...                       tokenizer=tokenizer).median                          # doctest: +SKIP
     """
     permutations = whole_number("permutations", permutations, 1, hint="100 or so")
-    runs = Runs(model, inputs, target, None, options)
+    runs = Runs.one(model, inputs, target, None, options)
     forward = runs.forward(CaptureOptions(), None)
     record = runs.record(forward, CaptureOptions())
-    row, _ = row_of(record, position, forward.outputs)
+    row, _ = row_of(record, position, forward.outputs, runs.batch)
     here = record.stack(stack)
     layer = here.layer_number(layer)
     head = here.head_number(layer, head)

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall, observe
 from attnviz.extraction.models import hook
-from attnviz.interventions.copies import Copies, Place, laid_out
+from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.runs import Runs
 from attnviz.utils.progress import Progress, Steps, completed
 from attnviz.utils.restoring import Restoring

@@ -12,15 +12,17 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.extraction.capture.change import ForwardChange, LayerChange
-from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.interventions.changes import Ablate, Change, HideTokens, Knockout, description_of
 from attnviz.interventions.effect import Answer, Effect, answer_of, effect_of, share_of
 from attnviz.interventions.intervene import (
+    LEAST,
     ChangedRecord,
     Places,
     by_module,
     changed_record,
+    identity_of,
+    outline_of,
     places_of,
     plan_of,
     read_changes,
@@ -28,9 +30,7 @@ from attnviz.interventions.intervene import (
 )
 from attnviz.interventions.projection import FollowedOutputs, ProjectedValues
 from attnviz.interventions.runs import Runs, row_of
-from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
-from attnviz.record.stack import AttentionStack
 from attnviz.utils.progress import Progress, Steps
 from attnviz.utils.restoring import Restoring
 
@@ -144,7 +144,7 @@ class RepeatedInterventions:
             identity = known.identity
             if identity is None:
                 yield Progress("the noise", 0, 2, "run")
-                identity = self._run(_identity(change), known.rows).outputs
+                identity = self._run(identity_of(change), known.rows).outputs
             yield Progress("the changed run", 1, 2, "run")
             after, read = self._changed_run(change, known)
             found = self._compared(known, wanted, after, identity)
@@ -205,11 +205,11 @@ class RepeatedInterventions:
     def _reader(self) -> Runs:
         if self._runs is None:
             model, inputs, target, ids = self._given
-            self._runs = Runs(model, inputs, target, ids, self._options)
+            self._runs = Runs.one(model, inputs, target, ids, self._options)
         return self._runs
 
     def _run(self, change: ForwardChange | None, logits: int | None = None) -> Any:
-        return self._reader.forward(_LEAST, change, logits)
+        return self._reader.forward(LEAST, change, logits)
 
     def _prepared(self) -> Steps[_Unchanged]:
         """Run the model unchanged, and once more for the noise."""
@@ -218,17 +218,17 @@ class RepeatedInterventions:
         with Restoring() as undo, undo, undo:
             following.watch(undo)
             forward = self._run(None)
-        read = self._reader.record(forward, _LEAST)
+        read = self._reader.record(forward, LEAST)
         if self._shown is not None:
             _check_same_tokens(self._shown, read)
-        record, places = _without_weights(read, forward), places_of(forward)
+        record, places = outline_of(read, forward), places_of(forward)
         values = {
             place: following.found[module]
             for place, module in places.items()
             if module in following.found
         }
         position = self._masked_token(record)
-        row, after = row_of(record, position, forward.outputs)
+        row, after = row_of(record, position, forward.outputs, self._reader.batch)
         rows = None if row is None else -row
         answer = answer_of(
             self._model, forward.outputs, self._tokenizer, None, position=row, after=after
@@ -322,10 +322,6 @@ class RepeatedInterventions:
         return Outcome(sentence, described, effect)
 
 
-# Capture options that keep as little as there can be.
-_LEAST = CaptureOptions(layers=(0,), heads=(0,))
-
-
 def _as_shown(shown: AttentionRecord, every: AttentionRecord) -> CaptureOptions:
     """Capture options that keep the layers and heads of a record, as exactly as it does.
 
@@ -346,28 +342,6 @@ def _as_shown(shown: AttentionRecord, every: AttentionRecord) -> CaptureOptions:
         None if whole else tuple(sorted(heads)),
         None if whole else {layer: tuple(sorted(each)) for layer, each in heads.items()},
     )
-
-
-def _without_weights(read: AttentionRecord, forward: Forward) -> AttentionRecord:
-    """All layers and heads of a run with its tokens, and no attention that takes memory."""
-    made = {}
-    for name, layers in forward.stacks.items():
-        if name not in read.stacks:
-            continue
-        tokens = read.stack(name)
-        same = tokens.key_tokens is tokens.query_tokens
-        kept = {}
-        for number, run in zip(layers.examples[0], layers.runs, strict=True):
-            one = torch.zeros(1, 1, 1)
-            kept[number] = QueryKeyAttention(
-                one.expand(run.num_heads, len(tokens.query_tokens), 1),
-                one.expand(run.num_heads, len(tokens.key_tokens), 1),
-                scale=1.0,
-            )
-        made[name] = AttentionStack(
-            name, kept, tokens.query_tokens, None if same else tokens.key_tokens
-        )
-    return AttentionRecord(made, model=read.model, images=read.images)
 
 
 def _check_same_tokens(shown: AttentionRecord, read: AttentionRecord) -> None:
@@ -399,10 +373,6 @@ def _everything(record: AttentionRecord, places: Places) -> ForwardChange:
             shape = (count, len(stack.key_tokens))
             change[place] = LayerChange(unchanged, dict.fromkeys(heads, rows), {}, shape)
     return change
-
-
-def _identity(change: ForwardChange) -> ForwardChange:
-    return {place: replace(each, attend=unchanged, factors={}) for place, each in change.items()}
 
 
 def _outcome_unchanged(known: _Unchanged, model: Any, tokenizer: Any) -> Outcome:

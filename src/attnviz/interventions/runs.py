@@ -2,53 +2,138 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from attnviz.extraction.capture.change import ForwardChange
-from attnviz.extraction.capture.forward import Forward, run_forward
-from attnviz.extraction.inputs.batch import Batch
-from attnviz.extraction.inputs.encode import Encoder, examples_of
+from attnviz.extraction.capture.forward import Forward, check_capture, run_forward
+from attnviz.extraction.inputs.batch import Batch, split_examples
+from attnviz.extraction.inputs.encode import Encoder, examples_of, one_each
+from attnviz.extraction.inputs.generate import Generated, GenerationSettings, generate_text
 from attnviz.extraction.inputs.truncate import read_truncation
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.extraction.parallel import check_whole
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import shown
+from attnviz.utils.restoring import Restoring
 
-__all__ = ["Runs", "row_of"]
+__all__ = ["Runs", "answering_stack", "row_of"]
 
 
 class Runs:
-    """One example that a model reads again and again."""
+    """One example that a model reads again and again.
+
+    `index` is which one it is where what is encoded is a batch.
+    """
 
     def __init__(
-        self,
+        self, loaded: Loaded, encoder: Encoder, title: str, encode: Callable[[], Batch], index: int
+    ) -> None:
+        self.loaded = loaded
+        self.encoder = encoder
+        self._title = title
+        self._encode = encode
+        self._index = index
+        self.batch = self._encoded()
+
+    @classmethod
+    def one(
+        cls,
         model: Any,
         inputs: Any,
         target: Any,
         decoder_input_ids: Any,
         options: RecordOptions,
-    ) -> None:
-        self.loaded: Loaded = load(model, options.get("tokenizer"), options.get("processor"))
-        check_whole(self.loaded.model)
-        truncation = read_truncation(options.get("truncation", False))
-        self.encoder = Encoder(self.loaded, truncation=truncation)
-        self._title = options.get("name") or name_of(self.loaded.model)
+    ) -> Runs:
+        """The one example that was given; ValueError if there are several."""
         examples, many = examples_of(inputs)
         if many and len(examples) != 1:
             raise ValueError(
                 f"inputs: {len(examples)} examples; change one at a time, intervene(model, "
                 "inputs[i], changes)"
             )
-        self._given = (examples[0], target, decoder_input_ids)
-        self.batch = self._encoded()
+        found, _ = cls.several(model, examples[0], target, decoder_input_ids, options)
+        if len(found) != 1:
+            raise ValueError(f"inputs: a batch of {len(found)} examples; change one at a time")
+        return found[0]
+
+    @classmethod
+    def several(
+        cls,
+        model: Any,
+        inputs: Any,
+        target: Any,
+        decoder_input_ids: Any,
+        options: RecordOptions,
+        *,
+        settings: GenerationSettings | None = None,
+    ) -> tuple[list[Runs], bool]:
+        """Each example of what was given, without padding, and whether it was several.
+
+        With `settings` each is a prompt that the model goes on with.
+        """
+        loaded = load(model, options.get("tokenizer"), options.get("processor"))
+        check_whole(loaded.model)
+        truncation = read_truncation(options.get("truncation", False))
+        encoder = Encoder(loaded, truncation=truncation)
+        title = options.get("name") or name_of(loaded.model)
+        examples, many = examples_of(inputs)
+        count = len(examples)
+        targets = one_each("target", target, count) if many else [target]
+        ids = (
+            one_each("decoder_input_ids", decoder_input_ids, count) if many else [decoder_input_ids]
+        )
+        to_come = 0 if settings is None else settings.max_new_tokens or 1
+        found: list[Runs] = []
+        for given in zip(examples, targets, ids, strict=True):
+            encode = partial(
+                encoder.encode, *given, generating=settings is not None, to_come=to_come
+            )
+            size = encode().size
+            many = many or size > 1
+            found += [cls(loaded, encoder, title, encode, index) for index in range(size)]
+        return found, many
+
+    def alike(self, inputs: Any) -> list[Runs]:
+        """Other examples of the same model; its decoder is given what it is given here."""
+        ids = self.batch.arguments.get("decoder_input_ids")
+        found: list[Runs] = []
+        for example in examples_of(inputs)[0]:
+            encode = partial(self.encoder.encode, example, None, ids)
+            size = encode().size
+            found += [
+                Runs(self.loaded, self.encoder, self._title, encode, index) for index in range(size)
+            ]
+        return found
 
     def _encoded(self) -> Batch:
-        batch = self.encoder.encode(*self._given)
-        if batch.size != 1:
-            raise ValueError(f"inputs: a batch of {batch.size} examples; change one at a time")
-        return batch
+        batch = self._encode()
+        return batch if batch.size == 1 else split_examples(batch)[self._index]
+
+    def generated(
+        self,
+        settings: GenerationSettings,
+        *,
+        progress: bool,
+        watch: Callable[[Restoring], None] | None = None,
+    ) -> Generated:
+        """What the model produces behind the example; `watch` is as for `generate_text`."""
+        model = self.loaded.model
+        return generate_text(model, self._encoded(), settings, progress=progress, watch=watch)
+
+    def producing(self, generated: Generated, method: str) -> Runs:
+        """The example with the text that came behind it."""
+
+        def encode() -> Batch:
+            batch = self._encoded()
+            self.encoder.add_generated(batch, generated, method)
+            return batch
+
+        return Runs(self.loaded, self.encoder, self._title, encode, 0)
 
     def forward(
         self, options: CaptureOptions, change: ForwardChange | None, logits: int | None = None
@@ -69,6 +154,18 @@ class Runs:
             raise RuntimeError(f"{sorted(missed)[0][0]} ran and was not changed")
         return forward
 
+    def check_memory(
+        self, options: CaptureOptions, settings: GenerationSettings | None = None
+    ) -> None:
+        """Raise MemoryError if what is to be kept, of the longest text, would not fit."""
+        check_capture(
+            self.loaded,
+            self.batch,
+            None if settings is None else settings.longest,
+            encoder_decoder=self.encoder.encoder_decoder,
+            options=options,
+        )
+
     def record(self, forward: Forward, options: CaptureOptions) -> AttentionRecord:
         """The record of the last forward."""
         [record] = records_of_forward(
@@ -77,8 +174,14 @@ class Runs:
         return record
 
 
+def answering_stack(record: AttentionRecord) -> AttentionStack:
+    """The stack after whose tokens answers are read."""
+    stacks = record.stacks
+    return stacks["decoder" if "decoder" in stacks else record.stack().name]
+
+
 def row_of(
-    record: AttentionRecord, position: int | str | None, outputs: Any
+    record: AttentionRecord, position: int | str | None, outputs: Any, batch: Batch
 ) -> tuple[int | None, str]:
     """Which row of the logits is read, from the end, and the token that stands there."""
     logits = getattr(outputs, "logits", None)
@@ -89,7 +192,12 @@ def row_of(
                 "leave position out"
             )
         return None, ""
-    stacks = record.stacks
-    tokens = stacks["decoder" if "decoder" in stacks else record.stack().name].query_tokens
+    tokens = answering_stack(record).query_tokens
     place = len(tokens) - 1 if position is None else tokens.position(position, "position")
-    return place - len(tokens), tokens.text[place].strip("·")
+    sequence = batch.sequences.get("decoder" if "decoder" in record.stacks else "input")
+    unpadded = None if sequence is None else sequence.unpadded[0]
+    row = place - len(tokens)
+    if sequence is not None and unpadded is not None:
+        # Padding may stand behind the text.
+        row = int(unpadded[place]) - sequence.length
+    return row, tokens.text[place].strip("·")

@@ -123,7 +123,7 @@ def token_effects(
     >>> av.token_effects(model, "a b c a b", tokenizer=tokenizer).values          # doctest: +SKIP
     """
     leave_out = read_leave_out(leave_out, options)
-    runs = Runs(model, inputs, target, None, options)
+    runs = Runs.one(model, inputs, target, None, options)
     steps = _effects(runs, leave_out, answer, position)
     return finished(steps, "token effects") if progress else completed(steps)
 

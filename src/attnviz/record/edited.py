@@ -17,7 +17,14 @@ from attnviz.record.attention import (
 )
 from attnviz.record.masks import CutMask
 
-__all__ = ["CutWeights", "ReplacedWeights", "SharedOutWeights", "uniform", "without_pairs"]
+__all__ = [
+    "CutWeights",
+    "EvenWeights",
+    "ReplacedWeights",
+    "SharedOutWeights",
+    "uniform",
+    "without_pairs",
+]
 
 
 def without_pairs(
@@ -149,6 +156,18 @@ class ReplacedWeights(ReweightedAttention):
         kept = ~self.rows[rows]
         flags[kept] = self.base.allowed(head, rows, columns)[kept]
         return flags
+
+
+@dataclass(frozen=True)
+class EvenWeights(ReweightedAttention):
+    """Equal weights on all keys that a query of `base` may attend to."""
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """Weights of a head's block, float32, (rows, columns)."""
+        flags = self.base.allowed(head, rows, slice(0, self.num_keys))
+        counts = np.maximum(flags.sum(axis=1, keepdims=True), 1)
+        even: NDArray[np.float32] = (flags[:, columns] / counts).astype(np.float32)
+        return even
 
 
 def uniform(attention: QueryKeyAttention) -> QueryKeyAttention:

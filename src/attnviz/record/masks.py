@@ -621,7 +621,7 @@ class CutMask(Mask):
         flags = self.queries[rows].to(device)[:, None] & (keys & here)
         if self.keep_own:
             query, key = _positions(rows, columns, device)
-            flags &= query + self.offset != key
+            flags &= query != key
         return flags
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:

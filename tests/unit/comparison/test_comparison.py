@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import attnviz as av
-from attnviz.comparison.aligned import AlignedWeights
 from attnviz.record.attention import HeadSubset, QueryKeyAttention
+from attnviz.record.inserted import AlignedWeights
 from attnviz.record.masks import BandMask, DistanceBias, InsertedMask
 from attnviz.record.tokens import Tokens
 

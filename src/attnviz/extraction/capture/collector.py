@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,16 +22,16 @@ from attnviz.extraction.capture.change import (
     apply_change,
     check_changeable,
     edit_weights,
+    replace_outputs,
 )
 from attnviz.extraction.capture.check import CheckedCalls, SelfCheck
 from attnviz.extraction.capture.copies import Copier
-from attnviz.extraction.capture.dispatch import AttentionCall, dispatching, report
+from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.gather import gathered
 from attnviz.extraction.capture.masks import MaskReader, Positions
-from attnviz.extraction.capture.trace import FunctionWatch
+from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.families import LANGUAGE_MODEL
 from attnviz.extraction.inputs.batch import TokenSequence
-from attnviz.extraction.models import hook
 from attnviz.extraction.modules import (
     AttentionModule,
     attention_modules,
@@ -185,14 +184,15 @@ class Collector:
         self._encoder_decoder = encoder_decoder
         self._vision = vision
         self._copier = Copier(options, spools)
-        self._trace_all = trace_all
+        self.trace_all = trace_all
         self._modules = attention_modules(model)
         has_text = any(LANGUAGE_MODEL in entry.name.split(".") for entry in self._modules)
         self._beside_text = beside_text if has_text else None
         self._names = {id(module): name for name, module in model.named_modules()}
         self._ran: set[str] = set()
-        self._running: list[tuple[AttentionModule, Run, int]] = []
-        self._started = 0
+        self._running = RunningModules(self._modules, trace_all=trace_all)
+        # The runs that are not over, as the modules of `_running`.
+        self._open: list[Run] = []
         self._unpadded: dict[tuple[str | None, str | None], list[Positions]] = {}
         self._masks = MaskReader()
         self.check = SelfCheck(checked)
@@ -211,41 +211,19 @@ class Collector:
 
     def watch(self, undo: Restoring) -> None:
         """Watch the attention of this thread until the block of `undo` ends."""
-        hook(self._hooks(), undo)
-        if any(map(self._is_traced, self._modules)):
-            edit = self._edit if self._change else None
-            FunctionWatch(self._bypassing, self._receive, edit).watch(undo)
-        report(self._receive, undo)
-
-    def _hooks(self) -> Iterator[Any]:
-        """Hooks that note when attention modules run in this thread."""
-        thread = threading.get_ident()
-
-        def before(entry: AttentionModule) -> Any:
-            def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-                del module
-                if threading.get_ident() == thread:
-                    self._begin(entry, [*args, *kwargs.values()])
-
-            return hook
-
-        def after(entry: AttentionModule) -> Any:
-            def hook(*_: Any) -> None:
-                if threading.get_ident() == thread:
-                    self._end(entry)
-
-            return hook
-
-        for entry in self._modules:
-            yield entry.module.register_forward_pre_hook(before(entry), with_kwargs=True)
-            yield entry.module.register_forward_hook(after(entry), always_call=True)
+        self._running.watch(
+            self._receive,
+            undo,
+            edit=self._edit if self._change else None,
+            outputs=any(each.outputs for each in self._change.values()),
+            begun=self._begin,
+            ended=self._end,
+        )
 
     def _begin(self, entry: AttentionModule, given: Sequence[Any]) -> None:
         self._ran.add(entry.name)
-        self._started += 1
         first = next((each for each in given if isinstance(each, torch.Tensor)), None)
-        run = self._new_run(entry.name, self._lengths(first))
-        self._running.append((entry, run, self._started))
+        self._open.append(self._new_run(entry.name, self._lengths(first)))
 
     def _new_run(self, name: str, num_tokens: frozenset[int] = frozenset()) -> Run:
         run = Run(name, self._stack(name), self._turns[name], num_tokens)
@@ -253,10 +231,9 @@ class Collector:
         self.runs.append(run)
         return run
 
-    def _end(self, entry: AttentionModule) -> None:
-        if self._running and self._running[-1][0] is entry:
-            self._running.pop()
-            self._previous = None
+    def _end(self) -> None:
+        self._open.pop()
+        self._previous = None
 
     def _lengths(self, tensor: torch.Tensor | None) -> frozenset[int]:
         """How many tokens an example may have: a tensor's width is its last axis, or its second."""
@@ -265,16 +242,6 @@ class Collector:
         return frozenset(
             tensor.numel() // tensor.shape[axis] // self._batch_size for axis in (-1, 1)
         )
-
-    def _bypassing(self) -> tuple[nn.Module, int] | None:
-        """The running module whose attention does not go through the dispatcher."""
-        if not self._running or dispatching():
-            return None
-        entry, _, number = self._running[-1]
-        return (entry.module, number) if self._is_traced(entry) else None
-
-    def _is_traced(self, entry: AttentionModule) -> bool:
-        return entry.softmax and (self._trace_all or not entry.dispatches)
 
     def _stack(self, name: str) -> str:
         return stack_of(
@@ -373,6 +340,7 @@ class Collector:
         """Change the output of one attention, as the model goes on with it."""
         if (run.name, run.turn) in self.changed and call.weights is not None:
             # Its weights were, before they met the values.
+            replace_outputs(call, change, run.name, call.num_examples)
             return
         check_changeable(call, run.name, windows)
         heads, masks, check = change.heads, self._masks, self.check
@@ -385,9 +353,10 @@ class Collector:
 
     def _edit(self, weights: torch.Tensor) -> bool:
         """Change the weights of the module that runs, as they come out of its softmax."""
-        if not self._running:
+        entry = self._running.innermost
+        if entry is None:
             return False
-        entry, run, _ = self._running[-1]
+        run = self._open[-1]
         change = self._change.get((run.name, run.turn))
         if change is None:
             return False
@@ -415,8 +384,8 @@ class Collector:
 
     def _run_of(self, module: nn.Module) -> Run:
         name = self._names.get(id(module), type(module).__name__)
-        if self._running and self._running[-1][1].name == name:
-            return self._running[-1][1]
+        if self._open and self._open[-1].name == name:
+            return self._open[-1]
         # A module that was put in the place of another while the model ran.
         return self._new_run(name)
 
@@ -435,7 +404,7 @@ class Collector:
     def overlooked(self) -> bool:
         """Whether attention ran in a module that was not looked into: a second look may find it."""
         return any(
-            id(entry.module) not in self._names or not self._is_traced(entry)
+            id(entry.module) not in self._names or not self._running.is_traced(entry)
             for entry in self.missing()
         )
 

@@ -28,7 +28,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.restoring import Restoring, SharedChange
 
-__all__ = ["Forward", "arguments_of", "check_generation", "run_forward"]
+__all__ = ["Forward", "arguments_of", "check_capture", "run_forward"]
 
 
 @dataclass
@@ -261,25 +261,27 @@ def _collector(
     )
 
 
-def check_generation(
+def check_capture(
     loaded: Loaded,
     batch: Batch,
-    longest: Callable[[int], int],
+    longest: Callable[[int], int] | None,
     *,
     encoder_decoder: bool,
     options: CaptureOptions,
     folder: Path | None = None,
 ) -> None:
-    """Raise MemoryError or OSError if the longest text that may be generated would not fit.
+    """Raise MemoryError or OSError if what is captured would not fit.
 
-    `batch` is one example, `longest` gives for a number of tokens how many there may be in the end,
-    and `folder` is where queries and keys are written, if they are not to stay in memory.
+    `batch` is one example, and `folder` is where queries and keys are written, if they are not to
+    stay in memory. Of a text that is to be generated `longest` gives for a number of tokens how
+    many there may be in the end.
     """
     sequences = dict(batch.sequences)
-    name = "decoder" if encoder_decoder else "input"
-    before = sequences[name].length if name in sequences else 1
-    # The last token of a decoder is predicted and not read.
-    sequences[name] = TokenSequence(longest(before) - encoder_decoder, [None])
+    if longest is not None:
+        name = "decoder" if encoder_decoder else "input"
+        before = sequences[name].length if name in sequences else 1
+        # The last token of a decoder is predicted and not read.
+        sequences[name] = TokenSequence(longest(before) - encoder_decoder, [None])
     watch, processes = _Watch(options), loaded.processes
     collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder)
     with together(processes, _what_runs(processes, batch.arguments, watch)):

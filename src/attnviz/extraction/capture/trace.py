@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -92,6 +92,8 @@ class _ModuleTrace:
     weights: dict[int, tuple[torch.Tensor, _Logits | None]] = field(default_factory=dict)
     # Of weights that are other numbers when they meet the values: the function that changed them.
     changed: dict[int, str] = field(default_factory=dict)
+    # Weights that have met the values.
+    met: set[int] = field(default_factory=set)
     # Everything that came from a product, so that a sum of two is noticed.
     from_products: set[int] = field(default_factory=set)
     alive: list[Any] = field(default_factory=list)
@@ -102,7 +104,8 @@ class FunctionWatch(TorchFunctionMode):
 
     `current` gives the attention module that runs in this thread and the number of its run; None
     where none does. `edit` may write over the weights of a module as they come out of its softmax;
-    it says whether it did. What is reported then are the weights before.
+    it says whether it did. What is reported then are the weights before. With `outputs` what `sink`
+    writes into a call's output is all that the module goes on with, or it is refused.
     """
 
     def __init__(
@@ -110,8 +113,11 @@ class FunctionWatch(TorchFunctionMode):
         current: Callable[[], tuple[nn.Module, int] | None],
         sink: Sink,
         edit: Callable[[torch.Tensor], bool] | None = None,
+        *,
+        outputs: bool = False,
     ) -> None:
         super().__init__()
+        self._outputs = outputs
         self._current = current
         self._sink = sink
         self._edit = edit
@@ -219,8 +225,15 @@ class FunctionWatch(TorchFunctionMode):
             # Each once, also where they meet several values.
             for key in [key for key, (known, _) in trace.weights.items() if known is weights]:
                 del trace.weights[key]
-            self._sink(_of_softmax(trace.module, weights, logits))
+                trace.met.add(key)
+            call = _of_softmax(trace.module, weights, logits)
+            self._sink(replace(call, output=_output_of(name, args, trace.met, result)))
             return
+        if self._outputs and any(id(arg) in trace.met for arg in args):
+            raise NotImplementedError(
+                f"model: the attention weights of {type(trace.module).__name__} meet several "
+                "values, where outputs cannot be changed yet"
+            )
         product = product_of(name, args, kwargs)
         if product is None:
             return
@@ -426,6 +439,29 @@ def _of_softmax(module: nn.Module, weights: torch.Tensor, logits: _Logits | None
         weights=weights,
         whole=logits.whole,
     )
+
+
+def _output_of(
+    name: str, args: Sequence[Any], met: Collection[int], result: torch.Tensor
+) -> torch.Tensor | None:
+    """What weights and values gave, in the order of the weights' axes: (..., queries, value_dim).
+
+    The memory is that of `result`. None where its order is not known.
+    """
+    if name == "einsum":
+        operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
+        equation = _EQUATION.match(str(args[0]).replace(" ", ""))
+        if equation is None or len(operands) != 2:
+            return None
+        *letters, of_result = equation.groups()
+        weights, values = letters if id(operands[0]) in met else reversed(letters)
+        added = [letter for letter in of_result if letter not in weights]
+        wanted = [*(letter for letter in weights if letter in of_result), *added]
+        if len(added) != 1 or added[0] not in values or len(wanted) != len(weights):
+            return None
+        return result.permute([of_result.index(letter) for letter in wanted])
+    left = args[1] if name == "baddbmm" and len(args) > 1 else args[0] if args else None
+    return result if id(left) in met else None
 
 
 def _like(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:

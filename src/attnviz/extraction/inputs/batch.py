@@ -132,7 +132,7 @@ def split_examples(batch: Batch) -> list[Batch]:
                 arguments[name] = row if unpadded is None else row[:, unpadded.to(row.device)]
             elif batch.size == 1:
                 arguments[name] = value
-            elif value.shape[0] == batch.size and name != "pixel_values":
+            elif value.shape[0] == batch.size and (name != "pixel_values" or ids is None):
                 arguments[name] = value[index : index + 1]
             else:
                 raise ValueError(
@@ -147,7 +147,15 @@ def split_examples(batch: Batch) -> list[Batch]:
         }
         tokens = {name: [each[index]] for name, each in batch.tokens.items()}
         singles.append(
-            Batch(arguments, 1, sequences, tokens, list(batch.notes), processor=batch.processor)
+            Batch(
+                arguments,
+                1,
+                sequences,
+                tokens,
+                list(batch.notes),
+                batch.produced[index : index + 1],
+                processor=batch.processor,
+            )
         )
     return singles
 

@@ -53,7 +53,7 @@ from attnviz.extraction.tokens.frames import length_note
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.text import display_tokens
 
-__all__ = ["Encoder", "examples_of"]
+__all__ = ["Encoder", "examples_of", "one_each"]
 
 _IDS = ("input_ids", "decoder_input_ids")
 
@@ -481,3 +481,15 @@ def _check_characters(name: str, text: str) -> None:
             f"{error.start}, which no tokenizer reads; take it out, for example with "
             'text.encode(errors="replace").decode()'
         ) from None
+
+
+def one_each(argument: str, given: Any, count: int) -> Sequence[Any]:
+    """An argument's entry for each of so many examples; ValueError if there are not as many."""
+    if given is None:
+        return [None] * count
+    if isinstance(given, str) or len(given) != count:
+        found = "one text" if isinstance(given, str) else f"{len(given)} entries"
+        raise ValueError(
+            f"{argument} must be a list with an entry for each of the {count} inputs; got {found}"
+        )
+    return list(given)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral
@@ -171,11 +171,17 @@ def _check_model(model: PreTrainedModel) -> None:
 
 
 def generate_text(
-    model: PreTrainedModel, batch: Batch, settings: GenerationSettings, *, progress: bool
+    model: PreTrainedModel,
+    batch: Batch,
+    settings: GenerationSettings,
+    *,
+    progress: bool,
+    watch: Callable[[Restoring], None] | None = None,
 ) -> Generated:
     """Let a model, held in evaluation mode, produce text for one example without padding.
 
-    A progress bar is shown once it takes longer than a second. Raises ValueError if that many
+    A progress bar is shown once it takes longer than a second. `watch` changes the model until the
+    block that it is given ends. Raises ValueError if that many
     tokens exceed the model's positions, and NotImplementedError if the model produces anything but
     one row of tokens.
     """
@@ -203,6 +209,10 @@ def generate_text(
         if settings.quiet:
             options |= _min_length(model, batch, settings)
             _quieten(undo)
+        if watch is not None:
+            # Compiled code does not ask the dispatcher.
+            options |= {"disable_compile": True}
+            watch(undo)
         criteria.append(watcher)
         given: Any = model.generate(**arguments, **options, stopping_criteria=criteria)
     sequences = getattr(given, "sequences", given)

@@ -1,0 +1,107 @@
+"""Which attention module runs, and what it computes, whichever way it does so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnviz.extraction.capture.dispatch import Sink, dispatching, report
+from attnviz.extraction.capture.trace import FunctionWatch
+from attnviz.extraction.models import hook
+from attnviz.extraction.modules import AttentionModule
+from attnviz.utils.restoring import Restoring
+
+__all__ = ["RunningModules"]
+
+
+class RunningModules:
+    """Follows the attention modules that run in this thread, and reports each attention to a sink.
+
+    Parameters
+    ----------
+    modules : sequence of AttentionModule
+        Those that are followed.
+    trace_all : bool
+        Whether to look into the modules too whose code asks the dispatcher: some ask, and then
+        compute their attention by themselves.
+    """
+
+    def __init__(self, modules: Sequence[AttentionModule], *, trace_all: bool) -> None:
+        self._modules = modules
+        self._trace_all = trace_all
+        self._running: list[tuple[AttentionModule, int]] = []
+        self._started = 0
+
+    @property
+    def innermost(self) -> AttentionModule | None:
+        """The module that runs; None where none does."""
+        return self._running[-1][0] if self._running else None
+
+    def watch(
+        self,
+        sink: Sink,
+        undo: Restoring,
+        *,
+        edit: Callable[[torch.Tensor], bool] | None = None,
+        outputs: bool = False,
+        begun: Callable[[AttentionModule, Sequence[Any]], None] | None = None,
+        ended: Callable[[], None] | None = None,
+    ) -> None:
+        """Watch this thread until the block of `undo` ends.
+
+        `edit` and `outputs` are as for `FunctionWatch`; `begun` is told of every module that
+        begins, with its arguments, and `ended` when the innermost one is over.
+        """
+        self._running.clear()
+        hook(self._hooks(begun, ended), undo)
+        if any(map(self.is_traced, self._modules)):
+            FunctionWatch(self._bypassing, sink, edit, outputs=outputs).watch(undo)
+        report(sink, undo)
+
+    def is_traced(self, entry: AttentionModule) -> bool:
+        """Whether its torch functions are followed."""
+        return entry.softmax and (self._trace_all or not entry.dispatches)
+
+    def _hooks(
+        self,
+        begun: Callable[[AttentionModule, Sequence[Any]], None] | None,
+        ended: Callable[[], None] | None,
+    ) -> Iterator[Any]:
+        """Hooks that note when attention modules run in this thread."""
+        thread = threading.get_ident()
+
+        def before(entry: AttentionModule) -> Any:
+            def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+                del module
+                if threading.get_ident() == thread:
+                    self._started += 1
+                    if begun is not None:
+                        begun(entry, [*args, *kwargs.values()])
+                    self._running.append((entry, self._started))
+
+            return hook
+
+        def after(entry: AttentionModule) -> Any:
+            def hook(*_: Any) -> None:
+                here = threading.get_ident() == thread
+                if here and self._running and self._running[-1][0] is entry:
+                    self._running.pop()
+                    if ended is not None:
+                        ended()
+
+            return hook
+
+        for entry in self._modules:
+            yield entry.module.register_forward_pre_hook(before(entry), with_kwargs=True)
+            yield entry.module.register_forward_hook(after(entry), always_call=True)
+
+    def _bypassing(self) -> tuple[nn.Module, int] | None:
+        """The running module whose attention does not go through the dispatcher."""
+        if not self._running or dispatching():
+            return None
+        entry, number = self._running[-1]
+        return (entry.module, number) if self.is_traced(entry) else None

@@ -1,0 +1,177 @@
+"""Attention that is changed in every step in which a model generates.
+
+A step reads its own tokens, and the keys of those before from a cache. Where its queries and keys
+stand in the whole text follows from the length of the cache and from the shapes: a dynamic cache
+gives all keys, a sliding window the last ones, and a static cache more than are filled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from attnviz.extraction.capture.calls import read_attention, with_four_axes
+from attnviz.extraction.capture.change import (
+    Block,
+    LayerChange,
+    apply_change,
+    check_changeable,
+    edit_weights,
+    replace_outputs,
+)
+from attnviz.extraction.capture.check import SelfCheck
+from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.masks import MaskReader, Positions
+from attnviz.extraction.capture.running import RunningModules
+from attnviz.extraction.models import hook
+from attnviz.extraction.modules import AttentionModule, attention_modules
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.utils.restoring import Restoring
+
+__all__ = ["MORE_KEYS", "MORE_QUERIES", "ChangedSteps", "StepChange"]
+
+_Place = tuple[str, int]
+
+#: Stacks whose queries, and whose keys, become more with every step.
+MORE_QUERIES = ("self", "decoder", "cross")
+MORE_KEYS = ("self", "decoder")
+
+
+@dataclass(frozen=True)
+class StepChange:
+    """What is changed in one attention module in every step.
+
+    Attributes
+    ----------
+    stack : str
+        The stack that it belongs to.
+    num_heads : int
+        How many heads it has.
+    at : callable
+        Takes how many queries and keys there are by then, and gives the change.
+    """
+
+    stack: str
+    num_heads: int
+    at: Callable[[int, int], LayerChange]
+
+
+class ChangedSteps:
+    """Changes a model's attention while it generates a text without padding.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The model.
+    changes : mapping of (str, int) to StepChange
+        By a module's path, and which of its runs in a step.
+    trace_all : bool
+        As for `RunningModules`.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        changes: Mapping[_Place, StepChange],
+        *,
+        trace_all: bool,
+    ) -> None:
+        self._model = model
+        self._changes = changes
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._running = RunningModules(attention_modules(model), trace_all=trace_all)
+        self._turns: Counter[str] = Counter()
+        self._open: list[_Place] = []
+        self._changed: set[_Place] = set()
+        self._offset = 0
+        self._masks = MaskReader()
+
+    def watch(self, undo: Restoring) -> None:
+        """Change the attention of this thread until the block of `undo` ends."""
+        begin = self._model.register_forward_pre_hook
+        hook((begin(each, with_kwargs=True) for each in [self._step]), undo)
+        self._running.watch(
+            self._receive, undo, edit=self._edit, begun=self._begin, ended=self._end
+        )
+
+    def _step(self, _module: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
+        cache = kwargs.get("past_key_values")
+        length = getattr(cache, "get_seq_length", None)
+        if cache is not None and length is None:
+            raise NotImplementedError(
+                f"generate: {type(self._model).__name__} keeps {type(cache).__name__} as its "
+                'cache, whose length is not known; give generate={"max_new_tokens": ..., '
+                '"use_cache": False}'
+            )
+        self._offset = 0 if length is None else int(length())
+        self._turns.clear()
+        self._changed.clear()
+        # Each step has masks of its own.
+        self._masks = MaskReader()
+
+    def _begin(self, entry: AttentionModule, given: Sequence[Any]) -> None:
+        del given
+        self._open.append((entry.name, self._turns[entry.name]))
+        self._turns[entry.name] += 1
+
+    def _end(self) -> None:
+        self._open.pop()
+
+    def _block(self, stack: str, num_queries: int, num_keys: int) -> Block:
+        """Where the queries and keys of a call stand."""
+        first = self._offset if stack in MORE_QUERIES else 0
+        queries = first + num_queries
+        if stack not in MORE_KEYS:
+            return Block(first, 0, queries, num_keys)
+        return Block(first, max(0, queries - num_keys), queries, queries)
+
+    def _receive(self, call: AttentionCall) -> None:
+        name = self._names.get(id(call.module), "")
+        place = self._open[-1] if self._open and self._open[-1][0] == name else (name, 0)
+        if place not in self._changes:
+            return
+        if place in self._changed and call.weights is not None:
+            wanted = self._changes[place]
+            call = with_four_axes(call, _examples(wanted, call.weights))
+            block = self._block(wanted.stack, call.num_queries, call.num_keys)
+            change = wanted.at(block.num_queries, block.num_keys)
+            replace_outputs(call, change, name, call.num_examples)
+            return
+        check_changeable(call, name, 1, several=True)
+        wanted = self._changes[place]
+        block = self._block(wanted.stack, call.num_queries, call.num_keys)
+        change = wanted.at(block.num_queries, block.num_keys)
+        self._changed.add(place)
+        heads = change.heads
+        if not heads:
+            return
+        unpadded = [Positions(None, None)] * call.num_examples
+        found = read_attention(call, unpadded, self._masks, SelfCheck(), heads=heads, name=name)
+        for example, attention in enumerate(found):
+            if not isinstance(attention, QueryKeyAttention):
+                raise TypeError(f"{name} was read without queries and keys")
+            positions = unpadded[example]
+            apply_change(call, attention, positions, change, name, example=example, block=block)
+
+    def _edit(self, weights: torch.Tensor) -> bool:
+        entry = self._running.innermost
+        if entry is None or not self._open or self._open[-1] not in self._changes:
+            return False
+        name = f"{entry.name} ({type(entry.module).__name__})"
+        wanted = self._changes[self._open[-1]]
+        block = self._block(wanted.stack, *weights.shape[-2:])
+        change = wanted.at(block.num_queries, block.num_keys)
+        examples = _examples(wanted, weights)
+        edit_weights(weights, Positions(None, None), change, name, examples=examples, block=block)
+        self._changed.add(self._open[-1])
+        return True
+
+
+def _examples(wanted: StepChange, weights: torch.Tensor) -> int:
+    """How many continuations weights are of: batch and heads may be one axis."""
+    return len(weights) if weights.dim() == 4 else max(1, len(weights) // wanted.num_heads)

@@ -1,0 +1,50 @@
+"""The mean output of each head over the tokens of some texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from attnviz.extraction.capture.change import laid_out
+from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.forward import arguments_of
+from attnviz.extraction.inputs.batch import Batch
+from attnviz.extraction.models import evaluate
+from attnviz.interventions.copies import Place, watch
+from attnviz.utils.restoring import Restoring
+
+__all__ = ["Sums", "means_of", "sums_of"]
+
+#: By module and turn the sum of each head's outputs over all tokens, float64 (heads, value_dim),
+#: and their number.
+Sums = Mapping[Place, tuple[torch.Tensor, int]]
+
+
+def sums_of(model: Any, batch: Batch, *, trace_all: bool) -> Sums:
+    """Sums over one example without padding; modules whose outputs are not known are left out."""
+    found: dict[Place, tuple[torch.Tensor, int]] = {}
+
+    def take(call: AttentionCall, place: Place) -> None:
+        try:
+            output = laid_out(call, place[0], 1)
+        except NotImplementedError:
+            return
+        found[place] = output.detach().double().sum(dim=(0, 1)), output.shape[1]
+
+    with Restoring() as undo, undo, undo:
+        evaluate(model, undo)
+        watch(model, take, undo, trace_all=trace_all)
+        model(**arguments_of(model, batch))
+    return found
+
+
+def means_of(sums: Sequence[Sums]) -> dict[Place, torch.Tensor]:
+    """Means over the tokens of all texts, (heads, value_dim), where all texts have one."""
+    means: dict[Place, torch.Tensor] = {}
+    for place in sums[0]:
+        if all(place in each for each in sums):
+            total = torch.stack([each[place][0] for each in sums]).sum(dim=0)
+            means[place] = total / sum(each[place][1] for each in sums)
+    return means

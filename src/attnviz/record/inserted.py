@@ -1,0 +1,146 @@
+"""Layers with rows and columns put in between their own, where other texts have tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.record.attention import (
+    DerivedAttention,
+    HeadSubset,
+    LayerAttention,
+    QueryKeyAttention,
+)
+from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask
+
+__all__ = ["AlignedWeights", "Insertion"]
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class AlignedWeights(DerivedAttention):
+    """A layer's attention with rows and columns that it has not, all zero: weights alone.
+
+    Attributes
+    ----------
+    base : LayerAttention
+        The attention between the units that are there.
+    query_units, key_units : ndarray
+        int64, ascending: for each row and column of `base` the unit that it is.
+    num_query_units, num_key_units : int
+        How many units there are.
+    """
+
+    query_units: Positions
+    key_units: Positions
+    num_query_units: int
+    num_key_units: int
+
+    @property
+    def merged(self) -> bool:
+        """Whether rows and columns are made of several tokens."""
+        return self.base.merged
+
+    @property
+    def num_queries(self) -> int:
+        """Number of units that are rows."""
+        return self.num_query_units
+
+    @property
+    def num_keys(self) -> int:
+        """Number of units that are columns."""
+        return self.num_key_units
+
+    @property
+    def causal(self) -> bool:
+        """Whether no unit may look ahead: so it is where rows and columns are the same units."""
+        return self.base.causal and np.array_equal(self.query_units, self.key_units)
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """Weights of a head's block, float32, (rows, columns); 0 in rows and columns not there."""
+        found = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.float32)
+        (base_rows, here), (base_columns, there) = self._within(rows, columns)
+        if len(here) and len(there):
+            found[np.ix_(here, there)] = self.base.weights(head, base_rows, base_columns)
+        return found
+
+    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        """Whether a unit may attend to another, (rows, columns); False where one is missing."""
+        found = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
+        (base_rows, here), (base_columns, there) = self._within(rows, columns)
+        if len(here) and len(there):
+            found[np.ix_(here, there)] = self.base.allowed(head, base_rows, base_columns)
+        return found
+
+    def _within(
+        self, rows: slice, columns: slice
+    ) -> tuple[tuple[slice, Positions], tuple[slice, Positions]]:
+        return _inside(self.query_units, rows), _inside(self.key_units, columns)
+
+
+def _inside(units: Positions, wanted: slice) -> tuple[slice, Positions]:
+    """The rows of a base that are among the wanted units, and where in these they stand."""
+    start, stop = np.searchsorted(units, [wanted.start, wanted.stop]).tolist()
+    return slice(start, stop), units[start:stop] - wanted.start
+
+
+class Insertion:
+    """Puts rows and columns into layers; layers that share a mask or bias share it after, too."""
+
+    def __init__(
+        self, queries: Positions, keys: Positions, num_queries: int, num_keys: int
+    ) -> None:
+        self._numpy = queries, keys
+        self._units = torch.from_numpy(queries), torch.from_numpy(keys)
+        self._sizes = num_queries, num_keys
+        self._masks: dict[int, InsertedMask] = {}
+        self._biases: dict[int, InsertedBias] = {}
+
+    def into(self, attention: LayerAttention) -> LayerAttention:
+        """The layer with its rows and columns among the others."""
+        if isinstance(attention, QueryKeyAttention):
+            return self._vectors(attention)
+        if isinstance(attention, HeadSubset) and attention.vectors is not None:
+            return replace(attention, base=self._vectors(attention.vectors))
+        return AlignedWeights(attention, *self._numpy, *self._sizes)
+
+    def _vectors(self, attention: QueryKeyAttention) -> QueryKeyAttention:
+        mask, bias = attention.mask, attention.bias
+        if id(mask) not in self._masks:
+            self._masks[id(mask)] = self._mask(mask)
+        if bias is not None and id(bias) not in self._biases:
+            self._biases[id(bias)] = self._bias(bias)
+        return replace(
+            attention,
+            queries=_spread(attention.queries, self._units[0], self._sizes[0]),
+            keys=_spread(attention.keys, self._units[1], self._sizes[1]),
+            mask=self._masks[id(mask)],
+            bias=None if bias is None else self._biases[id(bias)],
+        )
+
+    def _mask(self, mask: Mask | None) -> InsertedMask:
+        if isinstance(mask, InsertedMask):
+            return InsertedMask(mask.base, *self._twice(mask), *self._sizes)
+        return InsertedMask(mask, *self._units, *self._sizes)
+
+    def _bias(self, bias: Bias) -> InsertedBias:
+        if isinstance(bias, InsertedBias):
+            return InsertedBias(bias.base, *self._twice(bias), *self._sizes)
+        return InsertedBias(bias, *self._units, *self._sizes)
+
+    def _twice(self, part: InsertedMask | InsertedBias) -> tuple[torch.Tensor, torch.Tensor]:
+        """Units of a record that was aligned before."""
+        return self._units[0][part.query_units], self._units[1][part.key_units]
+
+
+def _spread(vectors: torch.Tensor, units: torch.Tensor, count: int) -> torch.Tensor:
+    """Vectors with zeros where a token is not there; the same where all are."""
+    if len(units) == count:
+        return vectors
+    found = vectors.new_zeros(vectors.shape[0], count, vectors.shape[2])
+    found[:, units.to(vectors.device)] = vectors
+    return found

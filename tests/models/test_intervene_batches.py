@@ -1,0 +1,204 @@
+"""Changes of several texts: each as if it were alone, with its own tokens and its own effect."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import attnviz as av
+from models.tiny import SIZE
+
+pytestmark = pytest.mark.models
+
+TEXTS = [
+    "The animal didn't cross the street because it was too tired.",
+    "The cat sat on it and looked at the dog.",
+    "it sat on the mat",
+]
+
+
+def assert_same(found: Any, alone: Any) -> None:
+    """Hold a record of one of several texts against that of the text alone."""
+    assert found.effect.measure == alone.effect.measure
+    assert found.effect.after == pytest.approx(alone.effect.after, abs=1e-6)
+    assert found.effect.change == pytest.approx(alone.effect.change, abs=1e-6)
+    assert found.notes[-2] == alone.notes[-2]
+    for name, stack in alone.stacks.items():
+        ours = found.stack(name)
+        assert ours.query_tokens.text == stack.query_tokens.text
+        for layer in stack.layers:
+            difference = ours.weights(layer=layer) - stack.weights(layer=layer)
+            assert np.abs(difference).max() < 1e-6
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_tokens_are_those_of_each_text(
+    kind: str, side: str, make_model: Callable[..., Any], byte_tokenizer: Any
+) -> None:
+    """The same word stands elsewhere in each text, with and without padding."""
+    model = make_model(kind)
+    changes = [av.Knockout(queries=-1, keys="the", layers=1), av.Ablate(0, 1)]
+    options = {"tokenizer": byte_tokenizer}
+    alone = [av.intervene(model, text, changes, **options) for text in TEXTS]
+    places = {record.stack().query_tokens.position("the") for record in alone}
+    assert len(places) == 3
+    together = av.intervene(model, TEXTS, changes, **options)
+    encoded = byte_tokenizer(TEXTS, padding=True, padding_side=side, return_tensors="pt")
+    if side == "left":
+        # Positions are counted from the first token, as where a text is alone.
+        counted = encoded["attention_mask"].cumsum(dim=-1) - 1
+        encoded["position_ids"] = counted.clamp_min(0)
+    padded = av.intervene(model, encoded, changes, **options)
+    assert len(together) == len(padded) == 3
+    for one, *others in zip(alone, together, padded, strict=True):
+        assert abs(one.effect.change) > 1e-5
+        for other in others:
+            assert_same(other, one)
+
+
+def test_each_text_has_its_answer(make_model: Callable[..., Any], byte_tokenizer: Any) -> None:
+    model = make_model("gpt2")
+    answers = [(7, 8), (9, 10), None]
+    options = {"tokenizer": byte_tokenizer}
+    found = av.intervene(model, TEXTS, av.Ablate(1), answer=answers, **options)
+    for text, answer, record in zip(TEXTS, answers, found, strict=True):
+        assert_same(record, av.intervene(model, text, av.Ablate(1), answer=answer, **options))
+    assert len({record.effect.measure for record in found}) == 3
+    with pytest.raises(ValueError, match="answer is a list of 2, and there are 3 texts"):
+        av.intervene(model, TEXTS, av.Ablate(1), answer=answers[:2], **options)
+    with pytest.raises(ValueError, match="keys='cat'"):
+        av.intervene(model, TEXTS, av.Knockout(keys="cat"), **options)
+
+
+def test_texts_are_generated_each(make_model: Callable[..., Any], byte_tokenizer: Any) -> None:
+    model = make_model("mistral")
+    change = av.HideTokens("the")
+    options = {"tokenizer": byte_tokenizer, "generate": 4}
+    alone = [av.intervene(model, text, change, **options) for text in TEXTS]
+    encoded = byte_tokenizer(TEXTS, padding=True, padding_side="left", return_tensors="pt")
+    for given in (TEXTS, encoded):
+        for found, one in zip(av.intervene(model, given, change, **options), alone, strict=True):
+            assert_same(found, one)
+            assert found.effect.text_after == one.effect.text_after
+            assert found.stack().query_tokens.ids == one.stack().query_tokens.ids
+
+
+def test_pairs_of_texts(make_model: Callable[..., Any], word_tokenizer: Any) -> None:
+    model = make_model("bert")
+    pairs = [("the cat sat", "it was tired"), ("it looked at the dog", "the mat")]
+    change = av.Knockout(queries=0, keys="it", layers=[0, 2])
+    options = {"tokenizer": word_tokenizer}
+    found = av.intervene(model, pairs, change, **options)
+    encoded = word_tokenizer(*zip(*pairs, strict=True), padding=True, return_tensors="pt")
+    padded = av.intervene(model, encoded, change, **options)
+    for pair, one, other in zip(pairs, found, padded, strict=True):
+        alone = av.intervene(model, pair, change, **options)
+        assert set(alone.stack().query_tokens.sequence) >= {0, 1}
+        assert_same(one, alone)
+        assert_same(other, alone)
+        place = alone.stack().query_tokens.position("it")
+        assert not one.stack().weights(layer=2)[:, 0, place].any()
+        assert one.stack().weights(layer=1)[:, 0, place].any()
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5"])
+def test_texts_with_targets(kind: str, make_model: Callable[..., Any], byte_tokenizer: Any) -> None:
+    model = make_model(kind)
+    targets = ["the dog sat", "a cat", "hello the user says"]
+    changes = [
+        av.Knockout(queries=1, keys="the", layers=1, stack="cross"),
+        av.HideTokens("the", stack="encoder"),
+        av.Ablate(2, 1, stack="decoder"),
+    ]
+    options = {"tokenizer": byte_tokenizer}
+    found = av.intervene(model, TEXTS, changes, target=targets, **options)
+    for text, target, record in zip(TEXTS, targets, found, strict=True):
+        alone = av.intervene(model, text, changes, target=target, **options)
+        assert_same(record, alone)
+        assert abs(alone.effect.change) > 1e-5
+    encoded = byte_tokenizer(TEXTS, padding=True, return_tensors="pt")
+    labels = byte_tokenizer(targets, padding=True, return_tensors="pt")
+    encoded["labels"] = labels["input_ids"].masked_fill(labels["attention_mask"] == 0, -100)
+    for record, alone in zip(av.intervene(model, encoded, changes, **options), found, strict=True):
+        assert record.effect.after == pytest.approx(alone.effect.after, abs=1e-6)
+    with pytest.raises(ValueError, match="target must be a list"):
+        av.intervene(model, TEXTS, changes, target="one", **options)
+
+
+def test_pictures(register: Callable[..., str]) -> None:
+    """A classifier's answer is a class; each picture of a batch is changed alone."""
+    config = transformers.ViTConfig(**SIZE, image_size=32, patch_size=8, num_labels=5)
+    torch.manual_seed(0)
+    model = transformers.ViTForImageClassification(config).eval()
+    pixels = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    change = av.Knockout(queries=0, keys=[3, 4, 9])
+    found = av.intervene(model, {"pixel_values": pixels}, change, answer=(1, 4))
+
+    def without(  # noqa: PLR0917 - as transformers calls it
+        module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float = 1.0, **_: Any
+    ) -> tuple[torch.Tensor, None]:
+        del module, mask
+        logits = query @ key.transpose(2, 3) * scaling
+        logits[:, :, 0, [3, 4, 9]] = -torch.inf
+        return (logits.softmax(dim=-1) @ value).transpose(1, 2).contiguous(), None
+
+    edited = copy.deepcopy(model)
+    edited.set_attn_implementation(register("without", without))
+    with torch.no_grad():
+        before, after = (each(pixel_values=pixels).logits for each in (model, edited))
+    for record, one, other in zip(found, before, after, strict=True):
+        assert record.effect.before == pytest.approx(float(one[1] - one[4]), abs=1e-6)
+        assert record.effect.after == pytest.approx(float(other[1] - other[4]), abs=1e-6)
+        assert abs(record.effect.change) > 1e-5
+        assert not record.stack().weights(layer=1)[:, 0, [3, 4, 9]].any()
+
+
+def test_several_changes_keep_their_order(make_model: Callable[..., Any]) -> None:
+    """What is set after a cut is not cut, whatever comes between."""
+    model = make_model("gpt2")
+    ids = torch.tensor([[5, 17, 42, 8, 23]])
+    cut = av.Knockout(4, 1, layers=0, heads=0)
+    even = av.SetWeights(0, 0, "uniform")
+    gone = av.Knockout(4, 2, layers=0, heads=0, renormalize=False)
+    rows = {}
+    for order in itertools.permutations([cut, even, gone]):
+        record = av.intervene(model, {"input_ids": ids}, list(order), answer=(7, 8))
+        rows[order] = record.stack().weights(layer=0, head=0)[4].round(4)
+    assert rows[cut, gone, even][[1, 2]].tolist() == pytest.approx([0, 0.25], abs=1e-3)
+    assert rows[even, cut, gone][[1, 2]].tolist() == [0, 0]
+    assert rows[even, cut, gone].sum() == pytest.approx(0.75, abs=1e-3)
+    assert rows[even, gone, cut].sum() == pytest.approx(0.8, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_padding_behind_a_text_is_not_its_last_token(
+    kind: str, make_model: Callable[..., Any]
+) -> None:
+    """Every way to measure an answer reads it after the last token of the text."""
+    model = make_model(kind)
+    ids = torch.tensor([[5, 17, 42, 8, 23, 9]])
+    padded = {
+        "input_ids": torch.cat([ids, torch.zeros(1, 3, dtype=torch.int64)], dim=1),
+        "attention_mask": torch.tensor([[1] * 6 + [0] * 3]),
+    }
+    alone = {"input_ids": ids}
+    change = av.Knockout(5, 2)
+    options: dict[str, Any] = {"answer": (7, 8)}
+    found, expected = (av.intervene(model, each, change, **options) for each in (padded, alone))
+    assert_same(found, expected)
+    ours, theirs = (av.head_effects(model, each, **options) for each in (padded, alone))
+    assert np.allclose(np.stack(ours), np.stack(theirs), atol=1e-6)
+    own, other = (av.token_effects(model, each, **options).values for each in (padded, alone))
+    assert np.allclose(own, other, atol=1e-6, equal_nan=True)
+    assert np.isnan(own[5])
+    one, two = (av.attribute(model, each, **options).stack() for each in (padded, alone))
+    assert np.allclose(one.weights(layer=1), two.weights(layer=1), atol=1e-6)
+    assert np.abs(two.weights(layer=1)).max() > 1e-4

@@ -1,0 +1,284 @@
+"""Text that is produced while attention is changed, against full forwards without a cache."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import attnviz as av
+from attnviz.interventions.changes import Change
+
+pytestmark = pytest.mark.models
+
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
+COUNT = 6
+CACHES: list[dict[str, Any]] = [{}, {"cache_implementation": "static"}, {"use_cache": False}]
+#: One of each kind, for the prompt's tokens, for all that come, and for two that come.
+CHANGES = [
+    av.Knockout(keys=[1, 7], layers=0),
+    av.HideTokens(5, layers=1),
+    av.Knockout(queries=[10, 12], keys=[4, 9], layers=[0, 1], renormalize=False),
+    av.SetWeights(-1, 1, "previous token"),
+    av.Ablate(1, 2),
+]
+
+
+class Noting(transformers.LogitsProcessor):  # type: ignore[misc, unused-ignore]
+    """Keeps what every step gives."""
+
+    def __init__(self) -> None:
+        self.rows: list[torch.Tensor] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Note the scores; change nothing."""
+        del input_ids
+        self.rows.append(scores[0].clone())
+        return scores
+
+
+def produced(
+    model: Any, inputs: Any, changes: Sequence[Change] | Change, **settings: Any
+) -> tuple[Any, list[torch.Tensor]]:
+    """The record of the changed model's text, and what the steps of the changed run gave."""
+    noting = Noting()
+    model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
+    generate = {"max_new_tokens": COUNT, "do_sample": False} | settings
+    generate["logits_processor"] = transformers.LogitsProcessorList([noting])
+    record = av.intervene(model, inputs, changes, generate=generate)
+    return record, noting.rows[-COUNT:]
+
+
+def by_hand(window: int | None) -> Callable[..., Any]:
+    """`CHANGES` in an attention function over a whole text."""
+
+    def attend(  # noqa: PLR0917 - as transformers calls it
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: Any,
+        scaling: float | None = None,
+        **_: Any,
+    ) -> tuple[torch.Tensor, None]:
+        del attention_mask
+        groups = query.shape[1] // key.shape[1]
+        key, value = (each.repeat_interleave(groups, dim=1) for each in (key, value))
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        logits = query @ key.transpose(2, 3) * scale
+        number = torch.arange(logits.shape[-1])
+        ahead = number[None, :] - number[:, None]
+        hidden = (ahead > 0) | (ahead <= -(window or 1000))
+        if module.layer_idx == 0:
+            hidden[:, [1, 7]] = True
+        if module.layer_idx == 1:
+            hidden[:, 5] |= number != 5
+        weights = logits.masked_fill(hidden, -torch.inf).softmax(dim=-1).nan_to_num(0.0)
+        for row in (10, 12):
+            if module.layer_idx < 2 and row < len(number):
+                weights[:, :, row, [4, 9]] = 0
+        if module.layer_idx == 2:
+            weights[:, 1, 1:] = torch.eye(len(number))[:-1]
+        output = weights @ value
+        if module.layer_idx == 1:
+            output[:, 2] = 0
+        return output.transpose(1, 2).contiguous(), None
+
+    return attend
+
+
+@pytest.mark.parametrize("cache", CACHES, ids=["dynamic", "static", "none"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral"])
+def test_steps_are_full_forwards_with_the_same_change(
+    kind: str,
+    cache: dict[str, Any],
+    make_model: Callable[..., Any],
+    register: Callable[..., str],
+) -> None:
+    model = make_model(kind)
+    edited = copy.deepcopy(model)
+    window = 5 if kind == "mistral" else None
+    edited.set_attn_implementation(register("by_hand", by_hand(window)))
+    # From the end of the prompt it is the same token.
+    named = [CHANGES[0], av.HideTokens(-4, layers=1), *CHANGES[2:]]
+    record, rows = produced(model, {"input_ids": IDS}, named, **cache)
+    ids = IDS
+    for row in rows:
+        with torch.no_grad():
+            expected = edited(ids, use_cache=False).logits[0, -1]
+            plain = model(ids, use_cache=False).logits[0, -1]
+        assert (row - expected).abs().max() < 1e-5
+        assert (row - plain).abs().max() > 1e-2
+        ids = torch.cat([ids, expected.argmax()[None, None]], dim=1)
+    assert list(record.stack().query_tokens.ids) == ids[0].tolist()
+    assert not any("differ" in note for note in record.notes)
+    # The record is that of the changed run over its own text.
+    own = av.intervene(model, {"input_ids": ids}, CHANGES)
+    for layer in (0, 1, 2):
+        ours, theirs = (each.stack().weights(layer=layer) for each in (record, own))
+        assert np.abs(ours - theirs).max() < 1e-6
+    assert not record.stack().weights(layer=0)[:, :, [1, 7]].any()
+    # Both models read the prompt, and are about to go on.
+    first = av.intervene(model, {"input_ids": IDS}, CHANGES[:2] + CHANGES[3:], position=8)
+    assert record.effect.before == pytest.approx(first.effect.before, abs=1e-5)
+    assert record.effect.after == pytest.approx(first.effect.after, abs=1e-5)
+
+
+#: What is changed in each stack of an encoder-decoder model.
+EACH_STACK = [
+    av.Knockout(keys=3, stack="cross"),
+    av.Knockout(queries=[0, 3], keys=[4, 6], layers=1, stack="cross"),
+    av.Ablate(0, 1, stack="decoder"),
+    av.HideTokens(2, layers=[1], stack="decoder"),
+    av.SetWeights(0, 1, "uniform", stack="encoder"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("gemma2", CHANGES),
+        ("gpt_oss", CHANGES),
+        ("bloom", CHANGES),
+        ("bart", EACH_STACK),
+        ("t5", EACH_STACK),
+    ],
+)
+@pytest.mark.parametrize("cache", CACHES, ids=["dynamic", "static", "none"])
+def test_steps_are_those_of_one_forward_under_the_change(
+    kind: str, changes: list[Any], cache: dict[str, Any], make_model: Callable[..., Any]
+) -> None:
+    """Caps, sinks, windows, biases, attention past the dispatcher, and two kinds of text."""
+    # Its cache has as many layers as its encoder.
+    model = make_model(kind, **({"num_decoder_layers": 2} if kind == "t5" else {}))
+    record, rows = produced(model, {"input_ids": IDS}, changes, **cache)
+    several = "decoder" in record.stacks
+    tokens = record.stack("decoder" if several else None).query_tokens
+    for step, prediction in enumerate(tokens.predictions):
+        ids = torch.tensor([list(tokens.ids or ())[: prediction.query + 1]])
+        given = {"input_ids": IDS, "decoder_input_ids": ids} if several else {"input_ids": ids}
+        pair = rows[step].topk(2).indices.tolist()
+        assert prediction.token.id == pair[0]
+        if step not in (0, 2, COUNT - 1):
+            continue
+        effect = av.intervene(model, given, so_far(changes, ids.shape[1]), answer=pair).effect
+        assert effect.after == pytest.approx(
+            float(rows[step][pair[0]] - rows[step][pair[1]]), abs=2e-5
+        )
+        assert abs(effect.change) > 1e-4
+    assert len(tokens.predictions) == COUNT
+
+
+def so_far(changes: Sequence[Change], count: int) -> list[Change]:
+    """The changes of a text of so many tokens: those of tokens to come are left out."""
+    found: list[Change] = []
+    for change in changes:
+        queries = change.queries if isinstance(change, av.Knockout) else None
+        if not isinstance(change, av.Knockout) or queries is None:
+            if getattr(change, "tokens", 0) < count:
+                found.append(change)
+        else:
+            there = [each for each in np.atleast_1d(queries) if each < count]
+            found += [replace(change, queries=there)] if there else []
+    return found
+
+
+def test_beams_are_changed_each(make_model: Callable[..., Any]) -> None:
+    """A search with beams runs several continuations at once; its result is checked by sums."""
+    model = make_model("llama")
+    projection = copy.deepcopy(model)
+    with torch.no_grad():
+        projection.model.layers[1].self_attn.o_proj.weight[:, 24:36] = 0
+        model.generation_config.eos_token_id = projection.generation_config.eos_token_id = None
+        settings = {"max_new_tokens": COUNT, "do_sample": False, "num_beams": 3}
+        expected = projection.generate(IDS, attention_mask=torch.ones_like(IDS), **settings)
+        plain = model.generate(IDS, attention_mask=torch.ones_like(IDS), **settings)
+    record = av.intervene(model, {"input_ids": IDS}, av.Ablate(1, 2), generate=settings)
+    assert list(record.stack().query_tokens.ids) == expected[0].tolist()
+    hidden = av.intervene(model, {"input_ids": IDS}, av.HideTokens([1, 7]), generate=settings)
+    assert list(hidden.stack().query_tokens.ids) != plain[0].tolist()
+
+
+def test_both_models_draw_from_the_same_random_state(make_model: Callable[..., Any]) -> None:
+    model = make_model("gpt2")
+    settings = {"max_new_tokens": COUNT, "do_sample": True, "top_k": 0}
+    torch.manual_seed(3)
+    record = av.intervene(model, {"input_ids": IDS}, av.Ablate(factor=1.0), generate=settings)
+    assert record.effect.text_before == record.effect.text_after
+    torch.manual_seed(3)
+    own = av.extract(model, {"input_ids": IDS}, generate=settings)
+    assert own.stack().query_tokens.ids == record.stack().query_tokens.ids
+
+
+def test_weights_that_are_given_are_those_of_the_prompt(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    even = np.tril(np.ones((9, 9))) / np.arange(1, 10)[:, None]
+    other = av.extract(model, {"input_ids": IDS.flip(1)})
+    for weights in (even, other):
+        change = av.SetWeights(1, 2, weights)
+        record, _ = produced(model, {"input_ids": IDS}, change)
+        found = record.stack().weights(layer=1, head=2)
+        there = even if weights is even else other.stack().weights(layer=1, head=2)
+        assert np.abs(found[:9, :9] - there).max() < 1e-6
+        # Those that came attend as they do.
+        assert not found[:9, 9:].any()
+        assert np.abs(found[9:].sum(axis=1) - 1).max() < 1e-6
+        assert found[9:].max() > 0.3
+    with pytest.raises(ValueError, match=r"must be \(9, 9\)"):
+        produced(model, {"input_ids": IDS}, av.SetWeights(1, 2, np.eye(15)))
+
+
+def test_tokens_by_text_are_those_of_the_prompt() -> None:
+    model, tokenizer = av.demos.load("decoder")
+    text = "the animal did not cross the street because it was too wide so the"
+    change = av.Knockout(-1, "street", layers=1, heads=0)
+    record = av.intervene(
+        model, text, change, tokenizer=tokenizer, generate=1, answer=("street", "animal")
+    )
+    assert str(record.effect.text_before).strip() == "street"
+    assert str(record.effect.text_after).strip() == "animal"
+    assert "the model produces 'animal' instead of 'street'" in record.notes[-1]
+    assert any(
+        "'the' (13) does not read 'street' (6) in layer 1, head 0" in n for n in record.notes
+    )
+    assert record.stack().query_tokens.text[-1].strip("·") == "animal"
+    assert record.changes == (change,)
+
+
+def test_what_cannot_be_changed_is_refused_before_a_text_is_generated(
+    make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model("gpt2")
+    begun: list[Any] = []
+    monkeypatch.setattr(model, "generate", lambda **_: begun.append(0))
+    for change, error, words in (
+        (av.Knockout(keys=14), IndexError, "keys=14"),
+        (av.Knockout(keys="#17"), ValueError, "'#17'"),
+        (av.Ablate(layers=4), IndexError, "layers=4"),
+        (av.SetWeights(0, 0, np.eye(4)), ValueError, "shape"),
+    ):
+        with pytest.raises(error, match=words):
+            av.intervene(model, {"input_ids": IDS}, change, generate=5)
+    with pytest.raises(ValueError, match="at least 1 token"):
+        av.intervene(model, {"input_ids": IDS}, av.Ablate(0), generate=0)
+    with pytest.raises(ValueError, match="produces no text"):
+        av.intervene(make_model("bert"), {"input_ids": IDS}, av.Ablate(0), generate=5)
+    assert not begun
+
+
+def test_a_generation_leaves_nothing_behind(make_model: Callable[..., Any]) -> None:
+    model = make_model("bloom").train()
+    before = transformers.AttentionInterface.__dict__["get_interface"]
+    produced(model, {"input_ids": IDS}, av.HideTokens(1))
+    assert model.training
+    assert transformers.AttentionInterface.__dict__["get_interface"] is before
+    for module in model.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+    assert not torch.overrides._get_current_function_mode_stack()
