@@ -6,6 +6,8 @@
 from . import analysis as analysis
 from . import demos as demos
 from . import integrations as integrations
+from .atlas.show import show_head_atlas as show_head_atlas
+from .atlas.view import AtlasView as AtlasView
 from .comparison.alignment import Alignment as Alignment
 from .comparison.compare import compare as compare
 from .comparison.comparison import Comparison as Comparison

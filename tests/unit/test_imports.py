@@ -212,7 +212,7 @@ def test_no_module_imports_itself_through_others() -> None:
         ("utils", {"IPython", "tqdm"}),
         ("record", {"filelock", "numpy", "pandas", "safetensors", "torch"}),
         ("analysis", {"lazy_loader", "numpy", "scipy", "torch"}),
-        ("corpus", {"numpy", "pandas", "torch", "transformers", "tqdm"}),
+        ("corpus", {"numpy", "pandas", "pyarrow", "torch", "transformers", "tqdm"}),
         ("server", {"numpy", "torch", "cachetools"}),
         ("pages", {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch", "tqdm"}),
     ],

@@ -35,6 +35,7 @@ import {
   tokenEffectsOf,
 } from "./effects/effects";
 import { type Cursor, settled } from "./generated-token/state";
+import { BY_ROLE, type HeadRole, type NamedHeads, roleOf } from "./head-roles";
 import type { Opening } from "./opening";
 import type { Pair } from "./pairs";
 import type { ThemeName } from "./palette";
@@ -66,6 +67,8 @@ export interface RecordState extends ChangedRunState {
   scores: Record<string, Record<string, Scores>>;
   /** What they measure, in words, by name. */
   score_notes: Record<string, string>;
+  /** What heads do over a corpus, by stack. */
+  roles: Record<string, NamedHeads>;
   /** Numbers of the keys: by name, then by stack; and what they measure. */
   token_scores: Record<string, Record<string, (number | null)[]>>;
   token_score_notes: Record<string, string>;
@@ -92,6 +95,7 @@ export const RECORD_DEFAULTS: RecordState = {
   least_score: null,
   scores: {},
   score_notes: {},
+  roles: {},
   token_scores: {},
   token_score_notes: {},
   theme: "auto",
@@ -230,6 +234,11 @@ export interface RecordStore {
   scores: ReadonlySignal<Scores | null>;
   /** Effects of the stack's heads, which are drawn as bars; null where none are given. */
   headEffects: ReadonlySignal<HeadEffects | null>;
+  /** What the stack's heads do over a corpus; null where that is not known. */
+  roles: ReadonlySignal<NamedHeads | null>;
+  roleOf: (head: { layer: number; head: number }) => HeadRole | null;
+  /** Whether heads of the same role stand together. */
+  byRole: ReadonlySignal<boolean>;
   /** Those of its keys. */
   tokenEffects: ReadonlySignal<TokenEffects | null>;
   /** Heads of a long text that have their scores, of how many; null where none are awaited. */
@@ -386,11 +395,21 @@ export function createRecordStore(
     return { heads, ...(pieces[0] as Piece), matrices };
   });
 
+  const roles = computed(() => {
+    const stack = place.value?.stack;
+    return (stack && state.roles.value[baseName(stack)]) ?? null;
+  });
+  const byRole = computed(() => {
+    const stack = place.value?.stack;
+    const given = stack && state.scores.value[BY_ROLE]?.[baseName(stack)];
+    return state.order.value === BY_ROLE && roles.value !== null && given === undefined;
+  });
   const ordered = computed(() => {
     const name = state.order.value;
     const stack = place.value?.stack;
     if (!stack || name === "number") return null;
-    const given = state.scores.value[name]?.[baseName(stack)] ?? null;
+    const ranks = byRole.value ? roles.value?.ranks : null;
+    const given = state.scores.value[name]?.[baseName(stack)] ?? ranks ?? null;
     return given || stack.patterns.includes(name) ? { stack: stack.name, name, given } : null;
   });
   const scoring = signal<[number, number] | null>(null);
@@ -425,7 +444,8 @@ export function createRecordStore(
     const rows = scores.value;
     const ofLayer = rows ? (rows[here.stack.layers.indexOf(here.layer)] ?? null) : null;
     const bySize = headEffects.value?.name === state.order.value;
-    return orderHeads(here.kept, ofLayer, state.least_score.value, bySize);
+    const least = byRole.value ? null : state.least_score.value;
+    return orderHeads(here.kept, ofLayer, least, bySize);
   });
 
   return {
@@ -440,6 +460,12 @@ export function createRecordStore(
     },
     scores,
     headEffects,
+    roles,
+    roleOf: (head) => {
+      const stack = place.value?.stack;
+      return stack ? roleOf(roles.value, stack, head) : null;
+    },
+    byRole,
     tokenEffects: computed(() => {
       const here = place.value;
       return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,52 +14,43 @@ from numpy.typing import NDArray
 from attnviz.atlas.description import (
     AtlasDescription,
     AtlasEdges,
+    AtlasRole,
     AtlasStack,
     AtlasTable,
     AtlasTexts,
+    AtlasTokens,
+    EdgeColumns,
 )
+from attnviz.corpus.edges import EdgeColumns as KeptEdges
+from attnviz.corpus.roles import Role, definition_of
+from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 
-__all__ = [
-    "deflated",
-    "describe_atlas",
-    "edges_of",
-    "packed_edges",
-    "packed_table",
-    "packed_texts",
-    "table_of",
-    "texts_of",
-]
+__all__ = ["deflated", "describe_atlas", "edges_of", "most_edges", "table_of", "texts_of"]
 
 # Significant digits of what is measured over texts; of a weight, whose edges are many.
 _DIGITS, _WEIGHT_DIGITS = 5, 4
 
-
-def describe_atlas(statistics: Any, *, opens_texts: bool) -> AtlasDescription:
-    """What an atlas is of, and the names of all that it tells of heads."""
-    return {
-        "model": statistics.model,
-        "texts": int(statistics.texts),
-        "tokens": int(statistics.tokens),
-        "left_out": int(statistics.left_out),
-        "notes": list(statistics.notes),
-        "stacks": [_described(statistics.stack(name)) for name in statistics.stack_names],
-        "opens_texts": opens_texts,
-    }
-
-
-def packed_table(stack: Any) -> bytes:
-    """`table_of`, deflated."""
-    return deflated(table_of(stack))
-
-
-def packed_edges(stack: Any, layer: int) -> bytes:
-    """`edges_of`, deflated."""
-    return deflated(edges_of(stack, layer))
-
-
-def packed_texts(statistics: Any, stack: Any) -> bytes:
-    """`texts_of`, deflated."""
-    return deflated(texts_of(statistics, stack))
+# Of each statistic its unit, and what it is in one sentence.
+_SHARE = "share"
+_STATISTICS: Mapping[str, tuple[str, str]] = {
+    "previous token": (_SHARE, "Weight on the token before the query."),
+    "next token": (_SHARE, "Weight on the token after the query."),
+    "first token": (_SHARE, "Weight on the first token of the text."),
+    "self": (_SHARE, "Weight on the query's own token."),
+    "same token": (_SHARE, "Weight on earlier occurrences of the query's token."),
+    "induction": (_SHARE, "Weight on what followed an earlier occurrence of the query's token."),
+    "same word": (_SHARE, "Weight on the other tokens of the query's word."),
+    "delimiter": (_SHARE, "Weight on punctuation, and on special tokens after the first token."),
+    "punctuation": (_SHARE, "Weight on punctuation."),
+    "special tokens": (_SHARE, "Weight on special tokens."),
+    "rarest token": (_SHARE, "Weight on the rarest token of the text."),
+    "positional share": (
+        _SHARE,
+        "Share of the variance of the weights that the offset of key from query explains.",
+    ),
+    "entropy": ("nats", "Entropy of a query's weights, mean over queries."),
+    "effect": ("", "What the head does to the model's answer."),
+}
 
 
 def deflated(content: Any) -> bytes:
@@ -68,29 +59,162 @@ def deflated(content: Any) -> bytes:
     return zlib.compress(text.encode("ascii"))
 
 
-def _described(stack: Any) -> AtlasStack:
-    raise NotImplementedError
+def describe_atlas(
+    statistics: HeadStatistics,
+    *,
+    opens_texts: bool,
+    sent: Mapping[str, StackStatistics] | None = None,
+) -> AtlasDescription:
+    """What an atlas is of, and the names of all that it tells of heads.
+
+    `sent` are the stacks with the edges that a page has room for, by name.
+    """
+    return {
+        "model": statistics.model,
+        "texts": int(statistics.texts),
+        "tokens": int(statistics.tokens),
+        "left_out": int(statistics.left_out),
+        "notes": list(statistics.notes),
+        "stacks": [
+            _described(stack, stack if sent is None else sent[stack.name])
+            for stack in map(statistics.stack, statistics.stack_names)
+        ],
+        "opens_texts": opens_texts,
+    }
 
 
-def table_of(stack: Any) -> AtlasTable:
+def _described(stack: StackStatistics, sent: StackStatistics) -> AtlasStack:
+    roles = stack.roles()
+    return {
+        "name": stack.name,
+        "layers": list(stack.layers),
+        "heads": [list(heads) for heads in stack.heads],
+        "causal": bool(stack.causal),
+        "same_tokens": bool(stack.one_text),
+        "statistics": [
+            {
+                "name": name,
+                "unit": _of_statistic(name)[0],
+                "definition": _of_statistic(name)[1],
+                "baseline": stack.baseline(name) is not None,
+            }
+            for name in stack.score_names
+        ],
+        "roles": [{"name": name, "definition": words} for name, words in roles.definitions.items()],
+        "margin": roles.margin,
+        "level": roles.level,
+        "offsets": list(stack.offset_labels),
+        "classes": [
+            {"name": system, "values": list(stack.classes_of(system))}
+            for system in stack.class_systems
+        ],
+        "strongest": most_edges(sent, sampled=False),
+        "sampled": most_edges(sent, sampled=True),
+        "strongest_in_all": most_edges(stack, sampled=False),
+        "sampled_in_all": most_edges(stack, sampled=True),
+    }
+
+
+def most_edges(stack: StackStatistics, *, sampled: bool) -> int:
+    """How many edges of one kind a head has at most."""
+    counts = [
+        np.bincount(stack.edge_columns(layer, sampled=sampled).head).max(initial=0)
+        for layer in stack.layers
+    ]
+    return int(max(counts, default=0))
+
+
+def _of_statistic(name: str) -> tuple[str, str]:
+    if name in _STATISTICS:
+        return _STATISTICS[name]
+    # A relation of a parse.
+    return _SHARE, f"How far a head {definition_of(name)}."
+
+
+def table_of(stack: StackStatistics) -> AtlasTable:
     """Numbers and roles of every head of a stack."""
-    raise NotImplementedError
+    names, roles = stack.score_names, stack.roles()
+    places = {name: place for place, name in enumerate(roles.definitions)}
+    baselines = [stack.baseline(name) for name in names]
+    return {
+        "means": [_rows(stack.mean(name)) for name in names],
+        "errors": [_rows(stack.standard_error(name)) for name in names],
+        "baselines": [[] if each is None else _rows(each) for each in baselines],
+        "texts": [[layer.tolist() for layer in stack.counts(name)] for name in names],
+        "roles": [
+            [[_role(role, places[role.name]) for role in roles.of(layer, head)] for head in heads]
+            for layer, heads in zip(stack.layers, stack.heads, strict=True)
+        ],
+    }
 
 
-def edges_of(stack: Any, layer: int) -> AtlasEdges:
+def _role(role: Role, place: int) -> AtlasRole:
+    return {
+        "role": place,
+        "score": _number(role.score) or 0.0,
+        "error": _number(role.error) or 0.0,
+        "baseline": _number(role.baseline) or 0.0,
+        "difference": _number(role.difference) or 0.0,
+        "low": _number(role.low) or 0.0,
+        "high": _number(role.high) or 0.0,
+        "p": _number(role.p_value) or 0.0,
+        "texts": int(role.texts),
+    }
+
+
+def edges_of(stack: StackStatistics, layer: int) -> AtlasEdges:
     """Edges of a layer's heads."""
-    raise NotImplementedError
+    return {
+        "strongest": _columns(stack.edge_columns(layer)),
+        "sampled": _columns(stack.edge_columns(layer, sampled=True)),
+    }
 
 
-def texts_of(statistics: Any, stack: Any) -> AtlasTexts:
+def _columns(edges: KeptEdges) -> EdgeColumns:
+    return {
+        "head": edges.head.tolist(),
+        "weight": [float(f"{weight:.{_WEIGHT_DIGITS}g}") for weight in edges.weight.tolist()],
+        "text": edges.text.tolist(),
+        "query": edges.query.tolist(),
+        "key": edges.key.tolist(),
+    }
+
+
+def texts_of(stack: StackStatistics) -> AtlasTexts:
     """The tokens around all edges."""
-    raise NotImplementedError
+    numbers = sorted({*stack.text_numbers("query"), *stack.text_numbers("key")})
+    vocabulary: dict[str, int] = {}
+    queries = _tokens(stack, "query", numbers, vocabulary)
+    keys = None if stack.one_text else _tokens(stack, "key", numbers, vocabulary)
+    return {
+        "numbers": numbers,
+        "vocabulary": list(vocabulary),
+        "queries": queries,
+        "keys": keys,
+    }
+
+
+def _tokens(
+    stack: StackStatistics, side: str, numbers: Iterable[int], vocabulary: dict[str, int]
+) -> AtlasTokens:
+    there = set(stack.text_numbers(side))
+    none: NDArray[np.int32] = np.zeros((len(stack.class_systems), 0), np.int32)
+    positions: list[list[int]] = []
+    tokens: list[list[int]] = []
+    classes: list[list[list[int]]] = [[] for _ in stack.class_systems]
+    for number in numbers:
+        here, texts, codes = stack.text_tokens(number, side) if number in there else ((), (), none)
+        positions.append(list(here))
+        tokens.append([vocabulary.setdefault(text, len(vocabulary)) for text in texts])
+        for system, row in zip(classes, codes.tolist(), strict=True):
+            system.append(row)
+    return {"positions": positions, "tokens": tokens, "classes": classes}
 
 
 def _rows(layers: Iterable[NDArray[np.float64]]) -> list[list[float | None]]:
     """Numbers fit for JSON by layer and head; None where one is not defined."""
-    return [[_number(value) for value in layer] for layer in layers]
+    return [[_number(value) for value in layer.tolist()] for layer in layers]
 
 
-def _number(value: float, digits: int = _DIGITS) -> float | None:
-    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+def _number(value: float) -> float | None:
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None

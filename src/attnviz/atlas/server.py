@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from cachetools import LRUCache
 
-from attnviz.atlas.answers import describe_atlas, packed_edges, packed_table, packed_texts
+from attnviz.atlas.answers import deflated, describe_atlas, edges_of, table_of, texts_of
 from attnviz.atlas.description import AtlasDescription, OffsetsHeader
+from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.record.record import AttentionRecord
 from attnviz.server.cache import ByteCache
 from attnviz.server.protocol import PartHeader, Reply, Request, Requests, checked, part_of
@@ -40,7 +41,7 @@ class AtlasServer:
 
     Parameters
     ----------
-    statistics : Any
+    statistics : HeadStatistics
         What is shown.
     open_text : callable, optional
         Makes the record of a text by its number; without it no text can be opened.
@@ -55,7 +56,7 @@ class AtlasServer:
 
     def __init__(
         self,
-        statistics: Any,
+        statistics: HeadStatistics,
         open_text: OpenText | None = None,
         page: MakePage | None = None,
     ) -> None:
@@ -85,14 +86,14 @@ class AtlasServer:
         elif (server := self._texts.get(text)) is not None:
             server.cancel(name, _without_text(arguments))
 
-    def stack(self, name: str) -> Any:
+    def stack(self, name: str) -> StackStatistics:
         """The statistics of a stack."""
         if name not in self.statistics.stack_names:
             known = ", ".join(map(repr, self.statistics.stack_names))
             raise KeyError(f"there is no stack {reprlib.repr(name)}; this atlas has {known}")
         return self.statistics.stack(name)
 
-    def layer(self, stack: str, layer: int) -> tuple[Any, int]:
+    def layer(self, stack: str, layer: int) -> tuple[StackStatistics, int]:
         """A stack, and a layer that it has."""
         found = self.stack(stack)
         if layer not in found.layers:
@@ -182,7 +183,7 @@ class StatisticsRequest:
     def answer(self, server: AtlasServer) -> Reply:
         """Send a part."""
         stack = server.stack(self.stack)
-        data = server.packed(("statistics", self.stack), lambda: packed_table(stack))
+        data = server.packed(("statistics", self.stack), lambda: deflated(table_of(stack)))
         return _part(data, self.part, "statistics")
 
 
@@ -212,7 +213,7 @@ class TextsRequest:
     def answer(self, server: AtlasServer) -> Reply:
         """Send a part."""
         stack = server.stack(self.stack)
-        data = server.packed(("texts", self.stack), lambda: packed_texts(server.statistics, stack))
+        data = server.packed(("texts", self.stack), lambda: deflated(texts_of(stack)))
         return _part(data, self.part, "texts")
 
 
@@ -228,7 +229,7 @@ class EdgesRequest:
     def answer(self, server: AtlasServer) -> Reply:
         """Send a part."""
         stack, layer = server.layer(self.stack, self.layer)
-        data = server.packed(("edges", self.stack, layer), lambda: packed_edges(stack, layer))
+        data = server.packed(("edges", self.stack, layer), lambda: deflated(edges_of(stack, layer)))
         return _part(data, self.part, "edges")
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from attnviz.analysis.heads import one_text
 from attnviz.analysis.token_kinds import KINDS, kinds_of
 from attnviz.corpus.columns import check_column_names, is_missing
-from attnviz.corpus.edges import Edge, EdgeColumns
+from attnviz.corpus.edges import Edge, EdgeColumns, largest_per_head
 from attnviz.corpus.measuring import (
     OF_POSITIONS,
     OF_TOKENS,
@@ -781,6 +781,39 @@ class StackStatistics:
         edges = (self._totals.sampled if sampled else self._totals.strongest).kept
         here = edges[(edges.head >= some.start) & (edges.head < some.stop)]
         return replace(here, head=here.head - np.int32(some.start))
+
+    def with_edges(self, most: int) -> StackStatistics:
+        """The same with fewer edges, and only the tokens near these.
+
+        Parameters
+        ----------
+        most : int
+            How many edges of each kind a head keeps: the strongest, and the first of those that
+            were drawn, which stand for all attention as the others do.
+
+        Returns
+        -------
+        StackStatistics
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `most` is not a number from 0 on.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> statistics = av.head_statistics(model, texts)               # doctest: +SKIP
+        >>> len(statistics.stack().with_edges(10).sampled(0, 0))        # doctest: +SKIP
+        10
+        """
+        count = whole_number("most", most, 0)
+        pools = []
+        for pool in (self._totals.strongest, self._totals.sampled):
+            kept = largest_per_head([pool.kept], count, pool.num_heads)
+            pools.append(replace(pool, most=count, kept=kept))
+        fewer = replace(self._totals, strongest=pools[0], sampled=pools[1])
+        return StackStatistics(self.name, fewer, self.class_systems)
 
     def text_numbers(self, side: str = "key") -> tuple[int, ...]:
         """The texts of which tokens are kept.

@@ -17,7 +17,12 @@ __all__ = ["corpus_of", "show_embedding_view"]
 
 _POINTS = 10_000
 # Traits whose values depend on the corpus; before it is there only their kind is checked.
-_OF_CORPUS = frozenset({"stack", "layer", "heads", "token", "key", "text", "selected", "leave_out"})
+_OF_CORPUS = frozenset(
+    {
+        *("stack", "layer", "heads", "token", "key", "text", "selected", "leave_out"),
+        *("order", "roles"),
+    }
+)
 
 
 def show_embedding_view(

@@ -23,8 +23,9 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
 from attnviz.utils.bars import Bar
 from attnviz.utils.progress import completed
+from attnviz.views.head_roles import HeadRoles
 from attnviz.views.lifetime import weakly
-from attnviz.views.position import PositionedView, with_layers
+from attnviz.views.position import with_layers
 from attnviz.views.trait_types import Choice, Index, LeftOut, Numbers, with_controls
 
 __all__ = ["COLORINGS", "EmbeddingView"]
@@ -32,7 +33,7 @@ __all__ = ["COLORINGS", "EmbeddingView"]
 _LARGEST_SEED = 2**32 - 1
 
 
-class EmbeddingView(PositionedView):
+class EmbeddingView(HeadRoles):
     """Queries and keys of a corpus as points: all heads as small plots, or one head enlarged.
 
     The joint query-key embedding of AttentionViz (Yeh et al. 2023, arXiv 2305.03210): per head,
@@ -83,6 +84,11 @@ class EmbeddingView(PositionedView):
     color : str
         ``"type"``, ``"position"``, ``"position mod 5"``, ``"norm"``, ``"frequency"``,
         ``"punctuation"``, ``"text"``, or the name of one of the corpus's columns.
+    order : {"number", "correlation", "recall", "role"}
+        How small plots are ordered: by their heads' numbers, by how far to trust them, or by the
+        `roles` of their heads.
+    roles : dict
+        Roles of heads; see `attnviz.views.head_roles.HeadRoles`.
     points : {"both", "queries", "keys"}
         Which points are drawn.
     search : str
@@ -130,6 +136,7 @@ class EmbeddingView(PositionedView):
     neighbors = Index(15).tag(sync=True)
     seed = Index(0).tag(sync=True)
     color = traitlets.Unicode("type").tag(sync=True)
+    order = Choice(["number", "correlation", "recall", "role"], "number").tag(sync=True)
     points = Choice(["both", "queries", "keys"], "both").tag(sync=True)
     search = traitlets.Unicode("").tag(sync=True)
     match_case = traitlets.Bool(default_value=False).tag(sync=True)
@@ -455,6 +462,20 @@ class EmbeddingView(PositionedView):
             bounds = f"{least} or more" if most is None else f"from {least} to {most}"
             raise traitlets.TraitError(f"{name}={value!r} must be {bounds}")
         return value
+
+    @traitlets.validate("order")
+    def _validate_order(self, proposal: Mapping[str, Any]) -> str:
+        if proposal["value"] == "role" and not self.roles:
+            raise traitlets.TraitError(
+                'order="role": give roles=, such as attnviz.head_statistics(model, texts)'
+            )
+        return str(proposal["value"])
+
+    @traitlets.observe("roles")
+    def _forget_role_order(self, change: Mapping[str, Any]) -> None:
+        """Without roles plots are not ordered by them."""
+        if self.order == "role" and not change["new"]:
+            self.order = "number"
 
     @traitlets.validate("color")
     def _validate_color(self, proposal: Mapping[str, Any]) -> str:

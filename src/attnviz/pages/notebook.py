@@ -25,7 +25,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.utils.bars import Output, bars_in
 from attnviz.utils.host import warn_caller
 
-__all__ = ["show_snapshot", "strongest_weights_table"]
+__all__ = ["height_without_a_browser", "show_snapshot", "strongest_weights_table"]
 
 _ROWS_IN_TABLE = 10
 _FRAME_HEIGHT = {"least": 420, "most": 1500, "around": 450, "a_token": 26}
@@ -48,10 +48,12 @@ _STYLE = f"""<style>
 </style>"""
 
 
-def show_snapshot(
-    record: AttentionRecord, page: Callable[[], str], state: Mapping[str, Any]
-) -> None:
-    """Display a picture, and the interactive page in a frame; nothing else is left behind."""
+def show_snapshot(page: Callable[[], str], table: Callable[[], str], height: int) -> None:
+    """Display a picture, and the interactive page in a frame; nothing else is left behind.
+
+    Where no browser can draw, `table` makes the HTML that stands in for the picture, and `height`
+    is the frame's, in pixels.
+    """
     from IPython import get_ipython
     from IPython.display import HTML, Image, display
 
@@ -64,12 +66,11 @@ def show_snapshot(
             "snapshot() adds outputs to a notebook, and none is running; save('x.html') or "
             "save('x.png') write files"
         )
-    height = _height_without_a_browser(record)
     try:
         drawn = draw_for_notebook(document)
     except (ImportError, RuntimeError) as error:
         warn_caller(f"a table stands in for the picture: {error}")
-        still = strongest_weights_table(record, state)
+        still = table()
         picture: HTML | Image = HTML(still)
     else:
         png = _smaller(drawn.png)
@@ -101,7 +102,8 @@ def _smaller(png: bytes) -> bytes:
     return result.getvalue()
 
 
-def _height_without_a_browser(record: AttentionRecord) -> int:
+def height_without_a_browser(record: AttentionRecord) -> int:
+    """About how high the frame of a record's view has to be, in pixels."""
     longest = max(
         max(len(stack.query_tokens), len(stack.key_tokens)) for stack in record.stacks.values()
     )

@@ -43,6 +43,8 @@ class View(anywidget.AnyWidget):
     """
 
     name: ClassVar[str]
+    #: Whether `include_layers` chooses the layers that are offered.
+    offers_layers: ClassVar[bool] = True
     #: The notebook cell that shows this view already (see `attnviz.views.show.show`).
     shown_in_cell: int | None = None
 
@@ -154,14 +156,14 @@ class View(anywidget.AnyWidget):
         >>> text = view.to_iframe()                                   # doctest: +SKIP
         >>> text = view.to_iframe(height=420, controls="compact")     # doctest: +SKIP
         """
-        from attnviz.pages.iframe import check_height, estimated_height, iframe
+        from attnviz.pages.iframe import check_height, iframe
 
         wanted = check_height(height)
         if wanted == "auto" and page.get("controls") in (None, True, "auto"):
             given = page.get("controls")
             page["controls"] = "full" if given is not None else self._controls_in_a_frame()
         make: Callable[..., str] = self.to_html
-        return iframe(make(**page), wanted, estimated_height(self.name, self.record, self.state))
+        return iframe(make(**page), wanted, self._estimated_height())
 
     def snapshot(self) -> None:
         """Show static outputs that survive without a kernel: a picture, and the page in a frame."""
@@ -222,9 +224,10 @@ class View(anywidget.AnyWidget):
         unknown = sorted(set(names) - set(own))
         if unknown:
             instead = "; heads= chooses heads" if unknown[0] == "include_heads" else ""
+            takes = ["include_layers", *own] if cls.offers_layers else own
             raise TypeError(
-                f"{cls.__name__} has no argument {unknown[0]!r}{instead}; it takes include_layers, "
-                + ", ".join(own)
+                f"{cls.__name__} has no argument {unknown[0]!r}{instead}; it takes "
+                + ", ".join(takes)
             )
 
     @property
@@ -269,10 +272,26 @@ class View(anywidget.AnyWidget):
         state = self.state if options.theme is None else self.state | {"theme": options.theme}
         return draw(page(state), kind, options)
 
-    def _show_static(self, page: Callable[[], str]) -> None:
-        from attnviz.pages.notebook import show_snapshot
+    def _estimated_height(self) -> float:
+        """About how high the view is in a usual column, in pixels, where it cannot be measured."""
+        from attnviz.pages.iframe import estimated_height
 
-        show_snapshot(self.record, page, self.state)
+        return estimated_height(self.name, self.record, self.state)
+
+    def _show_static(self, page: Callable[[], str]) -> None:
+        self._show_snapshot(page, self.record, self.state)
+
+    def _show_snapshot(
+        self, page: Callable[[], str], record: AttentionRecord, state: Mapping[str, Any]
+    ) -> None:
+        """Show a page of a record; of what `state` says is the table where nothing can draw."""
+        from attnviz.pages import notebook
+
+        notebook.show_snapshot(
+            page,
+            lambda: notebook.strongest_weights_table(record, state),
+            notebook.height_without_a_browser(record),
+        )
 
     def _page_of(self, state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
         """The name and the text of a page, of a state that the browser sent."""

@@ -195,12 +195,11 @@ class CompareView(TokenWindows, RecordView):
         return self._members
 
     def _show_static(self, page: Callable[[], str]) -> None:
-        from attnviz.pages.notebook import show_snapshot
-
         # Where no picture can be drawn, a table of what changed most stands for it.
         changed = self._described["stacks"][self.stack]["differences"][self.member]
         heads = self.heads[:1]
-        show_snapshot(self._members, page, self.state | {"stack": changed, "heads": heads})
+        shown = self.state | {"stack": changed, "heads": heads}
+        self._show_snapshot(page, self._members, shown)
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
         return {**state, "comparison": self._described}

@@ -13,7 +13,7 @@ import traitlets
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import MOST_NUMBERS, shown
 from attnviz.views.effects import Notes, note_of, notes_of
-from attnviz.views.position import PositionedView
+from attnviz.views.head_roles import HeadRoles
 from attnviz.views.trait_types import Finite
 
 __all__ = ["HeadOrder"]
@@ -52,15 +52,16 @@ class _HeadErrors(traitlets.Dict):
         return checked
 
 
-class HeadOrder(PositionedView):
+class HeadOrder(HeadRoles):
     """What views have that offer heads in an order.
 
     Attributes
     ----------
     order : str
         What heads are ordered by: ``"number"``, the name of one of `scores`, or of a pattern of
-        `attnviz.analysis.head_scores` (``"previous token"``, ...). The strongest come first; where
-        `scores` are of both signs, or are effects, the largest in size.
+        `attnviz.analysis.head_scores` (``"previous token"``, ...), or ``"role"`` where there are
+        `roles`. The strongest come first; where `scores` are of both signs, or are effects, the
+        largest in size.
     least_score : float or None
         Where heads are ordered by a score: those with a lower one are not offered; where they are
         ordered by size, those with a smaller one.
@@ -75,6 +76,8 @@ class HeadOrder(PositionedView):
     score_errors : dict
         Standard errors of scores, by their names, laid out as these; those of effects over several
         texts are known. They are drawn as thin lines over the bars.
+    roles : dict
+        Roles of heads; see `attnviz.views.head_roles.HeadRoles`.
     """
 
     order = traitlets.Unicode("number").tag(sync=True)
@@ -106,6 +109,12 @@ class HeadOrder(PositionedView):
 
         order: str = proposal["value"]
         known = ["number", *self.scores, *PATTERNS]
+        if order == "role" and order not in self.scores:
+            if not self.roles:
+                raise traitlets.TraitError(
+                    'order="role": give roles=, such as attnviz.head_statistics(model, texts)'
+                )
+            return order
         if order not in known:
             raise traitlets.TraitError(
                 f"order={order[:100]!r} must be one of {', '.join(map(repr, known))}"
@@ -122,6 +131,12 @@ class HeadOrder(PositionedView):
                 f"twice there is no induction); it can be {', '.join(map(repr, sorted(possible)))}"
             )
         return order
+
+    @traitlets.observe("roles")
+    def _forget_role_order(self, change: Mapping[str, Any]) -> None:
+        """Without roles heads are not ordered by them."""
+        if self.order == "role" and not change["new"] and "role" not in self.scores:
+            self.order = "number"
 
     @traitlets.observe("scores")
     def _forget_order(self, change: Mapping[str, Any]) -> None:

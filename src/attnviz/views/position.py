@@ -1,4 +1,4 @@
-"""Where in a record a view is: stack, layer, heads, and the pinned query and key.
+"""Where a view is: stack, layer and heads, and of a record the pinned query and key.
 
 Places may be given as people say them: a token by its text, a layer from the end, one head or all.
 They are looked up here, once; the traits hold numbers, which link to those of other views.
@@ -20,7 +20,7 @@ from attnviz.utils.host import warn_caller
 from attnviz.views.base import View
 from attnviz.views.trait_types import Heads, Place
 
-__all__ = ["PositionedView", "is_looked_up", "with_layers"]
+__all__ = ["HeadGrid", "HeadsView", "PositionedView", "is_looked_up", "with_layers"]
 
 
 # Keys that `leave_out` names without their texts.
@@ -42,11 +42,35 @@ def is_looked_up(name: str, value: Any) -> bool:
     return isinstance(value, Integral) and value < 0
 
 
-class PositionedView(View):
-    """Base of views that show one position of a record.
+class HeadGrid(Protocol):
+    """The layers and heads of a stack, by the model's own numbers: of a record or of statistics."""
 
-    Whatever is set must be there in the record, and what a new stack or layer does not have moves
-    to the nearest that it has.
+    name: str
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Numbers of the layers, ascending."""
+        ...
+
+    @property
+    def heads_per_layer(self) -> tuple[int, ...]:
+        """How many heads the model has in each layer."""
+        ...
+
+    def kept_heads(self, layer: int) -> tuple[int, ...]:
+        """Numbers of the heads that are known, ascending."""
+        ...
+
+    def layer_number(self, layer: int) -> int:
+        """The number of a layer; IndexError where there is none."""
+        ...
+
+
+class HeadsView(View):
+    """Base of views that show layers and heads of a stack.
+
+    Whatever is set must be there, and what a new stack or layer does not have moves to the nearest
+    that it has.
 
     Attributes
     ----------
@@ -57,11 +81,6 @@ class PositionedView(View):
     heads : list of int
         Chosen heads of that layer, in order of choice; none chosen is all of them together. May be
         set to one number, or to ``"all"``, each by itself.
-    token : int or None
-        The pinned query. May be set to its text, ``"it"``, where that stands there once
-        (`attnviz.Tokens.positions`), or from the end.
-    key : int or None
-        The pinned key, likewise.
     theme : {"auto", "light", "dark"}
         ``"auto"`` follows the notebook or the page.
     controls : {"auto", "full", "compact", "minimal", "none"}
@@ -74,11 +93,9 @@ class PositionedView(View):
     stack = traitlets.Unicode().tag(sync=True)
     layer = Place().tag(sync=True)
     heads = Heads(traitlets.Int()).tag(sync=True)
-    token = Place(None, allow_none=True).tag(sync=True)
-    key = Place(None, allow_none=True).tag(sync=True)
 
     def __init__(self, **traits: Any) -> None:
-        stack = self._stack_named(traits.setdefault("stack", self.record.stack().name))
+        stack = self._stack_named(traits.setdefault("stack", self._first_stack()))
         layer = from_end(traits.get("layer", stack.layers[0]), stack.layers)
         try:
             traits["layer"] = operator.index(layer)
@@ -93,31 +110,24 @@ class PositionedView(View):
         if "heads" not in traits:
             self._default_heads = list(self.heads)
 
-    def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
+    def _first_stack(self) -> str:
+        """The name of the stack that is shown where none is named."""
+        raise NotImplementedError
+
+    def _default_traits(self, stack: Any, layer: int) -> dict[str, Any]:
         """What a view shows of a layer by default: values by trait."""
         del layer, stack
         return {}
 
-    def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
+    def _first_state(self, given: dict[str, Any], stack: Any) -> dict[str, Any]:
         """Values by trait: those that were given, and what follows from them for the others."""
         return self._default_traits(stack, given["layer"]) | given
 
     def number_of_place(self, name: str, value: Any) -> Any:
         """The number that a trait's value stands for; anything else as it is, to be refused."""
-        if not is_looked_up(name, value):
+        if not is_looked_up(name, value) or name != "layer":
             return value
-        stack = self._stack_named(self.stack)
-        if name == "layer":
-            return from_end(value, stack.layers)
-        if name == "prediction":
-            return from_end(value, range(len(stack.query_tokens.predictions)))
-        tokens = stack.query_tokens if name == "token" else stack.key_tokens
-        if not isinstance(value, str):
-            return from_end(value, range(len(tokens)))
-        try:
-            return tokens.position(value, name)
-        except ValueError as error:
-            raise traitlets.TraitError(str(error)) from None
+        return from_end(value, self._stack_named(self.stack).layers)
 
     def numbers_of_heads(self, value: Any) -> Any:
         """The numbers of heads that the layer shown has, of what chooses them."""
@@ -129,10 +139,113 @@ class PositionedView(View):
         if not is_looked_up("heads", chosen):
             return chosen
         stack = self._stack_named(self.stack)
-        attention = stack.attention(self._nearest_layer(stack))
+        layer = self._nearest_layer(stack)
         if isinstance(chosen, str):
-            return list(attention.kept_heads)
-        return [from_end(head, range(attention.num_heads)) for head in chosen]
+            return list(stack.kept_heads(layer))
+        return [from_end(head, range(_num_heads(stack, layer))) for head in chosen]
+
+    @traitlets.validate("stack")
+    def _validate_stack(self, proposal: Mapping[str, Any]) -> str:
+        return self._stack_named(proposal["value"]).name
+
+    @traitlets.validate("layer")
+    def _validate_layer(self, proposal: Mapping[str, Any]) -> int:
+        layer: int = proposal["value"]
+        try:
+            self._stack_named(self.stack).layer_number(layer)
+        except IndexError as error:
+            raise traitlets.TraitError(str(error)) from None
+        return layer
+
+    @traitlets.validate("heads")
+    def _validate_heads(self, proposal: Mapping[str, Any]) -> list[int]:
+        heads = list(dict.fromkeys(proposal["value"]))
+        stack = self._stack_named(self.stack)
+        # Stack and heads may be set at once, before the layer has followed.
+        layer = self._nearest_layer(stack)
+        count, kept = _num_heads(stack, layer), stack.kept_heads(layer)
+        wrong = [head for head in heads if head not in kept]
+        if wrong:
+            there = f"has heads 0 to {count - 1}"
+            if len(kept) < count and 0 <= wrong[0] < count:
+                there = f"was kept with heads {', '.join(map(str, kept))} alone"
+            raise traitlets.TraitError(
+                f"heads={shown(heads)}: layer {layer} of stack {self.stack!r} {there}"
+            )
+        return heads
+
+    @traitlets.observe("stack")
+    def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
+        """Move what the new stack does not have to the nearest that it has."""
+        self.layer = self._nearest_layer(self._stack_named(change["new"]))
+        self._clip_heads()
+
+    @traitlets.observe("layer")
+    def _fit_to_layer(self, change: Mapping[str, Any]) -> None:
+        del change
+        self._clip_heads()
+
+    def _nearest_layer(self, stack: HeadGrid) -> int:
+        return min(stack.layers, key=lambda number: abs(number - self.layer))
+
+    def _clip_heads(self) -> None:
+        """Keep the chosen heads that the layer has, and the default where none were chosen."""
+        stack = self._stack_named(self.stack)
+        count = _num_heads(stack, self.layer)
+        if self.heads == self._default_heads:
+            self._default_heads = list(self._default_traits(stack, self.layer).get("heads", []))
+            self.heads = self._default_heads
+            return
+        there = stack.kept_heads(self.layer)
+        kept = [head for head in self.heads if head in there]
+        if kept != self.heads:
+            has = f"has {count} heads"
+            if len(there) < count:
+                has = f"was kept with heads {', '.join(map(str, there))} alone"
+            warn_caller(
+                f"layer {self.layer} {has}: of heads={self.heads!r} only {kept!r} stay chosen"
+            )
+            self.heads = kept
+
+    def _stack_named(self, name: str) -> HeadGrid:
+        """The stack of that name; a TraitError where there is none."""
+        raise NotImplementedError
+
+
+class PositionedView(HeadsView):
+    """Base of views that show one position of a record.
+
+    Attributes
+    ----------
+    stack, layer, heads, theme, controls
+        See `HeadsView`.
+    token : int or None
+        The pinned query. May be set to its text, ``"it"``, where that stands there once
+        (`attnviz.Tokens.positions`), or from the end.
+    key : int or None
+        The pinned key, likewise.
+    """
+
+    token = Place(None, allow_none=True).tag(sync=True)
+    key = Place(None, allow_none=True).tag(sync=True)
+
+    def _first_stack(self) -> str:
+        return self.record.stack().name
+
+    def number_of_place(self, name: str, value: Any) -> Any:
+        """The number that a trait's value stands for; anything else as it is, to be refused."""
+        if name == "layer" or not is_looked_up(name, value):
+            return super().number_of_place(name, value)
+        stack = self._stack_named(self.stack)
+        if name == "prediction":
+            return from_end(value, range(len(stack.query_tokens.predictions)))
+        tokens = stack.query_tokens if name == "token" else stack.key_tokens
+        if not isinstance(value, str):
+            return from_end(value, range(len(tokens)))
+        try:
+            return tokens.position(value, name)
+        except ValueError as error:
+            raise traitlets.TraitError(str(error)) from None
 
     def numbers_of_keys(self, name: str, values: Sequence[Any]) -> list[Any]:
         """Keys by their numbers, each text by all that have it; ``"special"``, ``"first"`` stay."""
@@ -153,36 +266,6 @@ class PositionedView(View):
                 found.append(from_end(value, range(len(tokens))))
         return found
 
-    @traitlets.validate("stack")
-    def _validate_stack(self, proposal: Mapping[str, Any]) -> str:
-        return self._stack_named(proposal["value"]).name
-
-    @traitlets.validate("layer")
-    def _validate_layer(self, proposal: Mapping[str, Any]) -> int:
-        layer: int = proposal["value"]
-        try:
-            self._stack_named(self.stack).attention(layer)
-        except IndexError as error:
-            raise traitlets.TraitError(str(error)) from None
-        return layer
-
-    @traitlets.validate("heads")
-    def _validate_heads(self, proposal: Mapping[str, Any]) -> list[int]:
-        heads = list(dict.fromkeys(proposal["value"]))
-        stack = self._stack_named(self.stack)
-        # Stack and heads may be set at once, before the layer has followed.
-        layer = self._nearest_layer(stack)
-        count, kept = stack.attention(layer).num_heads, stack.kept_heads(layer)
-        wrong = [head for head in heads if head not in kept]
-        if wrong:
-            there = f"has heads 0 to {count - 1}"
-            if len(kept) < count and 0 <= wrong[0] < count:
-                there = f"was kept with heads {', '.join(map(str, kept))} alone"
-            raise traitlets.TraitError(
-                f"heads={shown(heads)}: layer {layer} of stack {self.stack!r} {there}"
-            )
-        return heads
-
     @traitlets.validate("token", "key")
     def _validate_token(self, proposal: Mapping[str, Any]) -> int | None:
         position: int | None = proposal["value"]
@@ -198,19 +281,8 @@ class PositionedView(View):
 
     @traitlets.observe("stack")
     def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
-        """Move what the new stack does not have to the nearest that it has."""
-        stack = self._stack_named(change["new"])
-        self.layer = self._nearest_layer(stack)
-        self._clip_heads()
-        self._clip_tokens(stack)
-
-    @traitlets.observe("layer")
-    def _fit_to_layer(self, change: Mapping[str, Any]) -> None:
-        del change
-        self._clip_heads()
-
-    def _nearest_layer(self, stack: AttentionStack) -> int:
-        return min(stack.layers, key=lambda number: abs(number - self.layer))
+        super()._fit_to_stack(change)
+        self._clip_tokens(self._stack_named(change["new"]))
 
     def _clip_tokens(self, stack: AttentionStack) -> None:
         """Unpin tokens that are not there."""
@@ -218,25 +290,6 @@ class PositionedView(View):
             position = getattr(self, name)
             if position is not None and position >= len(tokens):
                 setattr(self, name, None)
-
-    def _clip_heads(self) -> None:
-        """Keep the chosen heads that the layer has, and the default where none were chosen."""
-        stack = self._stack_named(self.stack)
-        count = stack.attention(self.layer).num_heads
-        if self.heads == self._default_heads:
-            self._default_heads = list(self._default_traits(stack, self.layer).get("heads", []))
-            self.heads = self._default_heads
-            return
-        there = stack.kept_heads(self.layer)
-        kept = [head for head in self.heads if head in there]
-        if kept != self.heads:
-            has = f"has {count} heads"
-            if len(there) < count:
-                has = f"was kept with heads {', '.join(map(str, there))} alone"
-            warn_caller(
-                f"layer {self.layer} {has}: of heads={self.heads!r} only {kept!r} stay chosen"
-            )
-            self.heads = kept
 
     def _stack_named(self, name: str) -> AttentionStack:
         if not isinstance(name, str):
@@ -248,6 +301,10 @@ class PositionedView(View):
             return self.record.stack(name)
         except KeyError as error:
             raise traitlets.TraitError(error.args[0]) from None
+
+
+def _num_heads(stack: HeadGrid, layer: int) -> int:
+    return stack.heads_per_layer[stack.layers.index(layer)]
 
 
 class _Layered(Protocol):

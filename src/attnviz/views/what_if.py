@@ -142,13 +142,11 @@ class WhatIf(RecordView):
         if not wanted or self.shown_run == "before":
             super()._show_static(page)
             return
-        from attnviz.pages.notebook import show_snapshot
-
         # Where no picture can be drawn, a table stands for it.
         record, made = completed(self._paged(self.state))
         names = made["changed_run"]["stacks"] if "changed_run" in made else {}
         name = names.get(self.stack, {}).get(self.shown_run, self.stack)
-        show_snapshot(record, page, self.state | {"stack": name})
+        self._show_snapshot(page, record, self.state | {"stack": name})
 
     @traitlets.validate("shown_run")
     def _validate_shown_run(self, proposal: Mapping[str, Any]) -> str:

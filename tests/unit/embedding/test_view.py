@@ -105,7 +105,6 @@ def test_an_unknown_trait_is_named() -> None:
     ("name", "value"),
     [
         ("scores", {"mine": np.zeros((2, 3))}),
-        ("order", "previous token"),
         ("least_score", 0.5),
         ("pair", "a-b"),
         ("prediction", 0),
@@ -117,7 +116,7 @@ def test_what_would_change_nothing_is_refused(name: str, value: Any) -> None:
         EmbeddingView(corpus([4, 6]), **{name: value})
     offered = str(no.value).split("it takes ")[1].split(", ")
     assert offered[0] == "include_layers"
-    without = {"scores", "order", "least_score", "pair", "prediction", "as_query"}
+    without = {"scores", "least_score", "pair", "prediction", "as_query"}
     assert not without & {*offered, *EmbeddingView.class_trait_names()}
     # All that it takes it has.
     assert {"layer", "heads", "token", "theme", "method", "color"} <= set(offered)

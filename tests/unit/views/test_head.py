@@ -40,6 +40,7 @@ STATE = {
     "least_score",
     "scores",
     "score_notes",
+    "roles",
     "token_scores",
     "token_score_notes",
     "token_score",
@@ -83,6 +84,7 @@ def test_what_is_shown_first() -> None:
         "scores": {},
         "score_notes": {},
         "score_errors": {},
+        "roles": {},
         "token_scores": {},
         "token_score_notes": {},
         "token_score": None,
@@ -137,6 +139,13 @@ def test_everything_can_be_said_at_once() -> None:
         "scores": {"mine": {"cross": [[0.25], [0.5] * 5]}},
         "score_notes": {"mine": "what I measured"},
         "score_errors": {"mine": {"cross": [[0.125], [0.25] * 4 + [None]]}},
+        "roles": {
+            "cross": {
+                "names": [["induction"], [None] * 5],
+                "labels": [["induction 0.98 ± 0.01"], [None] * 5],
+                "ranks": [[1.98], [None] * 5],
+            }
+        },
         "token_scores": {"mine": {"cross": [0.5] * 5 + [None]}},
         "token_score_notes": {"mine": "what else I measured"},
         "token_score": "mine",

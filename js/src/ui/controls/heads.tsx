@@ -5,6 +5,7 @@ import { between, formatWeight } from "../captions";
 import { type Ink, inkColor } from "../color-scales";
 import { EffectBar, EffectNote } from "../effects/bar";
 import { type EffectScale, effectText, shortEffectText } from "../effects/effects";
+import type { HeadRole } from "../head-roles";
 import { headColor, type Palette, rgbOf } from "../palette";
 import type { HeadMaps, HeadOrder } from "../record";
 
@@ -34,9 +35,14 @@ export interface HeadStripProps {
   effects?: { scale: EffectScale; of: (head: number) => number | null } | null;
   /** The name of what heads are ordered by. */
   orderedBy?: string;
+  /** What heads do over a corpus, which is written below them; whether they are ordered by it. */
+  roles?: { of: (head: number) => HeadRole | null; ordered: boolean } | null;
   /** Small maps in one row, which scrolls; what chooses all or none stands elsewhere. */
   compact?: boolean;
 }
+
+/** A map as wide as this has room for the name of a role below it. */
+const LEAST_NAMED = 44;
 
 /** The side of a map in a compact strip. */
 const COMPACT_SIZE = 26;
@@ -130,7 +136,7 @@ export function HeadTools(props: {
 }
 
 export function HeadStrip(props: HeadStripProps) {
-  const { chosen, palette, order, effects } = props;
+  const { chosen, palette, order, effects, roles } = props;
   // A chosen head stays in sight, whatever its score.
   const heads = [...order.heads, ...chosen.filter((head) => !order.heads.includes(head))];
   const size = props.compact ? COMPACT_SIZE : mapSize(heads.length, props.width);
@@ -178,7 +184,9 @@ export function HeadStrip(props: HeadStripProps) {
           const before = i === 0 ? -1 : (heads[i - 1] as number);
           // By number, what is missing shows where it would stand.
           const missing = props.kept.length < props.numHeads && !order.scores;
-          const score = order.scores?.[i];
+          const score = roles?.ordered ? undefined : order.scores?.[i];
+          const role = roles?.of(head) ?? null;
+          const does = role ? `, ${role.label}` : "";
           const bySize = effects && effects.scale.name === props.orderedBy;
           const effect = effects
             ? `, ${effects.scale.name} ${effectText(effects.scale, effects.of(head))}`
@@ -197,16 +205,16 @@ export function HeadStrip(props: HeadStripProps) {
               aria-pressed={place >= 0}
               aria-label={
                 score === undefined
-                  ? `Head ${head}${effect}`
+                  ? `Head ${head}${does}${effect}`
                   : bySize
                     ? // With what is to be read on the button, as it is read.
-                      `Head ${head}, ${score === null ? "none" : shortEffectText(effects.scale, score)} (${effects.scale.name})`
-                    : `Head ${head}, score ${scoreText(score)}${effect}`
+                      `Head ${head}, ${score === null ? "none" : shortEffectText(effects.scale, score)} (${effects.scale.name})${does}`
+                    : `Head ${head}, score ${scoreText(score)}${does}${effect}`
               }
               title={
                 props.single
-                  ? `Head ${head}${effect}${from}`
-                  : `Head ${head}${effect}${from}: click to choose, double-click for it alone`
+                  ? `Head ${head}${does}${effect}${from}`
+                  : `Head ${head}${does}${effect}${from}: click to choose, double-click for it alone`
               }
               style={{ "--av-head": color, width: `${size + 6}px` }}
               onClick={() => props.onToggle(head)}
@@ -230,6 +238,7 @@ export function HeadStrip(props: HeadStripProps) {
                   {bySize ? shortEffectText(effects.scale, score) : scoreText(score)}
                 </span>
               )}
+              {role && size >= LEAST_NAMED && <span class="av-role">{role.name}</span>}
             </button>,
           ];
         })}

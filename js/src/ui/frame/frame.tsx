@@ -16,6 +16,7 @@ import { copyByKey, copyEntries } from "../copying";
 import type { ViewContext } from "../define-view";
 import { headEffect } from "../effects/effects";
 import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
+import { BY_ROLE, RoleLine } from "../head-roles";
 import type { History } from "../history";
 import { openingInWords } from "../opening";
 import { hasPair, type Pair, pairChoices } from "../pairs";
@@ -265,6 +266,12 @@ function PlaceControls<S extends RecordState>(
         }
       }
       orderedBy={state.order.value}
+      roles={
+        record.roles.value && {
+          of: (head) => record.roleOf({ layer: place.layer, head }),
+          ordered: record.byRole.value,
+        }
+      }
       width={context.width.value}
       // From the state and not from what was rendered: a double click is two clicks.
       onToggle={(head) =>
@@ -297,6 +304,13 @@ function PlaceControls<S extends RecordState>(
         onChange={(layer) => assign(state, { layer })}
       />
       {strip}
+      {record.roles.value && (
+        <RoleLine
+          layer={place.layer}
+          heads={single ? place.heads.slice(0, 1) : place.heads}
+          of={(head) => record.roleOf({ layer: place.layer, head })}
+        />
+      )}
     </>
   );
 }
@@ -326,7 +340,9 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
   const given = Object.entries(state.scores.value)
     .filter(([, byStack]) => byStack[baseName(stack)])
     .map(([name]) => name);
-  const names = [...given, ...stack.patterns.filter((name) => !given.includes(name))];
+  const patterns = stack.patterns.filter((name) => !given.includes(name));
+  const byRole = context.record.roles.value && !given.includes(BY_ROLE) ? [BY_ROLE] : [];
+  const names = [...byRole, ...given, ...patterns];
   if (names.length === 0) return null;
   const order = names.includes(state.order.value) ? state.order.value : RECORD_DEFAULTS.order;
   return (
@@ -337,7 +353,7 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
         options={[["number", "number"], ...names.map((name) => [name, name] as const)]}
         onChange={(name) => assign(state, { order: name, least_score: null })}
       />
-      {order !== "number" && (
+      {order !== "number" && !context.record.byRole.value && (
         <label class="av-field">
           <span>from</span>
           <input

@@ -15,6 +15,7 @@ import {
 import { roundedUp } from "../../ui/csv";
 import type { ViewContext } from "../../ui/define-view";
 import type { HeadIndex } from "../../ui/head-grid/grid";
+import { rolesInWords } from "../../ui/head-roles";
 import { follow, same } from "../../ui/state";
 import type {
   Caveat,
@@ -194,6 +195,7 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   }
   const problem = problemOf(context, store);
   const trust = enlarged ? store.headTrust.value : null;
+  if (!enlarged) parts.push(rolesInWords(record.roles.value, place.stack));
   if (trust && !problem) parts.push(trustInWords(trust));
   if (enlarged && chosen !== null && !live)
     parts.push(linesCoverageInWords(pointFacts(corpus, chosen), linesFacts(store)));

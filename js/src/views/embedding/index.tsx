@@ -96,7 +96,9 @@ export function EmbeddingView({ context }: { context: Context }) {
         ];
         if (!grid || !layout || !look) throw new Error(NOTHING);
         const [heads, trust] = [overview.plots.peek(), store.trust.peek()];
-        return overviewScene({ grid, layout, look, heads, trust, palette: context.palette.peek() });
+        const palette = context.palette.peek();
+        const { roleOf } = context.record;
+        return overviewScene({ grid, layout, look, heads, trust, palette, roleOf });
       },
       figures: () => overview.layout.peek()?.figures ?? "words",
       plot: () => {
@@ -129,7 +131,7 @@ export function EmbeddingView({ context }: { context: Context }) {
           <EmbeddingControls context={context} store={store} />
           {!enlarged && context.controls.value === "compact" && (
             <div class="av-row av-options">
-              <OverviewOrder overview={overview} />
+              <OverviewOrder context={context} overview={overview} />
             </div>
           )}
         </>

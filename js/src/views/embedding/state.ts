@@ -88,6 +88,7 @@ export const EMBEDDING_HASH: HashFields<EmbeddingState> = {
   enlarged: (text) => text === "true",
   shown: oneOf("plot", "aggregate"),
   color: (text) => text,
+  order: (text) => text,
   points: oneOf("both", "queries", "keys"),
   search: (text) => text,
   match_case: (text) => text === "true",

@@ -35,6 +35,7 @@ import {
   type ScoredHead,
   wholeInSight,
 } from "../../ui/head-grid/grid";
+import type { HeadRole } from "../../ui/head-roles";
 import type { Palette } from "../../ui/palette";
 import type { Hint } from "../../ui/plot";
 import type { Place } from "../../ui/record";
@@ -87,13 +88,16 @@ export function cellName(
 export function headName(store: ModelStore, cell: ScoredHead, grid: HeadGrid): string {
   const effects = store.effects.peek();
   const place = store.place.peek();
-  const name = cellName(cell, effects?.name === grid.score ? null : grid.score);
+  const bare = effects?.name === grid.score || store.byRole.peek();
+  const role = store.roleOf(cell);
+  const name = cellName(cell, bare ? null : grid.score) + (role ? `, ${role.label}` : "");
   if (!effects || !place) return name;
   return `${name}, ${effects.name} ${effectText(effects, headEffect(effects, place.stack, cell))}`;
 }
 
 /** Which heads come first. */
-export function orderName(grid: HeadGrid, effects: HeadEffects | null): string {
+export function orderName(grid: HeadGrid, effects: HeadEffects | null, byRole = false): string {
+  if (byRole) return "those of the same role together";
   return effects && effects.name === grid.score ? "ordered by size" : "strongest first";
 }
 
@@ -109,11 +113,16 @@ export function captionLines(
   cell: ScoredHead,
   words: boolean,
   effects: HeadEffects | null = null,
+  role?: HeadRole | null,
 ): [string, string] {
   const { layer, head } = cell;
   return [
     words ? `layer ${layer}, head ${head}` : `L${layer} H${head}`,
-    effects ? shortEffectText(effects, cell.score) : scoreText(cell.score ?? null),
+    role !== undefined
+      ? (role?.name ?? "no role")
+      : effects
+        ? shortEffectText(effects, cell.score)
+        : scoreText(cell.score ?? null),
   ];
 }
 
@@ -186,16 +195,17 @@ export function orderInWords(
   least: number | null,
   effects: HeadEffects | null,
   estimated = false,
+  byRole = false,
 ): string {
   if (grid.score === null) return "";
-  const order = orderName(grid, effects);
+  const order = orderName(grid, effects, byRole);
   const size = order === "ordered by size" ? " in size" : "";
   const which =
-    least === null
+    least === null || byRole
       ? `all ${grid.shown} heads`
       : `${grid.shown} of ${grid.offered} heads, those from ${Number(least.toPrecision(4))}${size} on`;
   // A mask may hide a pattern's keys from most queries: only the others count in a score.
-  const from = estimated ? ", estimated from those queries that may attend there" : "";
+  const from = estimated && !byRole ? ", estimated from those queries that may attend there" : "";
   const by = `By ${grid.score}${from}`;
   return `${by}, ${order}: ${which}.`;
 }

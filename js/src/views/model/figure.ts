@@ -29,6 +29,7 @@ import {
   rowLabel,
   type ScoredHead,
 } from "../../ui/head-grid/grid";
+import { fittedName, type HeadRole } from "../../ui/head-roles";
 import { headColor, type Palette, rgbOf } from "../../ui/palette";
 import type { Place } from "../../ui/record";
 import { captionLines } from "./captions";
@@ -69,6 +70,9 @@ export interface FigureParts {
   outlinedRow?: [number, number] | null;
   /** Effects of the heads, as bars below their maps. */
   effects?: HeadEffects | null;
+  /** What heads do over a corpus, and whether they are ordered by it. */
+  roleOf?: (cell: HeadIndex) => HeadRole | null;
+  byRole?: boolean;
 }
 
 /**
@@ -115,6 +119,14 @@ function labels(parts: FigureParts): Mark[] {
       marks.push(
         textMark(rowLabel(layer, layout), layout.left - 10, middle, palette.ink, 11.5, more),
       );
+      row.forEach((cell, column) => {
+        const role = layout.roles > 0 && cell ? parts.roleOf?.(cell) : null;
+        if (!role) return;
+        const x = layout.left + column * layout.across + layout.cell / 2;
+        const below = y + layout.cell + layout.bars + 8;
+        const name = fittedName(role.name, layout.cell);
+        marks.push(textMark(name, x, below, palette.muted, 9.5, { align: "middle" }));
+      });
       return;
     }
     row.forEach((cell, column) => {
@@ -124,6 +136,7 @@ function labels(parts: FigureParts): Mark[] {
         cell,
         layout.caption === "words",
         parts.effects?.name === grid.score ? parts.effects : null,
+        parts.byRole ? (parts.roleOf?.(cell) ?? null) : undefined,
       );
       const more = { align: "middle" } as const;
       marks.push(textMark(name, x, y + layout.cell + layout.bars + 9, palette.ink, 10.5, more));

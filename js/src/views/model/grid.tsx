@@ -40,7 +40,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
       label={
         grid.columns
           ? "Layers and their heads"
-          : `Heads of all layers by ${grid.score}, ${orderName(grid, effects)}`
+          : `Heads of all layers by ${grid.score}, ${orderName(grid, effects, context.record.byRole.value)}`
       }
       corner="head"
       look={(cell, now) => {
@@ -62,9 +62,11 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
             }),
         };
       }}
-      {...(layout.caption === "none"
-        ? {}
-        : { below: (cell, x) => <Caption store={store} cell={cell} x={x} layout={layout} /> })}
+      {...(layout.roles > 0
+        ? { below: (cell, x) => <Role store={store} cell={cell} x={x} layout={layout} /> }
+        : layout.caption === "none"
+          ? {}
+          : { below: (cell, x) => <Caption store={store} cell={cell} x={x} layout={layout} /> })}
       hint={(cell, now) => hintOf(store, cell, now, palette)}
       painting={{
         follows: [store.mapSet, store.sign, store.maps.arrivals],
@@ -108,6 +110,7 @@ function Caption(props: { store: ModelStore; cell: ScoredHead; x: number; layout
     props.cell,
     layout.caption === "words",
     effects?.name === grid?.score ? effects : null,
+    props.store.byRole.value ? props.store.roleOf(props.cell) : undefined,
   );
   const middle = props.x + layout.cell / 2;
   return (
@@ -118,5 +121,22 @@ function Caption(props: { store: ModelStore; cell: ScoredHead; x: number; layout
     >
       {name} <span class="av-score">{score}</span>
     </div>
+  );
+}
+
+/** Below a thumbnail, whose name says the same in full: what its head does over a corpus. */
+function Role(props: { store: ModelStore; cell: ScoredHead; x: number; layout: Layout }) {
+  const { store, cell, x, layout } = props;
+  const role = store.roleOf(cell);
+  return (
+    role && (
+      <div
+        class="av-role av-model-role"
+        aria-hidden="true"
+        style={`left:${x}px;top:${layout.cell + 2 + layout.bars}px;width:${layout.cell}px`}
+      >
+        {role.name}
+      </div>
+    )
   );
 }

@@ -17,6 +17,7 @@ import { useExports } from "../../ui/exports";
 import { Footer, OrderControl, PairControl, ViewFrame } from "../../ui/frame/frame";
 import { type HeadGrid, type HeadIndex, isSameHead } from "../../ui/head-grid/grid";
 import headGridCss from "../../ui/head-grid/head-grid.css";
+import { rolesInWords } from "../../ui/head-roles";
 import { ColorLegend } from "../../ui/legend";
 import { pairInWords, pairOf } from "../../ui/pairs";
 import type { Palette } from "../../ui/palette";
@@ -94,6 +95,8 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         ground: context.figure?.background === "transparent" ? undefined : palette.background,
         outlinedRow: store.outlinedRow.peek(),
         effects: store.effects.peek(),
+        roleOf: store.roleOf,
+        byRole: store.byRole.peek(),
       };
       const scene = figure(parts, context.figure);
       return {
@@ -309,11 +312,19 @@ function coverageOf(
   const effects = store.effects.value;
   const bars = effects ? effectsInWords(effects, "below heads") : "";
   const changed = place ? changedInWords(place.stack) : "";
+  const roles = place ? rolesInWords(context.record.roles.value, place.stack) : "";
   if (store.strips.value && place) {
     return [
       scoring ? `${scoring[0]} of ${scoring[1]} heads have their score.` : "",
-      orderInWords(grid, least_score.value, effects, !(String(grid.score) in scores.value)),
+      orderInWords(
+        grid,
+        least_score.value,
+        effects,
+        !(String(grid.score) in scores.value),
+        store.byRole.value,
+      ),
       bars,
+      roles,
       pair === "" ? "" : "Strips are of the whole text, whatever pair of sentences is chosen.",
       stripsInWords(store, place, drawn === undefined),
       changed,
@@ -322,8 +333,9 @@ function coverageOf(
       .join(" ");
   }
   return [
-    orderInWords(grid, least_score.value, effects),
+    orderInWords(grid, least_score.value, effects, false, store.byRole.value),
     bars,
+    roles,
     pair === "" ? "" : `Only ${pair}.`,
     thumbnailsInWords(
       store.part.value,

@@ -33,9 +33,15 @@ const GALLERY_CELL = 64;
 export interface Layout extends GridLayout {
   /** Pixels below each thumbnail with its bar; 0 without bars. */
   bars: number;
+  /** Pixels below that with the role of its head; 0 without roles, or without room for them. */
+  roles: number;
   /** What a gallery writes below its thumbnails: nothing, in short, or in words. */
   caption: "none" | "short" | "words";
 }
+
+/** A thumbnail as wide as this has room for the name of a role below it, and how high that is. */
+const LEAST_NAMED = 48;
+const ROLE_HEIGHT = 13;
 
 /** Between a thumbnail and its bar, and the bar's own height. */
 export const BAR_GAP = 3;
@@ -93,6 +99,8 @@ export function layOut(options: {
   embedded?: boolean;
   /** Whether a bar stands below each thumbnail. */
   bars?: boolean;
+  /** Whether heads have roles, which a gallery's captions say. */
+  roles?: boolean;
 }): Layout {
   const { columns, rows, gallery, width, size, longest, printed, embedded } = options;
   const mostWidth = Math.min(width, options.mostWidth ?? width);
@@ -111,7 +119,8 @@ export function layOut(options: {
     // In print no cell ends at a whole pixel anyway.
     const cell = printed ? side : even(side, longest);
     const across = gallery ? Math.floor((width - SCROLLBAR - left) / columns) : cell + gapOf(cell);
-    const down = cell + gapOf(cell) + bars + (gallery ? CAPTION_HEIGHT : 0);
+    const roles = options.roles && !gallery && cell >= LEAST_NAMED ? ROLE_HEIGHT : 0;
+    const down = cell + gapOf(cell) + bars + (gallery ? CAPTION_HEIGHT : roles);
     const whole = { width: left + columns * across, height: top + rows * down };
     const upright = whole.height > mostHeight;
     const bar = upright ? SCROLLBAR : 0;
@@ -125,6 +134,7 @@ export function layOut(options: {
       // A thumbnail's frame lies around it.
       frame: 1,
       bars,
+      roles,
       caption: !gallery ? "none" : across >= WIDE_CAPTION + 8 ? "words" : "short",
       columns,
       ...whole,

@@ -17,6 +17,7 @@ import {
   rankedCells,
 } from "../../ui/head-grid/grid";
 import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
+import type { HeadRole } from "../../ui/head-roles";
 import { pairOf, pairRange } from "../../ui/pairs";
 import type { Place } from "../../ui/record";
 import { assign } from "../../ui/state";
@@ -64,6 +65,9 @@ export interface ModelStore {
   outlinedRow: ReadonlySignal<[number, number] | null>;
   /** Effects of the heads, which have bars. */
   effects: ReadonlySignal<HeadEffects | null>;
+  /** What heads do over a corpus, and whether they are ordered by it. */
+  roleOf: (cell: HeadIndex) => HeadRole | null;
+  byRole: ReadonlySignal<boolean>;
   /** What maps are asked for. */
   mapSet: ReadonlySignal<MapSet>;
   maps: HeadMaps;
@@ -141,7 +145,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
       stack.value,
       offered.value,
       scores,
-      state.least_score.value,
+      record.byRole.value ? null : state.least_score.value,
       record.headEffects.value?.name === state.order.value,
     );
   });
@@ -178,6 +182,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
       size: size.value,
       longest: longest.value,
       bars: record.headEffects.value !== null,
+      roles: record.roles.value !== null,
       printed: isPrinted(context.figure),
     });
   };
@@ -218,6 +223,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   const reordering = computed(() => {
     const name = state.order.value;
     if (!stack.value || name === "number" || record.scores.value) return false;
+    if (record.byRole.value) return true;
     const given = state.scores.value[name]?.[baseName(stack.value)];
     return given !== undefined || stack.value.patterns.includes(name);
   });
@@ -262,6 +268,8 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   return {
     place: record.place,
     effects: record.headEffects,
+    roleOf: record.roleOf,
+    byRole: record.byRole,
     heads,
     grid,
     layout,

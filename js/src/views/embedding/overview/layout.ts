@@ -9,11 +9,23 @@ import {
   offeredHeads,
   rankedCells,
 } from "../../../ui/head-grid/grid";
+import { BY_ROLE, type NamedHeads } from "../../../ui/head-roles";
 import { headKey } from "../state";
 import { type FigureDetail, figuresOf, type TrustMap } from "../trust";
 
-/** By what heads are ordered: by their number, or by how far their plots can be trusted. */
-export type TileOrder = "number" | "correlation" | "recall";
+/** By what heads are ordered: by their number, by how far their plots can be trusted, by role. */
+export type TileOrder = "number" | "correlation" | "recall" | typeof BY_ROLE;
+
+/** Whether an order is by how far plots can be trusted, which is measured first. */
+export function isMeasured(order: TileOrder): boolean {
+  return order === "correlation" || order === "recall";
+}
+
+/** The order that a state names; by number where it names none that there is. */
+export function tileOrder(named: string, hasRoles: boolean): TileOrder {
+  if (named === "correlation" || named === "recall") return named;
+  return named === BY_ROLE && hasRoles ? BY_ROLE : "number";
+}
 
 /** Heads by layer, or all of them by a figure, the most trusted first. */
 export function tileGrid(
@@ -21,14 +33,19 @@ export function tileGrid(
   order: TileOrder,
   trust: TrustMap,
   perRow: number,
+  roles: NamedHeads | null = null,
 ): HeadGrid {
   const offered = offeredHeads(stack, null);
+  if (order === BY_ROLE) {
+    const cells = rankedCells(stack, offered, roles?.ranks ?? [], null);
+    return galleryGrid(stack, offered, cells, order, perRow);
+  }
   if (order === "number") return layerGrid(stack, offered);
   const scores = stack.layers.map((layer, at) => {
     const row: (number | null)[] = [];
     for (const head of offered[at] ?? []) {
       const figures = figuresOf(trust.get(headKey({ layer, head })));
-      const value = figures[order];
+      const value = order === "correlation" ? figures.correlation : figures.recall;
       row[head] = value === null ? null : order === "correlation" ? -value : value;
     }
     return row;
@@ -41,6 +58,8 @@ export interface TileLayout extends GridLayout {
   figures: FigureDetail;
   /** Whether each tile has its head's name, because columns mean nothing. */
   named: boolean;
+  /** Whether a line below each tile has room for the role of its head. */
+  roles: boolean;
 }
 
 const LEAST_CELL = 40;
@@ -77,8 +96,10 @@ export function layOutTiles(options: {
   mostHeight: number;
   /** For a figure of a stated width, in which nothing scrolls. */
   printed?: boolean;
+  /** Whether heads have roles. */
+  roles?: boolean;
 }): TileLayout {
-  const { columns, rows, named, width, mostHeight, printed } = options;
+  const { columns, rows, named, width, mostHeight, printed, roles = false } = options;
   const least = printed ? LEAST_PRINTED : LEAST_CELL;
   const whole = printed ? Number.POSITIVE_INFINITY : WHOLE_HEIGHT;
   const left = named ? 1 : labelWidth(width);
@@ -86,7 +107,7 @@ export function layOutTiles(options: {
   const at = (available: number): TileLayout => {
     const pitch = Math.floor((available - left) / Math.max(1, columns));
     const gap = pitch > 110 ? 12 : LEAST_GAP;
-    const below = FIGURE_HEIGHT + 2 + (named ? NAME_HEIGHT : 0);
+    const below = FIGURE_HEIGHT + 2 + (named ? NAME_HEIGHT : 0) + (roles ? NAME_HEIGHT : 0);
     // Smaller than the width allows where all are then seen at once, unless they were too small.
     const high = Math.floor((WHOLE_HEIGHT - SCROLLBAR - top) / rows) - gap - below;
     const most = high >= SMALL_CELL && !named ? Math.min(MOST_CELL, high) : MOST_CELL;
@@ -108,6 +129,7 @@ export function layOutTiles(options: {
       frame: 0,
       figures: cell >= 78 ? "words" : cell >= 57 ? "short" : "least",
       named,
+      roles,
       columns,
       ...size,
       boxWidth: Math.min(size.width + (upright ? SCROLLBAR : 0), width),

@@ -4,7 +4,8 @@ import { measureText } from "../../../draw/canvas";
 import { DOTS_PAINTER } from "../../../draw/dots";
 import { textMark, wrap } from "../../../draw/figure";
 import { type DotsMark, fontOf, type Mark, type Scene } from "../../../draw/marks";
-import { columnLabel, type HeadGrid, rowLabel } from "../../../ui/head-grid/grid";
+import { columnLabel, type HeadGrid, type HeadIndex, rowLabel } from "../../../ui/head-grid/grid";
+import { fittedName, type HeadRole } from "../../../ui/head-roles";
 import type { Palette } from "../../../ui/palette";
 import type { OverviewHead } from "../client/requests";
 import { headKey } from "../state";
@@ -155,6 +156,7 @@ export interface OverviewPicture {
   heads: ReadonlyMap<string, OverviewHead>;
   trust: TrustMap;
   palette: Palette;
+  roleOf: (head: HeadIndex) => HeadRole | null;
 }
 
 /** The whole grid, however much of it is in sight. */
@@ -204,6 +206,11 @@ export function overviewScene(picture: OverviewPicture): Scene {
       }
       const figures = head?.problem ? "" : figuresInShort(measured, layout.figures);
       marks.push(textMark(figures, middle, line, palette.muted, size, centred));
+      const role = layout.roles ? picture.roleOf(each) : null;
+      if (role) {
+        const name = fittedName(role.name, cell);
+        marks.push(textMark(name, middle, line + 14, palette.muted, 9.5, centred));
+      }
     });
   });
   const { width, height } = layout;

@@ -8,8 +8,9 @@ import { Choice } from "../../../ui/controls/fields";
 import type { ViewContext } from "../../../ui/define-view";
 import type { HeadIndex, ScoredHead } from "../../../ui/head-grid/grid";
 import { headOfCell, VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
+import { BY_ROLE } from "../../../ui/head-roles";
 import type { Hint } from "../../../ui/plot";
-import { same } from "../../../ui/state";
+import { assign, same } from "../../../ui/state";
 import { type EmbeddingState, headKey } from "../state";
 import type { EmbeddingStore } from "../store";
 import {
@@ -43,7 +44,7 @@ export function EmbeddingOverview(props: OverviewProps) {
   return (
     <div class="av-embedding-overview">
       <div class="av-row av-embedding-order">
-        {props.context.controls.value === "full" && <OverviewOrder overview={overview} />}
+        {props.context.controls.value === "full" && <OverviewOrder {...props} />}
         <span class="av-muted av-embedding-key" title={TRUST_HELP}>
           {keyInWords(store.trust.value, overview.layout.value?.figures)}
         </span>
@@ -59,15 +60,14 @@ export function EmbeddingOverview(props: OverviewProps) {
 }
 
 /** By what heads are ordered. */
-export function OverviewOrder({ overview }: Pick<OverviewProps, "overview">) {
+export function OverviewOrder({ context, overview }: Pick<OverviewProps, "context" | "overview">) {
+  const byRole = context.record.roles.value ? [[BY_ROLE, "role"] as const] : [];
   return (
     <Choice
       label="Heads by"
       value={overview.order.value}
-      options={ORDERS}
-      onChange={(order) => {
-        overview.order.value = order;
-      }}
+      options={[...ORDERS, ...byRole]}
+      onChange={(order) => assign(context.state, { order })}
     />
   );
 }
@@ -89,11 +89,16 @@ function Tiles(props: OverviewProps) {
       store={overview.heads}
       box={box}
       label={
-        grid.columns ? "Layers and their heads" : `Heads of all layers by ${grid.score}, best first`
+        grid.columns
+          ? "Layers and their heads"
+          : `Heads of all layers by ${grid.score}, ${
+              grid.score === BY_ROLE ? "those of the same role together" : "best first"
+            }`
       }
       look={(cell) => {
         const problem = problemOf(cell);
-        const name = `layer ${cell.layer}, head ${cell.head}`;
+        const role = context.record.roleOf(cell);
+        const name = `layer ${cell.layer}, head ${cell.head}${role ? `, ${role.label}` : ""}`;
         return {
           label: `${name}, ${problem ?? figuresSpoken(trust.get(headKey(cell)))}`,
           selected: opened?.layer === cell.layer && opened.head === cell.head,
@@ -107,6 +112,7 @@ function Tiles(props: OverviewProps) {
           cell={cell}
           x={x}
           layout={layout}
+          role={context.record.roleOf(cell)?.name ?? ""}
           text={problemOf(cell) ? "" : figuresInShort(trust.get(headKey(cell)), layout.figures)}
         />
       )}
@@ -145,8 +151,14 @@ function Tiles(props: OverviewProps) {
 }
 
 /** The figures below a tile, with its head's name where columns mean nothing. */
-function Figures(props: { cell: ScoredHead; x: number; layout: TileLayout; text: string }) {
-  const { cell, x, layout, text } = props;
+function Figures(props: {
+  cell: ScoredHead;
+  x: number;
+  layout: TileLayout;
+  text: string;
+  role: string;
+}) {
+  const { cell, x, layout, text, role } = props;
   return (
     <div
       class={`av-embedding-figures av-embedding-${layout.figures}`}
@@ -155,6 +167,7 @@ function Figures(props: { cell: ScoredHead; x: number; layout: TileLayout; text:
     >
       {layout.named && <b>{`L${cell.layer} H${cell.head}`}</b>}
       {text}
+      {role !== "" && <span class="av-role av-embedding-role">{role}</span>}
     </div>
   );
 }
@@ -191,8 +204,10 @@ function useZoomIn(
 }
 
 /** What the hint says of a head: its figures, or why it has none. */
-function hintOf({ store, overview }: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
-  const title = `layer ${head.layer}, head ${head.head}`;
+function hintOf(props: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
+  const { context, store, overview } = props;
+  const role = context.record.roleOf(head);
+  const title = `layer ${head.layer}, head ${head.head}${role ? `, ${role.label}` : ""}`;
   const problem = overview.plots.peek().get(headKey(head))?.problem;
   if (problem) return { title, rows: [{ color: "", text: problem, meant: true }] };
   const trust = store.trust.peek().get(headKey(head));

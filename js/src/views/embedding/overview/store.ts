@@ -1,6 +1,6 @@
 /** What the overview of all heads shows: which tile stands where, what is in sight, its colours. */
 
-import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { computed, type ReadonlySignal } from "@preact/signals";
 import { isPrinted } from "../../../draw/figure-request";
 import type { ViewContext } from "../../../ui/define-view";
 import type { HeadGrid, HeadIndex } from "../../../ui/head-grid/grid";
@@ -10,11 +10,19 @@ import type { OverviewHead } from "../client/requests";
 import { mixedOrder } from "../plot/cloud";
 import { type EmbeddingState, headKey } from "../state";
 import type { EmbeddingStore } from "../store";
-import { layOutTiles, type TileLayout, type TileOrder, tileGrid, tilesInRow } from "./layout";
+import {
+  isMeasured,
+  layOutTiles,
+  type TileLayout,
+  type TileOrder,
+  tileGrid,
+  tileOrder,
+  tilesInRow,
+} from "./layout";
 import { type TileLook, tileLook } from "./marks";
 
 export interface OverviewStore {
-  order: Signal<TileOrder>;
+  order: ReadonlySignal<TileOrder>;
   /** The grid, what of it is in sight, and the keyboard's cursor. */
   heads: HeadGridStore;
   grid: ReadonlySignal<HeadGrid | null>;
@@ -45,13 +53,20 @@ export function createOverviewStore(
   store: EmbeddingStore,
 ): OverviewStore {
   const { record, state, width } = context;
-  const order = signal<TileOrder>("number");
+  const order = computed(() => tileOrder(state.order.value, record.roles.value !== null));
   const stack = computed(() => record.place.value?.stack ?? null);
-  const measured = computed(() => (order.value === "number" ? null : store.trust.value));
+  const measured = computed(() => (isMeasured(order.value) ? store.trust.value : null));
   const grid = computed<HeadGrid | null>(() => {
     const here = stack.value;
     return (
-      here && tileGrid(here, order.value, measured.value ?? new Map(), tilesInRow(width.value))
+      here &&
+      tileGrid(
+        here,
+        order.value,
+        measured.value ?? new Map(),
+        tilesInRow(width.value),
+        record.roles.value,
+      )
     );
   });
   const layoutOf = (now: HeadGrid): TileLayout =>
@@ -62,6 +77,7 @@ export function createOverviewStore(
       width: width.value,
       mostHeight: Math.max(480, Math.floor((globalThis.innerHeight || 900) * 0.85)),
       printed: isPrinted(context.figure),
+      roles: record.roles.value !== null,
     });
   const layout = computed(() => grid.value && layoutOf(grid.value));
   const plots = computed(

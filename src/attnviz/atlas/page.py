@@ -1,0 +1,177 @@
+"""The page of an atlas: statistics, roles and offsets of all heads, and edges as far as they fit.
+
+What a kernel would send is embedded as it is, deflated, but for offsets, of which each is one byte:
+0 where no pair has the offset, else the weight is ``maximum * ((code - 1) / 254) ** 2``, with a
+head's own maximum. ``js/src/views/atlas/client/page.ts`` reads all of it,
+``tests/fixtures/atlas.json`` is read by both.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from attnviz.atlas.answers import (
+    deflated,
+    describe_atlas,
+    edges_of,
+    most_edges,
+    table_of,
+    texts_of,
+)
+from attnviz.corpus.statistics import HeadStatistics, StackStatistics
+from attnviz.pages.html import FORMAT, bundle, document
+from attnviz.pages.limits import code_too_large, megabytes
+from attnviz.pages.packing import packed
+
+__all__ = ["MAX_BYTES", "make_atlas_page", "roles_table"]
+
+#: The size of a page by default, in bytes: it opens at once and can be mailed.
+MAX_BYTES = 5_000_000
+
+# Pages are made so many times until one fits: each is smaller than the one before.
+_MOST_TRIES = 12
+_ROWS_IN_TABLE = 12
+
+
+def make_atlas_page(
+    statistics: HeadStatistics, state: Mapping[str, Any], *, max_bytes: int | None = MAX_BYTES
+) -> str:
+    """Make the page of an atlas.
+
+    Parameters
+    ----------
+    statistics : HeadStatistics
+        What is shown.
+    state : mapping
+        The view's traits, fit for JSON.
+    max_bytes : int, optional
+        Bytes that the page may have; None is any number. Where it is needed, the page has fewer
+        edges of each head, and says so.
+    """
+    code = packed(bundle("atlas", "page").encode())
+    bare = len(document(statistics.model, "atlas", state, {}, code).encode())
+    if max_bytes is not None and bare > max_bytes:
+        raise ValueError(code_too_large(max_bytes, bare))
+    stacks = {name: statistics.stack(name) for name in statistics.stack_names}
+    heads = {name: _embedded_heads(stack) for name, stack in stacks.items()}
+
+    def page_of(some: Mapping[str, StackStatistics]) -> str:
+        data = {
+            "format": FORMAT,
+            "view": "atlas",
+            "state": dict(state),
+            "description": describe_atlas(statistics, opens_texts=False, sent=some),
+            "blocks": [],
+            "maps": [],
+            "scores": [],
+            "atlas": {
+                "stacks": [
+                    {"stack": name} | heads[name] | _embedded_edges(stack)
+                    for name, stack in some.items()
+                ]
+            },
+        }
+        return document(statistics.model, "atlas", state, data, code)
+
+    page = page_of(stacks)
+    if max_bytes is None or len(page.encode()) <= max_bytes:
+        return page
+    without = {name: stack.with_edges(0) for name, stack in stacks.items()}
+    smallest = page_of(without)
+    least = len(smallest.encode())
+    if least > max_bytes:
+        raise ValueError(_too_large(stacks, least, max_bytes))
+    most = max(
+        most_edges(stack, sampled=sampled) for stack in stacks.values() for sampled in (False, True)
+    )
+    for _ in range(_MOST_TRIES):
+        # Tokens near edges are shared, so bytes fall slower than edges do.
+        share = (max_bytes - least) / max(1, len(page.encode()) - least)
+        most = min(most - 1, int(most * share))
+        if most < 1:
+            break
+        page = page_of({name: stack.with_edges(most) for name, stack in stacks.items()})
+        if len(page.encode()) <= max_bytes:
+            return page
+    return smallest
+
+
+def _embedded_heads(stack: StackStatistics) -> dict[str, Any]:
+    """What is there of every head, however small the page is."""
+    return {
+        "table": _text(deflated(table_of(stack))),
+        "offsets": [_embedded_offsets(stack, layer) for layer in stack.layers],
+    }
+
+
+def _embedded_edges(stack: StackStatistics) -> dict[str, Any]:
+    return {
+        "texts": _text(deflated(texts_of(stack))),
+        "edges": [_text(deflated(edges_of(stack, layer))) for layer in stack.layers],
+    }
+
+
+def _embedded_offsets(stack: StackStatistics, layer: int) -> dict[str, Any]:
+    weights = stack.offsets(layer)
+    known = np.isfinite(weights)
+    values = np.where(known, np.clip(weights, 0.0, None), 0.0)
+    maxima = values.max(axis=1, initial=0.0)
+    shares = np.sqrt(values / np.where(maxima > 0, maxima, 1.0)[:, None])
+    codes = np.where(known, 1 + np.rint(254 * shares), 0).astype(np.uint8)
+    return {"maximum": maxima.tolist(), "data": _text(zlib.compress(codes.tobytes()))}
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _too_large(stacks: Mapping[str, StackStatistics], size: int, limit: int) -> str:
+    heads = sum(len(some) for stack in stacks.values() for some in stack.heads)
+    return (
+        f"the page of {heads:,} heads has {megabytes(size)} MB without any edges (at most "
+        f"{megabytes(limit)}): allow it with max_mb={megabytes(size)}, or choose layers where you "
+        "make the statistics, layers=[...]. Views in a notebook need no page"
+    )
+
+
+def roles_table(statistics: HeadStatistics, stack: str) -> str:
+    """The heads with the surest roles, as a table: what stands where no picture can be drawn."""
+    found = statistics.stack(stack)
+    roles = found.roles()
+    rows = sorted(
+        (
+            (layer, head, held[0])
+            for layer, heads in zip(found.layers, found.heads, strict=True)
+            for head in heads
+            if (held := roles.of(layer, head))
+        ),
+        key=lambda row: -row[2].difference,
+    )[:_ROWS_IN_TABLE]
+    cells = [
+        (
+            f"{layer}.{head}",
+            role.name,
+            f"{role.score:.2f} ± {role.error:.2f}",
+            f"{role.baseline:.2f}",
+        )
+        for layer, head, role in rows
+    ]
+    lines = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in cells
+    )
+    caption = (
+        f"{statistics.model or 'Attention'}: roles of heads over {statistics.texts:,} texts"
+        f"{'' if rows else ' (none)'}"
+    )
+    names = ("layer.head", "role", "score ± standard error", "baseline")
+    header = "".join(f"<th>{name}</th>" for name in names)
+    return (
+        f"<table><caption>{html.escape(caption)}</caption><thead><tr>{header}</tr></thead>"
+        f"<tbody>{lines}</tbody></table>"
+    )

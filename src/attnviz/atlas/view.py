@@ -1,0 +1,368 @@
+"""The atlas of heads: what every head of a model does over a corpus, and how sure that is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Unpack
+
+import traitlets
+
+from attnviz.atlas.page import MAX_BYTES, make_atlas_page, roles_table
+from attnviz.atlas.server import AtlasServer, OpenText
+from attnviz.corpus.statistics import HeadStatistics, StackStatistics
+from attnviz.pages.figure import FigureArguments
+from attnviz.pages.limits import check_options
+from attnviz.record.record import AttentionRecord
+from attnviz.server.kernel import Server
+from attnviz.utils.arguments import from_end, shown, spans
+from attnviz.utils.filenames import file_stem
+from attnviz.views.lifetime import weakly
+from attnviz.views.position import HeadsView
+from attnviz.views.trait_types import Choice, Index, Numbers, with_controls
+
+__all__ = ["AtlasView"]
+
+# In a usual column, in pixels: what stands around the grid of heads, and a row of it.
+_AROUND, _ROW, _HIGHEST = 560, 24, 1_600
+
+
+class AtlasView(HeadsView):
+    """All heads of a model over a corpus: a grid of roles, and for each head the evidence.
+
+    The grid is coloured by role or by any statistic. A chosen head shows its roles with their
+    evidence, its statistics beside their baselines, its mean weight by offset, and its strongest
+    and its sampled edges in their texts, which can be searched by the tokens at both ends.
+
+    Parameters
+    ----------
+    statistics : HeadStatistics
+        What `attnviz.head_statistics` gives, or `HeadStatistics.load`.
+    open_text : callable, optional
+        Given the number of a text, its `AttentionRecord`: for the text of an edge that is clicked.
+        `attnviz.show_head_atlas` makes it of a model and texts.
+    **traits
+        Initial values of the traits below.
+
+    Attributes
+    ----------
+    stack : str
+        Name of the stack that is shown.
+    layer : int
+        The model's number of the layer whose head is looked at. May be set from the end.
+    heads : list of int
+        Heads of that layer; the first is the one that is looked at. `layer` and `heads` link to
+        those of other views.
+    color : str
+        What colours the grid: ``"role"``, or the name of a statistic.
+    order : str
+        How the heads of a layer are ordered: by ``"number"``, by ``"role"``, or by a statistic,
+        the largest first.
+    edges : {"sampled", "strongest"}
+        Which edges are listed: a uniform sample, which stands for all of the head's attention, or
+        those with the largest weights, which do not.
+    offsets : list of int or None
+        ``[from, to]``: only edges whose key lies so many tokens from the query are listed; -1 is
+        the token before. None lists all.
+    query_search, key_search : str
+        Only edges whose query, or key, is such a token: a part of the token's text, or
+        ``class:value`` such as ``"kind:punctuation"`` or, of a column, ``"pos:VERB"``.
+    text : int or None
+        The number of the text that is open.
+    edge : list of int or None
+        ``[query, key]``: the positions of the edge that is open in `text`.
+    theme : {"auto", "light", "dark"}
+        ``"auto"`` follows the notebook or the page.
+    controls : {"auto", "full", "compact", "minimal", "none"}
+        Which controls are in sight; see `attnviz.views.base.View`.
+
+    Raises
+    ------
+    TypeError
+        If `statistics` is no `HeadStatistics`, `open_text` cannot be called, or a keyword is
+        unknown.
+    traitlets.TraitError
+        If a trait's value does not fit the statistics.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> statistics = av.head_statistics(model, texts)                        # doctest: +SKIP
+    >>> view = av.AtlasView(statistics, color="entropy", layer=1, heads=2)   # doctest: +SKIP
+    >>> view.save("atlas.html")                                              # doctest: +SKIP
+    """
+
+    name: ClassVar[str] = "atlas"
+    offers_layers: ClassVar[bool] = False
+
+    color = traitlets.Unicode("role").tag(sync=True)
+    order = traitlets.Unicode("number").tag(sync=True)
+    edges = Choice(["sampled", "strongest"], "sampled").tag(sync=True)
+    offsets = Numbers(traitlets.Int(), None, allow_none=True).tag(sync=True)
+    query_search = traitlets.Unicode("").tag(sync=True)
+    key_search = traitlets.Unicode("").tag(sync=True)
+    text = Index(None, allow_none=True).tag(sync=True)
+    edge = Numbers(traitlets.Int(), None, allow_none=True).tag(sync=True)
+
+    def __init__(
+        self, statistics: HeadStatistics, *, open_text: OpenText | None = None, **traits: Any
+    ) -> None:
+        self.check_names(traits)
+        if not isinstance(statistics, HeadStatistics):
+            raise TypeError(
+                "statistics must be HeadStatistics, of attnviz.head_statistics(model, texts) or "
+                f"HeadStatistics.load(path); got {type(statistics).__name__}"
+            )
+        if open_text is not None and not callable(open_text):
+            raise TypeError(
+                "open_text must be a function that gives the record of the text with a number; "
+                f"got {type(open_text).__name__}"
+            )
+        self._statistics, self._open_text = statistics, open_text
+        super().__init__(**traits)
+
+    @property
+    def statistics(self) -> HeadStatistics:
+        """What is shown."""
+        return self._statistics
+
+    @property
+    def record(self) -> AttentionRecord:
+        """The record of the text that is open.
+
+        Raises
+        ------
+        ValueError
+            If no text is open, or the view has no texts to open.
+        """
+        if self.text is None:
+            raise ValueError("no text is open; choose one with view.text, the number of a text")
+        return self._atlas_server.record_of(self.text)
+
+    @property
+    def file_name(self) -> str:
+        """A file's name without its ending: the model's name and the view's."""
+        return "-".join(filter(None, [file_stem(self._statistics.model), "head-atlas"]))
+
+    def to_html(self, *, max_mb: float | None = None, controls: str | bool | None = None) -> str:
+        """The view as one HTML page that works offline.
+
+        The page contains the statistics, roles and offsets of all heads, and of each head as many
+        edges with their texts as there is room for; its caption says how many. It opens no texts.
+
+        Parameters
+        ----------
+        max_mb : float, optional
+            Megabytes that the page may have; 5 when left out.
+        controls : {"auto", "full", "compact", "minimal", "none"} or bool, optional
+            Of the page; the view's own when left out.
+
+        Returns
+        -------
+        str
+            The page: data, code and the state of this view, nothing fetched from anywhere.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If not even a page without edges fits, with ways out, or an argument has another value.
+
+        Examples
+        --------
+        >>> page = view.to_html(max_mb=2)              # doctest: +SKIP
+        """
+        return self._atlas_page(with_controls(self.state, controls), max_mb)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_mb: float | None = None,
+        controls: str | bool | None = None,
+        **figure: Unpack[FigureArguments],
+    ) -> Path:
+        """Write the view as a file; the ending says which kind.
+
+        Parameters
+        ----------
+        path : path-like
+            ``"x.html"``: the interactive page; ``"x.pdf"``, ``"x.svg"``: vectors for a paper;
+            ``"x.png"``: pixels. Pictures are drawn by an installed Chromium or Chrome.
+        max_mb, controls : optional
+            Of the page; see `to_html`. Pictures have no controls.
+        **figure
+            How a picture looks: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
+            `legend`, `theme`, `background`; see `to_svg`.
+
+        Returns
+        -------
+        Path
+            The file written.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the ending is none of these, or not even a page without edges fits.
+        OSError
+            If the file cannot be written; nothing is left half written.
+        ImportError, RuntimeError
+            If a picture is asked for and no browser is found.
+
+        Examples
+        --------
+        >>> view.save("atlas.html")     # doctest: +SKIP
+        """
+        return self._write(
+            path, lambda state: self._atlas_page(with_controls(state, controls), max_mb), figure
+        )
+
+    def snapshot(self, *, max_mb: float | None = None) -> None:
+        """Show static outputs that survive without a kernel: a picture, and the page in a frame.
+
+        Parameters
+        ----------
+        max_mb : float, optional
+            Of the page; see `to_html`. A notebook is as large as the pages in it.
+
+        Raises
+        ------
+        RuntimeError
+            If IPython is not running.
+        TypeError, ValueError
+            If not even a page without edges fits, or an argument has another value.
+
+        Examples
+        --------
+        >>> view.snapshot(max_mb=2)    # doctest: +SKIP
+        """
+        controls = self._controls_in_a_frame()
+        self._show_static(lambda: self.to_html(max_mb=max_mb, controls=controls))
+
+    def page_size(self) -> int:
+        """How large a page with all edges would be.
+
+        Returns
+        -------
+        int
+            Bytes, whatever the limit; the page is made to count them.
+
+        Examples
+        --------
+        >>> view.page_size()    # doctest: +SKIP
+        """
+        return len(make_atlas_page(self._statistics, self.state, max_bytes=None).encode())
+
+    def _server(self) -> Server:
+        self._atlas_server = AtlasServer(
+            self._statistics, self._open_text, page=weakly(self._page_of)
+        )
+        return self._atlas_server
+
+    def _page(self, state: Mapping[str, Any]) -> str:
+        return self._atlas_page(state, None)
+
+    def _atlas_page(self, state: Mapping[str, Any], max_mb: float | None) -> str:
+        limit = check_options("auto", max_mb)
+        return make_atlas_page(
+            self._statistics, state, max_bytes=MAX_BYTES if limit is None else limit
+        )
+
+    def _estimated_height(self) -> int:
+        rows = max(len(self._grid(name).layers) for name in self._statistics.stack_names)
+        return min(_AROUND + _ROW * rows, _HIGHEST)
+
+    def _show_static(self, page: Callable[[], str]) -> None:
+        from attnviz.pages.notebook import show_snapshot
+
+        show_snapshot(
+            page,
+            lambda: roles_table(self._statistics, self.stack),
+            self._estimated_height(),
+        )
+
+    def _first_stack(self) -> str:
+        return self._statistics.stack_names[0]
+
+    def _grid(self, name: str) -> _Grid:
+        return _Grid(self._statistics.stack(name))
+
+    def _stack_named(self, name: str) -> _Grid:
+        names = self._statistics.stack_names
+        if name not in names:
+            raise traitlets.TraitError(
+                f"stack={shown(name)}: these statistics have {', '.join(map(repr, names))}"
+            )
+        return self._grid(name)
+
+    @traitlets.validate("color", "order")
+    def _validate_statistic(self, proposal: Mapping[str, Any]) -> str:
+        name, value = proposal["trait"].name, proposal["value"]
+        # Of another stack as well: both may be set at once.
+        known = ["number"] if name == "order" else []
+        known.append("role")
+        for stack in self._statistics.stack_names:
+            for each in self._statistics.stack(stack).score_names:
+                if each not in known:
+                    known.append(each)
+        if value not in known:
+            raise traitlets.TraitError(
+                f"{name}={shown(value)} must be one of {', '.join(map(repr, known))}"
+            )
+        return str(value)
+
+    @traitlets.validate("offsets", "edge")
+    def _validate_pair(self, proposal: Mapping[str, Any]) -> list[int] | None:
+        name, value = proposal["trait"].name, proposal["value"]
+        if value is None:
+            return None
+        pair = list(value)
+        if name == "offsets":
+            if len(pair) != 2 or pair[0] > pair[1]:
+                raise traitlets.TraitError(
+                    f"offsets={shown(value)} must be [from, to], tokens from query to key, such "
+                    "as [-3, -1] for keys one to three before their query; None is all"
+                )
+        elif len(pair) != 2 or min(pair) < 0:
+            raise traitlets.TraitError(
+                f"edge={shown(value)} must be [query, key], positions in the text; None is none"
+            )
+        return pair
+
+    @traitlets.validate("text")
+    def _validate_text(self, proposal: Mapping[str, Any]) -> int | None:
+        text: int | None = proposal["value"]
+        if text is not None and text < 0:
+            raise traitlets.TraitError(f"text={text!r} must be the number of a text, from 0")
+        return text
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._statistics!r}>"
+
+
+class _Grid:
+    """The heads that statistics are of, by the model's numbers."""
+
+    def __init__(self, stack: StackStatistics) -> None:
+        self.name = stack.name
+        self._heads = dict(zip(stack.layers, stack.heads, strict=True))
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        return tuple(self._heads)
+
+    @property
+    def heads_per_layer(self) -> tuple[int, ...]:
+        # How many more the model has is not known.
+        return tuple(max(heads, default=-1) + 1 for heads in self._heads.values())
+
+    def kept_heads(self, layer: int) -> tuple[int, ...]:
+        return self._heads[layer]
+
+    def layer_number(self, layer: int) -> int:
+        number = layer if layer in self._heads else from_end(layer, self.layers)
+        if number not in self._heads:
+            raise IndexError(
+                f"layer={layer!r}: stack {self.name!r} has layers {spans(self.layers)}"
+            )
+        return int(number)

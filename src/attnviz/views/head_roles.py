@@ -1,0 +1,191 @@
+"""The roles of heads, found over a corpus, as views of one text name them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
+from typing import Any, TypedDict
+
+import traitlets
+
+from attnviz.record.stack import AttentionStack
+from attnviz.utils.arguments import from_end, shown
+from attnviz.views.position import PositionedView
+
+__all__ = ["HeadRoles", "NamedHeads"]
+
+_HINT = (
+    "give attnviz.HeadStatistics, what its stack(name).roles() gives, or names by layer and head, "
+    "such as {(1, 0): 'induction'}"
+)
+# No role's label is longer, whatever a mapping says.
+_LONGEST_NAME = 80
+
+
+class NamedHeads(TypedDict):
+    """Roles of a stack's heads, layer by layer, one a head; None where it has none.
+
+    Attributes
+    ----------
+    names : list of list of (str or None)
+        The main role.
+    labels : list of list of (str or None)
+        With its score, such as ``induction 0.98 ± 0.01``.
+    ranks : list of list of (float or None)
+        What heads are ordered by: those of the same role stand together, the strongest first.
+    """
+
+    names: list[list[str | None]]
+    labels: list[list[str | None]]
+    ranks: list[list[float | None]]
+
+
+class _Roles(traitlets.Dict):
+    """Roles by the name of a stack."""
+
+    def validate(self, obj: Any, value: Any) -> dict[str, NamedHeads]:
+        """Take statistics, roles or names as well."""
+        return checked_roles(value, obj.record.stack(obj.stack or None), obj.record.stacks)
+
+
+class HeadRoles(PositionedView):
+    """What views have that name the roles of heads.
+
+    Attributes
+    ----------
+    roles : dict
+        What heads do over a corpus: `HeadStatistics` of the same model, what
+        ``statistics.stack(name).roles()`` gives, or names by layer and head,
+        ``{(1, 0): "induction"}``, for the stack that is shown first; of other stacks each under
+        its name. Views write the role beside each head that has one, and ``order="role"`` puts
+        heads of the same role together.
+    """
+
+    roles = _Roles().tag(sync=True)
+
+
+def checked_roles(
+    given: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
+) -> dict[str, NamedHeads]:
+    """Roles as JSON can hold them; `stack` is the one that those without a stack's name are of."""
+    if given is None:
+        return {}
+    names = getattr(given, "stack_names", None)
+    if names is not None and callable(getattr(given, "stack", None)):
+        by_stack = {name: given.stack(name).roles() for name in names if name in stacks}
+        if not by_stack:
+            raise traitlets.TraitError(
+                f"roles are of {', '.join(map(repr, names))}; this record has "
+                f"{', '.join(map(repr, stacks))}"
+            )
+    elif _are_roles(given):
+        by_stack = {stack.name: given}
+    elif not isinstance(given, Mapping):
+        raise traitlets.TraitError(f"roles={shown(given)}: {_HINT}")
+    elif all(isinstance(key, str) for key in given):
+        # Stacks that this view leaves out may have roles, too.
+        by_stack = {name: of for name, of in given.items() if name in stacks}
+        if given and not by_stack:
+            raise traitlets.TraitError(
+                f"roles are of {', '.join(map(shown, given))}; this record has "
+                f"{', '.join(map(repr, stacks))}"
+            )
+    else:
+        by_stack = {stack.name: given}
+    return {name: _of_stack(of, stacks[name]) for name, of in by_stack.items()}
+
+
+def _are_roles(given: Any) -> bool:
+    return all(hasattr(given, name) for name in ("layers", "heads", "names", "of", "label"))
+
+
+def _of_stack(given: Any, stack: AttentionStack) -> NamedHeads:
+    if _are_roles(given):
+        return _rows(stack, _of_roles(given))
+    if isinstance(given, Mapping) and set(given) == {"names", "labels", "ranks"}:
+        return _as_sent(given, stack)
+    if isinstance(given, Mapping):
+        return _rows(stack, _of_names(given, stack))
+    raise traitlets.TraitError(f"roles of {stack.name!r}: {_HINT}; got {shown(given)}")
+
+
+# A layer, a head, its role, its label, and its rank.
+_Named = tuple[int, int, str, str, float]
+
+
+def _of_roles(roles: Any) -> Iterator[_Named]:
+    asked = list(roles.asked)
+    for layer, heads in zip(roles.layers, roles.heads, strict=True):
+        for head in heads:
+            found = roles.of(layer, head)
+            if found:
+                role = found[0]
+                rank = len(asked) - asked.index(role.name) + min(0.999, max(0.0, role.score))
+                yield layer, head, role.name, roles.label(layer, head), rank
+
+
+def _of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Named]:
+    kinds = list(dict.fromkeys(map(str, names.values())))
+    for place, name in names.items():
+        if (
+            not isinstance(place, tuple)
+            or len(place) != 2
+            or any(isinstance(each, bool) or not isinstance(each, Integral) for each in place)
+        ):
+            raise traitlets.TraitError(
+                f"roles: {shown(place)} must be a layer and a head, such as (1, 0)"
+            )
+        if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
+            raise traitlets.TraitError(
+                f"roles[{shown(place)}]={shown(name)} must be the name of a role, of at most "
+                f"{_LONGEST_NAME} characters"
+            )
+        layer = from_end(operator.index(place[0]), stack.layers)
+        head = operator.index(place[1])
+        if layer not in stack.layers or not 0 <= head < _num_heads(stack, layer):
+            raise traitlets.TraitError(
+                f"roles[{shown(place)}]: stack {stack.name!r} has no such head"
+            )
+        yield layer, head, name, name, float(len(kinds) - kinds.index(name))
+
+
+def _rows(stack: AttentionStack, named: Iterator[_Named]) -> NamedHeads:
+    names: list[list[str | None]] = [[None] * count for count in stack.heads_per_layer]
+    labels: list[list[str | None]] = [[None] * count for count in stack.heads_per_layer]
+    ranks: list[list[float | None]] = [[None] * count for count in stack.heads_per_layer]
+    for layer, head, name, label, rank in named:
+        # A view may leave out layers.
+        if layer not in stack.layers:
+            continue
+        at = stack.layers.index(layer)
+        if head >= len(names[at]):
+            raise traitlets.TraitError(
+                f"roles are of another model: they have a head {head} in layer {layer}, and stack "
+                f"{stack.name!r} has {len(names[at])} heads there"
+            )
+        names[at][head], labels[at][head], ranks[at][head] = name, label, rank
+    return {"names": names, "labels": labels, "ranks": ranks}
+
+
+def _as_sent(given: Mapping[str, Any], stack: AttentionStack) -> NamedHeads:
+    """What a browser or another view has, which is as it is kept."""
+    wanted = list(stack.heads_per_layer)
+    for kind, allowed in (("names", str), ("labels", str), ("ranks", (int, float))):
+        rows = given[kind]
+        fits = (
+            isinstance(rows, Sequence)
+            and [len(row) if isinstance(row, Sequence) else -1 for row in rows] == wanted
+        )
+        if not fits or any(
+            each is not None and not isinstance(each, allowed) for row in rows for each in row
+        ):
+            raise traitlets.TraitError(
+                f"roles of {stack.name!r}: {kind} must have {len(wanted)} layers of "
+                f"{', '.join(map(str, wanted[:8]))} heads"
+            )
+    return {name: [list(row) for row in given[name]] for name in ("names", "labels", "ranks")}  # type: ignore[return-value]
+
+
+def _num_heads(stack: AttentionStack, layer: int) -> int:
+    return stack.heads_per_layer[stack.layers.index(layer)]

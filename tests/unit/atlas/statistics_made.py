@@ -1,0 +1,184 @@
+"""Statistics of heads, made of records and of `tests/fixtures/atlas.json`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from attnviz.corpus.edges import EdgeColumns
+from attnviz.corpus.roles import Role
+from attnviz.corpus.statistics import HeadStatistics
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
+from unit.records import vectors
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "atlas.json"
+
+
+def fixture() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(FIXTURE.read_text(encoding="utf-8"))
+    return found
+
+
+class FixtureRoles:
+    """The roles of the fixture, as `Roles` says them."""
+
+    def __init__(self, read: dict[str, Any]) -> None:
+        self._stack = read["description"]["stacks"][0]
+        self._roles = read["values"]["table"]["roles"]
+        self.definitions = {each["name"]: each["definition"] for each in self._stack["roles"]}
+        self.margin, self.level = self._stack["margin"], self._stack["level"]
+
+    def of(self, layer: int, head: int) -> list[Role]:
+        at = self._stack["layers"].index(layer)
+        names = list(self.definitions)
+        found = []
+        for each in self._roles[at][self._stack["heads"][at].index(head)]:
+            numbers = {name: each[name] for name in each if name not in ("role", "p")}
+            found.append(Role(name=names[each["role"]], p_value=each["p"], **numbers))
+        return found
+
+
+class FixtureStack:
+    """The stack of the fixture, as `StackStatistics` says it."""
+
+    def __init__(self, read: dict[str, Any]) -> None:
+        self._values, self._stack = read["values"], read["description"]["stacks"][0]
+        self.name, self.causal = self._stack["name"], self._stack["causal"]
+        self.one_text = self._stack["same_tokens"]
+        self.layers = tuple(self._stack["layers"])
+        self.heads = tuple(map(tuple, self._stack["heads"]))
+        self.offset_labels = tuple(self._stack["offsets"])
+        self.score_names = tuple(each["name"] for each in self._stack["statistics"])
+        self.class_systems = tuple(each["name"] for each in self._stack["classes"])
+        self._roles = FixtureRoles(read)
+
+    def _rows(self, of: str, score: str) -> Any:
+        rows = self._values["table"][of][self.score_names.index(score)]
+        return [np.array(row, dtype=np.float64) for row in rows] or None
+
+    def mean(self, score: str) -> Any:
+        return self._rows("means", score)
+
+    def standard_error(self, score: str) -> Any:
+        return self._rows("errors", score)
+
+    def baseline(self, score: str) -> Any:
+        return self._rows("baselines", score)
+
+    def counts(self, score: str) -> Any:
+        return [row.astype(np.int64) for row in self._rows("texts", score)]
+
+    def roles(self) -> FixtureRoles:
+        return self._roles
+
+    def offsets(self, layer: int) -> Any:
+        return np.array(self._values["offsets"][self.layers.index(layer)], dtype=np.float64)
+
+    def classes_of(self, system: str) -> tuple[str, ...]:
+        return tuple(self._stack["classes"][self.class_systems.index(system)]["values"])
+
+    def edge_columns(self, layer: int, *, sampled: bool = False) -> EdgeColumns:
+        kind = "sampled" if sampled else "strongest"
+        columns = self._values["edges"][self.layers.index(layer)][kind]
+        count = len(columns["head"])
+        return EdgeColumns(
+            np.zeros(count, np.uint64),
+            np.array(columns["head"], np.int32),
+            np.array(columns["text"], np.int64),
+            np.array(columns["query"], np.int32),
+            np.array(columns["key"], np.int32),
+            np.array(columns["weight"], np.float32),
+        )
+
+    def text_numbers(self, side: str = "key") -> tuple[int, ...]:
+        assert side in ("key", "query")
+        return tuple(self._values["kept"]["numbers"])
+
+    def text_tokens(self, text: int, side: str = "key") -> Any:
+        assert side in ("key", "query")
+        kept = self._values["kept"]
+        at, tokens = kept["numbers"].index(text), kept["queries"]
+        return (
+            tuple(tokens["positions"][at]),
+            tuple(kept["vocabulary"][place] for place in tokens["tokens"][at]),
+            np.array([system[at] for system in tokens["classes"]], np.int32),
+        )
+
+
+class FixtureStatistics:
+    """The statistics of the fixture, as `HeadStatistics` says them."""
+
+    def __init__(self) -> None:
+        read = fixture()
+        told = read["description"]
+        self.model, self.texts, self.tokens = told["model"], told["texts"], told["tokens"]
+        self.left_out, self.notes = told["left_out"], told["notes"]
+        self._stack = FixtureStack(read)
+        self.stack_names = (self._stack.name,)
+
+    def stack(self, name: str) -> FixtureStack:
+        assert name == self._stack.name
+        return self._stack
+
+
+def fixture_statistics() -> HeadStatistics:
+    return cast("HeadStatistics", FixtureStatistics())
+
+
+def causal_record(number: int, length: int = 9, layers: int = 2, heads: int = 3) -> AttentionRecord:
+    """A record of random queries and keys, of which no query sees a later key."""
+    mask = BandMask(before=None, after=0)
+    given = {
+        layer: QueryKeyAttention(
+            3 * vectors(heads, length, 4, seed=100 * number + layer),
+            3 * vectors(heads, length, 4, seed=100 * number + layer + 50),
+            0.5,
+            mask=mask,
+        )
+        for layer in range(layers)
+    }
+    tokens = Tokens.of([f"·w{(number * 7 + place) % 5}" for place in range(length)])
+    return AttentionRecord({"self": AttentionStack("self", given, tokens)}, model="made")
+
+
+def cross_record(number: int, queries: int = 4, keys: int = 6) -> AttentionRecord:
+    """A record of self-attention, and of cross attention to other tokens."""
+    own = Tokens.of([f"·d{place}" for place in range(queries)])
+    others = Tokens.of([f"·e{place}" for place in range(keys)])
+    cross = QueryKeyAttention(
+        vectors(2, queries, 4, seed=number), vectors(2, keys, 4, seed=number + 9), 1.0
+    )
+    self_attention = QueryKeyAttention(
+        vectors(2, queries, 4, seed=number + 20), vectors(2, queries, 4, seed=number + 30), 1.0
+    )
+    stacks = {
+        "decoder": AttentionStack("decoder", {0: self_attention}, own),
+        "cross": AttentionStack("cross", {0: cross}, own, others),
+    }
+    return AttentionRecord(stacks, model="made")
+
+
+def made_statistics(texts: int = 8, **shape: int) -> HeadStatistics:
+    """Statistics of some causal records."""
+    statistics = HeadStatistics(edges=20)
+    for number in range(texts):
+        statistics.fold(causal_record(number, **shape))
+    return statistics
+
+
+def cross_statistics(texts: int = 6) -> HeadStatistics:
+    statistics = HeadStatistics(edges=5)
+    for number in range(texts):
+        statistics.fold(cross_record(number))
+    return statistics
+
+
+def as_weights(record: AttentionRecord, layer: int, head: int, stack: str = "self") -> Any:
+    return torch.as_tensor(record.stack(stack).weights(layer=layer, head=head)).numpy()

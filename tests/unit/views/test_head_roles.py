@@ -1,0 +1,159 @@
+"""Roles of heads, found over a corpus, in the views of one text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import traitlets
+
+from attnviz.corpus.statistics import HeadStatistics
+from attnviz.embedding.view import EmbeddingView
+from attnviz.record.record import AttentionRecord
+from attnviz.views.dashboard import Dashboard
+from attnviz.views.head import HeadView
+from attnviz.views.matrix import MatrixView
+from attnviz.views.model import ModelView
+from unit.made_corpora import corpus
+from unit.records import encoder_decoder_record, given_record, words
+
+
+def looking_back(text: int) -> AttentionRecord:
+    """Head 1.0 looks at the token before, head 0.1 at the first, the others evenly everywhere."""
+    count = 6 + text % 3
+    even = np.ones((count, count))
+    before = np.eye(count, k=-1) + np.eye(count) * np.eye(count, 1)
+    before[0, 0] = 1
+    first = np.zeros((count, count))
+    first[:, 0] = 1
+    layers = [np.stack([even, first, even]), np.stack([before, even, even])]
+    weights = [layer / layer.sum(-1, keepdims=True) for layer in layers]
+    return AttentionRecord.from_weights(weights, words(count), model="made")
+
+
+def statistics(texts: int = 8) -> HeadStatistics:
+    found = HeadStatistics()
+    for text in range(texts):
+        found.fold(looking_back(text))
+    return found
+
+
+@pytest.mark.parametrize("view", [HeadView, MatrixView, ModelView, Dashboard])
+def test_statistics_name_the_heads_of_a_view(view: Any) -> None:
+    shown = view(looking_back(0), roles=statistics(), order="role")
+    named = shown.roles["self"]
+    assert named["names"] == [[None, "first token", None], ["previous token", None, None]]
+    # A score of 1 in all texts alike.
+    assert named["labels"][1][0] == "previous token 1.00 ± 0.00"
+    ranks = named["ranks"]
+    assert ranks[1][0] > ranks[0][1] > 0
+    assert ranks[0][0] is None
+    # Without them nothing is ordered by them.
+    shown.roles = None
+    assert (shown.roles, shown.order) == ({}, "number")
+
+
+def test_the_roles_of_one_stack_are_taken_as_well() -> None:
+    found = statistics()
+    by_name = HeadView(looking_back(0), roles=found.stack().roles()).roles
+    assert by_name == HeadView(looking_back(1), roles=found).roles
+    assert HeadView(looking_back(0), roles={"self": found.stack().roles()}).roles == by_name
+    # What a browser or a linked view gives back.
+    assert HeadView(looking_back(0), roles=by_name).roles == by_name
+
+
+def test_a_page_holds_them() -> None:
+    assert "previous token 1.00 ± 0.00" in HeadView(looking_back(0), roles=statistics()).to_html()
+
+
+def test_names_of_your_own_are_taken_in_their_order() -> None:
+    view = ModelView(
+        given_record((2, 3)), roles={(1, 2): "copies", (0, 1): "sums", (-1, 0): "copies"}
+    )
+    named = view.roles["self"]
+    assert named["names"] == named["labels"] == [[None, "sums"], ["copies", None, "copies"]]
+    assert named["ranks"] == [[None, 1.0], [2.0, None, 2.0]]
+    other = HeadView(encoder_decoder_record(), roles={"cross": {(1, 4): "aligns"}})
+    assert other.roles["cross"]["names"][1][4] == "aligns"
+
+
+def test_layers_that_a_view_leaves_out_are_left_out() -> None:
+    view = HeadView(looking_back(0), include_layers=[1], roles=statistics())
+    assert view.roles["self"]["names"] == [["previous token", None, None]]
+
+
+def test_the_embedding_view_has_them() -> None:
+    view = EmbeddingView(corpus([4, 6]), roles={(0, 1): "copies"}, order="role")
+    assert view.order == "role"
+    view.roles = {}
+    assert view.order == "number"
+    with pytest.raises(traitlets.TraitError, match='order="role": give roles='):
+        view.order = "role"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (3, "roles=3: give attnviz.HeadStatistics"),
+        ("induction", "roles='induction': give"),
+        (np.zeros((2, 3)), "give attnviz.HeadStatistics"),
+        ({(9, 9): "a"}, r"roles\[\(9, 9\)\]: stack 'self' has no such head"),
+        ({(0, -1): "a"}, "has no such head"),
+        ({(0, 0): 3}, "must be the name of a role"),
+        ({(0, 0): " "}, "must be the name of a role"),
+        ({(0, 0): "a" * 81}, "of at most 80 characters"),
+        ({0: "a"}, "0 must be a layer and a head"),
+        ({(True, 0): "a"}, "must be a layer and a head"),
+        ({"cross": {(0, 0): "a"}}, "roles are of 'cross'; this record has 'self'"),
+        ({"self": 3}, "roles of 'self'"),
+        ({"self": {"names": [], "labels": [], "ranks": []}}, "2 layers of 2, 3 heads"),
+        (
+            {"self": {"names": [[1, 2], [3, 4, 5]], "labels": [], "ranks": []}},
+            "names must have 2 layers of 2, 3 heads",
+        ),
+    ],
+)
+def test_what_is_no_role_is_refused(given: Any, message: str) -> None:
+    view = HeadView(given_record((2, 3)))
+    with pytest.raises(traitlets.TraitError, match=message):
+        view.roles = given
+    assert view.roles == {}
+
+
+def test_roles_of_another_model_are_refused() -> None:
+    with pytest.raises(
+        traitlets.TraitError, match="roles are of another model: they have a head 2"
+    ):
+        HeadView(
+            given_record((2, 3)),
+            roles={"self": _with_head(statistics().stack().roles())},
+        )
+    with pytest.raises(
+        traitlets.TraitError, match="roles are of 'self'; this record has 'encoder'"
+    ):
+        HeadView(encoder_decoder_record(), roles=statistics())
+
+
+def _with_head(roles: Any) -> Any:
+    """The same with a role for head 0.2, which the record has not."""
+
+    class Others:
+        layers, heads, names, asked, label = (
+            *(roles.layers, roles.heads, roles.names, roles.asked),
+            staticmethod(lambda layer, head: f"{layer}.{head}"),
+        )
+
+        @staticmethod
+        def of(layer: int, head: int) -> Any:
+            return roles.of(1, 0) if (layer, head) == (0, 2) else []
+
+    return Others()
+
+
+def test_a_view_without_roles_is_not_ordered_by_them() -> None:
+    with pytest.raises(traitlets.TraitError, match=r'order="role": give roles=, such as attnviz'):
+        HeadView(given_record((2, 3)), order="role")
+    # Scores of that name are scores.
+    view = HeadView(given_record((2,)), scores={"role": [[1, 2]]})
+    assert view.order == "role"
