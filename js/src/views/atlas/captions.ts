@@ -1,7 +1,7 @@
 /** What the atlas says of itself, in words. */
 
 import type { AtlasDescription, AtlasRole, AtlasStack } from "../../client/protocol";
-import { counted, formatNumber, formatShare, several, stackName } from "../../ui/captions";
+import { capital, counted, formatNumber, formatShare, several, stackName } from "../../ui/captions";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import type { Figure, Table } from "./client/atlas";
 import { type Count, wilson } from "./search";
@@ -47,11 +47,24 @@ export function roleInWords(stack: AtlasStack, role: AtlasRole): string {
   return `${name} ${withError(score, error)} (baseline ${signed(baseline, 2)}), ${several(texts, "text")}`;
 }
 
+/** Below this a p of a normal distribution says no more than that it is small. */
+const LEAST_P = 1e-6;
+
+/** "p = 0.012", "p < 1e−6". */
+function pInWords(p: number): string {
+  return p < LEAST_P ? `p < ${formatNumber(LEAST_P)}` : `p = ${formatNumber(p)}`;
+}
+
+/** A definition as a sentence: "Attends to the first token." */
+export function definitionInWords(definition: string): string {
+  return capital(definition).replace(/([^.])$/, "$1.");
+}
+
 /** The evidence for a role beside its score. */
 export function evidenceInWords({ baseline, difference, low, high, p, texts }: AtlasRole): string {
   return (
     `${signed(difference, 2)} above its baseline of ${signed(baseline, 2)}, ` +
-    `95% interval ${interval(low, high)}, p = ${formatNumber(p)} after correction, ${several(texts, "text")}`
+    `95% interval ${interval(low, high)}, ${pInWords(p)} after correction, ${several(texts, "text")}`
   );
 }
 

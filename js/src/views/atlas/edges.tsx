@@ -119,7 +119,6 @@ function EdgeButton({ context, store, edge, open }: AtlasProps & { edge: Edge; o
     <button
       type="button"
       aria-expanded={open}
-      aria-label={edgeInWords(texts, edge)}
       title={open ? "Close the text" : `Open text ${text}`}
       onClick={() =>
         assign(
@@ -128,6 +127,7 @@ function EdgeButton({ context, store, edge, open }: AtlasProps & { edge: Edge; o
         )
       }
     >
+      <span class="av-unseen">{edgeInWords(texts, edge)}: </span>
       <span class="av-atlas-window">
         {windowTokens(texts, edge, kinds).map((tokens, side) => (
           <span key={side === 0 ? "query" : "key"}>

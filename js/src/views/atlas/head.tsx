@@ -1,7 +1,14 @@
 /** The chosen head: its roles with their evidence, and all its numbers. */
 
 import { capital } from "../../ui/captions";
-import { evidenceInWords, headName, noRoleInWords, unitInWords, withError } from "./captions";
+import {
+  definitionInWords,
+  evidenceInWords,
+  headName,
+  noRoleInWords,
+  unitInWords,
+  withError,
+} from "./captions";
 import { inkOn, roleEntries } from "./coloring";
 import type { AtlasProps } from "./controls";
 
@@ -34,19 +41,18 @@ export function ChosenHead({ context, store }: AtlasProps) {
               <div>
                 <b>{kind?.name}</b> {withError(role.score, role.error)}{" "}
                 <span class="av-muted">{evidenceInWords(role)}.</span>
-                <p class="av-muted">{kind?.definition}</p>
+                <p class="av-muted">{definitionInWords(kind?.definition ?? "")}</p>
               </div>
             </li>
           );
         })}
       </ul>
-      <Figures context={context} store={store} />
     </section>
   );
 }
 
 /** All numbers of the head. */
-function Figures({ store }: AtlasProps) {
+export function Figures({ store }: AtlasProps) {
   const [table, head] = [store.table.value, store.head.value];
   if (!table || !head) return null;
   const baselines = table.stack.statistics.some(({ baseline }) => baseline);
@@ -67,7 +73,7 @@ function Figures({ store }: AtlasProps) {
             const { mean, error, baseline, texts } = table.figure(i, head.layer, head.head);
             return (
               <tr key={name}>
-                <th scope="row" title={definition}>
+                <th scope="row" title={definitionInWords(definition)}>
                   {name}
                 </th>
                 <td>

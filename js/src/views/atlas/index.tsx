@@ -17,7 +17,7 @@ import { AtlasControls, FoundHeads, SearchWork } from "./controls";
 import { EdgeList } from "./edges";
 import { atlasExports } from "./figure";
 import { AtlasGrid } from "./grid";
-import { ChosenHead } from "./head";
+import { ChosenHead, Figures } from "./head";
 import { AtlasLegend } from "./legend";
 import { OffsetProfile } from "./profile";
 import { ATLAS_DEFAULTS, ATLAS_HASH, type AtlasState, describedAtlas } from "./state";
@@ -41,6 +41,8 @@ const GAP = 32;
 const LEAST_HEAD = 420;
 /** The width of the grid with its legend, at least. */
 const LEAST_MAIN = 340;
+/** A lower grid than this leaves room below it. */
+const LOW_GRID = 320;
 /** Of small cells, which then stand above the head, there are so many in a row. */
 const WIDE_GRID = 40;
 
@@ -86,6 +88,9 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
   // Below a wide grid the head's numbers stand beside its edges.
   const halves = !beside.value && all >= BESIDE_FROM;
   const searched = store.result.value !== null;
+  // Below a low grid there is room for the head's numbers.
+  const below = beside.value && (store.layout.value?.boxHeight ?? 0) < LOW_GRID && !searched;
+  const figures = <Figures context={context} store={store} />;
   return (
     <ViewFrame
       context={context}
@@ -125,10 +130,14 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
           <AtlasGrid context={context} store={store} drawn={gridDrawn} />
           <AtlasLegend context={context} store={store} />
           {searched && <FoundHeads context={context} store={store} />}
+          {below && figures}
         </div>
         <div class="av-atlas-side" style={{ width: `${headWidth}px` }}>
-          <ChosenHead context={context} store={store} />
-          <div class="av-atlas-attention">
+          <div class="av-atlas-column">
+            <ChosenHead context={context} store={store} />
+            {!below && figures}
+          </div>
+          <div class="av-atlas-column">
             <OffsetProfile
               context={context}
               store={store}

@@ -15,7 +15,7 @@ const WIDE_CELL = 14;
 /** Pixels for "layer 11", for "11" where there is little room or cells are small. */
 const LABEL_WIDTH = 58;
 const SHORT_LABEL_WIDTH = 34;
-const SHORT_LABELS = 480;
+const SHORT_LABELS = 420;
 const LABEL_HEIGHT = 22;
 /** Below a cell of a gallery, for "8.3". */
 const CAPTION_HEIGHT = 14;

@@ -12,7 +12,12 @@ import { type HashFields, readIndex } from "../../ui/state";
 /** Which edges of a head are listed. */
 export type EdgeList = "sampled" | "strongest";
 
-/** The atlas's traits; the names are Python's. */
+/**
+ * The atlas's traits; the names are Python's.
+ *
+ * `token` and `key` are no traits of it: they are the pins of the text that is open, at first those
+ * of its edge.
+ */
 export interface AtlasState extends RecordState {
   /** What heads are coloured by: "role" or the name of a statistic. */
   color: string;
@@ -49,9 +54,13 @@ function readEdge(text: string): [number, number] | undefined {
   return pair && Math.min(...pair) >= 0 ? pair : undefined;
 }
 
+const { stack, layer, heads } = RECORD_HASH as Required<HashFields<RecordState>>;
+
 /** What a page's URL keeps. */
 export const ATLAS_HASH: HashFields<AtlasState> = {
-  ...RECORD_HASH,
+  stack,
+  layer,
+  heads,
   color: (text) => text,
   order: (text) => text,
   edges: (text) => (text === "sampled" || text === "strongest" ? text : undefined),

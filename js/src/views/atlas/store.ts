@@ -1,6 +1,6 @@
 /** The atlas's live state: from its traits to the grid, the chosen head and what a search found. */
 
-import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
+import { batch, computed, type ReadonlySignal, signal, untracked } from "@preact/signals";
 import type { AtlasDescription, AtlasStack } from "../../client/protocol";
 import { Source } from "../../client/source";
 import { TextCarrier } from "../../client/text-carrier";
@@ -210,6 +210,12 @@ export function createAtlasStore(
     const [first, stop] = list.of(at);
     const all = Array.from({ length: stop - first }, (_, i) => first + i);
     return sieve ? all.filter((i) => isFound(list, i, sieve)) : all;
+  });
+
+  record.live(() => {
+    const [token, key] = state.edge.value ?? [null, null];
+    untracked(() => assign(state, { token, key }));
+    return undefined;
   });
 
   const sources = new Map<number, Source>();

@@ -153,11 +153,9 @@ function KeptText({ context, store, text, texts }: AtlasProps & { text: number; 
           </p>
         );
       })}
+      {others.length > 0 && <p class="av-muted">Other edges of this head that are kept of it:</p>}
       {others.length > 0 && (
-        <ul
-          class="av-atlas-others"
-          aria-label="Other edges of this head that are kept of this text"
-        >
+        <ul class="av-atlas-others">
           {others.slice(0, MOST_OTHERS).map((each) => (
             <li key={`${each.query} ${each.key}`}>
               <button

@@ -8,6 +8,7 @@ import { PALETTES, rgbOf } from "../../../src/ui/palette";
 import {
   cellInWords,
   coverageOf,
+  definitionInWords,
   evidenceInWords,
   listedInWords,
   withError,
@@ -268,8 +269,20 @@ describe("words", () => {
   it("of the evidence have the interval, the baseline and p", () => {
     const role = FIXTURE.values.table.roles[0]?.[0]?.[1];
     expect(evidenceInWords(role as never)).toBe(
-      "0.25 above its baseline of 0.25, 95% interval 0.12 to 0.38, p = 1.2e−12 after correction, 3 texts",
+      "0.25 above its baseline of 0.25, 95% interval 0.12 to 0.38, p < 1e−6 after correction, 3 texts",
     );
+  });
+
+  it("of a p have its size, down to where it says no more", () => {
+    const role = { ...FIXTURE.values.table.roles[0]?.[0]?.[1], p: 0.0123 };
+    expect(evidenceInWords(role as never)).toContain("p = 0.0123 after");
+    expect(evidenceInWords({ ...role, p: 0 } as never)).toContain("p < 1e−6 after");
+  });
+
+  it("of a definition are a sentence", () => {
+    expect(definitionInWords("attends to it")).toBe("Attends to it.");
+    expect(definitionInWords("Attends to it.")).toBe("Attends to it.");
+    expect(definitionInWords("")).toBe("");
   });
 
   it("say what is not defined", () => {
