@@ -1,4 +1,4 @@
-"""Make the pictures in docs/images: the views of a trained BERT, as a reader sees them.
+"""Make the pictures in docs/images: the views of trained models, as a reader sees them.
 
 .venv/bin/python scripts/make_pictures.py                 all of them, in some minutes
 .venv/bin/python scripts/make_pictures.py long-matrix ... these
@@ -11,6 +11,7 @@ import inspect
 import io
 import sys
 import tempfile
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 import attnviz as av
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from attnviz.server.server import RecordServer
 from attnviz.views.base import View
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,6 +125,33 @@ def long_views() -> dict[str, View]:
     }
 
 
+def draw_answer(browser: Browser) -> None:
+    """Draw what a reader asks of the head view, live: an edge is cut, and the model answers."""
+    model, tokenizer = av.demos.load("decoder")
+    text = "the animal did not cross the street because it was too wide so the"
+    asked: dict[str, Any] = {"answer": ("street", "animal"), "tokenizer": tokenizer}
+    view = av.HeadView(
+        av.extract(model, text, tokenizer=tokenizer),
+        layer=1,
+        heads=[0],
+        token=-1,
+        key="street",
+        scores={"effect": av.head_effects(model, text, **asked)},
+        token_scores={"effect": av.token_effects(model, text, **asked)},
+        model=model,
+        inputs=text,
+        tokenizer=tokenizer,
+    )
+
+    def ask(page: Page, live: LiveView) -> None:
+        page.locator(".av-what-if summary").first.click()
+        live.rest()
+        page.get_by_role("button", name="What if this edge were cut?").click()
+        live.rest()
+
+    draw_live(browser, "does-it-matter", view, ask)
+
+
 def keep(page: Page, name: str) -> None:
     """Write what is on the page."""
     picture = Image.open(io.BytesIO(page.locator("body").screenshot()))
@@ -130,13 +159,21 @@ def keep(page: Page, name: str) -> None:
     picture.convert("RGB").save(IMAGES / f"{name}.webp", lossless=True)
 
 
-def draw_live(browser: Browser, name: str, view: View) -> None:
-    """Draw in both themes, all in sight exact."""
+def draw_live(
+    browser: Browser,
+    name: str,
+    view: View,
+    then: Callable[[Page, LiveView], None] | None = None,
+) -> None:
+    """Draw in both themes, all in sight exact, once what a reader does has been done."""
     for theme in THEMES:
         view.theme = theme
         page = browser.new_page(viewport={"width": WIDTH, "height": 900})
         page.set_default_timeout(MOST_MS)
-        LiveView(page, view)
+        server = view._server()
+        live = LiveView(page, view, server=server if isinstance(server, RecordServer) else None)
+        if then is not None:
+            then(page, live)
         page.add_style_tag(content=f"body {{ margin: 16px; background: {GROUNDS[theme]}; }}")
         keep(page, f"{name}-{theme}")
         page.close()
@@ -182,6 +219,8 @@ def main(names: list[str]) -> None:
                 page.wait_for_selector("[data-attnviz-drawn]")
                 keep(page, f"{name}-{theme}")
             page.close()
+        if not names or "does-it-matter" in names:
+            draw_answer(browser)
         for name, view in long_views().items():
             if not names or name in names:
                 draw_live(browser, name, view)
