@@ -23,7 +23,7 @@ pytestmark = pytest.mark.models
 # What changes something, and what takes it back.
 CHANGING = (
     *("restoring.py", "models.py", "dispatch.py", "forward.py", "trace.py", "spool.py"),
-    *("generate.py", "corpus/extract.py", "extraction/__init__.py"),
+    *("generate.py", "corpus/extract.py", "corpus/reading.py", "extraction/__init__.py"),
 )
 
 
@@ -37,7 +37,7 @@ def interrupted() -> dict[str, Subject]:
 
 @pytest.mark.parametrize("others", [(), (9,), (4, 11)], ids=["one", "two", "three"])
 @pytest.mark.parametrize(
-    "kind", ["dispatched", "traced", "generated", "spooled", "spooled list", "corpus"]
+    "kind", ["dispatched", "traced", "generated", "spooled", "spooled list", "corpus", "checkpoint"]
 )
 def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
     kind: str, others: tuple[int, ...], interrupted: dict[str, Subject], tmp_path: Path

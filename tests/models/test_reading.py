@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from numpy.typing import NDArray
 
+from attnviz import demos
 from attnviz.corpus.reading import ReadText, read_records
 from attnviz.corpus.texts import Texts
+from attnviz.extraction.capture.check import CheckedCalls
+from attnviz.extraction.modules import attention_modules
 
 pytestmark = pytest.mark.models
 
@@ -104,3 +111,217 @@ def test_whatever_computes_attention(
     for each in found:
         own = alone("llama", model, byte_tokenizer, reference, each.place)
         assert largest_error(each.record, own) < 1e-4
+
+
+def test_a_model_whose_texts_change_each_other_reads_each_by_itself(
+    make_model: Make, word_tokenizer: Any, reference: Make, largest_error: Make
+) -> None:
+    model = make_model("bert")
+
+    def leak(_: Any, args: tuple[Any, ...], output: Any) -> Any:
+        # The mean over all positions, those of padding and of other texts among them.
+        return output + output.mean(dim=(0, 1), keepdim=True)
+
+    handle = model.bert.embeddings.register_forward_hook(leak)
+    with Forwards(model) as sizes:
+        found = read(model, TEXTS, tokenizer=word_tokenizer, batch_size=6)
+    # The first, six together, one of them alone, which differs; and each of the six.
+    assert sizes == [1, 6, 1, *[1] * 6]
+    for each in found:
+        own = reference(model, dict(word_tokenizer(TEXTS[each.place], return_tensors="pt")))
+        assert largest_error(each.record, own) < 1e-4
+    handle.remove()
+
+
+def test_texts_that_begin_to_change_each_other_are_an_error(
+    make_model: Make, word_tokenizer: Any
+) -> None:
+    model, seen = make_model("bert"), 0
+
+    def leak(_: Any, args: tuple[Any, ...], output: Any) -> Any:
+        nonlocal seen
+        seen += len(output) > 1
+        return output + output.mean(dim=(0, 1), keepdim=True) if seen > 1 else output
+
+    handle = model.bert.embeddings.register_forward_hook(leak)
+    with pytest.raises(ValueError, match=r"^batch_size: read with others, texts\[\d\] has weights"):
+        read(model, TEXTS, tokenizer=word_tokenizer, batch_size=3)
+    handle.remove()
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "dynamic", "factor": 2.0},
+        {
+            "rope_type": "longrope",
+            "factor": 2.0,
+            "original_max_position_embeddings": 12,
+            "short_factor": [1.0] * 6,
+            "long_factor": [3.0] * 6,
+        },
+    ],
+)
+def test_positions_that_depend_on_the_longest_text(
+    rope: dict[str, Any],
+    make_model: Make,
+    byte_tokenizer: Any,
+    reference: Make,
+    largest_error: Make,
+) -> None:
+    rope = {"rope_theta": 10_000.0, **rope}
+    model = make_model("llama", rope_parameters=rope, max_position_embeddings=12)
+    with Forwards(model) as sizes:
+        found = read(model, TEXTS, tokenizer=byte_tokenizer, batch_size=6)
+    lengths = [len(byte_tokenizer(text)["input_ids"]) for text in TEXTS]
+    assert max(sizes) == sum(length <= 12 for length in lengths[1:]) > 1
+    for each in found:
+        # A new one: a model keeps the frequencies of the longest text that it has read.
+        new = make_model("llama", rope_parameters=dict(rope), max_position_embeddings=12)
+        own = alone("llama", new, byte_tokenizer, reference, each.place)
+        assert largest_error(each.record, own) < 1e-4
+
+
+def test_experts_that_take_so_many_tokens_of_all_texts_together(byte_tokenizer: Any) -> None:
+    config = transformers.SwitchTransformersConfig(
+        vocab_size=400,
+        d_model=32,
+        d_kv=8,
+        d_ff=32,
+        num_layers=2,
+        num_decoder_layers=2,
+        num_heads=4,
+        num_experts=2,
+        expert_capacity=4,
+        decoder_start_token_id=0,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    model = transformers.SwitchTransformersForConditionalGeneration(config).eval()
+    with Forwards(model) as sizes:
+        read(model, TEXTS, tokenizer=byte_tokenizer, target=TARGETS)
+    assert sizes == [1] * len(TEXTS)
+
+
+def test_a_decoder_without_a_padding_token(
+    make_model: Make, byte_tokenizer: Any, reference: Make, largest_error: Make
+) -> None:
+    model = make_model("gpt2")
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=byte_tokenizer.backend_tokenizer, padding_side="left"
+    )
+    assert tokenizer.pad_token_id is None
+    model.config.pad_token_id = None
+    with Forwards(model) as sizes:
+        found = read(model, TEXTS, tokenizer=tokenizer, target=TARGETS, batch_size=6)
+    assert max(sizes) == 6
+    for each in found:
+        assert each.record is not None
+        tokens = each.record.tokens
+        assert tokens.predictions[-1].token.text == tokens.text[-1]
+        own = reference(model, {"input_ids": torch.tensor([tokens.ids])})
+        assert largest_error(each.record, own) < 1e-4
+
+
+def test_images_are_read_one_at_a_time() -> None:
+    model, processor = demos.load("vision")
+    picture = demos.example("vision")["inputs"]
+    with Forwards(model) as sizes:
+        found = read(model, [picture, picture.rotate(90), picture.rotate(180)], processor=processor)
+    assert sizes == [1, 1, 1]
+    assert all(each.record is not None and each.record.images for each in found)
+
+
+def test_a_forward_that_does_not_fit_is_halved(make_model: Make, word_tokenizer: Any) -> None:
+    model = make_model("bert")
+
+    def fail(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        if len(options["input_ids"]) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    handle = model.register_forward_pre_hook(fail, with_kwargs=True)
+    with Forwards(model) as sizes:
+        found = read(model, TEXTS, tokenizer=word_tokenizer, batch_size=6)
+    handle.remove()
+    assert [each.place for each in found] == list(range(7))
+    assert max(sizes) == 2
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_an_error_names_its_text_and_comes_after_what_was_read(
+    make_model: Make, word_tokenizer: Any, *, ordered: bool
+) -> None:
+    model = make_model("bert")
+    texts: list[Any] = [*TEXTS[:4], torch.tensor([[9999]]), *TEXTS[4:]]
+    found: list[int] = []
+    reading = read_records(model, Texts(texts), range(8), tokenizer=word_tokenizer, ordered=ordered)
+    with pytest.raises(ValueError, match=r"^texts\[4\]: inputs: token id 9999 is out of range"):
+        found.extend(each.place for each in reading)
+    assert sorted(found) == [0, 1, 2, 3]
+
+
+def test_an_error_of_a_forward_names_its_text(make_model: Make, word_tokenizer: Any) -> None:
+    model = make_model("bert")
+    bad = word_tokenizer(TEXTS[5], return_tensors="pt")["input_ids"][0, 1]
+
+    def fail(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        if bool((options["input_ids"][:, 1] == bad).any()):
+            raise RuntimeError("a fault")
+
+    handle = model.register_forward_pre_hook(fail, with_kwargs=True)
+    found: list[int] = []
+    reading = read_records(model, Texts(TEXTS), range(7), tokenizer=word_tokenizer)
+    with pytest.raises(RuntimeError, match=r"^texts\[5\]: a fault"):
+        found.extend(each.place for each in reading)
+    handle.remove()
+    assert found == [0, 1, 2, 3, 4]
+
+
+def test_an_order_that_does_not_wait(make_model: Make, word_tokenizer: Any) -> None:
+    given = [TEXTS[0], "", *TEXTS[1:], "the cat " * 200]
+    reading = read_records(
+        make_model("bert"), Texts(given), range(9), tokenizer=word_tokenizer, ordered=False
+    )
+    found = {each.place: each for each in reading}
+    assert sorted(found) == list(range(9))
+    assert [found[at].left_out for at in (0, 1, 8)] == ["", "empty", "too long"]
+    assert "tokens are too many" in found[8].reason
+
+
+def test_every_call_is_checked_in_one_example_and_the_first_of_a_kind_in_all(
+    make_model: Make, word_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[tuple[str, int, int]] = []
+    own = CheckedCalls.examples
+
+    def noting(self: Any, call: Any, unpadded: Any, name: str) -> list[int]:
+        chosen = own(self, call, unpadded, name)
+        compared.append((name, call.num_examples, len(chosen)))
+        return chosen
+
+    monkeypatch.setattr(CheckedCalls, "examples", noting)
+    texts = [text for text in TEXTS[:2] for _ in range(12)]
+    read(make_model("bert"), texts, tokenizer=word_tokenizer, batch_size=4)
+    several = [(count, checked) for _, count, checked in compared if count > 1]
+    assert (4, 4) in several
+    assert several.count((4, 1)) > several.count((4, 4)) > 0
+    assert {checked for _, checked in several} == {1, 4}
+
+
+def test_a_model_is_looked_through_again_when_a_module_is_another(make_model: Make) -> None:
+    model = make_model("bert")
+    layers = model.bert.encoder.layer
+    before = attention_modules(model)
+    assert [entry.module for entry in before] == [
+        entry.module for entry in attention_modules(model)
+    ]
+    layers[1].attention.self = make_model("bert").bert.encoder.layer[1].attention.self
+    after = attention_modules(model)
+    assert after[1].module is layers[1].attention.self
+    assert after[1].module is not before[1].module
+    del layers[2]
+    assert len(attention_modules(model)) == 2
+    gone = weakref.ref(model)
+    del model, layers, before, after
+    gc.collect()
+    assert gone() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,16 +14,19 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
+import torch
 from tqdm.auto import tqdm
 
+from attnviz.corpus.checkpoint import check_same, told, weights_hash
 from attnviz.corpus.corpus import Corpus
 from attnviz.corpus.points import checked_points
 from attnviz.corpus.reading import BatchSize, ReadText, checked_target, read_records
 from attnviz.corpus.texts import TextColumns, Texts
-from attnviz.extraction.models import load
-from attnviz.extraction.options import RecordOptions
+from attnviz.extraction.models import Loaded, load, name_of
+from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.record.record import AttentionRecord
-from attnviz.utils.arguments import as_path, whole_number
+from attnviz.utils.arguments import as_path, shown, whole_number
+from attnviz.utils.files import write_whole
 from attnviz.utils.restoring import Restoring
 
 __all__ = ["extract_corpus", "read_corpus"]
@@ -42,6 +46,8 @@ def extract_corpus(
     target: Sequence[str] | None = None,
     batch_size: BatchSize = "auto",
     spool: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> Corpus:
@@ -80,7 +86,14 @@ def extract_corpus(
         all examples of the first call of each kind, and in one example of every further call.
     spool : path-like, optional
         A folder to which queries and keys are written, a folder in it for each text, as for
-        `attnviz.extract`; one that is not there yet, or is empty.
+        `attnviz.extract`; one that is not there yet, or is empty. It is removed if reading ends
+        before its time.
+    checkpoint : path-like, optional
+        The same, but it stays: an interrupt, an error or a loss of power loses nothing of what was
+        read. Give one of `spool` and `checkpoint`.
+    resume : bool, default False
+        Whether to go on with what `checkpoint` holds, if it is there. The model, the texts and what
+        is kept of them must be the same; `points`, `seed` and `columns` may be others.
     progress : bool
         Whether to show a progress bar, which counts points.
     **options
@@ -99,12 +112,15 @@ def extract_corpus(
         If an argument is of a kind that cannot be read.
     ValueError
         If there are no texts, or all are empty or too long; if a column has another number of
-        values than there are texts; and as `attnviz.extract`, with the number of the text where
+        values than there are texts; if `checkpoint` is of another model, other texts or other
+        options; and as `attnviz.extract`, with the number of the text (``texts[1734]: ...``) where
         that is what it cannot read.
+    FileExistsError
+        If there is something at `spool`, or at `checkpoint` and `resume` is False.
     MemoryError
         As `attnviz.extract`, with the number of the text.
     OSError
-        As `attnviz.extract`. What was written is removed, also when it is interrupted.
+        As `attnviz.extract`. What was written to `spool` is removed, also when it is interrupted.
 
     Examples
     --------
@@ -122,6 +138,8 @@ def extract_corpus(
         target=target,
         batch_size=batch_size,
         spool=spool,
+        checkpoint=checkpoint,
+        resume=resume,
         progress=progress,
         **options,
     )
@@ -139,6 +157,8 @@ def read_corpus(
     target: Sequence[str] | None = None,
     batch_size: BatchSize = "auto",
     spool: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> Corpus:
@@ -146,7 +166,8 @@ def read_corpus(
 
     Parameters
     ----------
-    model, texts, column, points, seed, columns, target, batch_size, spool, progress, **options
+    model, texts, column, points, seed, columns, target, batch_size, spool : as there
+    checkpoint, resume, progress, **options
         As for `extract_corpus`.
     check : callable, optional
         Given a corpus of the first text alone; what it raises ends the reading.
@@ -168,12 +189,17 @@ def read_corpus(
             "or extract text by text, attnviz.extract(model, text, spool=...)"
         )
     options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
+    _check_folders(spool, checkpoint, options, resume=resume)
+    here = {} if checkpoint is None else _arguments(loaded, given, target, options)
     order = np.random.default_rng(reading.seed).permutation(len(given)).tolist()
     progress_bar = tqdm(
         total=reading.points, desc="extract_corpus", unit="point", disable=not progress
     )
     with progress_bar as bar, Restoring() as undo, undo, undo:
-        folder = _spool_folder(spool, reading, undo)
+        if checkpoint is None:
+            folder = _spool_folder(spool, reading, undo)
+        else:
+            folder = _checkpoint_folder(checkpoint, here, undo, resume=resume)
         found = read_records(
             loaded.model,
             given,
@@ -181,6 +207,7 @@ def read_corpus(
             target=target,
             batch_size=batch_size,
             spool=folder,
+            resume=resume,
             ahead=_Ahead(reading).another,
             **options,
         )
@@ -200,7 +227,8 @@ def read_corpus(
             bar.update(min(size, reading.points - bar.n))
             if reading.enough:
                 break
-        _remove_misfits(folder, reading)
+        if checkpoint is None:
+            _remove_misfits(folder, reading)
         bar.total = bar.n
         places = sorted(reading.records)
         if not places:
@@ -344,6 +372,114 @@ def _spool_folder(spool: Any, reading: _Reading, undo: Restoring) -> Path | None
     undo.add(partial(_clear, folder, reading, made=made))
     folder.mkdir(exist_ok=True)
     return folder
+
+
+# Images that tell one list from another.
+_TOLD_BY = 64
+#: What a checkpoint was made with.
+_CHECKPOINT = "checkpoint.json"
+
+
+def _check_folders(spool: Any, checkpoint: Any, options: RecordOptions, *, resume: bool) -> None:
+    """Refuse folders that exclude each other, or another place for queries and keys."""
+    if spool is not None and checkpoint is not None:
+        raise ValueError(
+            f"spool={str(spool)!r} and checkpoint={str(checkpoint)!r} name two folders for queries "
+            "and keys; give checkpoint alone, which keeps what was read"
+        )
+    if resume and checkpoint is None:
+        raise ValueError("resume=True goes on with a folder; give checkpoint= too")
+    name, folder = ("spool", spool) if checkpoint is None else ("checkpoint", checkpoint)
+    device = options.get("device", "cpu")
+    if folder is not None and read_capture_options(device=device).device != torch.device("cpu"):
+        raise ValueError(
+            f"device={device!r} and {name}={str(folder)!r} name two places for queries and keys; "
+            "leave one of them out"
+        )
+
+
+def _arguments(
+    loaded: Loaded, texts: Texts, target: Sequence[str] | None, options: RecordOptions
+) -> dict[str, Any]:
+    """What has to be the same for records to go together."""
+    some = map(texts.__getitem__, np.linspace(0, len(texts) - 1, _TOLD_BY).astype(int).tolist())
+    return {
+        "model": options.get("name") or name_of(loaded.model),
+        "model's weights": weights_hash(loaded.model),
+        "number of texts": len(texts),
+        # Texts are told by their tokens, one by one: one that could not be read may be mended.
+        "images": told(
+            [text for text in some if not isinstance(text, str | tuple | list) and text is not None]
+        ),
+        "target": "given" if target is not None else None,
+        "truncation": str(options.get("truncation", False)),
+        "layers": shown(options.get("layers")),
+        "heads": shown(options.get("heads")),
+        "dtype": str(options.get("dtype")).removeprefix("torch."),
+        "generate": shown(options.get("generate")),
+    }
+
+
+def _checkpoint_folder(
+    checkpoint: Any, here: Mapping[str, Any], undo: Restoring, *, resume: bool
+) -> Path:
+    """The folder to write to, and to go on with.
+
+    It is removed when the block of `undo` ends and no text was read; else it stays.
+    """
+    folder = as_path("checkpoint", checkpoint, "folder")
+    made, index = not folder.exists(), folder / _CHECKPOINT
+    if not made and not folder.is_dir():
+        raise NotADirectoryError(
+            errno.ENOTDIR, f"checkpoint={str(checkpoint)!r} is a file; give a folder", str(folder)
+        )
+    inside = [] if made else [each.name for each in folder.iterdir()]
+    if inside and not index.exists():
+        raise FileExistsError(
+            errno.EEXIST,
+            f"checkpoint={str(checkpoint)!r} holds something else ({', '.join(inside[:3])}), which "
+            "is left as it is; give another folder",
+            str(folder),
+        )
+    if inside and not resume:
+        raise FileExistsError(
+            errno.EEXIST,
+            f"checkpoint={str(checkpoint)!r} is there already: give resume=True to go on with it, "
+            "or another name",
+            str(folder),
+        )
+    if any(map(str.isdigit, inside)):
+        check_same(folder, _made_with(index), here, kind="folder")
+        return folder
+    undo.add(partial(_remove_unused, folder, made=made))
+    folder.mkdir(exist_ok=True)
+    write_whole(index, json.dumps(here, indent=1).encode())
+    return folder
+
+
+def _made_with(index: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(index.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(
+            f"checkpoint={str(index.parent)!r}: {index.name} in it is damaged; give another folder"
+        )
+    return found
+
+
+def _remove_unused(folder: Path, *, made: bool) -> None:
+    """Take a checkpoint away that holds no text."""
+    if not folder.exists() or any(each.name.isdigit() for each in folder.iterdir()):
+        return
+    for each in folder.iterdir():
+        # And what an interrupt left of it.
+        if _CHECKPOINT in each.name:
+            each.unlink()
+    if made:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _remove_misfits(folder: Path | None, reading: _Reading) -> None:

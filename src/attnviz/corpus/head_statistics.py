@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import torch
 from tqdm.auto import tqdm
 
+from attnviz.corpus.checkpoint import check_same, told, weights_hash
 from attnviz.corpus.reading import (
     BatchSize,
     ReadText,
@@ -32,7 +30,7 @@ from attnviz.interventions.head_effects import head_effects
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import as_path, shown
 
-__all__ = ["head_statistics", "weights_hash"]
+__all__ = ["head_statistics"]
 
 Ablation = Literal["zero", "mean"]
 
@@ -40,10 +38,6 @@ Ablation = Literal["zero", "mean"]
 _COUNTED_TEXTS = 2_000
 # Seconds between two states that a checkpoint file keeps.
 _BETWEEN_CHECKPOINTS = 30.0
-# Numbers of each parameter that tell one model's weights from another's.
-_OF_A_PARAMETER = 1024
-# Texts that tell one list from another.
-_TOLD_BY = 64
 # Texts among which a head's mean output is taken.
 _MEAN_OVER = 4
 
@@ -347,21 +341,6 @@ def _others(seen: Sequence[tuple[int, int]], count: int) -> list[int]:
     return places
 
 
-def weights_hash(model: torch.nn.Module) -> str:
-    """What tells the weights of a model from others: 16 hexadecimal digits.
-
-    Of each parameter its name, its shape and a thousand of its numbers count.
-    """
-    code = hashlib.blake2b(digest_size=8)
-    for name, parameter in sorted(model.named_parameters()):
-        flat = parameter.detach().reshape(-1)
-        some = flat[:: max(1, len(flat) // _OF_A_PARAMETER)]
-        code.update(f"{name} {tuple(parameter.shape)}".encode())
-        if some.device.type != "meta":
-            code.update(some.double().cpu().numpy().tobytes())
-    return code.hexdigest()
-
-
 def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
     """How often each token occurs in some of the texts, spread evenly over all."""
     count = len(texts)
@@ -391,9 +370,7 @@ class _Rows:
 
 def _told(given: Any, places: Iterable[int]) -> dict[str, int]:
     """What tells some texts, or what belongs to them, from others."""
-    return {
-        str(place): zlib.crc32(repr(given[place]).encode("utf-8", "replace")) for place in places
-    }
+    return {str(place): told(given[place]) for place in places}
 
 
 @dataclass
@@ -452,32 +429,26 @@ class _Checkpoint:
             "edges": new.edges,
             "seed": new.seed,
         }
-        for argument, value in here.items():
-            if there.get(argument) != value:
-                raise ValueError(
-                    f"checkpoint={str(self.path)!r} was made with another {argument}: "
-                    f"{shown(there.get(argument))} there, {shown(value)} here; use the same, or "
-                    "another file"
-                )
+        check_same(self.path, there, here)
         self._check_texts(found, arguments)
         return found
 
     def _check_texts(self, found: HeadStatistics, arguments: Mapping[str, Any]) -> None:
         """Refuse other texts than those that were read; those still to be read may be mended."""
         for argument, values in self.by_text.items():
-            told = arguments.get(argument) or {}
-            if bool(told) != (values is not None):
+            before = arguments.get(argument) or {}
+            if bool(before) != (values is not None):
                 raise ValueError(
-                    f"checkpoint={str(self.path)!r} was made with{'' if told else 'out'} "
+                    f"checkpoint={str(self.path)!r} was made with{'' if before else 'out'} "
                     f"{argument}; use the same, or another file"
                 )
             read = [
                 place
-                for place in map(int, told)
+                for place in map(int, before)
                 if any(start <= place < stop for start, stop in found.text_numbers)
             ]
             if any(place >= self.count for place in read) or _told(values, read) != {
-                str(place): told[str(place)] for place in read
+                str(place): before[str(place)] for place in read
             }:
                 raise ValueError(
                     f"checkpoint={str(self.path)!r} was made of other {argument}; use the same, or "

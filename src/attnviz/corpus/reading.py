@@ -37,6 +37,8 @@ from attnviz.extraction.models import load, name_of
 from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
+from attnviz.record.record import load as load_record
+from attnviz.record.storage.folder import INDEX
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.restoring import Restoring
@@ -96,6 +98,7 @@ def read_records(
     batch_size: BatchSize = "auto",
     ordered: bool = True,
     spool: Path | None = None,
+    resume: bool = False,
     ahead: Callable[[int], bool] | None = None,
     **options: Unpack[RecordOptions],
 ) -> Iterator[ReadText]:
@@ -121,6 +124,8 @@ def read_records(
     spool : Path, optional
         A folder, which is there, to which queries and keys are written, in a folder for each text
         named after its number.
+    resume : bool
+        Whether the records of these texts that `spool` holds already are taken as they are.
     ahead : callable, optional
         Asked of each text, with the number of tokens of its input (0 where that is not known),
         whether others are to be read ahead of it. What was given before it is known by then.
@@ -139,7 +144,13 @@ def read_records(
         cannot be read. What was read before it is given first.
     """
     reader = _Reader(
-        model, texts, target, options, batch_size=checked_batch_size(batch_size), spool=spool
+        model,
+        texts,
+        target,
+        options,
+        batch_size=checked_batch_size(batch_size),
+        spool=spool,
+        resume=resume,
     )
     coming = iter(places)
     first = True
@@ -213,10 +224,12 @@ class _Reader:
         *,
         batch_size: BatchSize,
         spool: Path | None,
+        resume: bool,
     ) -> None:
         self._loaded = load(model, options.get("tokenizer"), options.get("processor"))
         self._model: Any = self._loaded.model
         self._texts, self._target, self._spool = texts, target, spool
+        self._resume = resume
         self._options: dict[str, Any] = {
             **options,
             "tokenizer": self._loaded.tokenizer,
@@ -273,8 +286,9 @@ class _Reader:
             entry = self._entry(place)
             window.append(entry)
             tokens += entry.length
-            # One that is not read with others is read at once: how much memory it takes is unknown.
-            if entry.error or alone or not (self._together and (entry.kind or entry.left_out)):
+            # One of unknown length is read at once: so is the memory that it takes.
+            known = self._together and (entry.num_tokens or entry.left_out)
+            if entry.error or alone or not known:
                 break
             several = math.isinf(self._most_texts) or len(window) >= self._most_texts
             if tokens >= enough and several:
@@ -292,6 +306,7 @@ class _Reader:
             return entry
         entry.target = None if self._target is None else self._target[place]
         if self._options.get("generate") is not None:
+            entry.record = self._kept(entry)
             return entry
         try:
             examples, several = examples_of(entry.text)
@@ -303,28 +318,48 @@ class _Reader:
         except (TypeError, ValueError, MemoryError, OSError, NotImplementedError) as error:
             entry.error = self._named(place, error)
         else:
+            entry.record = self._kept(entry)
             if entry.length <= self._longest:
                 entry.kind = kind_of_example(entry.batch, self._encoder.accepted)
         return entry
 
+    def _kept(self, entry: _Entry) -> AttentionRecord | None:
+        """The record of a text that an earlier reading wrote; what is not its own is removed."""
+        if not self._resume or self._spool is None:
+            return None
+        folder = self._spool / str(entry.place)
+        if not (folder / INDEX).exists():
+            return None
+        try:
+            record = load_record(folder)
+        except (OSError, ValueError):
+            # It was cut off, say by a full disk.
+            record = None
+        if record is not None and (entry.batch is None or _is_of(record, entry.batch)):
+            return record
+        shutil.rmtree(folder)
+        return None
+
     def read(self, window: Sequence[_Entry], *, ordered: bool) -> Iterator[ReadText]:
         """Read the texts of a window; an error is raised once all before its text are given."""
-        places = {entry.place: number for number, entry in enumerate(window)}
+        order = {entry: number for number, entry in enumerate(window)}
         # The first in the window that cannot be read, as far as is known.
-        wrong = min((places[each.place] for each in window if each.error), default=len(window))
+        wrong = min((order[each] for each in window if each.error), default=len(window))
         given = 0
+        # What no forward is needed for: left out, or read before.
+        at_once = [entry for entry in window if entry.is_read]
         for batch in self._batches(window[:wrong]):
-            if all(places[entry.place] > wrong for entry in batch):
+            if all(order[entry] > wrong for entry in batch):
                 continue
             self._read(batch)
-            wrong = min([wrong, *(places[each.place] for each in batch if each.error)])
+            wrong = min([wrong, *(order[each] for each in batch if each.error)])
             if not ordered:
                 yield from (entry.read() for entry in batch if not entry.error)
             while ordered and given < wrong and window[given].is_read:
                 yield window[given].read()
                 given += 1
-        left = window[given:wrong] if ordered else window
-        yield from (entry.read() for entry in left if entry.is_read and (ordered or entry.left_out))
+        left = window[given:wrong] if ordered else at_once
+        yield from (entry.read() for entry in left if entry.is_read)
         if wrong < len(window):
             error = window[wrong].error
             if error is not None:
@@ -334,7 +369,7 @@ class _Reader:
         """Texts that run together: of a kind, the longest first, with little padding."""
         kinds: dict[tuple[str, ...] | None, list[_Entry]] = {}
         for entry in window:
-            if not entry.left_out:
+            if not entry.is_read:
                 kinds.setdefault(entry.kind if self._together else None, []).append(entry)
         free = free_memory(self._model.device)
         room = math.inf if free is None else _SHARE_OF_MEMORY * free
@@ -537,6 +572,13 @@ def _difference(one: AttentionRecord, other: AttentionRecord) -> float:
                 first, second = (each.weights(head, rows, columns) for each in pair)
                 worst = float(np.maximum(worst, np.abs(first - second).max()))
     return math.inf if math.isnan(worst) else worst
+
+
+def _is_of(record: AttentionRecord, batch: Batch) -> bool:
+    """Whether a record has the tokens of an example."""
+    stacks = record.stacks.values()
+    there = {side.ids for stack in stacks for side in (stack.query_tokens, stack.key_tokens)}
+    return all(tokens[0].ids in there for tokens in batch.tokens.values() if tokens)
 
 
 def _several(place: int, count: int) -> str:
