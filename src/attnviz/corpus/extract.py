@@ -22,6 +22,7 @@ from attnviz.corpus.corpus import Corpus
 from attnviz.corpus.points import checked_points
 from attnviz.corpus.reading import BatchSize, ReadText, checked_target, read_records
 from attnviz.corpus.texts import TextColumns, Texts
+from attnviz.extraction.inputs.media import is_image
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.record.record import AttentionRecord
@@ -408,9 +409,7 @@ def _arguments(
         "model's weights": weights_hash(loaded.model),
         "number of texts": len(texts),
         # Texts are told by their tokens, one by one: one that could not be read may be mended.
-        "images": told(
-            [text for text in some if not isinstance(text, str | tuple | list) and text is not None]
-        ),
+        "images": told([text for text in some if is_image(text)]),
         "target": "given" if target is not None else None,
         "truncation": str(options.get("truncation", False)),
         "layers": shown(options.get("layers")),

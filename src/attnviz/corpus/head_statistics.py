@@ -38,6 +38,8 @@ Ablation = Literal["zero", "mean"]
 _COUNTED_TEXTS = 2_000
 # Seconds between two states that a checkpoint file keeps.
 _BETWEEN_CHECKPOINTS = 30.0
+# Texts that tell one list from another.
+_TOLD_BY = 64
 # Texts among which a head's mean output is taken.
 _MEAN_OVER = 4
 
