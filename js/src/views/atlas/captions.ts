@@ -115,6 +115,11 @@ export function cellInWords(
   return first ? roleInWords(stack, first) : noRoleInWords(stack);
 }
 
+/** The same in a list that says what it counts: "37 of 100 (28% to 47%)". */
+export function shortCount(count: Count): string {
+  return `${count.found} of ${count.of} (${intervalOf(count)})`;
+}
+
 /** The stack, its heads and the corpus. */
 export function subtitleOf(atlas: AtlasDescription, stack: AtlasStack): string {
   const heads = stack.heads.reduce((sum, each) => sum + each.length, 0);

@@ -4,7 +4,7 @@ import { useId } from "preact/hooks";
 import { Choice } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/define-view";
 import { assign } from "../../ui/state";
-import { countInWords, headName, searchInWords } from "./captions";
+import { headName, searchInWords, shortCount } from "./captions";
 import type { AtlasState } from "./state";
 import type { AtlasStore } from "./store";
 
@@ -176,11 +176,12 @@ export function FoundHeads({ store }: AtlasProps) {
   const more = found.length - MOST_LISTED;
   return (
     <section class="av-atlas-found" aria-label="Heads by what the search found">
+      <p class="av-muted">Of their sampled edges, with the interval of the share:</p>
       <ol>
         {found.slice(0, MOST_LISTED).map(({ layer, head, count }) => (
           <li key={`${layer} ${head}`}>
             <button type="button" class="av-chip" onClick={() => store.choose({ layer, head })}>
-              {headName({ layer, head })} <span class="av-muted">{countInWords(count)}</span>
+              {headName({ layer, head })} <span class="av-muted">{shortCount(count)}</span>
             </button>
           </li>
         ))}

@@ -1,0 +1,110 @@
+"""The atlas in a real JupyterLab: traits both ways, links, and texts that are read when opened."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+    from browser.jupyter import JupyterLab, Notebook
+
+SETUP = """
+import attnviz as av, ipywidgets, torch
+torch.set_num_threads(1)
+texts = [
+    "The cat sat on the mat. The cat",
+    "The dog did not cross the street because it was too tired.",
+    "A dog saw the cat. The dog ran.",
+    "The cat ran to the street and the dog ran to the cat.",
+    "The mat was on the street. The cat sat on the mat.",
+    "It was too tired to cross the street. The dog sat.",
+]
+model, tokenizer = av.demos.load("decoder")
+"""
+SHOW = (
+    "view = av.show_head_atlas(model, texts, tokenizer=tokenizer, layer=1, heads=[0], "
+    "progress=False)"
+)
+LINKED = """
+head = av.HeadView(av.extract(model, texts[0], tokenizer=tokenizer), layer=1, heads=[0])
+links = [ipywidgets.jslink((view, name), (head, name)) for name in ("layer", "heads")]
+head
+"""
+FIRST = 90_000
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: JupyterLab) -> Notebook:
+    notebook = lab.open([SETUP, SHOW, LINKED])
+    notebook.run_all()
+    return notebook
+
+
+def view_in(notebook: Notebook, cell: int) -> Locator:
+    notebook.root.locator(".jp-Cell").nth(cell).scroll_into_view_if_needed()
+    return notebook.output(cell).locator(".attnviz").first
+
+
+def drawn(view: Locator, place: str, timeout: int = 20_000) -> None:
+    expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
+
+
+def test_traits_and_links_go_both_ways(notebook: Notebook) -> None:
+    view, head = view_in(notebook, 1), view_in(notebook, 2)
+    drawn(head, "head:self:1", FIRST)
+    view.get_by_role("gridcell", name="Layer 2, head 1:").click()
+    drawn(view, "atlas:self:2")
+    notebook.becomes("(view.layer, view.heads, head.layer, head.heads)", (2, [1], 2, [1]))
+    drawn(head, "head:self:2")
+    head.get_by_role("button", name="Layer 0").click()
+    drawn(view, "atlas:self:0")
+    notebook.execute("view.color, view.order, view.offsets = 'entropy', 'entropy', [-2, -1]")
+    expect(view.locator(".av-atlas-scale")).to_contain_text("entropy")
+    expect(view.get_by_role("button", name="offset −2 to −1")).to_be_visible()
+    view.get_by_role("combobox", name="Query", exact=True).fill("cat")
+    notebook.becomes("view.query_search", "cat")
+    expect(view.locator(".av-atlas-found li").first).to_contain_text(" of ")
+    notebook.execute("view.query_search, view.offsets, view.color = '', None, 'role'")
+    expect(view.locator(".av-atlas-roles")).to_contain_text("none")
+
+
+def test_an_edge_opens_its_text_as_a_head_view(notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    notebook.execute("view.layer, view.heads, view.edges = 1, [0], 'strongest'")
+    drawn(view, "atlas:self:1")
+    view.locator(".av-atlas-edges > ol > li > button").nth(1).click()
+    pane = view.locator(".av-text-head")
+    drawn(pane, "head:self:1")
+    notebook.execute(
+        "edge = view.statistics.stack().strongest(1, 0)[1]\n"
+        "record = av.extract(model, texts[edge.text], tokenizer=tokenizer)\n"
+        "weight = float(record.stack().weights(layer=1, head=0)[edge.query, edge.key])"
+    )
+    notebook.becomes(
+        "(view.text, view.edge)", notebook.evaluate("(edge.text, [edge.query, edge.key])")
+    )
+    token, key, weight, kept = notebook.evaluate(
+        "(record.tokens[edge.query], record.tokens[edge.key], weight, edge.weight)"
+    )
+    assert weight == pytest.approx(kept, abs=2e-4)
+    # Both ends are pinned, with the weight that the model gives.
+    expect(pane).to_contain_text(re.compile(f"Pinned: query “{re.escape(token)}”"))
+    expect(pane).to_contain_text(f"“{key}”")
+    expect(pane).to_contain_text(f"{weight:.2f}")
+    view.get_by_role("button", name="Close the text").click()
+    notebook.becomes("(view.text, view.edge)", (None, None))
+
+
+def test_a_text_that_there_is_not_is_said(notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    notebook.execute("view.text, view.edge = 5, [1, 0]")
+    pane = view.locator(".av-text-head")
+    drawn(pane, "head:self:1")
+    notebook.execute("view.text = 600")
+    expect(view.locator(".av-text-head")).to_contain_text("600")
+    notebook.execute("view.text = None")
