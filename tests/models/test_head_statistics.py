@@ -15,7 +15,9 @@ import transformers
 from numpy.testing import assert_allclose
 
 import attnviz
-from attnviz import HeadStatistics, head_statistics
+from attnviz import HeadStatistics, Roles, head_statistics
+from attnviz.analysis.token_kinds import KINDS
+from attnviz.corpus.measuring import SCORES
 from attnviz.demos.datasets.sentences import antecedent_sentence, repeated_halves
 from attnviz.extraction import extract as run_extract
 
@@ -373,3 +375,20 @@ class TestBadInput:
         model, tokenizer = tiny_bert
         with pytest.raises(ValueError, match="texts: all 2 are empty or too long"):
             head_statistics(model, ["", None], tokenizer=tokenizer, progress=False)
+
+
+class TestThePage:
+    """What docs/heads.md says runs, and names every score and role."""
+
+    TEXT = (Path(__file__).parents[2] / "docs" / "heads.md").read_text(encoding="utf-8")
+
+    def test_its_example_runs(self, capsys: pytest.CaptureFixture[str]) -> None:
+        [block] = re.findall(r"```python\n(.+?)```", self.TEXT, re.DOTALL)
+        exec(block, {})  # noqa: S102 - our own page
+        assert "previous token 0.99 ± 0.00" in capsys.readouterr().out
+
+    def test_every_score_and_role_is_there(self) -> None:
+        for name in (*SCORES, *Roles.definitions, "effect"):
+            assert f"`{name}`" in self.TEXT, name
+        for kind in KINDS:
+            assert kind in self.TEXT

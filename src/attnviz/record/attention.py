@@ -587,7 +587,7 @@ class QueryKeyAttention(LayerAttention):
             else:
                 queries = self.queries[list(heads), rows]
                 keys = self.keys[[self.key_head(head) for head in heads]]
-            queries, keys = queries.float() * self.scale, keys.float()
+            queries, keys = self.scale * queries.float(), keys.float()
             numbers = torch.arange(rows.start, rows.stop)[None]
             logits = self.logits_of_products(queries @ keys.transpose(1, 2), heads, numbers)
             if self.sinks is None:
