@@ -337,6 +337,22 @@ def test_effects_are_folded_like_scores(decoder: tuple[Any, Any]) -> None:
     assert found.baseline("effect") is None
 
 
+def test_mean_effects_are_over_the_first_other_texts(decoder: tuple[Any, Any]) -> None:
+    model, tokenizer = decoder
+    texts = ["the cat and the dog met the", "", "a b c a b c a b", "the cat sat so the"]
+    found = head_statistics(
+        model, texts, tokenizer=tokenizer, effects="mean", progress=False
+    ).stack()
+    readable = [text for text in texts if text]
+    # Of as few texts, all others are among the first four.
+    expected = attnviz.head_effects(
+        model, readable, tokenizer=tokenizer, ablate="mean", progress=False
+    )
+    assert_allclose(np.array(found.mean("effect")), np.array(expected.values), atol=1e-4)
+    with pytest.raises(ValueError, match='effects="mean" takes the mean over other texts'):
+        head_statistics(model, ["a b c"], tokenizer=tokenizer, effects="mean", progress=False)
+
+
 class TestBadInput:
     @pytest.mark.parametrize(
         ("given", "options", "kind", "words"),

@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,14 +20,16 @@ from attnviz.corpus.reading import (
     ReadText,
     checked_batch_size,
     checked_target,
+    is_empty,
     read_records,
 )
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.corpus.statistics_file import statistics_state, write_statistics
 from attnviz.corpus.texts import TextColumns, Texts
+from attnviz.extraction.capabilities import TooManyTokensError
 from attnviz.extraction.models import Loaded, find_tokenizer, load, name_of
-from attnviz.extraction.options import Heads, Layers
-from attnviz.interventions.head_effects import head_effects
+from attnviz.extraction.options import Heads, Layers, RecordOptions
+from attnviz.interventions.head_effects import effects_against, head_effects, output_sums
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import as_path, shown
 
@@ -105,7 +108,8 @@ def head_statistics(
         How many of its strongest edges, and how many drawn ones, are kept of each head.
     effects : {"zero", "mean"}, optional
         Measure as well what each head does to the model's answer, as the score ``"effect"``: one
-        more forward for each head and text (`attnviz.head_effects`).
+        more forward for each head and text (`attnviz.head_effects`). A head's output is replaced by
+        0, or by its mean over the first four other texts.
     seed : int, default 0
         Of the edges that are drawn.
     checkpoint : path-like, optional
@@ -480,24 +484,69 @@ class _Effects:
         self, loaded: Loaded, texts: Texts, target: Any, truncation: Any, ablate: Ablation | None
     ) -> None:
         self._loaded, self._texts, self._target = loaded, texts, target
-        self._truncation, self._ablate = truncation, ablate
+        self._ablate = ablate
+        self._sums: list[tuple[int, Any]] | None = None
+        self._options: RecordOptions = {
+            "tokenizer": loaded.tokenizer,
+            "processor": loaded.processor,
+            "truncation": truncation,
+        }
 
     def of(self, place: int, record: AttentionRecord) -> dict[str, list[Any]] | None:
         """By stack one array a layer, of the heads that the record has."""
         if self._ablate is None:
             return None
-        name = record.stack().name
-        found = head_effects(
-            self._loaded.model,
-            self._texts[place],
-            ablate=self._ablate,
-            stack=name,
-            target=None if self._target is None else self._target[place],
-            tokenizer=self._loaded.tokenizer,
-            processor=self._loaded.processor,
-            truncation=self._truncation,
-            progress=False,
-        )
         stack = record.stack()
+        text, target = self._texts[place], self._target_of(place)
+        if self._ablate == "mean":
+            others = [sums for other, sums in self._others(stack.name) if other != place]
+            found = effects_against(
+                self._loaded.model,
+                text,
+                others,
+                stack=stack.name,
+                target=target,
+                options=self._options,
+            )
+        else:
+            found = head_effects(
+                self._loaded.model,
+                text,
+                stack=stack.name,
+                target=target,
+                progress=False,
+                **self._options,
+            )
         by_layer = dict(zip(found.layers, found.values, strict=True))
-        return {name: [by_layer[layer][list(stack.kept_heads(layer))] for layer in stack.layers]}
+        effects = [by_layer[layer][list(stack.kept_heads(layer))] for layer in stack.layers]
+        return {stack.name: effects}
+
+    def _target_of(self, place: int) -> str | None:
+        found: str | None = None if self._target is None else self._target[place]
+        return found
+
+    def _others(self, stack: str) -> list[tuple[int, Any]]:
+        """The first texts that can be read, one more than a mean is taken over, with their sums."""
+        if self._sums is None:
+            found: list[tuple[int, Any]] = []
+            for place in range(len(self._texts)):
+                text = self._texts[place]
+                if len(found) > _MEAN_OVER:
+                    break
+                if is_empty(text):
+                    continue
+                with suppress(TooManyTokensError):
+                    sums = output_sums(
+                        self._loaded.model,
+                        text,
+                        stack=stack,
+                        target=self._target_of(place),
+                        options=self._options,
+                    )
+                    found.append((place, sums))
+            if len(found) < 2:
+                raise ValueError(
+                    'effects="mean" takes the mean over other texts; give two texts at least'
+                )
+            self._sums = found
+        return self._sums

@@ -43,7 +43,14 @@ from attnviz.record.storage.spool import Spool
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.restoring import Restoring
 
-__all__ = ["BatchSize", "ReadText", "checked_batch_size", "checked_target", "read_records"]
+__all__ = [
+    "BatchSize",
+    "ReadText",
+    "checked_batch_size",
+    "checked_target",
+    "is_empty",
+    "read_records",
+]
 
 BatchSize = int | Literal["auto"]
 
@@ -301,7 +308,7 @@ class _Reader:
 
     def _entry(self, place: int) -> _Entry:
         entry = _Entry(place, self._texts[place])
-        if _is_empty(entry.text):
+        if is_empty(entry.text):
             entry.left_out = "empty"
             return entry
         entry.target = None if self._target is None else self._target[place]
@@ -585,8 +592,8 @@ def _several(place: int, count: int) -> str:
     return f"texts[{place}] holds {count} examples; give each one as a separate text"
 
 
-def _is_empty(text: Any) -> bool:
+def is_empty(text: Any) -> bool:
     """Whether there is nothing in it to read."""
     if isinstance(text, tuple | list):
-        return all(map(_is_empty, text))
+        return all(map(is_empty, text))
     return is_missing(text) or (isinstance(text, str) and not text.strip())

@@ -134,6 +134,7 @@ class HeadStatistics:
         #: Sentences on how this was made; `notes` has more.
         self.remarks: tuple[str, ...] = ()
         self._state = _State((), 0, 0, 0, MappingProxyType({}), model)
+        self._views: dict[str, tuple[StackTotals, StackStatistics]] = {}
 
     @property
     def model(self) -> str:
@@ -208,7 +209,13 @@ class HeadStatistics:
         if chosen not in self._state.stacks:
             known = ", ".join(map(repr, self.stack_names))
             raise KeyError(f"stack={shown(name)}: these statistics have {known}")
-        return StackStatistics(chosen, self._state.stacks[chosen], self.class_systems)
+        totals = self._state.stacks[chosen]
+        # Putting the edges and their tokens in order takes a while; views ask again and again.
+        made = self._views.get(chosen)
+        if made is None or made[0] is not totals:
+            made = totals, StackStatistics(chosen, totals, self.class_systems)
+            self._views[chosen] = made
+        return made[1]
 
     def fold(
         self,

@@ -21,7 +21,7 @@ from attnviz.interventions.runs import Runs, row_of
 from attnviz.utils.arguments import shown
 from attnviz.utils.progress import Progress, Steps, completed, finished
 
-__all__ = ["HeadEffects", "head_effects"]
+__all__ = ["HeadEffects", "effects_against", "head_effects", "output_sums"]
 
 Ablation = Literal["zero", "mean"]
 Values = NDArray[np.float64]
@@ -182,15 +182,38 @@ def head_effects(
         _Text(Runs.one(model, example, target, None, options), wanted, position, stack)
         for example, wanted in zip(examples, answers, strict=True)
     ]
-    steps = _effects(texts, ablate)
-    return finished(steps, "head effects") if progress else completed(steps)
-
-
-def _effects(texts: Sequence[_Text], ablate: Ablation) -> Steps[HeadEffects]:
     means: list[Mapping[Place, torch.Tensor] | None] = [None] * len(texts)
     if ablate == "mean":
         sums = [text.sums() for text in texts]
         means = [means_of([*sums[:here], *sums[here + 1 :]]) for here in range(len(texts))]
+    steps = _effects(texts, means)
+    return finished(steps, "head effects") if progress else completed(steps)
+
+
+def output_sums(
+    model: Any, text: Any, *, stack: str | None, target: str | None, options: RecordOptions
+) -> Sums:
+    """The sum of each head's outputs over the tokens of a text, and their number."""
+    return _Text(Runs.one(model, text, target, None, options), None, None, stack).sums()
+
+
+def effects_against(
+    model: Any,
+    text: Any,
+    others: Sequence[Sums],
+    *,
+    stack: str | None,
+    target: str | None,
+    options: RecordOptions,
+) -> HeadEffects:
+    """`head_effects` of one text, a head's output replaced by its mean over others that ran."""
+    one = _Text(Runs.one(model, text, target, None, options), None, None, stack)
+    return completed(_effects([one], [means_of(others)]))
+
+
+def _effects(
+    texts: Sequence[_Text], means: Sequence[Mapping[Place, torch.Tensor] | None]
+) -> Steps[HeadEffects]:
     total = sum(text.num_heads for text in texts)
     done = 0
     found: list[list[Values]] = []
