@@ -18,6 +18,8 @@ from attnviz.utils.arguments import MOST_NUMBERS, shown
 from attnviz.utils.host import offer_file
 
 if TYPE_CHECKING:
+    from attnviz.atlas.view import AtlasView
+    from attnviz.corpus.statistics import HeadStatistics
     from attnviz.embedding.view import EmbeddingView
     from attnviz.pages.figure import FigureArguments
     from attnviz.pages.limits import PagePrecision
@@ -41,6 +43,10 @@ _EPILOG = """examples:
   attnviz compare-view --model ./my-bert --text "He was tired." --text "She was tired." -o x.html
   attnviz compare-view --model ./base --model ./tuned --text "The cat sat." --form matrix
   attnviz embedding-view --model ./my-gpt2 --texts texts.txt --points 5000 -o points.html
+  attnviz atlas --model ./my-gpt2 --texts corpus.jsonl --column text -o atlas.html
+  attnviz atlas --model ./my-gpt2 --texts corpus.jsonl --part 3/16 --save part-3.safetensors
+  attnviz atlas merge part-*.safetensors -o statistics.safetensors
+  attnviz atlas statistics.safetensors -o atlas.html
 
 exit codes: 0 written, 1 it could not be done (the reason is on stderr), 2 wrong usage
 """
@@ -96,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_view(commands, name, what)
     _add_compare_view(commands)
     _add_embedding_view(commands)
+    _add_atlas(commands)
     return parser
 
 
@@ -230,6 +237,106 @@ def _add_embedding_view(commands: Any) -> None:
     )
     _add_capture_options(view)
     _add_file(view, "default: 40")
+
+
+def _add_atlas(commands: Any) -> None:
+    what = "what every head does over many texts: roles, statistics and edges"
+    view = commands.add_parser(
+        "atlas",
+        help=what,
+        description=f"Run a model on many texts, or take statistics that were saved, and write "
+        f"{what}. "
+        '"merge FILE FILE ... -o FILE" adds up the statistics of parts of a corpus.',
+        epilog="example: attnviz atlas --model ./my-gpt2 --texts corpus.jsonl -o atlas.html",
+    )
+    view.set_defaults(parser=view)
+    view.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="saved statistics in place of a model, a .safetensors file; or merge and several",
+    )
+    view.add_argument("--model", metavar="ID", help="hub id or folder")
+    view.add_argument(
+        "--texts",
+        type=Path,
+        metavar="FILE",
+        help="what the model reads: .txt, one text a line, .jsonl, .csv, .tsv or .parquet",
+    )
+    view.add_argument(
+        "--column", default="text", help="where in a row the text is (default: %(default)s)"
+    )
+    view.add_argument(
+        "--columns",
+        type=_names_of_columns,
+        default=[],
+        metavar="NAME,NAME",
+        help="further columns with classes of texts or of their tokens, such as parts of speech",
+    )
+    view.add_argument("--parse", metavar="NAME", help="the column with the parse of each text")
+    view.add_argument(
+        "--batch-size", type=int, metavar="N", help="texts in a forward (default: by memory)"
+    )
+    view.add_argument(
+        "--edges",
+        type=int,
+        default=100,
+        metavar="N",
+        help="strongest edges, and sampled ones, of each head (default: %(default)s)",
+    )
+    view.add_argument(
+        "--effects",
+        choices=["zero", "mean"],
+        help="measure as well what each head does to the answer, a forward a head and text",
+    )
+    view.add_argument("--seed", type=int, default=0, metavar="N", help="of the sample (0)")
+    view.add_argument(
+        "--part",
+        type=_part,
+        metavar="I/N",
+        help="read the I-th of N parts of the texts, as one job of an array; see merge",
+    )
+    view.add_argument(
+        "--save", type=Path, metavar="FILE", help="write the statistics too, x.safetensors"
+    )
+    view.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="keeps what was read every half minute (default: beside the output, removed at the "
+        "end)",
+    )
+    view.add_argument(
+        "--resume", action="store_true", help="go on with what the checkpoint holds, if it is there"
+    )
+    _add_position(view)
+    view.add_argument("--color", help="role, or the name of a statistic (role)")
+    view.add_argument("--order", help="number, role, or the name of a statistic (number)")
+    view.add_argument(
+        "--layers", type=_numbers, metavar="N,N", help="layers to measure, such as 0,5 or 0-3"
+    )
+    view.add_argument("--keep-heads", type=_numbers, metavar="N,N", help="heads to measure")
+    view.add_argument(
+        "--truncate",
+        type=int,
+        nargs="?",
+        const=True,
+        metavar="N",
+        help="cut texts that are too long for the model, or to N tokens",
+    )
+    _add_file(view, "default: 5; with fewer edges where they do not fit")
+
+
+def _names_of_columns(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _part(text: str) -> tuple[int, int]:
+    """A part and how many there are, as in 3/16."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a part such as 3/16, the third of 16")
+    return int(found[1]), int(found[2])
 
 
 def _add_position(view: argparse.ArgumentParser) -> None:
@@ -405,50 +512,68 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Asked for nothing: said what there is to ask for.
         options.parser.print_help()
         return 0
-    if options.command in _VIEWS:
-        _check_source(options)
-    if options.command == "compare-view":
-        _check_compared(options)
+    checks = {"compare-view": _check_compared, "atlas": _check_atlas}
+    checks |= dict.fromkeys(_VIEWS, _check_source)
+    if options.command in checks:
+        checks[options.command](options)
     from traitlets import TraitError
 
-    from attnviz.pages.limits import check_file_kind, check_options, check_top_keys
-
-    precision: PagePrecision = "exact" if getattr(options, "exact", False) else "auto"
     try:
-        output: Path | None = options.output
-        # Checked before a model runs, not after: a spool folder is written once.
-        kind = "html" if output is None else check_file_kind(output)
-        check_options(precision, options.max_mb)
-        if output is not None and not output.parent.is_dir():
-            folder = str(output.parent)
-            raise FileNotFoundError(f"-o {output}: the folder {folder!r} does not exist")
-        figure = _figure(options)
-        _check_figure(kind, figure, options.theme)
-        if options.command == "embedding-view":
-            if check_top_keys(options.top_keys) and output is not None and kind != "html":
-                raise ValueError(
-                    f"--top-keys {options.top_keys}: {output.name} has no lines, which are drawn "
-                    "where a reader chooses a query; write a page, -o x.html"
-                )
-            points = _embedding_view(options)
-            output = output or Path(f"{points.file_name}.html")
-            path = points.save(output, max_mb=options.max_mb, top_keys=options.top_keys, **figure)
-        else:
-            making = {"demo": _demo, "compare-view": _compare_view}
-            view = making.get(options.command, _view)(options)
-            output = output or Path(f"{view.file_name}.html")
-            path = view.save(output, precision=precision, max_mb=options.max_mb, **figure)
+        path = _written(options)
     except KeyboardInterrupt:
-        print("attnviz: interrupted, nothing was written", file=sys.stderr)
+        print(f"attnviz: interrupted, {_kept(options) or 'nothing was written'}", file=sys.stderr)
         return 130
     except (
         *(ImportError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError),
         TraitError,
     ) as error:
         print(f"attnviz: {_reason(error)}", file=sys.stderr)
+        if not isinstance(error, FileExistsError) and (kept := _kept(options)):
+            print(f"attnviz: {kept}", file=sys.stderr)
         return 1
     offer_file(path)
     return 0
+
+
+def _written(options: argparse.Namespace) -> Path:
+    """Do what a command says, and give the place of the file that it wrote."""
+    from attnviz.pages.limits import check_file_kind, check_options, check_top_keys
+
+    if options.command == "atlas" and options.files[:1] == ["merge"]:
+        return _merge(options)
+    precision: PagePrecision = "exact" if getattr(options, "exact", False) else "auto"
+    output: Path | None = options.output
+    # Checked before a model runs, not after: a spool folder is written once.
+    kind = "html" if output is None else check_file_kind(output)
+    check_options(precision, options.max_mb)
+    if output is not None and not output.parent.is_dir():
+        folder = str(output.parent)
+        raise FileNotFoundError(f"-o {output}: the folder {folder!r} does not exist")
+    figure = _figure(options)
+    _check_figure(kind, figure, options.theme)
+    if options.command == "atlas":
+        return _atlas(options, figure)
+    if options.command == "embedding-view":
+        if check_top_keys(options.top_keys) and output is not None and kind != "html":
+            raise ValueError(
+                f"--top-keys {options.top_keys}: {output.name} has no lines, which are drawn "
+                "where a reader chooses a query; write a page, -o x.html"
+            )
+        points = _embedding_view(options)
+        output = output or Path(f"{points.file_name}.html")
+        return points.save(output, max_mb=options.max_mb, top_keys=options.top_keys, **figure)
+    making = {"demo": _demo, "compare-view": _compare_view}
+    view = making.get(options.command, _view)(options)
+    output = output or Path(f"{view.file_name}.html")
+    return view.save(output, precision=precision, max_mb=options.max_mb, **figure)
+
+
+def _kept(options: argparse.Namespace) -> str:
+    """What an unfinished command leaves to go on with, in words; "" for nothing."""
+    kept: Path | None = getattr(options, "kept", None)
+    if kept is None or not kept.exists():
+        return ""
+    return f"what was read is in {kept}: the same command with --resume goes on"
 
 
 def _demo(options: argparse.Namespace) -> RecordView:
@@ -718,6 +843,120 @@ def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
         spool=options.spool,
     )
     return EmbeddingView(corpus, seed=options.seed, **shown)
+
+
+# Options of an atlas that say what a model reads, and how: saved statistics have no use for them.
+_OF_MEASURING = (
+    *("model", "texts", "columns", "parse", "batch_size", "effects", "part", "save"),
+    *("checkpoint", "resume", "layers", "keep_heads", "truncate"),
+)
+
+
+def _check_atlas(options: argparse.Namespace) -> None:
+    """End with a usage message where it is neither a model with texts nor saved statistics."""
+    wrong: Callable[[str], NoReturn] = options.parser.error
+    files = options.files
+    if files:
+        given = [f"--{name.replace('_', '-')}" for name in _OF_MEASURING if getattr(options, name)]
+        if given:
+            wrong(
+                f"{' '.join(files)} stands for saved statistics, which need no model: leave out "
+                f"{', '.join(given)}"
+            )
+    if files[:1] == ["merge"]:
+        if len(files) < 2:
+            wrong("merge needs the files of statistics: merge a.safetensors b.safetensors -o FILE")
+        if options.output is None:
+            wrong("merge writes a file: give -o statistics.safetensors")
+        if options.output.suffix.lower() not in (".safetensors", ".parquet"):
+            wrong(f"-o {options.output}: merge writes a .safetensors or a .parquet file")
+    elif len(files) > 1:
+        wrong(f"give one file of statistics, or add them up: merge {' '.join(files)} -o FILE")
+    elif not files and (options.model is None or options.texts is None):
+        wrong("give --model ID with --texts FILE, or a file of saved statistics")
+    if options.save is not None and options.save.suffix.lower() not in (".safetensors", ".parquet"):
+        wrong(f"--save {options.save}: statistics are saved as .safetensors or .parquet")
+
+
+def _atlas(options: argparse.Namespace, figure: FigureArguments) -> Path:
+    """Write an atlas, of saved statistics or of a model that reads now; or these alone."""
+    from attnviz.atlas.view import AtlasView
+
+    statistics = _loaded(options.files[0]) if options.files else _measured(options)
+    if options.save is not None:
+        saved: Path = statistics.save(options.save)
+        # Of a part of the texts a page is rarely wanted.
+        if options.output is None:
+            return saved
+        print(f"attnviz: the statistics are in {saved}", file=sys.stderr)
+    shown = {
+        name: getattr(options, name)
+        for name in ("stack", "layer", "color", "order", "theme", "controls")
+        if getattr(options, name) is not None
+    } | _chosen_heads(options)
+    view: AtlasView = AtlasView(statistics, **shown)
+    output = options.output or Path(f"{view.file_name}.html")
+    return view.save(output, max_mb=options.max_mb, **figure)
+
+
+def _measured(options: argparse.Namespace) -> HeadStatistics:
+    from attnviz.corpus.files import read_texts
+    from attnviz.corpus.head_statistics import head_statistics
+
+    for option in ("save", "checkpoint"):
+        place = getattr(options, option)
+        if place is not None and not place.absolute().parent.is_dir():
+            folder = str(place.parent)
+            raise FileNotFoundError(f"--{option} {place}: the folder {folder!r} does not exist")
+    names = [*options.columns, *([] if options.parse is None else [options.parse])]
+    texts, columns = read_texts(options.texts, options.column, names)
+    parse = None if options.parse is None else columns.pop(options.parse)
+    result = options.save or options.output or Path("atlas.html")
+    # An hour of reading must not be lost to an error or an interrupt.
+    options.kept = options.checkpoint or result.with_name(f"{result.name}.checkpoint.safetensors")
+    print(f"attnviz: loading and running {options.model}", file=sys.stderr)
+    statistics = head_statistics(
+        options.model,
+        texts,
+        columns=columns or None,
+        parse=parse,
+        truncation=False if options.truncate is None else options.truncate,
+        layers=options.layers,
+        heads=options.keep_heads,
+        batch_size="auto" if options.batch_size is None else options.batch_size,
+        edges=options.edges,
+        effects=options.effects,
+        seed=options.seed,
+        part=options.part,
+        checkpoint=options.kept,
+        resume=options.resume,
+    )
+    if options.checkpoint is None:
+        options.kept.unlink(missing_ok=True)
+    return statistics
+
+
+def _loaded(file: str) -> HeadStatistics:
+    from attnviz.corpus.statistics import HeadStatistics
+
+    print(f"attnviz: reading {file}", file=sys.stderr)
+    return HeadStatistics.load(Path(file).expanduser())
+
+
+def _merge(options: argparse.Namespace) -> Path:
+    """Write the sum of several statistics."""
+    if not options.output.absolute().parent.is_dir():
+        folder = str(options.output.parent)
+        raise FileNotFoundError(f"-o {options.output}: the folder {folder!r} does not exist")
+    first, *rest = options.files[1:]
+    total = _loaded(first)
+    for file in rest:
+        try:
+            total += _loaded(file)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
+    merged: Path = total.save(options.output)
+    return merged
 
 
 def _lines(path: Path) -> list[str]:

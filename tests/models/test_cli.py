@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 
 from attnviz import demos, extract, load
 from attnviz.cli import main
+from attnviz.corpus.statistics import HeadStatistics
 
 
 def run(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -527,3 +529,131 @@ def test_what_has_nothing_in_common_is_1_with_its_reason(
     assert main(["compare-view", "--load", "none.a", "--load", "none.b", *output]) == 1
     assert "none.a" in capsys.readouterr().err
     assert not (tmp_path / "x.html").exists()
+
+
+SENTENCES = [
+    "at night the kitten did not touch the pie since it was too spicy so the pie stayed",
+    "the cat and the dog met the cat and the dog",
+    "on monday mary and john went to the shop john gave a drink to mary",
+]
+
+
+def decoder_folder(folder: Path) -> Path:
+    """The demo decoder as a folder that a hub id could name."""
+    model, tokenizer = demos.load("decoder")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_an_atlas_is_written_of_parts_that_are_put_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    decoder = decoder_folder(tmp_path / "decoder")
+    rows = [{"sentence": text, "source": "abc"[place % 3]} for place, text in enumerate(SENTENCES)]
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("\n".join(map(json.dumps, rows * 4)), encoding="utf-8")
+    given = ["atlas", "--model", str(decoder), "--texts", str(corpus), "--column", "sentence"]
+    # Which texts share a forward changes the last digits of weights.
+    given += ["--columns", "source", "--edges", "7", "--batch-size", "1"]
+    assert main([*given, "--save", "all.safetensors", "-o", "all.html", "--color", "entropy"]) == 0
+    page = (tmp_path / "all.html").read_text(encoding="utf-8")
+    assert '"view": "atlas"' in page
+    assert '"color": "entropy"' in page
+    for part in ("1/2", "2/2"):
+        assert main([*given, "--part", part, "--save", f"part-{part[0]}.safetensors"]) == 0
+    parts = ["part-1.safetensors", "part-2.safetensors"]
+    assert main(["atlas", "merge", *parts, "-o", "merged.safetensors"]) == 0
+    # To the bit, as if one job had read all texts.
+    merged, whole = (HeadStatistics.load(f"{name}.safetensors") for name in ("merged", "all"))
+    assert merged.texts == whole.texts == 12
+    assert merged.to_pandas().equals(whole.to_pandas())
+    assert merged.stack().sampled(1, 0) == whole.stack().sampled(1, 0)
+    assert main(["atlas", "merged.safetensors", "--layer", "-1", "-o", "merged.html"]) == 0
+    assert '"layer": 2' in (tmp_path / "merged.html").read_text(encoding="utf-8")
+    # Nothing is left behind but what was asked for.
+    files = {file.name for file in tmp_path.iterdir()}
+    assert files == {
+        *("decoder", "corpus.jsonl", "all.safetensors", "all.html", "merged.safetensors"),
+        *(*parts, "merged.html"),
+    }
+    assert main(["atlas", "merge", parts[0], parts[0], "-o", "twice.safetensors"]) == 1
+    assert "part-1.safetensors: text=0 was folded already" in capsys.readouterr().err
+
+
+def test_an_atlas_goes_on_where_it_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    decoder = decoder_folder(tmp_path / "decoder")
+    (tmp_path / "x.txt").write_text("\n".join(SENTENCES * 3), encoding="utf-8")
+    given = ["atlas", "--model", str(decoder), "--texts", "x.txt", "-o", "x.html"]
+    given += ["--batch-size", "1"]
+    fold, texts = HeadStatistics.fold, []
+
+    def interrupted(self: HeadStatistics, *arguments: Any, **options: Any) -> None:
+        if len(texts) == 4:
+            raise KeyboardInterrupt
+        texts.append(arguments[1])
+        fold(self, *arguments, **options)
+
+    monkeypatch.setattr(HeadStatistics, "fold", interrupted)
+    assert main(given) == 130
+    said = capsys.readouterr().err
+    assert "interrupted, what was read is in x.html.checkpoint.safetensors" in said
+    assert "--resume goes on" in said
+    # Without --resume nothing is overwritten.
+    assert main(given) == 1
+    assert "is there already: give resume=True" in capsys.readouterr().err
+    monkeypatch.setattr(HeadStatistics, "fold", fold)
+    assert main([*given, "--resume"]) == 0
+    assert '"texts": 9' in (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert not (tmp_path / "x.html.checkpoint.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give --model ID with --texts FILE, or a file of saved statistics"),
+        (["--model", "x"], "give --model ID with --texts FILE"),
+        (["a.safetensors", "--model", "x"], "needs? no model: leave out --model"),
+        (["a.safetensors", "b.safetensors"], "or add them up: merge a.safetensors b.safetensors"),
+        (["merge"], "merge needs the files of statistics"),
+        (["merge", "a.safetensors"], "merge writes a file: give -o"),
+        (["merge", "a.safetensors", "-o", "x.html"], "merge writes a .safetensors or a .parquet"),
+        (["--model", "x", "--texts", "y.txt", "--part", "3/2"], "'3/2' is not a part such as 3/16"),
+        (["--model", "x", "--texts", "y.txt", "--save", "x.csv"], "--save x.csv: statistics are"),
+    ],
+)
+def test_atlases_that_cannot_be_are_wrong_usage(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["atlas", *arguments])
+    assert end.value.code == 2
+    assert re.search(message, " ".join(capsys.readouterr().err.split()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none.safetensors"], "none.safetensors"),
+        (["merge", "none.safetensors", "-o", "x.safetensors"], "none.safetensors"),
+        (["--model", "x", "--texts", "none.txt"], "none.txt"),
+        (["--model", "x", "--texts", "none.doc"], "files that end in .txt"),
+        (["--model", "x", "--texts", "none.txt", "--save", "no/x.safetensors"], "does not exist"),
+        (["--model", "x", "--texts", "none.txt", "-o", "x.doc"], "must end in .html"),
+    ],
+)
+def test_atlases_that_fail_say_why(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["atlas", *arguments]) == 1
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -42,6 +42,7 @@ def show_head_atlas(
     keep_edges: int = 100,
     effects: Literal["zero", "mean"] | None = None,
     seed: int = 0,
+    part: tuple[int, int] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
     engine: Any = None,
@@ -66,7 +67,7 @@ def show_head_atlas(
         What was measured of this model and these texts before, which are then not read again but
         for those that a reader opens.
     column, columns, parse, target, truncation, tokenizer, processor, name, layers, batch_size,
-    effects, seed, checkpoint, resume, engine, progress : optional
+    effects, seed, part, checkpoint, resume, engine, progress : optional
         As for `attnviz.head_statistics`.
     keep_heads, keep_edges : optional
         Its `heads` and `edges`: here `heads` chooses among the heads that are measured, and `edges`
@@ -111,6 +112,7 @@ def show_head_atlas(
         "edges": keep_edges,
         "effects": effects,
         "seed": seed,
+        "part": part,
         "checkpoint": checkpoint,
         "resume": resume,
         "engine": engine,

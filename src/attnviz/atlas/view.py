@@ -82,6 +82,8 @@ class AtlasView(HeadsView):
     TypeError
         If `statistics` is no `HeadStatistics`, `open_text` cannot be called, or a keyword is
         unknown.
+    ValueError
+        If no text was folded into `statistics` yet.
     traitlets.TraitError
         If a trait's value does not fit the statistics.
 
@@ -114,6 +116,8 @@ class AtlasView(HeadsView):
                 "statistics must be HeadStatistics, of attnviz.head_statistics(model, texts) or "
                 f"HeadStatistics.load(path); got {type(statistics).__name__}"
             )
+        if not statistics.stack_names:
+            raise ValueError("statistics are of no text yet: fold one, statistics.fold(record)")
         if open_text is not None and not callable(open_text):
             raise TypeError(
                 "open_text must be a function that gives the record of the text with a number; "

@@ -31,7 +31,7 @@ from attnviz.extraction.models import Loaded, find_tokenizer, load, name_of
 from attnviz.extraction.options import Heads, Layers, RecordOptions
 from attnviz.interventions.head_effects import effects_against, head_effects, output_sums
 from attnviz.record.record import AttentionRecord
-from attnviz.utils.arguments import as_path, shown
+from attnviz.utils.arguments import as_path, shown, whole_number
 
 __all__ = ["head_statistics"]
 
@@ -65,6 +65,7 @@ def head_statistics(
     edges: int = 100,
     effects: Ablation | None = None,
     seed: int = 0,
+    part: tuple[int, int] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
     engine: Any = None,
@@ -112,6 +113,9 @@ def head_statistics(
         0, or by its mean over the first four other texts.
     seed : int, default 0
         Of the edges that are drawn.
+    part : (int, int), optional
+        ``(3, 16)`` reads the third of sixteen parts of the texts, as one job of an array does. All
+        jobs are given all texts; the statistics of all parts add up to those of all texts.
     checkpoint : path-like, optional
         A file that keeps what was read every half minute, and when the work ends for whatever
         reason. Without it, an error or an interrupt loses what was read.
@@ -164,7 +168,8 @@ def head_statistics(
     if effects is not None and effects not in get_args(Ablation):
         raise ValueError(f'effects={shown(effects)} must be "zero" or "mean", or left out')
     if texts is None:
-        _only_records(column=(column, "text"), target=(target, None), effects=(effects, None))
+        of_models = {"target": (target, None), "effects": (effects, None), "part": (part, None)}
+        _only_records(column=(column, "text"), **of_models)
         return _of_records(model, columns, parse, edges=edges, seed=seed, progress=progress)
     batch_size = checked_batch_size(batch_size)
     given = Texts(texts, column)
@@ -190,15 +195,17 @@ def head_statistics(
         "layers": shown(layers),
         "heads": shown(heads),
         "effects": effects,
+        "part": None if part is None else str(part),
     }
     keeping = _Checkpoint.at(checkpoint, arguments, by_text, len(given), resume=resume)
     if keeping is not None:
         statistics = keeping.resumed(statistics)
     seen = statistics.text_numbers
-    places = _others(seen, len(given))
+    wanted = _of_part(part, len(given))
+    places = [place for place in _others(seen, len(given)) if place in wanted]
     bar = tqdm(
-        total=len(given),
-        initial=len(given) - len(places),
+        total=len(wanted),
+        initial=len(wanted) - len(places),
         desc="head_statistics",
         unit="text",
         disable=not progress,
@@ -336,6 +343,19 @@ def _parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
             "None where a text has none"
         )
     return list(parse)
+
+
+def _of_part(part: tuple[int, int] | None, count: int) -> range:
+    """The numbers of the texts of a part."""
+    if part is None:
+        return range(count)
+    if len(part) != 2:
+        raise TypeError(
+            f"part={shown(part)} must be a part and how many there are, such as (3, 16)"
+        )
+    parts = whole_number("part[1]", part[1], 1, count, hint="how many parts, of a text at least")
+    number = whole_number("part[0]", part[0], 1, parts, hint="the number of a part, from 1")
+    return range((number - 1) * count // parts, number * count // parts)
 
 
 def _others(seen: Sequence[tuple[int, int]], count: int) -> list[int]:

@@ -1,0 +1,121 @@
+"""The page of an atlas contains what a kernel would send, as far as there is room."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from attnviz.atlas.page import MAX_BYTES, make_atlas_page, roles_table
+from attnviz.atlas.view import AtlasView
+from attnviz.corpus.statistics import HeadStatistics
+from attnviz.record.record import AttentionRecord
+from unit.atlas.statistics_made import fixture, fixture_statistics, made_statistics
+from unit.atlas.test_server import same_up_to_rounding
+
+STATE = {"theme": "auto", "stack": "self"}
+
+
+def data_of(page: str) -> Any:
+    return json.loads(page.split('id="attnviz-data">')[1].split("</script>", maxsplit=1)[0])
+
+
+def unpacked(text: str) -> bytes:
+    return zlib.decompress(base64.b64decode(text))
+
+
+def test_the_page_of_the_fixture_is_as_both_sides_read_it() -> None:
+    data = data_of(make_atlas_page(fixture_statistics(), STATE))
+    wanted = fixture()
+    assert not data["description"]["opens_texts"]
+    [found], [stack] = data["atlas"]["stacks"], wanted["page"]["stacks"]
+    assert set(found) == set(stack)
+    for name in ("table", "texts"):
+        same_up_to_rounding(json.loads(unpacked(found[name])), json.loads(unpacked(stack[name])))
+    for one, other in zip(found["edges"], stack["edges"], strict=True):
+        same_up_to_rounding(json.loads(unpacked(one)), json.loads(unpacked(other)))
+    for layer, profiles in zip(found["offsets"], wanted["values"]["offsets"], strict=True):
+        codes = np.frombuffer(unpacked(layer["data"]), np.uint8).reshape(len(profiles), -1)
+        maxima = np.array(layer["maximum"])[:, None]
+        weights = np.where(codes == 0, np.nan, maxima * ((codes - 1.0) / 254) ** 2)
+        # Half a step at the top, of 254.
+        assert_allclose(weights, np.array(profiles, float), atol=maxima.max() / 254)
+
+
+def many_heads(layers: int, heads: int, texts: int = 40, length: int = 40) -> HeadStatistics:
+    """Heads with random weights, so that nothing deflates well, and words of many kinds."""
+    generator = np.random.default_rng(0)
+    statistics = HeadStatistics("large")
+    for _ in range(texts):
+        shape = (layers, heads, length, length)
+        weights = generator.exponential(size=shape).astype(np.float32)
+        weights /= weights.sum(-1, keepdims=True)
+        tokens = [f"·{word:x}" for word in generator.integers(0, 30_000, length)]
+        statistics.fold(AttentionRecord.from_weights(list(weights), tokens))
+    return statistics
+
+
+def test_a_page_that_has_no_room_for_all_edges_has_fewer() -> None:
+    statistics = many_heads(4, 4)
+    view = AtlasView(statistics)
+    whole = view.page_size()
+    bare = len(make_atlas_page(statistics, view.state, max_bytes=None).encode())
+    assert whole == bare
+    data = data_of(view.to_html())
+    [stack] = data["description"]["stacks"]
+    assert stack["sampled"] == stack["sampled_in_all"] == 100
+    limit = whole - 12_000
+    page = view.to_html(max_mb=limit / 1e6)
+    assert len(page.encode()) <= limit
+    [fewer] = data_of(page)["description"]["stacks"]
+    assert 0 < fewer["sampled"] < 100
+    assert fewer["sampled_in_all"] == 100
+    # Those that there are come first in all; their tokens are there.
+    [embedded] = data_of(page)["atlas"]["stacks"]
+    edges = json.loads(unpacked(embedded["edges"][1]))["sampled"]
+    texts = json.loads(unpacked(embedded["texts"]))
+    for head, text, query in zip(edges["head"], edges["text"], edges["query"], strict=True):
+        assert query in texts["queries"]["positions"][texts["numbers"].index(text)], head
+    assert max(np.bincount(edges["head"])) == fewer["sampled"]
+
+
+def test_a_page_that_cannot_be_small_enough_says_what_would_do() -> None:
+    view = AtlasView(made_statistics())
+    with pytest.raises(ValueError, match=r"max_mb=0\.01 has no room for any record"):
+        view.to_html(max_mb=0.01)
+    least = len(make_atlas_page(view.statistics, view.state, max_bytes=None).encode())
+    with pytest.raises(
+        ValueError, match=r"the page of 6 heads has .* MB without any edges .* max_mb"
+    ):
+        view.to_html(max_mb=(least - 4_000) / 1e6)
+    for wrong in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="max_mb"):
+            view.to_html(max_mb=wrong)
+    with pytest.raises(TypeError, match="max_mb must be a number"):
+        view.to_html(max_mb="5")  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_a_page_of_32_by_32_heads_has_less_than_5_mb() -> None:
+    statistics = many_heads(32, 32, texts=24)
+    page = AtlasView(statistics).to_html()
+    assert len(page.encode()) <= MAX_BYTES == 5_000_000
+    [stack] = data_of(page)["description"]["stacks"]
+    assert sum(map(len, stack["heads"])) == 1024
+    assert stack["sampled"] >= 10
+
+
+def test_a_table_stands_in_where_nothing_can_be_drawn() -> None:
+    statistics = HeadStatistics("<m>")
+    before = np.eye(6, k=-1)
+    before[0, 0] = 1
+    for _ in range(6):
+        statistics.fold(AttentionRecord.from_weights([before[None]], list("abcdef"), model="<m>"))
+    table = roles_table(statistics, "self")
+    assert "<td>0.0</td><td>previous token</td><td>1.00 ± 0.00</td>" in table
+    assert "&lt;m&gt;: roles of heads over 6 texts" in table

@@ -1,0 +1,213 @@
+"""What an atlas takes, keeps and refuses."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import traitlets
+
+import attnviz as av
+from attnviz.atlas.show import show_head_atlas, text_opener
+from attnviz.atlas.view import AtlasView
+from attnviz.views.head import HeadView
+from attnviz.views.model import ModelView
+from unit.atlas.statistics_made import causal_record, cross_statistics, made_statistics
+
+
+def test_statistics_are_shown() -> None:
+    statistics = made_statistics()
+    view = AtlasView(statistics)
+    assert view.statistics is statistics
+    assert (view.stack, view.layer, view.heads) == ("self", 0, [])
+    assert (view.color, view.order, view.edges) == ("role", "number", "sampled")
+    assert view.file_name == "made-head-atlas"
+    assert "HeadStatistics" in repr(view)
+
+
+def test_everything_can_be_said_at_once() -> None:
+    chosen: dict[str, Any] = {
+        "stack": "cross",
+        "layer": 0,
+        "heads": [1, 0],
+        "color": "entropy",
+        "order": "role",
+        "edges": "strongest",
+        "offsets": [-3, -1],
+        "query_search": "·d1",
+        "key_search": "kind:word",
+        "text": 2,
+        "edge": [1, 0],
+        "theme": "dark",
+        "controls": "compact",
+    }
+    assert AtlasView(cross_statistics(), **chosen).state == chosen
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("stack", "cross", "stack='cross': these statistics have 'self'"),
+        ("stack", 3, "stack"),
+        ("layer", 2, "layer=2: stack 'self' has layers 0, 1"),
+        ("layer", -3, "layer=-3: stack 'self' has layers 0, 1"),
+        ("heads", [3], r"heads=\[3\]: layer 0 of stack 'self' has heads 0 to 2"),
+        ("heads", "most", "heads='most': give a whole number"),
+        ("color", "roles", "color='roles' must be one of 'role', 'previous token'"),
+        ("color", "number", "color='number' must be one of"),
+        ("order", "size", "order='size' must be one of 'number', 'role'"),
+        ("edges", "all", "edges='all': expected any of"),
+        ("offsets", [1, -1], r"offsets=\[1, -1\] must be \[from, to\]"),
+        ("offsets", [1], r"must be \[from, to\]"),
+        ("offsets", 3, "list or None"),
+        ("edge", [0, -1], r"edge=\[0, -1\] must be \[query, key\]"),
+        ("edge", [1, 2, 3], r"must be \[query, key\]"),
+        ("text", -1, "text=-1 must be the number of a text"),
+        ("query_search", 3, "query_search"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(name: str, value: Any, message: str) -> None:
+    view = AtlasView(made_statistics())
+    before = view.state
+    with pytest.raises(traitlets.TraitError, match=message):
+        setattr(view, name, value)
+    assert view.state == before
+    with pytest.raises(traitlets.TraitError, match=message):
+        AtlasView(made_statistics(), **{name: value})
+
+
+def test_what_is_no_statistics_is_refused() -> None:
+    given: Any
+    for given in (None, causal_record(0), [causal_record(0)], "statistics.safetensors"):
+        with pytest.raises(TypeError, match="statistics must be HeadStatistics"):
+            AtlasView(given)
+    with pytest.raises(TypeError, match="open_text must be a function"):
+        AtlasView(made_statistics(), open_text=["a text"])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="AtlasView has no argument 'token'; it takes color"):
+        AtlasView(made_statistics(), token=3)
+    with pytest.raises(ValueError, match="statistics are of no text yet"):
+        AtlasView(av.HeadStatistics())
+
+
+def test_places_are_taken_as_people_say_them() -> None:
+    view = AtlasView(made_statistics(), layer=-1, heads="all")
+    assert (view.layer, view.heads) == (1, [0, 1, 2])
+    view.heads = -1
+    assert view.heads == [2]
+
+
+def test_an_atlas_is_linked_with_other_views_by_layer_and_heads() -> None:
+    view, other = AtlasView(made_statistics()), HeadView(causal_record(0))
+    for name in ("layer", "heads"):
+        traitlets.link((view, name), (other, name))
+    view.layer, view.heads = 1, [2]
+    assert (other.layer, other.heads) == (1, [2])
+    other.heads = [0]
+    assert view.heads == [0]
+
+
+def test_another_stack_moves_what_does_not_fit() -> None:
+    view = AtlasView(cross_statistics(), stack="decoder", heads=[1])
+    view.stack = "cross"
+    assert (view.stack, view.layer, view.heads) == ("cross", 0, [1])
+
+
+def test_the_text_that_is_open_is_a_record() -> None:
+    view = AtlasView(made_statistics(), open_text=causal_record)
+    with pytest.raises(ValueError, match="no text is open"):
+        _ = view.record
+    view.text = 3
+    assert view.record.stack().query_tokens.text == causal_record(3).stack().query_tokens.text
+    alone = AtlasView(made_statistics(), text=3)
+    with pytest.raises(ValueError, match="opens no texts"):
+        _ = alone.record
+
+
+def test_an_atlas_that_nothing_holds_is_freed() -> None:
+    view = AtlasView(made_statistics(), open_text=causal_record)
+    held = weakref.ref(view)
+    view.close()
+    del view
+    gc.collect()
+    assert held() is None
+
+
+def test_a_frame_has_about_the_height_of_the_view() -> None:
+    assert "height: " in AtlasView(made_statistics()).to_iframe()
+
+
+def test_saved_files_are_pages(tmp_path: Path) -> None:
+    view = AtlasView(made_statistics(), color="entropy")
+    file = view.save(tmp_path / "x.html", controls="none")
+    page = file.read_text(encoding="utf-8")
+    assert '"controls": "none"' in page
+    assert '"color": "entropy"' in page
+    with pytest.raises(ValueError, match=r"must end in \.html, \.svg"):
+        view.save(tmp_path / "x.txt")
+
+
+MODEL_TEXTS = ["the cat and the dog met the cat", "", "on friday the fox did not visit the field"]
+
+
+def test_one_call_measures_shows_and_opens() -> None:
+    model, tokenizer = av.demos.load("decoder")
+    view = show_head_atlas(
+        *(model, MODEL_TEXTS),
+        tokenizer=tokenizer,
+        progress=False,
+        keep_edges=3,
+        layer=1,
+        text=2,
+    )
+    assert view.statistics.texts == 2
+    assert view.statistics.left_out == 1
+    assert len(view.statistics.stack().sampled(0, 0)) == 3
+    wanted = av.extract(model, MODEL_TEXTS[2], tokenizer=tokenizer)
+    assert view.record.stack().query_tokens.text == wanted.stack().query_tokens.text
+    # What was measured before is not measured again.
+    again = show_head_atlas(model, MODEL_TEXTS, statistics=view.statistics, tokenizer=tokenizer)
+    assert again.statistics is view.statistics
+    assert show_head_atlas(view.statistics).statistics is view.statistics
+    named = ModelView(wanted, roles=view.statistics)
+    assert len(named.roles["self"]["names"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"texts": None}, TypeError, "texts is missing: what the model reads"),
+        ({"foo": 3}, TypeError, "AtlasView has no argument 'foo'"),
+        ({"offsets": [3, 1]}, traitlets.TraitError, "offsets"),
+        ({"edges": 100}, traitlets.TraitError, "edges=100: expected any of"),
+        ({"statistics": "x"}, TypeError, "statistics must be what attnviz.head_statistics gave"),
+        ({"texts": []}, ValueError, "texts is empty"),
+    ],
+)
+def test_calls_that_do_not_fit_are_refused(
+    given: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    model, tokenizer = av.demos.load("decoder")
+    with pytest.raises(error, match=message):
+        show_head_atlas(model, **{"texts": MODEL_TEXTS, "tokenizer": tokenizer} | given)
+
+
+def test_arguments_that_would_have_no_effect_are_refused() -> None:
+    model, tokenizer = av.demos.load("decoder")
+    statistics = made_statistics()
+    with pytest.raises(TypeError, match=r"model is statistics.*; leave out texts, keep_edges"):
+        show_head_atlas(statistics, MODEL_TEXTS, keep_edges=3)
+    with pytest.raises(TypeError, match="statistics are there already; leave out keep_heads"):
+        show_head_atlas(
+            *(model, MODEL_TEXTS), statistics=statistics, tokenizer=tokenizer, keep_heads=[0]
+        )
+
+
+def test_only_texts_that_there_are_are_opened() -> None:
+    model, tokenizer = av.demos.load("decoder")
+    open_text = text_opener(model, MODEL_TEXTS, tokenizer=tokenizer)
+    for number in (3, -1):
+        with pytest.raises(IndexError, match=f"text={number}: there are texts 0 to 2"):
+            open_text(number)
