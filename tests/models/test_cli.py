@@ -590,7 +590,8 @@ def test_an_atlas_goes_on_where_it_was_interrupted(
     (tmp_path / "x.txt").write_text("\n".join(SENTENCES * 3), encoding="utf-8")
     given = ["atlas", "--model", str(decoder), "--texts", "x.txt", "-o", "x.html"]
     given += ["--batch-size", "1"]
-    fold, texts = HeadStatistics.fold, []
+    fold = HeadStatistics.fold
+    texts: list[Any] = []
 
     def interrupted(self: HeadStatistics, *arguments: Any, **options: Any) -> None:
         if len(texts) == 4:

@@ -95,7 +95,7 @@ def test_what_is_no_statistics_is_refused() -> None:
 def test_places_are_taken_as_people_say_them() -> None:
     view = AtlasView(made_statistics(), layer=-1, heads="all")
     assert (view.layer, view.heads) == (1, [0, 1, 2])
-    view.heads = -1
+    view.heads = [-1]
     assert view.heads == [2]
 
 
