@@ -41,6 +41,7 @@ const NOT_KEPT = [
   "theme",
   "scores",
   "score_notes",
+  "score_errors",
   "token_scores",
   "token_score_notes",
   "controls",

@@ -69,9 +69,13 @@ export interface RecordState extends ChangedRunState {
   score_notes: Record<string, string>;
   /** What heads do over a corpus, by stack. */
   roles: Record<string, NamedHeads>;
+  /** Their standard errors: by name, then by stack. */
+  score_errors: Record<string, Record<string, Scores>>;
   /** Numbers of the keys: by name, then by stack; and what they measure. */
   token_scores: Record<string, Record<string, (number | null)[]>>;
   token_score_notes: Record<string, string>;
+  /** Which of them is drawn: the first where it is null. */
+  token_score: string | null;
   theme: "auto" | ThemeName;
   /** Which controls are in sight; "auto" is "full", and "compact" in a low frame. */
   controls: "auto" | ControlsForm;
@@ -96,8 +100,10 @@ export const RECORD_DEFAULTS: RecordState = {
   scores: {},
   score_notes: {},
   roles: {},
+  score_errors: {},
   token_scores: {},
   token_score_notes: {},
+  token_score: null,
   theme: "auto",
   controls: "auto",
   opening: null,
@@ -435,6 +441,7 @@ export function createRecordStore(
         order: state.order.value,
         scores: state.scores.value,
         score_notes: state.score_notes.value,
+        score_errors: state.score_errors.value,
       })
     );
   });
@@ -473,6 +480,7 @@ export function createRecordStore(
         tokenEffectsOf(here.stack, {
           token_scores: state.token_scores.value,
           token_score_notes: state.token_score_notes.value,
+          token_score: state.token_score.value,
         })
       );
     }),

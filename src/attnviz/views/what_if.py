@@ -120,14 +120,14 @@ class WhatIf(RecordView):
         wanted = _wanted(state.get("changes", ()))
         if not wanted or state.get("shown_run", "before") == "before" or not self._runs.has_model:
             return record, {**made, **self._runs.page_state()}
-        changed, shown = yield from self._runs.run(wanted)
+        _, shown = yield from self._runs.run(wanted)
         stacks = dict(record.stacks)
         for each in (*shown.after.values(), *shown.difference.values()):
             stacks[each.name] = each
         both = AttentionRecord(
             stacks,
             model=record.model,
-            notes=[*record.notes, *changed.notes[-len(wanted) - 1 :]],
+            notes=record.notes,
             images=record.images,
         )
         names = {

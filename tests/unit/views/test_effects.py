@@ -41,6 +41,62 @@ def test_effects_of_heads_bring_their_measure_and_noise() -> None:
     assert several.score_notes["score"].endswith(", mean of 1,200 texts; noise 0.000003")
 
 
+def test_effects_of_several_texts_bring_their_standard_errors() -> None:
+    values, errors = np.array([-2.0, 1.0, 0.5]), np.array([0.25, 0.5, np.nan])
+    effects = HeadEffects((values,), (errors,), 0.0, MEASURE, "self", (0,), num_texts=8)
+    record = given_record((3,))
+    view = ModelView(record, scores={"effect": effects, "mine": [[1, -2, 3]]})
+    assert view.score_errors == {"effect": {"self": [[0.25, 0.5, None]]}}
+    own = {"mine": [[0.5, 0.5, 0.5]]}
+    view = ModelView(record, scores={"effect": effects, "mine": [[1, -2, 3]]}, score_errors=own)
+    assert set(view.score_errors) == {"effect", "mine"}
+    # An error is of the scores that it came with.
+    view.scores = {"effect": [[0.5, 1.0, 1.0]], "mine": [[1, -2, 3]]}
+    assert set(view.score_errors) == {"mine"}
+    view.scores = {"score": effects}
+    assert view.score_errors == {"score": {"self": [[0.25, 0.5, None]]}}
+    # One text has none.
+    assert ModelView(record, scores=head_effects([[1, 2, 3]], (0,))).score_errors == {}
+    layers = HeadEffects(
+        (np.zeros(2), np.ones(2)), (np.ones(2), np.full(2, 0.5)), 0.0, MEASURE, "self", (0, 1), 2
+    )
+    part = ModelView(given_record((2, 2)), include_layers=1, scores={"e": layers})
+    assert part.score_errors == {"e": {"self": [[0.5, 0.5]]}}
+
+
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        ({"mine": [[-0.5, 0.0]]}, "negative numbers; a standard error is 0 or more"),
+        ({"mine": [[0.5]]}, r"score_errors\['mine'\] has 1 layers of 1 heads"),
+        ({"mine": {"cross": [[0.5, 0.5]]}}, r"score_errors\['mine'\] are for 'cross'"),
+        ({"mine": "much"}, "score_errors"),
+        ("much", "score_errors='much' is a name; give numbers"),
+        ({3: [[0.5, 0.5]]}, "score_errors: 3 cannot be a name"),
+    ],
+)
+def test_standard_errors_that_do_not_fit_are_refused(errors: Any, words: str) -> None:
+    with pytest.raises(TraitError, match=words):
+        HeadView(given_record((2,)), scores={"mine": [[1, -2]]}, score_errors=errors)
+
+
+def test_one_of_several_token_scores_is_drawn() -> None:
+    record = given_record((2,), 3)
+    scores = {"one": [1, -2, 3], "two": [0.5, 0.5, -1]}
+    view = HeadView(record, token_scores=scores, token_score="two")
+    assert view.token_score == "two"
+    with pytest.raises(
+        TraitError, match=r"token_score='three' must be the name of .*: 'one', 'two'"
+    ):
+        view.token_score = "three"
+    with pytest.raises(TraitError, match="token_score"):
+        view.set_trait("token_score", 1)
+    view.token_scores = {"one": [1, -2, 3]}
+    assert view.state["token_score"] is None
+    with pytest.raises(TraitError, match=r"token_score='one' must be .*: none"):
+        HeadView(record, token_score="one")
+
+
 def test_a_note_goes_with_the_scores_that_it_is_of() -> None:
     effects = head_effects([[-2.0, 1.0, 0.5]], (0,))
     view = HeadView(given_record((3,)), scores={"effect": effects, "mine": [[1, -2, 3]]})

@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { between, formatWeight } from "../captions";
 import { type Ink, inkColor } from "../color-scales";
 import { EffectBar, EffectNote } from "../effects/bar";
-import { type EffectScale, effectText, shortEffectText } from "../effects/effects";
+import { type EffectScale, effectText, errorText, shortEffectText } from "../effects/effects";
 import type { HeadRole } from "../head-roles";
 import { headColor, type Palette, rgbOf } from "../palette";
 import type { HeadMaps, HeadOrder } from "../record";
@@ -32,7 +32,12 @@ export interface HeadStripProps {
   onSolo: (head: number) => void;
   onHover: (head: number | null) => void;
   /** Effects of the heads, which are drawn as bars below their maps. */
-  effects?: { scale: EffectScale; of: (head: number) => number | null } | null;
+  effects?: {
+    scale: EffectScale;
+    of: (head: number) => number | null;
+    /** Their standard errors, where they are known. */
+    errorOf: (head: number) => number | null;
+  } | null;
   /** The name of what heads are ordered by. */
   orderedBy?: string;
   /** What heads do over a corpus, which is written below them; whether they are ordered by it. */
@@ -189,7 +194,7 @@ export function HeadStrip(props: HeadStripProps) {
           const does = role ? `, ${role.label}` : "";
           const bySize = effects && effects.scale.name === props.orderedBy;
           const effect = effects
-            ? `, ${effects.scale.name} ${effectText(effects.scale, effects.of(head))}`
+            ? `, ${effects.scale.name} ${effectText(effects.scale, effects.of(head), effects.errorOf(head))}`
             : "";
           const place = chosen.indexOf(head);
           const from = props.maps?.sampled ? ` (map of ${props.maps.sampled} queries)` : "";
@@ -208,7 +213,7 @@ export function HeadStrip(props: HeadStripProps) {
                   ? `Head ${head}${does}${effect}`
                   : bySize
                     ? // With what is to be read on the button, as it is read.
-                      `Head ${head}, ${score === null ? "none" : shortEffectText(effects.scale, score)} (${effects.scale.name})${does}`
+                      `Head ${head}, ${score === null ? "none" : shortEffectText(effects.scale, score) + errorText(effects.errorOf(head))} (${effects.scale.name})${does}`
                     : `Head ${head}, score ${scoreText(score)}${does}${effect}`
               }
               title={
@@ -230,7 +235,12 @@ export function HeadStrip(props: HeadStripProps) {
                 size={size}
               />
               {effects && (
-                <EffectBar value={effects.of(head)} end={effects.scale.end} palette={palette} />
+                <EffectBar
+                  value={effects.of(head)}
+                  error={effects.errorOf(head)}
+                  end={effects.scale.end}
+                  palette={palette}
+                />
               )}
               <span>{head}</span>{" "}
               {score !== undefined && (

@@ -2,16 +2,28 @@
 
 import { ColorLegend } from "../legend";
 import type { Palette } from "../palette";
-import { barShares, type EffectScale, effectsInWords, endText } from "./effects";
+import { barShares, type EffectScale, effectsInWords, endText, whiskerShares } from "./effects";
 
 /** Draws nothing without a number; what stands around it says the number. */
-export function EffectBar(props: { value: number | null; end: number; palette: Palette }) {
-  const { value, end, palette } = props;
+export function EffectBar(props: {
+  value: number | null;
+  /** Its standard error, where it is known. */
+  error?: number | null;
+  end: number;
+  palette: Palette;
+}) {
+  const { value, error, end, palette } = props;
+  const whisker = value !== null && error && end > 0 ? whiskerShares(value, error, end) : null;
   const { from, length } = barShares(value, end);
   const color = (value ?? 0) < 0 ? palette.negative : palette.positive;
   return (
     <span class={`av-effect${value === null ? " av-none" : ""}`} aria-hidden="true">
       <i style={`left:${100 * from}%;width:${100 * length}%;background:${color}`} />
+      {whisker && (
+        <b
+          style={`left:${100 * whisker.from}%;width:${100 * (whisker.to - whisker.from)}%;background:${palette.ink}`}
+        />
+      )}
     </span>
   );
 }

@@ -24,13 +24,17 @@ export interface EffectScale {
   name: string;
   /** What they measure, in words; "" where that is not known. */
   note: string;
-  /** The largest size of any. */
+  /** The largest size of any, with its standard error. */
   end: number;
+  /** Whether standard errors are known. */
+  spread?: boolean;
 }
 
 /** Of the heads of a stack, layer by layer. */
 export interface HeadEffects extends EffectScale {
   rows: Scores;
+  /** Their standard errors, where they are known. */
+  errors: Scores | null;
 }
 
 /** Of the keys of a stack. */
@@ -48,51 +52,64 @@ function largestOf(values: readonly (number | null)[]): number {
   return values.reduce<number>((most, value) => Math.max(most, Math.abs(value ?? 0)), 0);
 }
 
+/** Scores of heads as they were given. */
+interface ScoreState {
+  order: string;
+  scores: Record<string, Record<string, Scores>>;
+  score_notes: Record<string, string>;
+  score_errors?: Record<string, Record<string, Scores>>;
+}
+
 /** The scores of a name as effects: those of both signs, and those that say what they measure. */
 function effectsNamed(
   name: string,
   stack: StackDescription,
-  scores: Record<string, Record<string, Scores>>,
-  note = "",
+  { scores, score_notes, score_errors }: ScoreState,
 ): HeadEffects | null {
+  const note = score_notes[name] ?? "";
   const rows = scores[name]?.[baseName(stack)];
+  const errors = score_errors?.[name]?.[baseName(stack)] ?? null;
   if (!rows) return null;
   const values = rows.flat();
   const some = (sign: number): boolean => values.some((value) => sign * (value ?? 0) > 0);
   if (note === "" && !(some(1) && some(-1))) return null;
-  return { name, note, rows, end: largestOf(values) };
+  const spread = errors?.flat() ?? [];
+  const reach = values.map((value, i) => value && Math.abs(value) + (spread[i] ?? 0));
+  return { name, note, rows, errors, end: largestOf(reach), spread: spread.some(Boolean) };
 }
 
 /** The effects that heads are ordered by, or else the first that there are; null without any. */
-export function headEffectsOf(
-  stack: StackDescription,
-  state: {
-    order: string;
-    scores: Record<string, Record<string, Scores>>;
-    score_notes: Record<string, string>;
-  },
-): HeadEffects | null {
+export function headEffectsOf(stack: StackDescription, state: ScoreState): HeadEffects | null {
   for (const name of [state.order, ...Object.keys(state.scores)]) {
-    const found = effectsNamed(name, stack, state.scores, state.score_notes[name]);
+    const found = effectsNamed(name, stack, state);
     if (found) return found;
   }
   return null;
 }
 
-/** The first effects of keys that there are; null without any. */
+/** Names of the token scores that a stack has. */
+export function tokenScoreNames(
+  stack: StackDescription,
+  scores: Record<string, Record<string, unknown>>,
+): string[] {
+  const own = baseName(stack);
+  return Object.keys(scores).filter((name) => scores[name]?.[own] !== undefined);
+}
+
+/** The effects of keys that were chosen, or the first that there are; null without any. */
 export function tokenEffectsOf(
   stack: StackDescription,
   state: {
     token_scores: Record<string, Record<string, (number | null)[]>>;
     token_score_notes: Record<string, string>;
+    token_score?: string | null;
   },
 ): TokenEffects | null {
-  for (const [name, byStack] of Object.entries(state.token_scores)) {
-    const values = byStack[baseName(stack)];
-    if (values)
-      return { name, note: state.token_score_notes[name] ?? "", values, end: largestOf(values) };
-  }
-  return null;
+  const names = tokenScoreNames(stack, state.token_scores);
+  const name = names.find((each) => each === state.token_score) ?? names[0];
+  const values = name === undefined ? undefined : state.token_scores[name]?.[baseName(stack)];
+  if (name === undefined || !values) return null;
+  return { name, note: state.token_score_notes[name] ?? "", values, end: largestOf(values) };
 }
 
 export function headEffect(
@@ -103,14 +120,33 @@ export function headEffect(
   return rows[stack.layers.indexOf(cell.layer)]?.[cell.head] ?? null;
 }
 
+/** Its standard error; null where it is not known. */
+export function headError(
+  { errors }: HeadEffects,
+  stack: StackDescription,
+  cell: { layer: number; head: number },
+): number | null {
+  return errors?.[stack.layers.indexOf(cell.layer)]?.[cell.head] ?? null;
+}
+
 /** How an effect is written: with its sign. */
 function quantityOfEffects({ name, end }: EffectScale): Quantity {
   return { name, signed: true, maximum: end };
 }
 
-/** "−14.9"; "none" where there is none. */
-export function effectText(scale: EffectScale, value: number | null): string {
-  return value === null ? "none" : writtenSmall(quantityOfEffects(scale), value);
+/** "−14.9", "−14.9 ± 0.2" with a standard error; "none" where there is none. */
+export function effectText(
+  scale: EffectScale,
+  value: number | null,
+  error: number | null = null,
+): string {
+  if (value === null) return "none";
+  return writtenSmall(quantityOfEffects(scale), value) + errorText(error);
+}
+
+/** " ± 0.2", or "". */
+export function errorText(error: number | null): string {
+  return error === null ? "" : ` ± ${plainNumber(Number(error.toPrecision(2)))}`;
 }
 
 /** The same where there is little room: what is nothing beside the others is written as 0. */
@@ -169,7 +205,8 @@ export function tokenEffectsSpoken(
 export function effectsInWords(scale: EffectScale, where: string, standing = false): string {
   const none = scale.end === 0 ? ", all 0" : `; a full bar is ${endText(scale)}`;
   const sides = standing ? "down below 0, up above" : "to the left below 0, to the right above";
-  const note = scale.note === "" ? "" : ` ${capital(scale.note)}.`;
+  const lines = scale.spread ? " Thin lines: a standard error to either side." : "";
+  const note = (scale.note === "" ? "" : ` ${capital(scale.note)}.`) + lines;
   return `Bars ${where}: ${scale.name}, ${sides}${none}.${note}`;
 }
 
@@ -194,6 +231,7 @@ export function effectMarks(
   value: number | null,
   end: number,
   palette: Palette,
+  error: number | null = null,
 ): Mark[] {
   if (value === null) return [];
   const { x, y, width, height, standing = false } = box;
@@ -209,7 +247,29 @@ export function effectMarks(
   return [
     ...(length > 0 ? [{ kind: "rect", ...bar, fill } as const] : []),
     { kind: "line", ...line, stroke: palette.muted },
+    ...(error && end > 0 && !standing
+      ? [
+          {
+            kind: "line",
+            x0: x + width * whiskerShares(value, error, end).from,
+            x1: x + width * whiskerShares(value, error, end).to,
+            y0: down,
+            y1: down,
+            stroke: palette.ink,
+          } as const,
+        ]
+      : []),
   ];
+}
+
+/** From where to where the thin line of a standard error goes, as shares of a bar's whole length. */
+export function whiskerShares(
+  value: number,
+  error: number,
+  end: number,
+): { from: number; to: number } {
+  const at = (number: number): number => 0.5 + Math.max(-1, Math.min(1, number / end)) / 2;
+  return { from: at(value - error), to: at(value + error) };
 }
 
 const LONGEST_NAME = 20;

@@ -14,7 +14,7 @@ import { Layers } from "../controls/layers";
 import { Menu, type MenuEntry, Panel } from "../controls/menu";
 import { copyByKey, copyEntries } from "../copying";
 import type { ViewContext } from "../define-view";
-import { headEffect } from "../effects/effects";
+import { headEffect, headError, tokenScoreNames } from "../effects/effects";
 import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import { BY_ROLE, RoleLine } from "../head-roles";
 import type { History } from "../history";
@@ -263,6 +263,7 @@ function PlaceControls<S extends RecordState>(
         effects && {
           scale: effects,
           of: (head) => headEffect(effects, place.stack, { layer: place.layer, head }),
+          errorOf: (head) => headError(effects, place.stack, { layer: place.layer, head }),
         }
       }
       orderedBy={state.order.value}
@@ -373,6 +374,23 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
         </label>
       )}
     </>
+  );
+}
+
+/** Which numbers of the keys are drawn; nothing where there is one kind, or none. */
+export function TokenScoreControl<S extends RecordState>(props: { context: ViewContext<S> }) {
+  const { common, embedded, record } = props.context;
+  const place = record.place.value;
+  if (!place || embedded) return null;
+  const names = tokenScoreNames(place.stack, common.token_scores.value);
+  if (names.length < 2) return null;
+  return (
+    <Choice
+      label="Bars of keys"
+      value={names.find((name) => name === common.token_score.value) ?? (names[0] as string)}
+      options={names.map((name) => [name, name] as const)}
+      onChange={(token_score) => assign(common, { token_score })}
+    />
   );
 }
 

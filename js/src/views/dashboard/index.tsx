@@ -8,7 +8,7 @@ import type { Scene } from "../../draw/marks";
 import { stackName, tokensInWords } from "../../ui/captions";
 import { type AttnvizElement, defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
-import { OrderControl, PairControl, ViewFrame } from "../../ui/frame/frame";
+import { OrderControl, PairControl, TokenScoreControl, ViewFrame } from "../../ui/frame/frame";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { inColumns, PANE_GAP, Pane, type PaneProps } from "../../ui/panes";
 import panesCss from "../../ui/panes.css";
@@ -162,6 +162,7 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
         <div class="av-row av-options">
           <PairControl context={context} />
           <OrderControl context={context} />
+          <TokenScoreControl context={context} />
         </div>
       }
       footer={busy.value && <p class="av-muted">{busy.value}</p>}

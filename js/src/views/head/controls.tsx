@@ -16,7 +16,7 @@ import {
 } from "../../ui/captions";
 import { Choice, StepSlider, Switch } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/define-view";
-import { OrderControl, PairControl } from "../../ui/frame/frame";
+import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
 import { pairOf } from "../../ui/pairs";
 import { assign, same } from "../../ui/state";
 import { TokenSearch } from "../../ui/token-search";
@@ -171,6 +171,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
         onChange={(orientation) => assign(state, { orientation })}
       />
       <OrderControl context={context} />
+      <TokenScoreControl context={context} />
       <TokenSearch
         search={store.search}
         matches={store.matches.value}

@@ -4,7 +4,7 @@ import type { Range } from "../../client/protocol";
 import { counted } from "../../ui/captions";
 import { Choice } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/define-view";
-import { OrderControl, PairControl } from "../../ui/frame/frame";
+import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import type { HeatMapStore } from "../../ui/heat-map/store";
 import { type Axis, isPooled, isWhole, movedBy, type Viewport } from "../../ui/heat-map/viewport";
@@ -44,6 +44,7 @@ export function MatrixControls({ context, store, viewport }: ControlProps) {
         )}
         <PairControl context={context} />
         <OrderControl context={context} />
+        <TokenScoreControl context={context} />
         <TokenSearch
           search={store.search}
           matches={findTokens(viewport, store.search.value, {

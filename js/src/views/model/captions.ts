@@ -23,6 +23,7 @@ import {
   effectText,
   type HeadEffects,
   headEffect,
+  headError,
   shortEffectText,
 } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
@@ -92,7 +93,8 @@ export function headName(store: ModelStore, cell: ScoredHead, grid: HeadGrid): s
   const role = store.roleOf(cell);
   const name = cellName(cell, bare ? null : grid.score) + (role ? `, ${role.label}` : "");
   if (!effects || !place) return name;
-  return `${name}, ${effects.name} ${effectText(effects, headEffect(effects, place.stack, cell))}`;
+  const [value, error] = [headEffect, headError].map((of) => of(effects, place.stack, cell));
+  return `${name}, ${effects.name} ${effectText(effects, value ?? null, error)}`;
 }
 
 /** Which heads come first. */

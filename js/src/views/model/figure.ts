@@ -20,6 +20,7 @@ import {
   effectMarks,
   type HeadEffects,
   headEffect,
+  headError,
   scoreColumn,
 } from "../../ui/effects/effects";
 import {
@@ -177,7 +178,13 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
           height: BAR_HEIGHT,
         };
         front.push(
-          ...effectMarks(box, headEffect(effects, place.stack, cell), effects.end, palette),
+          ...effectMarks(
+            box,
+            headEffect(effects, place.stack, cell),
+            effects.end,
+            palette,
+            headError(effects, place.stack, cell),
+          ),
         );
       }
       const map = cell && parts.thumb(cell);
@@ -291,8 +298,9 @@ async function findStrongest(
 function named(grid: HeadGrid, effects: HeadEffects | null, columns: readonly string[]): string[] {
   const score = grid.score === null ? [] : [scoreColumn(grid.score)];
   const effect = effects && effects.name !== grid.score ? [scoreColumn(effects.name)] : [];
+  const error = effects?.errors ? [scoreColumn(effects.name, "score error")] : [];
   const note = effects?.note ? ["score_measure"] : [];
-  return ["stack", "layer", "head", ...score, ...effect, ...note, ...columns];
+  return ["stack", "layer", "head", ...score, ...effect, ...error, ...note, ...columns];
 }
 
 function nameOf(
@@ -303,8 +311,9 @@ function nameOf(
 ): (string | number | null)[] {
   const score = grid.score === null ? [] : [cell.score];
   const effect = effects && effects.name !== grid.score ? [headEffect(effects, stack, cell)] : [];
+  const error = effects?.errors ? [headError(effects, stack, cell)] : [];
   const note = effects?.note ? [effects.note] : [];
-  return [grid.stack, cell.layer, cell.head, ...score, ...effect, ...note];
+  return [grid.stack, cell.layer, cell.head, ...score, ...effect, ...error, ...note];
 }
 
 /** The error of a map of which no strongest weight is known. */

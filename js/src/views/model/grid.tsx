@@ -4,7 +4,7 @@ import type { Signal } from "@preact/signals";
 import type { RefObject } from "preact";
 import type { ViewContext } from "../../ui/define-view";
 import { EffectBar } from "../../ui/effects/bar";
-import { headEffect } from "../../ui/effects/effects";
+import { headEffect, headError } from "../../ui/effects/effects";
 import type { ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
 import { headColor } from "../../ui/palette";
@@ -55,6 +55,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
               content: (
                 <EffectBar
                   value={headEffect(effects, place.stack, cell)}
+                  error={headError(effects, place.stack, cell)}
                   end={effects.end}
                   palette={palette}
                 />

@@ -14,7 +14,13 @@ import { defineView, type ViewContext } from "../../ui/define-view";
 import { EffectLegend } from "../../ui/effects/bar";
 import { effectsInWords } from "../../ui/effects/effects";
 import { useExports } from "../../ui/exports";
-import { Footer, OrderControl, PairControl, ViewFrame } from "../../ui/frame/frame";
+import {
+  Footer,
+  OrderControl,
+  PairControl,
+  TokenScoreControl,
+  ViewFrame,
+} from "../../ui/frame/frame";
 import { type HeadGrid, type HeadIndex, isSameHead } from "../../ui/head-grid/grid";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { rolesInWords } from "../../ui/head-roles";
@@ -280,6 +286,7 @@ function Options({ context, store }: { context: ViewContext<ModelState>; store: 
       {!context.embedded && (
         <>
           <OrderControl context={context} />
+          <TokenScoreControl context={context} />
           {!store.strips.value && <PairControl context={context} />}
         </>
       )}

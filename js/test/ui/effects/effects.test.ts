@@ -11,12 +11,15 @@ import {
   effectText,
   headEffect,
   headEffectsOf,
+  headError,
   scoreColumn,
   shortEffectText,
   tokenEffect,
   tokenEffectsInWords,
   tokenEffectsOf,
   tokenEffectsSpoken,
+  tokenScoreNames,
+  whiskerShares,
 } from "../../../src/ui/effects/effects";
 import { rankedCells } from "../../../src/ui/head-grid/grid";
 import { PALETTES } from "../../../src/ui/palette";
@@ -174,6 +177,39 @@ describe("the words of effects", () => {
   });
 });
 
+describe("standard errors", () => {
+  const errors = [
+    [0.15, 0],
+    [null, 0.25, null],
+  ];
+  const state = { ...stateOf({ one: { self: signed } }), score_errors: { one: { self: errors } } };
+  const effects = headEffectsOf(stack, state);
+  if (!effects) throw new Error("There are effects.");
+
+  it("have room on the scale, and are said", () => {
+    expect([effects.end, effects.spread]).toEqual([15, true]);
+    expect(headError(effects, stack, { layer: 4, head: 1 })).toBe(0.25);
+    expect(headError(effects, stack, { layer: 4, head: 0 })).toBeNull();
+    expect(effectText(effects, -14, 0.15)).toBe("−14.0 ± 0.15");
+    expect(effectText(effects, -14, null)).toBe("−14.0");
+    expect(effectText(effects, null, 0.1)).toBe("none");
+    const words = "Thin lines: a standard error to either side.";
+    expect(effectsInWords(effects, "below heads")).toContain(words);
+    expect(effectsInWords({ ...effects, spread: false }, "below heads")).not.toContain(words);
+  });
+
+  it("are lines around the ends of bars", () => {
+    expect(whiskerShares(-14.85, 0.15, 15)).toEqual({ from: 0, to: expect.closeTo(0.01) });
+    // What reaches out of the bar's whole length ends there.
+    expect(whiskerShares(1, 2, 2)).toEqual({ from: 0.25, to: 1 });
+    const box = { x: 10, y: 0, width: 100, height: 5 };
+    const marks = effectMarks(box, -7.5, 15, PALETTES.light, 3);
+    expect(marks.at(-1)).toMatchObject({ x0: 25, x1: 45, y0: 2.5, y1: 2.5 });
+    expect(effectMarks(box, -7.5, 15, PALETTES.light).length).toBe(marks.length - 1);
+    expect(effectMarks(box, null, 15, PALETTES.light, 3)).toEqual([]);
+  });
+});
+
 describe("effects of keys", () => {
   const texts = ["a", "b", "a"];
   const effects = tokenEffectsOf(stack, {
@@ -184,6 +220,14 @@ describe("effects of keys", () => {
 
   it("are the first that the stack has", () => {
     expect([effects.name, effects.note, effects.end]).toEqual(["effect", "measured", 3]);
+  });
+
+  it("are those that were chosen, where the stack has them", () => {
+    const token_scores = { one: { self: [1, 2, 3] }, far: { cross: [1] }, two: { self: [4] } };
+    const chosen = (token_score: string | null): string | undefined =>
+      tokenEffectsOf(stack, { token_scores, token_score_notes: {}, token_score })?.name;
+    expect([null, "two", "far", "gone"].map(chosen)).toEqual(["one", "two", "one", "one"]);
+    expect(tokenScoreNames(stack, token_scores)).toEqual(["one", "two"]);
   });
 
   it("are the largest in size of several keys together", () => {
