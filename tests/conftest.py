@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,46 @@ hypothesis.settings.register_profile("attnviz", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("attnviz")
 
 
+# Where errors go that are written past pytest, which keeps what tests write.
+STDERR = pytest.StashKey[int]()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--second-try`: a browser test that fails is run once more, and named if it passes then."""
+    """Our own options of a run."""
     parser.addoption("--second-try", action="store_true", help="run failed browser tests again")
+    parser.addoption(
+        "--stuck-after",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="end the run where a test, or the end of the run, goes on for so long after its "
+        "timeout: a thread that waits for another cannot be interrupted",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the way to the terminal."""
+    config.stash[STDERR] = os.dup(2)
+
+
+def _end_if_stuck(config: pytest.Config, timeout: float = 0.0) -> None:
+    """End the process, with what each thread does, if this isn't called again in time."""
+    seconds = timeout + config.getoption("stuck_after")
+    faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[STDERR])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Give a test its time, and a second try as much."""
+    marker = item.get_closest_marker("timeout")
+    timeout = marker.args[0] if marker and marker.args else item.config.getini("timeout")
+    _end_if_stuck(item.config, 2 * float(timeout or 0))
+    return (yield)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Have the process end, whatever its threads do."""
+    _end_if_stuck(session.config)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

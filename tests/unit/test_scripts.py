@@ -177,6 +177,52 @@ def test_a_failed_browser_test_runs_once_more_and_is_named(
     )
 
 
+STUCK = """
+import threading
+
+def test_that_passes():
+    pass
+
+def test_that_is_stuck():
+    {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        # It passes, and at its end the process waits for the thread.
+        ("threading.Thread(target=threading.Event().wait).start()", "2 passed"),
+        # What a timeout raises does not end it, as where a pool waits for its threads again.
+        (
+            "while True:\n        try: threading.Event().wait()\n        except BaseException: ...",
+            "",
+        ),
+    ],
+)
+def test_a_run_that_hangs_ends_and_says_where(tmp_path: Path, body: str, said: str) -> None:
+    for name, text in {
+        "conftest.py": (run_tests.TESTS / "conftest.py").read_text(encoding="utf-8"),
+        "test_stuck.py": STUCK.format(body=body),
+    }.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir=."]
+    answer = subprocess.run(
+        [*command, "-o", "timeout=1", "--stuck-after=1", "."],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=False,
+        # No test decides by it: without an end this one would hang as well.
+        timeout=100,
+    )
+    assert answer.returncode == 1
+    assert "Timeout (" in answer.stderr
+    assert "most recent call first" in answer.stderr
+    assert said in answer.stdout
+
+
 def test_every_file_of_tests_runs_in_one_half_always_in_the_same_order() -> None:
     names = run_tests.files()
     assert set(names) == {
