@@ -46,13 +46,23 @@ class Copies:
         How many positions, from the last, need logits.
     trace_all : bool, optional
         As for `RunningModules`; None leaves attention alone that does not use the dispatcher.
+    shorten : bool, default False
+        Whether a language head whose model computes logits of all positions is given only those
+        that need them. Whoever asks for it compares the logits with the model's own.
     """
 
     def __init__(
-        self, model: Any, batch: Batch, logits: int, *, trace_all: bool | None = None
+        self,
+        model: Any,
+        batch: Batch,
+        logits: int,
+        *,
+        trace_all: bool | None = None,
+        shorten: bool = False,
     ) -> None:
         self._model, self._batch, self._logits = model, batch, logits
         self._trace_all = trace_all
+        self._shorten = shorten
         self._blocks = _Blocks(model)
         #: What the model gives for the example as it is.
         self.outputs = self.run(1, self._blocks.note, keep=True)
@@ -81,6 +91,8 @@ class Copies:
         with Restoring() as undo, undo, undo:
             evaluate(self._model, undo)
             self._blocks.hold(undo, keep=keep, until=until, copies=count)
+            if self._shorten and "logits_to_keep" not in arguments:
+                _shorten_head(self._model, self._logits, undo)
             watch(self._model, at, undo, trace_all=self._trace_all, turns=turns)
             return self._model(**arguments)
 
@@ -107,6 +119,34 @@ def watch(
 
     modules = [] if trace_all is None else attention_modules(model)
     RunningModules(modules, trace_all=bool(trace_all)).watch(each, undo, outputs=True)
+
+
+def _shorten_head(model: Any, logits: int, undo: Restoring) -> None:
+    """Give the language head so many last positions alone, until the block of `undo` ends.
+
+    The head is the outermost module that holds the output embeddings and no attention.
+    """
+    outputs = model.get_output_embeddings()
+    own = next(
+        (
+            child
+            for child in model.children()
+            if outputs is not None and any(each is outputs for each in child.modules())
+        ),
+        None,
+    )
+    if own is None or attention_modules(own):
+        return
+    thread, run = threading.get_ident(), own.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        here = threading.get_ident() == thread and args and isinstance(args[0], torch.Tensor)
+        if here and args[0].dim() == 3:
+            args = (args[0][:, -logits:], *args[1:])
+        return run(*args, **kwargs)
+
+    undo.add(partial(_put_back, own, own.__dict__.get("forward")))
+    own.forward = forward
 
 
 def expanded(value: Any, copies: int) -> Any:
