@@ -284,6 +284,29 @@ def test_a_head_is_replaced_by_its_mean_over_other_texts(make_model: Callable[..
     assert min(abs(each - first) for each in both) < 2e-6
 
 
+@pytest.mark.parametrize("position", [8, 3])
+def test_a_language_head_computes_what_is_asked_for(
+    position: int, make_model: Callable[..., Any]
+) -> None:
+    """BERT's computes logits of all positions; the effects are those of its own logits."""
+    model = make_model("bert")
+    seen: list[tuple[int, ...]] = []
+    decoder = model.get_output_embeddings()
+    handle = decoder.register_forward_hook(lambda *given: seen.append(tuple(given[2].shape[:2])))
+    effects = av.head_effects(model, {"input_ids": IDS}, answer=(7, 8), position=position)
+    handle.remove()
+    # The model's own logits, with which they are compared, and each layer's copies.
+    assert seen[0] == (1, 9)
+    assert {rows for _, rows in seen[1:]} == {9 - position}
+    for layer, head in ((0, 1), (2, 3)):
+        change = av.Ablate(layer, head)
+        alone = av.intervene(
+            model, {"input_ids": IDS}, change, answer=(7, 8), position=position
+        ).effect
+        assert effects[layer][head] == pytest.approx(alone.change, abs=2e-6)
+    assert not any("forward" in module.__dict__ for module in model.modules())
+
+
 def test_effects_leave_the_model_as_it_was(make_model: Callable[..., Any]) -> None:
     model = make_model("llama").train()
     av.head_effects(model, {"input_ids": IDS})

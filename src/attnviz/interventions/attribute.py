@@ -45,6 +45,8 @@ Method = Literal[
 ]
 
 _MOST_POINTS = 256
+# Vectors as wide as the model that a layer keeps of each token for the backward pass, at least.
+_SAVED = 6
 # A layer without which the answer moves less has no share to speak of.
 _SMALL = 1e-4
 #: What a number is called in captions.
@@ -153,6 +155,9 @@ def attribute(
     ------
     TypeError, ValueError, IndexError
         If an argument does not fit the model or the text; or under ``torch.inference_mode``.
+    MemoryError
+        If what is kept, or the backward pass, would exceed what is free; says so before the model
+        runs.
     NotImplementedError
         If no stack can be attributed.
 
@@ -188,6 +193,15 @@ def attribute(
         options.get("device", "cpu"),
     )
     runs = Runs.one(model, inputs, target, None, options)
+    if method not in ("value norm", "rollout"):
+        # Of a backward pass each layer keeps what went into it; an attribution keeps values,
+        # outputs and their gradients.
+        copies = points + 1 if method == "integrated gradients" else 1
+        runs.check_runs(
+            f"method={method!r}",
+            copies=lambda _: copies,
+            kept=lambda _: 3 + _SAVED * copies,
+        )
     steps = _attributed(runs, kept, method, (answer, position), points)
     return finished(steps, "attribute") if progress else completed(steps)
 

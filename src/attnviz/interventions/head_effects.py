@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.inputs.encode import examples_of
-from attnviz.extraction.options import CaptureOptions, RecordOptions
+from attnviz.extraction.options import RecordOptions
 from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.effect import Answer, answer_of, measured
 from attnviz.interventions.means import Sums, means_of, sums_of
-from attnviz.interventions.runs import Runs, row_of
+from attnviz.interventions.runs import LEAST, Runs, row_of
 from attnviz.utils.arguments import shown
 from attnviz.utils.progress import Progress, Steps, completed, finished
 
@@ -148,6 +148,9 @@ def head_effects(
     ------
     TypeError, ValueError
         If an argument does not fit the model or the texts.
+    MemoryError
+        If the copies of the text that run at once would exceed what is free; says so before the
+        model runs.
     NotImplementedError
         If a module of the stack computes its attention inside of one torch function.
 
@@ -248,6 +251,11 @@ def _effects(
     )
 
 
+def _most_copies(num_tokens: int) -> int:
+    """How many copies of a text run at once."""
+    return max(2, _TOKENS_AT_ONCE // num_tokens)
+
+
 class _Text:
     """One example, and the forwards with one head ablated each."""
 
@@ -255,8 +263,10 @@ class _Text:
         self, runs: Runs, wanted: Any, position: int | str | None, stack: str | None
     ) -> None:
         self._model = runs.loaded.model
-        plain = runs.forward(CaptureOptions(), None)
-        record = runs.record(plain, CaptureOptions())
+        # Each layer's output is kept, and handed back to copies of the text.
+        runs.check_runs("ablating every head", copies=_most_copies, kept=lambda _: 1)
+        plain = runs.forward(LEAST, None)
+        record = runs.record(plain, LEAST)
         row, after = row_of(record, position, plain.outputs, runs.batch)
         logits = 1 if row is None else -row
         self.stack = record.stack(stack).name
@@ -287,7 +297,7 @@ class _Text:
         self._before = measured(self.answer, self._outputs, self._outputs)
         self.noise = 0.0
         # How copies are run: as many as fit together, each alone, or each alone from the beginning.
-        self._most = max(2, _TOKENS_AT_ONCE // self._num_tokens)
+        self._most = _most_copies(self._num_tokens)
         self.reuses = True
 
     def _is_same(self, row: torch.Tensor, own: torch.Tensor) -> bool:

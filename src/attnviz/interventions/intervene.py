@@ -36,14 +36,13 @@ from attnviz.interventions.changes import (
 from attnviz.interventions.copies import Place
 from attnviz.interventions.effect import Effect, answer_of, effect_of
 from attnviz.interventions.means import means_of, sums_of
-from attnviz.interventions.runs import Runs, answering_stack, row_of
+from attnviz.interventions.runs import LEAST, Runs, answering_stack, row_of
 from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 
 __all__ = [
-    "LEAST",
     "ChangedRecord",
     "Places",
     "Plan",
@@ -242,10 +241,6 @@ def intervene(
         else:
             records.append(one.generated(asked, position, settings, progress=progress))
     return records if many else records[0]
-
-
-# One head of each layer: where a layer is, and which tokens it has, is told by any.
-LEAST = CaptureOptions(heads=(0,))
 
 
 class _Intervention:

@@ -13,10 +13,9 @@ import torch
 from attnviz.extraction.capture.forward import arguments_of
 from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.models import evaluate
-from attnviz.extraction.options import CaptureOptions
 from attnviz.interventions.copies import expanded
 from attnviz.interventions.effect import Answer, answer_of, measured
-from attnviz.interventions.runs import Runs, row_of
+from attnviz.interventions.runs import LEAST, Runs, row_of
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import shown
 from attnviz.utils.progress import Progress, Steps
@@ -78,8 +77,9 @@ class LeftOut:
         self, runs: Runs, leave_out: LeaveOut, wanted: Any, position: int | str | None
     ) -> None:
         self._model = model = runs.loaded.model
-        forward = runs.forward(CaptureOptions(), None)
-        record = runs.record(forward, CaptureOptions())
+        runs.check_runs("leaving out tokens", copies=lambda count: _together(count) + 1)
+        forward = runs.forward(LEAST, None)
+        record = runs.record(forward, LEAST)
         row, after = row_of(record, position, forward.outputs, runs.batch)
         encoder_decoder = "decoder" in record.stacks
         name = "encoder" if encoder_decoder else record.stack().name
@@ -105,7 +105,7 @@ class LeftOut:
         self.noise = 0.0
         #: Tokens that can be left out, not the one after which the answer is read.
         self.choice = [each for each in self._change.tokens() if each != example.read_at]
-        self._together = max(1, _TOKENS_AT_ONCE // max(1, count) - 1)
+        self._together = _together(count)
 
     def _place(self, row: int, sequence: TokenSequence | None) -> int:
         """The token of a row of the logits, which is counted from the end of what is padded."""
@@ -177,6 +177,11 @@ def _run(model: Any, arguments: Arguments) -> Any:
     with Restoring() as undo, undo, undo:
         evaluate(model, undo)
         return model(**arguments)
+
+
+def _together(num_tokens: int) -> int:
+    """How many copies of a text run at once, beside an unchanged one."""
+    return max(1, _TOKENS_AT_ONCE // max(1, num_tokens) - 1)
 
 
 class _Change:

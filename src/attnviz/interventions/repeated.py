@@ -16,7 +16,6 @@ from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.interventions.changes import Ablate, Change, HideTokens, Knockout, description_of
 from attnviz.interventions.effect import Answer, Effect, answer_of, effect_of, share_of
 from attnviz.interventions.intervene import (
-    LEAST,
     ChangedRecord,
     Places,
     by_module,
@@ -29,7 +28,7 @@ from attnviz.interventions.intervene import (
     unchanged,
 )
 from attnviz.interventions.projection import FollowedOutputs, ProjectedValues
-from attnviz.interventions.runs import Runs, row_of
+from attnviz.interventions.runs import LEAST, Runs, row_of
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.progress import Progress, Steps
 from attnviz.utils.restoring import Restoring

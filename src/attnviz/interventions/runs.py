@@ -7,7 +7,13 @@ from functools import partial
 from typing import Any
 
 from attnviz.extraction.capture.change import ForwardChange
-from attnviz.extraction.capture.forward import Forward, check_capture, run_forward
+from attnviz.extraction.capture.forward import (
+    Forward,
+    check_capture,
+    layer_sizes_of,
+    run_forward,
+)
+from attnviz.extraction.capture.memory import check_runs
 from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of, one_each
 from attnviz.extraction.inputs.generate import Generated, GenerationSettings, generate_text
@@ -21,7 +27,11 @@ from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import shown
 from attnviz.utils.restoring import Restoring
 
-__all__ = ["Runs", "answering_stack", "row_of"]
+__all__ = ["LEAST", "Runs", "answering_stack", "row_of"]
+
+
+# One head of each layer: where a layer is, and which tokens it has, is told by any.
+LEAST = CaptureOptions(heads=(0,))
 
 
 class Runs:
@@ -165,6 +175,19 @@ class Runs:
             encoder_decoder=self.encoder.encoder_decoder,
             options=options,
         )
+
+    def check_runs(
+        self, doing: str, *, copies: Callable[[int], int], kept: Callable[[int], int] = lambda _: 0
+    ) -> None:
+        """Raise MemoryError if runs of several copies of the example would not fit.
+
+        Arguments are as for `attnviz.extraction.capture.memory.check_runs`.
+        """
+        sizes = layer_sizes_of(
+            self.loaded, self.batch, encoder_decoder=self.encoder.encoder_decoder
+        )
+        eager = getattr(self.loaded.model.config, "_attn_implementation", None) == "eager"
+        check_runs(sizes, doing, copies=copies, kept=kept, eager=eager)
 
     def record(self, forward: Forward, options: CaptureOptions) -> AttentionRecord:
         """The record of the last forward."""

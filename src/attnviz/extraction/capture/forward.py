@@ -13,10 +13,16 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import accepted_arguments
+from attnviz.extraction.capture import memory
 from attnviz.extraction.capture.change import ForwardChange
 from attnviz.extraction.capture.check import CheckedCalls
 from attnviz.extraction.capture.collector import Collector
-from attnviz.extraction.capture.memory import check_disk, check_memory, free_memory, layer_sizes
+from attnviz.extraction.capture.memory import (
+    LayerSize,
+    check_disk,
+    check_memory,
+    layer_sizes,
+)
 from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
 from attnviz.extraction.families import SOUNDS, family_of, is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
@@ -28,7 +34,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.restoring import Restoring, SharedChange
 
-__all__ = ["Forward", "arguments_of", "check_capture", "run_forward"]
+__all__ = ["Forward", "arguments_of", "check_capture", "layer_sizes_of", "run_forward"]
 
 
 @dataclass
@@ -288,6 +294,13 @@ def check_capture(
         _check_free_space(collector, sequences, options, folder, processes)
 
 
+def layer_sizes_of(loaded: Loaded, batch: Batch, *, encoder_decoder: bool) -> list[LayerSize]:
+    """How large the attention of each layer will be, of those that attend over a text's tokens."""
+    watch = _Watch(CaptureOptions())
+    collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder)
+    return layer_sizes(collector.model, collector.stacks, batch.sequences)
+
+
 def _check_free_space(
     collector: Collector,
     sequences: Mapping[str, TokenSequence],
@@ -302,7 +315,7 @@ def _check_free_space(
     sharing = 1 if processes is None else processes.on_this_machine
 
     def free(device: torch.device) -> int | None:
-        found = free_memory(device)
+        found = memory.free_memory(device)
         return found if found is None or device.type != "cpu" else found // sharing
 
     # Each of the processes keeps all heads.

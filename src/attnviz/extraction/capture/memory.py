@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ __all__ = [
     "LayerSize",
     "check_disk",
     "check_memory",
+    "check_runs",
     "forward_memory",
     "free_disk",
     "free_memory",
@@ -261,6 +263,49 @@ def forward_memory(model: Any, count: int, length: int) -> int:
         numbers += 0 if table is None else 2 * int(getattr(config, "vocab_size", 0) or 0)
     weights = count * heads * length**2 * (4 + model.dtype.itemsize)
     return int(count * length * numbers * model.dtype.itemsize + weights)
+
+
+# Vectors as wide as the model that one layer has at once for each token, at least: what comes in,
+# queries, keys and values, what attention gives, and what goes on.
+_VECTORS_AT_ONCE = 6
+
+
+def check_runs(
+    sizes: Sequence[LayerSize],
+    doing: str,
+    *,
+    copies: Callable[[int], int],
+    kept: Callable[[int], int],
+    eager: bool,
+    free: Callable[[torch.device], int | None] | None = None,
+) -> None:
+    """Raise MemoryError where runs of several copies of a text would take more than is free.
+
+    `copies` gives for a number of tokens how many run at once, and `kept` how many vectors as wide
+    as the model are kept of each token in each layer. `eager` says that a layer holds its weights.
+    It is a lower bound: what passes may still not fit. `free` is as for `check_memory`.
+    """
+    if not sizes:
+        return
+    width = max(each.num_heads * each.head_dim for each in sizes)
+    heads = max(each.num_heads for each in sizes)
+    device, itemsize = sizes[0].device, sizes[0].dtype.itemsize
+    most = (free or free_memory)(device)
+
+    def needed(length: int) -> int:
+        vectors = copies(length) * _VECTORS_AT_ONCE + len(sizes) * kept(length)
+        weights = copies(length) * heads * length if eager else 0
+        return length * (vectors * width + weights) * itemsize
+
+    longest = max(map(_num_tokens, sizes))
+    if most is None or needed(longest) <= most:
+        return
+    shorter = bisect_right(range(1, longest), most, key=needed)
+    fits = f"; a text of up to {shorter:,} tokens would fit (truncation={shorter})"
+    raise MemoryError(
+        f"inputs: {doing} takes at least {in_words(needed(longest))} on {device} for {longest:,} "
+        f"tokens, and {in_words(most)} are free{fits if shorter else ''}"
+    )
 
 
 def check_memory(

@@ -1,0 +1,80 @@
+"""Interventions that would not fit into memory say so before the model runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import attnviz as av
+import attnviz.extraction.capture.memory
+
+pytestmark = pytest.mark.models
+
+IDS = torch.randint(5, 300, (1, 60), generator=torch.Generator().manual_seed(0))
+RUNS: dict[str, Callable[[Any, Any], Any]] = {
+    "ablating every head": av.head_effects,
+    "leaving out tokens": av.token_effects,
+    "method='gradient'": av.attribute,
+    "method='integrated gradients'": lambda model, inputs: av.attribute(
+        model, inputs, method="integrated gradients"
+    ),
+}
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
+    """Say that so many bytes are free."""
+
+    def say(count: int | None) -> None:
+        monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: count)
+
+    return say
+
+
+@pytest.mark.parametrize("doing", RUNS)
+def test_too_little_memory_is_told_before_the_model_runs(
+    doing: str, make_model: Callable[..., Any], free: Callable[[int | None], None]
+) -> None:
+    model = make_model("gpt2")
+    run, begun = RUNS[doing], []
+    # Whether attention over 60 tokens alone would fit is another question.
+    handle = model.register_forward_pre_hook(lambda *_: begun.append(0))
+    free(300_000)
+    with pytest.raises(MemoryError) as raised:
+        run(model, {"input_ids": IDS})
+    assert not begun
+    words = str(raised.value)
+    assert doing in words
+    assert "300 kB are free" in words
+    found = re.search(r"a text of up to (\d+) tokens would fit \(truncation=\1\)", words)
+    if found is not None:
+        longest = int(found[1])
+        assert 1 <= longest < 60
+        run(model, {"input_ids": IDS[:, :longest]})
+        with pytest.raises(MemoryError):
+            run(model, {"input_ids": IDS[:, : longest + 1]})
+    handle.remove()
+    free(None)
+    run(model, {"input_ids": IDS[:, :4]})
+
+
+def test_what_a_changed_record_keeps_is_told_before_the_model_runs(
+    make_model: Callable[..., Any], free: Callable[[int | None], None]
+) -> None:
+    model = make_model("gpt2")
+    begun: list[int] = []
+    model.register_forward_pre_hook(lambda *_: begun.append(0))
+    # Three layers of queries and keys of 60 tokens: 2 x 60 x 48 float32 each.
+    free(3 * 2 * 60 * 48 * 4 - 1)
+    change = av.Knockout(5, 2)
+    with pytest.raises(MemoryError, match=r"inputs: keeping .* layers=\[0, 1\]"):
+        av.intervene(model, {"input_ids": IDS}, change)
+    with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of 3 layers"):
+        av.intervene(model, {"input_ids": IDS[:, :52]}, change, generate=9)
+    assert not begun
+    record = av.intervene(model, {"input_ids": IDS}, change, layers=[0, 1])
+    assert record.stack().layers == (0, 1)
