@@ -103,7 +103,7 @@ def test_heads_have_their_roles_and_the_chosen_one_its_numbers(
     cell(root, 1, 0).click()
     drawn(root, 1)
     expect(root.locator(".av-atlas-head h2")).to_have_text("Layer 1, head 0")
-    rows = root.locator(".av-atlas-figures tbody tr")
+    rows = root.locator(".av-atlas-figures tbody").first.locator("tr")
     assert rows.count() == len(stack.score_names)
     for name, row in zip(stack.score_names, rows.all(), strict=True):
         expect(row.get_by_role("rowheader")).to_have_text(name)

@@ -991,6 +991,23 @@ export interface OffsetsHeader {
   bins: number;
 }
 
+/** The mean weight that a head's queries of each class give to keys of each class. */
+export interface ClassesRequest {
+  stack: string;
+  layer: number;
+  head: number;
+  system: string;
+}
+
+/**
+ * What a reply says of a head's mean weights by class of query and class of key.
+ *
+ * float32, (classes, classes), each row of one class of query; NaN where there is no such query.
+ */
+export interface ClassesHeader {
+  classes: number;
+}
+
 /** What is kept of the texts that edges are in: JSON of `AtlasTexts`, deflated, in parts. */
 export interface TextsRequest {
   stack: string;
@@ -1047,6 +1064,7 @@ export interface AtlasRequests {
   describe: DescribeAtlasRequest;
   statistics: StatisticsRequest;
   offsets: OffsetsRequest;
+  classes: ClassesRequest;
   texts: TextsRequest;
   edges: EdgesRequest;
   page: AtlasPageRequest;

@@ -20,6 +20,7 @@ __all__ = [
     "AtlasTable",
     "AtlasTexts",
     "AtlasTokens",
+    "ClassesHeader",
     "EdgeColumns",
     "OffsetsHeader",
 ]
@@ -186,6 +187,15 @@ class OffsetsHeader(TypedDict):
     """
 
     bins: int
+
+
+class ClassesHeader(TypedDict):
+    """What a reply says of a head's mean weights by class of query and class of key.
+
+    float32, (classes, classes), each row of one class of query; NaN where there is no such query.
+    """
+
+    classes: int
 
 
 class AtlasTokens(TypedDict):

@@ -1,9 +1,10 @@
 """The page of an atlas: statistics, roles and offsets of all heads, and edges as far as they fit.
 
-What a kernel would send is embedded as it is, deflated, but for offsets, of which each is one byte:
-0 where no pair has the offset, else the weight is ``maximum * ((code - 1) / 254) ** 2``, with a
-head's own maximum. ``js/src/views/atlas/client/page.ts`` reads all of it,
-``tests/fixtures/atlas.json`` is read by both.
+What a kernel would send is embedded as it is, deflated, but for mean weights by offset and by
+class of token, of which each is one byte: 0 where there is no such pair, else the weight is
+``maximum * ((code - 1) / 254) ** 2``, with a head's own maximum.
+``js/src/views/atlas/client/page.ts`` reads all of it, ``tests/fixtures/atlas.json`` is read by
+both.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.atlas.answers import (
     deflated,
@@ -29,10 +31,12 @@ from attnviz.pages.html import FORMAT, bundle, document
 from attnviz.pages.limits import code_too_large, megabytes
 from attnviz.pages.packing import packed
 
-__all__ = ["MAX_BYTES", "make_atlas_page", "roles_table"]
+__all__ = ["MAX_BYTES", "MOST_CLASSES", "make_atlas_page", "roles_table"]
 
 #: The size of a page by default, in bytes: it opens at once and can be mailed.
 MAX_BYTES = 5_000_000
+#: A system of more classes has no table of mean weights, which would not be read.
+MOST_CLASSES = 24
 
 # Pages are made so many times until one fits: each is smaller than the one before.
 _MOST_TRIES = 12
@@ -106,7 +110,12 @@ def _embedded_heads(stack: StackStatistics) -> dict[str, Any]:
     """What is there of every head, however small the page is."""
     return {
         "table": _text(deflated(table_of(stack))),
-        "offsets": [_embedded_offsets(stack, layer) for layer in stack.layers],
+        "offsets": [_coded(stack.offsets(layer)) for layer in stack.layers],
+        "classes": {
+            system: [_coded(stack.class_weights(layer, system)) for layer in stack.layers]
+            for system in stack.class_systems
+            if len(stack.classes_of(system)) <= MOST_CLASSES
+        },
     }
 
 
@@ -117,10 +126,11 @@ def _embedded_edges(stack: StackStatistics) -> dict[str, Any]:
     }
 
 
-def _embedded_offsets(stack: StackStatistics, layer: int) -> dict[str, Any]:
-    weights = stack.offsets(layer)
-    known = np.isfinite(weights)
-    values = np.where(known, np.clip(weights, 0.0, None), 0.0)
+def _coded(weights: NDArray[np.floating]) -> dict[str, Any]:
+    """Mean weights of each head of a layer, (heads, ...), a byte each."""
+    flat = weights.reshape(len(weights), -1)
+    known = np.isfinite(flat)
+    values = np.where(known, np.clip(flat, 0.0, None), 0.0)
     maxima = values.max(axis=1, initial=0.0)
     shares = np.sqrt(values / np.where(maxima > 0, maxima, 1.0)[:, None])
     codes = np.where(known, 1 + np.rint(254 * shares), 0).astype(np.uint8)

@@ -16,7 +16,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from attnviz.atlas.answers import deflated, describe_atlas, edges_of, table_of, texts_of
-from attnviz.atlas.description import AtlasDescription, OffsetsHeader
+from attnviz.atlas.description import AtlasDescription, ClassesHeader, OffsetsHeader
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.record.record import AttentionRecord
 from attnviz.server.cache import ByteCache
@@ -200,6 +200,32 @@ class OffsetsRequest:
         stack, layer = server.layer(self.stack, self.layer)
         weights = np.asarray(stack.offsets(layer), dtype="<f4")
         return Reply({"bins": weights.shape[1]}, weights.tobytes())
+
+
+@ATLAS_REQUESTS.add("classes", ClassesHeader)
+@dataclass(frozen=True)
+class ClassesRequest:
+    """The mean weight that a head's queries of each class give to keys of each class."""
+
+    stack: str
+    layer: int
+    head: int
+    system: str
+
+    def answer(self, server: AtlasServer) -> Reply:
+        """Send them."""
+        stack, layer = server.layer(self.stack, self.layer)
+        heads = stack.heads[stack.layers.index(layer)]
+        if self.head not in heads:
+            raise IndexError(
+                f"head={reprlib.repr(self.head)}: layer {layer} of stack {self.stack!r} has the "
+                f"heads {', '.join(map(str, heads))}"
+            )
+        if self.system not in stack.class_systems:
+            known = ", ".join(map(repr, stack.class_systems))
+            raise KeyError(f"there are no classes {reprlib.repr(self.system)}; there are {known}")
+        weights = stack.class_weights(layer, self.system)[heads.index(self.head)]
+        return Reply({"classes": len(weights)}, np.asarray(weights, dtype="<f4").tobytes())
 
 
 @ATLAS_REQUESTS.add("texts", PartHeader)

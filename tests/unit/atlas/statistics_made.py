@@ -81,6 +81,9 @@ class FixtureStack:
     def offsets(self, layer: int) -> Any:
         return np.array(self._values["offsets"][self.layers.index(layer)], dtype=np.float64)
 
+    def class_weights(self, layer: int, system: str) -> Any:
+        return np.array(self._values["classes"][system][self.layers.index(layer)], dtype=np.float64)
+
     def classes_of(self, system: str) -> tuple[str, ...]:
         return tuple(self._stack["classes"][self.class_systems.index(system)]["values"])
 

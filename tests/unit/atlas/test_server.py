@@ -67,14 +67,14 @@ def test_the_fixture_is_described() -> None:
     assert described == wanted
 
 
-@pytest.mark.parametrize("name", ["statistics", "texts", "offsets", "edges"])
+@pytest.mark.parametrize("name", ["statistics", "texts", "offsets", "classes", "edges"])
 def test_the_fixture_is_sent_as_both_sides_read_it(name: str) -> None:
     server = AtlasServer(fixture_statistics())
     for recorded in fixture()["live"][name]:
         reply = server.reply(name, recorded["arguments"])
         assert reply.header == recorded["header"]
         data = base64.b64decode(recorded["data"])
-        if name == "offsets":
+        if name in ("offsets", "classes"):
             assert_allclose(
                 np.frombuffer(reply.data or b"", "<f4"), np.frombuffer(data, "<f4"), rtol=1e-6
             )
@@ -242,7 +242,25 @@ def test_what_cannot_be_answered_is_refused(
         server.reply(name, arguments)
 
 
+def test_weights_by_class_are_those_of_the_statistics() -> None:
+    statistics = made_statistics()
+    server = AtlasServer(statistics)
+    asked = {"stack": "self", "layer": 1, "head": 2, "system": "kind"}
+    reply = server.reply("classes", asked)
+    count = reply.header["classes"]
+    found = np.frombuffer(reply.data or b"", "<f4").reshape(count, count)
+    assert_allclose(found, statistics.stack("self").class_weights(1)[2], rtol=1e-6)
+    # A query of any class gives all of its weight.
+    there = np.isfinite(found).all(axis=1)
+    assert there.any()
+    assert_allclose(found[there].sum(axis=1), 1, rtol=1e-5)
+    with pytest.raises(IndexError, match="head=7: layer 1 of stack 'self' has the heads 0, 1, 2"):
+        server.reply("classes", asked | {"head": 7})
+    with pytest.raises(KeyError, match="there are no classes 'pos'; there are 'kind'"):
+        server.reply("classes", asked | {"system": "pos"})
+
+
 def test_each_request_is_declared_with_what_it_says() -> None:
     assert set(ATLAS_REQUESTS.classes) == {
-        *("describe", "statistics", "offsets", "texts", "edges", "page")
+        *("describe", "statistics", "offsets", "classes", "texts", "edges", "page")
     }

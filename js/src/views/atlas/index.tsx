@@ -12,6 +12,7 @@ import headGridCss from "../../ui/head-grid/head-grid.css";
 import { assign } from "../../ui/state";
 import css from "./atlas.css";
 import { coverageOf, sentenceOf, subtitleOf } from "./captions";
+import { ClassTable } from "./classes";
 import { atlasPageCarrier } from "./client/page";
 import { AtlasControls, FoundHeads, SearchWork } from "./controls";
 import { EdgeList } from "./edges";
@@ -90,7 +91,12 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
   const searched = store.result.value !== null;
   // Below a low grid there is room for the head's numbers.
   const below = beside.value && (store.layout.value?.boxHeight ?? 0) < LOW_GRID && !searched;
-  const figures = <Figures context={context} store={store} />;
+  const figures = (
+    <>
+      <Figures context={context} store={store} />
+      <ClassTable context={context} store={store} />
+    </>
+  );
   return (
     <ViewFrame
       context={context}

@@ -18,6 +18,8 @@ import {
 import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
 import { assign, same } from "../../ui/state";
 import {
+  type ClassWeights,
+  classWeightsOf,
   edgesOf,
   type LayerEdges,
   type Offsets,
@@ -67,6 +69,11 @@ export interface AtlasStore {
   /** Of the head's layer; the last stay until the next come. */
   offsets: ReadonlySignal<Offsets | null>;
   edges: ReadonlySignal<LayerEdges | null>;
+  /** Which system of classes the chosen head's weights are shown by; null where none is small enough. */
+  system: ReadonlySignal<string | null>;
+  systems: ReadonlySignal<string[]>;
+  classes: ReadonlySignal<ClassWeights | null>;
+  chooseSystem: (name: string) => void;
   /** Edges of the chosen head that are listed, after the offsets and the search: their numbers. */
   listed: ReadonlySignal<number[]>;
   coloring: ReadonlySignal<Coloring | null>;
@@ -90,6 +97,8 @@ export interface AtlasStore {
 }
 
 const MOST_HEIGHT = 1000;
+/** A table of more classes is not read; a page has none (`attnviz/atlas/page.py`). */
+const MOST_CLASSES = 24;
 /** Texts whose weights are kept, and bytes of them. */
 const MOST_TEXTS = 4;
 const TEXT_BYTES = 16_000_000;
@@ -141,6 +150,28 @@ export function createAtlasStore(
   };
   const offsets = ofLayer((here, at, ended) => offsetsOf(source, here, at, ended));
   const edges = ofLayer((here, at, ended) => edgesOf(source, here, at, ended));
+
+  const wantedSystem = signal("");
+  const systems = computed(() =>
+    (stack.value?.classes ?? [])
+      .filter(({ values }) => values.length > 0 && values.length <= MOST_CLASSES)
+      .map(({ name }) => name),
+  );
+  const system = computed(() =>
+    systems.value.includes(wantedSystem.value) ? wantedSystem.value : (systems.value[0] ?? null),
+  );
+  const classesAsked = computed(() => {
+    const [name, now, of] = [stackName.value, head.value, system.value];
+    return name !== null && now && of !== null ? { stack: name, ...now, system: of } : null;
+  });
+  const classesGiven = record.answer(classesAsked, (asked, ended) =>
+    classWeightsOf(source, asked, ended),
+  );
+  const classes = computed(() =>
+    classesGiven.value && same(classesGiven.value.question, classesAsked.value)
+      ? classesGiven.value.answer
+      : null,
+  );
 
   const sought = computed(() => {
     const classes = stack.value?.classes ?? [];
@@ -228,6 +259,12 @@ export function createAtlasStore(
     place,
     offsets,
     edges,
+    system,
+    systems,
+    classes,
+    chooseSystem: (name) => {
+      wantedSystem.value = name;
+    },
     listed,
     coloring,
     heads,
@@ -240,8 +277,9 @@ export function createAtlasStore(
     width,
     settled: computed(() => {
       const done = result.value === null || result.value.done === result.value.layers;
+      const here = system.value === null || classes.value !== null;
       const parts = [table.value, texts.value, offsets.value, edges.value, grid.value];
-      return done && parts.every((each) => each !== null);
+      return done && here && parts.every((each) => each !== null);
     }),
     role: signal<number | null | undefined>(undefined),
     choose: ({ layer, head }) =>

@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { EdgeColumns } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import {
+  classWeightsOf,
   Edges,
   edgesOf,
   offsetsOf,
@@ -71,6 +72,22 @@ describe.each([
     }
   });
 
+  it("has the mean weights by class of token, exact live and to half a code in a page", async () => {
+    for (const [system, layers] of Object.entries(values.classes)) {
+      for (const [at, layer] of STACK.layers.entries()) {
+        for (const [place, head] of (STACK.heads[at] ?? []).entries()) {
+          const found = await classWeightsOf(source, { stack: "self", layer, head, system });
+          const wanted = (layers[at]?.[place] ?? []).flat();
+          expect(found.classes ** 2).toBe(wanted.length);
+          wanted.forEach((weight, i) => {
+            if (weight === null) expect(found.weights[i]).toBeNaN();
+            else expect(Math.abs((found.weights[i] as number) - weight)).toBeLessThan(1 / 254);
+          });
+        }
+      }
+    }
+  });
+
   it("has the edges of a layer, each with its tokens", async () => {
     const texts = await textsOf(source, "self");
     for (const [at, layer] of STACK.layers.entries()) {
@@ -94,6 +111,11 @@ describe("a page", () => {
     await expect(page.ask("edges", { stack: "self", layer: 3 })).rejects.toThrow(
       'no edges of layer 3 of "self"',
     );
+    const classes = { stack: "self", layer: 2, head: 0, system: "kind" };
+    await expect(page.ask("classes", { ...classes, system: "tag" })).rejects.toThrow(
+      "no weights by tag",
+    );
+    await expect(page.ask("classes", { ...classes, head: 9 })).rejects.toThrow("no head 9");
     await expect(page.ask("statistics", { stack: "cross" })).rejects.toThrow('no heads of "cross"');
     expect(() => new AtlasPageCarrier({ format: 1 } as never)).toThrow(/format 2 is known/);
   });

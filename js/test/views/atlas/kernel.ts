@@ -34,11 +34,12 @@ interface Answered {
 interface Fixture {
   texts: { tokens: string[]; pos: (string | null)[]; weights: number[][][][] }[];
   description: AtlasDescription;
-  live: Record<"statistics" | "texts" | "offsets" | "edges", Answered[]>;
+  live: Record<"statistics" | "texts" | "offsets" | "classes" | "edges", Answered[]>;
   page: AtlasPageData["atlas"];
   values: {
     table: AtlasTable;
     offsets: (number | null)[][][];
+    classes: Record<string, (number | null)[][][][]>;
     kept: AtlasTexts;
     edges: AtlasEdges[];
   };

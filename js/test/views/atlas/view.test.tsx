@@ -166,13 +166,35 @@ describe("the chosen head", () => {
       "0.73 above its baseline of 0.25, 95% interval 0.68 to 0.77, p < 1e−6 after correction, 3 texts.",
     );
     expect(roles[1]).toContain("first 0.50 ± 0.01");
-    const rows = [...root.querySelectorAll("tbody tr")];
+    const rows = [...root.querySelectorAll(".av-atlas-figures:not(section) tbody tr")];
     expect(rows.map((row) => row.querySelector("th")?.textContent)).toEqual([
       "previous token",
       "first token",
     ]);
     expect(rows[0]?.querySelectorAll("td")[1]?.textContent).toBe("0.25");
     expect(rows[1]?.querySelectorAll("td")[1]?.textContent).toBe("–");
+  });
+
+  it("has its mean weight by class of token, of the system that is chosen", async () => {
+    await open({}, new Kernel());
+    const cellsOf = (): number[] =>
+      [...root.querySelectorAll(".av-atlas-classes td")].map((each) => Number(each.textContent));
+    const wanted = (system: string): number[] => {
+      const rows = FIXTURE.values.classes[system]?.[0]?.[0] ?? [];
+      const keys = rows
+        .map((_, key) => key)
+        .filter((key) => rows.some((row) => (row[key] ?? 0) > 0));
+      return rows
+        .filter((row) => row.some((each) => each !== null))
+        .flatMap((row) => keys.map((key) => Number((row[key] ?? 0).toFixed(2))));
+    };
+    expect(cellsOf()).toEqual(wanted("kind"));
+    const choice = [...root.querySelectorAll("select")].at(-1) as HTMLSelectElement;
+    choice.value = "pos";
+    choice.dispatchEvent(new Event("change", { bubbles: true }));
+    await drawn();
+    expect(cellsOf()).toEqual(wanted("pos"));
+    expect(wanted("pos")).not.toEqual(wanted("kind"));
   });
 
   it("without any role says so", async () => {

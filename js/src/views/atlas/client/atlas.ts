@@ -12,6 +12,8 @@ import type {
   AtlasTable,
   AtlasTexts,
   AtlasTokens,
+  ClassesHeader,
+  ClassesRequest,
   EdgeColumns,
 } from "../../../client/protocol";
 import type { Source } from "../../../client/source";
@@ -292,4 +294,33 @@ export async function offsetsOf(
   };
   const request = { stack: stack.name, layer };
   return source.question("offsets", request, read, (o) => o.weights.byteLength, signal);
+}
+
+/** Of one head. */
+export interface ClassWeights {
+  layer: number;
+  head: number;
+  system: string;
+  classes: number;
+  /** Class of query after class of query; NaN where there is no such query. */
+  weights: Float32Array;
+}
+
+export async function classWeightsOf(
+  source: Source,
+  request: ClassesRequest,
+  signal?: AbortSignal,
+): Promise<ClassWeights> {
+  const { layer, head, system } = request;
+  const read = ({ header, data }: Reply): ClassWeights => {
+    const { classes } = header as ClassesHeader;
+    const bytes = asBytes(data ?? new ArrayBuffer(0));
+    if (bytes.length !== 4 * classes ** 2) {
+      throw new Error(
+        `The reply holds ${bytes.length} bytes; ${classes} classes need ${4 * classes ** 2}.`,
+      );
+    }
+    return { layer, head, system, classes, weights: new Float32Array(bytes.slice().buffer) };
+  };
+  return source.question("classes", request, read, (w) => w.weights.byteLength, signal);
 }

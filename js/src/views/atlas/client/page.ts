@@ -3,14 +3,28 @@
 import type { Carrier, Connection, Reply } from "../../../client/carrier";
 import { fromBase64, inflate } from "../../../client/codec";
 import type { Answers, PageData } from "../../../client/page";
-import type { AtlasDescription, AtlasRequests, OffsetsRequest } from "../../../client/protocol";
+import type {
+  AtlasDescription,
+  AtlasRequests,
+  AtlasStack,
+  ClassesRequest,
+  OffsetsRequest,
+} from "../../../client/protocol";
+
+/** Codes, head after head: a weight is maximum * ((code - 1) / 254)^2, with the head's own; 0 is none. */
+interface Coded {
+  maximum: number[];
+  data: string;
+}
 
 /** Data are base64 of deflated bytes. */
 interface PageStack {
   stack: string;
   table: string;
-  /** Of each layer codes of [heads][bins]: a weight is maximum * ((code - 1) / 254)^2, 0 is none. */
-  offsets: { maximum: number[]; data: string }[];
+  /** Of each layer, [heads][bins]. */
+  offsets: Coded[];
+  /** By system of classes, of each layer, [heads][classes][classes]. */
+  classes: Record<string, Coded[]>;
   texts: string;
   /** Of each layer. */
   edges: string[];
@@ -38,7 +52,9 @@ export class AtlasPageCarrier implements Carrier {
       statistics: ({ stack }) => whole(this.#stack(stack).table),
       texts: ({ stack }) => whole(this.#stack(stack).texts),
       offsets: (args) => this.#offsets(args),
-      edges: ({ stack, layer }) => whole(this.#ofLayer(stack, layer, "edges")),
+      classes: (args) => this.#classes(args),
+      edges: ({ stack, layer }) =>
+        whole(this.#ofLayer(stack, layer, this.#stack(stack).edges, "edges")),
     };
   }
 
@@ -65,25 +81,44 @@ export class AtlasPageCarrier implements Carrier {
     return found;
   }
 
-  #ofLayer<N extends "offsets" | "edges">(stack: string, layer: number, of: N): PageStack[N][0] {
-    const layers = this.#data.description.stacks.find((each) => each.name === stack)?.layers ?? [];
-    const found = this.#stack(stack)[of][layers.indexOf(layer)];
+  #ofLayer<T>(stack: string, layer: number, of: readonly T[], what: string): T {
+    const found = of[this.#described(stack)?.layers.indexOf(layer) ?? -1];
     if (found === undefined) {
-      throw new Error(`This page contains no ${of} of layer ${layer} of "${stack}".`);
+      throw new Error(`This page contains no ${what} of layer ${layer} of "${stack}".`);
     }
-    return found as PageStack[N][0];
+    return found;
+  }
+
+  #described(name: string): AtlasStack | undefined {
+    return this.#data.description.stacks.find((each) => each.name === name);
   }
 
   async #offsets({ stack, layer }: OffsetsRequest): Promise<Reply> {
-    const { maximum, data } = this.#ofLayer(stack, layer, "offsets");
-    const codes = await inflate(fromBase64(data));
-    const bins = codes.length / Math.max(1, maximum.length);
-    const weights = Float32Array.from(codes, (code, i) => {
-      const most = maximum[Math.floor(i / bins)] ?? 0;
-      return code === 0 ? Number.NaN : most * ((code - 1) / 254) ** 2;
-    });
-    return { header: { bins }, data: weights.buffer };
+    const coded = this.#ofLayer(stack, layer, this.#stack(stack).offsets, "offsets");
+    const weights = await decoded(coded);
+    return { header: { bins: weights.length / coded.maximum.length }, data: weights.buffer };
   }
+
+  async #classes({ stack, layer, head, system }: ClassesRequest): Promise<Reply> {
+    const of = this.#stack(stack).classes[system] ?? [];
+    const coded = this.#ofLayer(stack, layer, of, `weights by ${system}`);
+    const described = this.#described(stack);
+    const place = described?.heads[described.layers.indexOf(layer)]?.indexOf(head) ?? -1;
+    if (place < 0) throw new Error(`This page contains no head ${head} of layer ${layer}.`);
+    const weights = await decoded(coded);
+    const each = weights.length / coded.maximum.length;
+    const data = weights.slice(place * each, (place + 1) * each);
+    return { header: { classes: Math.sqrt(each) }, data: data.buffer };
+  }
+}
+
+async function decoded({ maximum, data }: Coded): Promise<Float32Array<ArrayBuffer>> {
+  const codes = await inflate(fromBase64(data));
+  const each = codes.length / Math.max(1, maximum.length);
+  return Float32Array.from(codes, (code, i) => {
+    const most = maximum[Math.floor(i / each)] ?? 0;
+    return code === 0 ? Number.NaN : most * ((code - 1) / 254) ** 2;
+  });
 }
 
 /** What is embedded as a kernel would send it, in one part. */

@@ -1,0 +1,86 @@
+/** How much of the chosen head's weight goes from tokens of one class to those of another. */
+
+import { formatSmall, formatWeight } from "../../ui/captions";
+import { niceMaximum } from "../../ui/color-scales";
+import { Choice } from "../../ui/controls/fields";
+import { rgbOf } from "../../ui/palette";
+import { shadeOf } from "../../ui/running-text";
+import { headName } from "./captions";
+import type { AtlasProps } from "./controls";
+
+/** Of so many classes each weight is written; of more, shown by its shade and on hover. */
+const MOST_WRITTEN = 7;
+
+export function ClassTable({ context, store }: AtlasProps) {
+  const [found, stack, head] = [store.classes.value, store.stack.value, store.head.value];
+  const values = stack?.classes.find(({ name }) => name === found?.system)?.values ?? [];
+  if (!found || !stack || !head || values.length !== found.classes) return null;
+  const weightOf = (query: number, key: number): number =>
+    found.weights[query * values.length + key] ?? Number.NaN;
+  const all = values.map((_, i) => i);
+  // Classes that no query has, and those that no weight goes to, would be empty lines.
+  const queries = all.filter((query) => all.some((key) => !Number.isNaN(weightOf(query, key))));
+  const keys = all.filter((key) => queries.some((query) => weightOf(query, key) > 0));
+  if (queries.length === 0 || keys.length === 0) return null;
+  const end = niceMaximum(
+    Math.max(0, ...queries.flatMap((query) => keys.map((key) => weightOf(query, key) || 0))),
+  );
+  const color = rgbOf(context.palette.value.positive).join(" ");
+  const written = keys.length <= MOST_WRITTEN;
+  const systems = store.systems.value;
+  return (
+    <section class="av-atlas-figures" aria-label="Weights by class of token">
+      <div class="av-row av-options">
+        <h3 class="av-atlas-part">Mean weight by class of token</h3>
+        {systems.length > 1 && (
+          <Choice
+            label="Classes"
+            value={found.system}
+            options={systems.map((name): [string, string] => [name, name])}
+            onChange={store.chooseSystem}
+          />
+        )}
+      </div>
+      <table class="av-atlas-classes">
+        <caption class="av-unseen">
+          Mean weight of {headName(head)} from queries of a {found.system}, by row, to keys of a{" "}
+          {found.system}, by column
+        </caption>
+        <thead>
+          <tr>
+            <th scope="col">query ↓ key →</th>
+            {keys.map((key) => (
+              <th scope="col" key={key} title={values[key]}>
+                {values[key]}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {queries.map((query) => (
+            <tr key={query}>
+              <th scope="row">{values[query]}</th>
+              {keys.map((key) => {
+                const weight = weightOf(query, key);
+                const shade = shadeOf(weight, end);
+                return (
+                  <td
+                    key={key}
+                    title={`${values[query]} to ${values[key]}: ${formatSmall(weight)}`}
+                    style={shade > 0 ? `background:rgb(${color} / ${shade.toFixed(3)})` : ""}
+                  >
+                    {written ? (
+                      formatWeight(weight)
+                    ) : (
+                      <span class="av-unseen">{formatWeight(weight)}</span>
+                    )}
+                  </td>
+                );
+              })}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
