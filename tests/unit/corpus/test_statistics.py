@@ -493,6 +493,7 @@ def test_columns_are_classes_of_tokens() -> None:
     record = record_of(weights, ["the", "cat", "sat", "down"])
     statistics.fold(record, columns={"pos": ["DET", "NOUN", "VERB", None], "genre": "tale"})
     statistics.fold(record, columns={"genre": "news"})
+    statistics.fold(record, columns={"genre": "news"})
     found = statistics.stack()
     assert found.class_systems == ("kind", "pos", "genre")
     assert found.classes_of("pos") == ("DET", "NOUN", "VERB")
@@ -500,6 +501,8 @@ def test_columns_are_classes_of_tokens() -> None:
     expected = np.full((3, 3), np.nan)
     expected[:] = weights[0, :3, :3]
     assert_allclose(found.class_weights(0, "pos")[0], expected, atol=1e-7)
+    # All of a text's attention stays in it, whatever came later in the alphabet.
+    assert_allclose(found.class_weights(0, "genre")[0], np.eye(2), atol=1e-6)
     _, _, codes = found.text_tokens(0)
     assert codes[1].tolist() == [0, 1, 2, -1]
     assert codes[2].tolist() == [1, 1, 1, 1]
