@@ -345,11 +345,11 @@ def _parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
     return list(parse)
 
 
-def _of_part(part: tuple[int, int] | None, count: int) -> range:
+def _of_part(part: Any, count: int) -> range:
     """The numbers of the texts of a part."""
     if part is None:
         return range(count)
-    if len(part) != 2:
+    if not isinstance(part, tuple | list) or len(part) != 2:
         raise TypeError(
             f"part={shown(part)} must be a part and how many there are, such as (3, 16)"
         )

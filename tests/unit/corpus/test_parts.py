@@ -1,0 +1,54 @@
+"""Parts of a corpus, as the jobs of an array read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import attnviz as av
+
+TEXTS = ["the cat sat", "a b a b", "the dog ran home", "it was the cat", "mary gave john a drink"]
+
+
+def test_parts_are_all_texts_each_once() -> None:
+    model, tokenizer = av.demos.load("decoder")
+    options: Any = {"tokenizer": tokenizer, "progress": False, "batch_size": 1}
+    whole = av.head_statistics(model, TEXTS, **options)
+    for count in (1, 2, 5):
+        parts = [
+            av.head_statistics(model, TEXTS, part=(number, count), **options)
+            for number in range(1, count + 1)
+        ]
+        assert sum(each.texts for each in parts) == len(TEXTS)
+        # The last first: the sum does not depend on the order.
+        total = parts[-1]
+        for each in parts[:-1]:
+            total += each
+        assert total.text_numbers == whole.text_numbers
+        assert total.to_pandas().equals(whole.to_pandas())
+        assert total.stack().sampled(2, 1) == whole.stack().sampled(2, 1)
+
+
+@pytest.mark.parametrize(
+    ("part", "error", "message"),
+    [
+        ((0, 2), ValueError, r"part\[0\]=0 must be from 1 to 2, the number of a part"),
+        ((3, 2), ValueError, r"part\[0\]=3 must be from 1 to 2"),
+        ((1, 6), ValueError, r"part\[1\]=6 must be from 1 to 5, how many parts"),
+        ((1, 0), ValueError, r"part\[1\]=0 must be"),
+        ((1,), TypeError, "must be a part and how many there are, such as"),
+        (("1", 2), TypeError, r"part\[0\]='1' must be a whole number"),
+        (3, TypeError, "part=3 must be a part and how many there are"),
+    ],
+)
+def test_what_is_no_part_is_refused(part: Any, error: type[Exception], message: str) -> None:
+    model, tokenizer = av.demos.load("decoder")
+    with pytest.raises(error, match=message):
+        av.head_statistics(model, TEXTS, tokenizer=tokenizer, part=part, progress=False)
+
+
+def test_records_have_no_parts() -> None:
+    record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    with pytest.raises(TypeError, match=r"part=\(1, 2\) is for a model and its texts"):
+        av.head_statistics([record], part=(1, 2))
