@@ -29,6 +29,8 @@ const NOTHING = "Nothing is drawn yet, so there is nothing to export.";
 /** Between the grid and what stands beside it. */
 const GAP = 28;
 const HEAD_WIDTH = 400;
+/** Beside the grid; else it stands below. */
+const LEAST_HEAD = 290;
 
 /** All cells with their labels. */
 function gridBox(context: Context, store: AtlasStore): Box {
@@ -148,8 +150,9 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
   const palette = context.palette.peek();
   const room = context.figure?.width === undefined ? undefined : context.width.peek();
   const grid = gridBox(context, store);
-  const beside = room === undefined || grid.width + GAP + HEAD_WIDTH <= room;
-  const chosen = headBox(context, store, beside ? HEAD_WIDTH : Math.min(HEAD_WIDTH, room));
+  const left = room === undefined ? HEAD_WIDTH : room - grid.width - GAP;
+  const beside = left >= LEAST_HEAD;
+  const chosen = headBox(context, store, Math.min(HEAD_WIDTH, beside ? left : (room as number)));
   const marks = [
     ...grid.marks,
     ...(beside

@@ -147,6 +147,19 @@ function labelledBins({ labels, bins }: Profile, middles: readonly number[]): Se
   return chosen;
 }
 
+const AXIS_LINE = 13;
+/** A character of the axis' words is no wider, also in a figure of a stated width. */
+const AXIS_SIGN = 6.4;
+
+/** What stands below the bars: in two lines where one is too narrow. */
+function axisLines({ beyond, end, width }: Profile): string[] {
+  const words = "offset of the key from the query";
+  if (beyond === null) return [words];
+  const far = `farther than ${beyond}: less than ${plainNumber(end / LEFT_OUT)} each`;
+  const one = `${words}; ${far}`;
+  return one.length * AXIS_SIGN <= width - PROFILE.left ? [one] : [words, far];
+}
+
 export interface ProfileLook {
   palette: Palette;
   /** Colour of the bars. */
@@ -159,7 +172,7 @@ export interface ProfileLook {
 export function profileMarks(profile: Profile, { palette, color, brush }: ProfileLook): Mark[] {
   const { labels, weights, bins, width, height, end } = profile;
   const { x, bar } = barPlaces(profile);
-  const base = height - PROFILE.bottom;
+  const base = height - PROFILE.bottom - (axisLines(profile).length - 1) * AXIS_LINE;
   const tall = base - PROFILE.top;
   const marks: Mark[] = [];
   const inBrush = (offset: number | null): boolean =>
@@ -205,11 +218,9 @@ export function profileMarks(profile: Profile, { palette, color, brush }: Profil
     const more = { align: "middle" } as const;
     marks.push(textMark(text, middles[i] as number, base + 11, palette.muted, 10, more));
   });
-  const words = `offset of the key from the query${profile.beyond === null ? "" : `; farther than ${profile.beyond}: less than ${plainNumber(end / LEFT_OUT)} each`}`;
-  marks.push(
-    textMark(words, (PROFILE.left + width) / 2, base + 26, palette.muted, 10.5, {
-      align: "middle",
-    }),
-  );
+  axisLines(profile).forEach((words, line) => {
+    const [middle, y] = [(PROFILE.left + width) / 2, base + 26 + line * AXIS_LINE];
+    marks.push(textMark(words, middle, y, palette.muted, 10.5, { align: "middle" }));
+  });
   return marks;
 }

@@ -245,6 +245,31 @@ describe("far offsets", () => {
     expect(bins.map((bin) => labels[bin])).toEqual([...labels.slice(48, 65), "first", "rest"]);
   });
 
+  it("are said to be left out, in two lines where there is little room", () => {
+    const lines = (width: number): string[] => {
+      const weights = weightsOf(0.0049);
+      const made = {
+        labels,
+        weights,
+        width,
+        height: 170,
+        end: 0.5,
+        ...drawnBins(labels, weights, 0.5),
+      };
+      const marks = profileMarks(made, { palette: PALETTES.light, color: "#0000ff", brush: null });
+      return marks.flatMap((mark) =>
+        mark.kind === "text" && /offset|farther/.test(mark.text) ? [mark.text] : [],
+      );
+    };
+    expect(lines(600)).toEqual([
+      "offset of the key from the query; farther than 16: less than 0.005 each",
+    ]);
+    expect(lines(300)).toEqual([
+      "offset of the key from the query",
+      "farther than 16: less than 0.005 each",
+    ]);
+  });
+
   it("are drawn where any would, and where there are none farther", () => {
     expect(drawnBins(labels, weightsOf(0.0051), 0.5)).toEqual({
       bins: labels.map((_, i) => i),
