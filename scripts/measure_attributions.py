@@ -3,8 +3,8 @@
     python scripts/measure_attributions.py [NUMBER OF TEXTS]
 
 Prints the table of docs/does-it-matter.md: for held-out sentences of the demo decoder Kendall's
-tau between each method and the exact effect of all pairs, and how many of the ten pairs that matter
-most are among its own ten largest.
+tau between each method and the exact effect of all pairs, the same between their sizes, and how
+many of the ten pairs that matter most are among its own ten largest.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def main() -> None:
         for method, figures in compared(model, tokenizer, sentence.prompt, answer).items():
             found.setdefault(method, []).append(figures)
     print(f"{count} sentences")
-    print("method | tau after | top after | tau before | top before")
+    columns = [f"{each} {cut}" for cut in ("after", "before") for each in ("tau", "sizes", "top")]
+    print(" | ".join(["method", *columns]))
     for method, rows in found.items():
         mean, error = np.mean(rows, axis=0), np.std(rows, axis=0, ddof=1) / count**0.5
         cells = [f"{m:.2f} ± {e:.2f}" for m, e in zip(mean, error, strict=True)]
@@ -58,7 +59,7 @@ def main() -> None:
 def compared(
     model: Any, tokenizer: Any, text: str, answer: tuple[str, str]
 ) -> dict[str, tuple[float, ...]]:
-    """Tau and share of the top ten, for cuts after and before the softmax."""
+    """Tau, tau of sizes and share of the top ten, for cuts after and before the softmax."""
     options: dict[str, Any] = {"tokenizer": tokenizer, "progress": False}
     record = av.extract(model, text, tokenizer=tokenizer)
     ids = [tokenizer(each, add_special_tokens=False)["input_ids"][0] for each in answer]
@@ -77,7 +78,11 @@ def compared(
             lost = -effect
             signed = method not in ("weight", "value norm")
             compared_with = lost if signed else np.abs(lost)
-            row += [kendall_tau(numbers, compared_with), top_found(numbers, lost)]
+            row += [
+                kendall_tau(numbers, compared_with),
+                kendall_tau(np.abs(numbers), np.abs(lost)),
+                top_found(numbers, lost),
+            ]
         figures[method] = tuple(row)
     return figures
 

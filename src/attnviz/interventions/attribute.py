@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,11 +10,13 @@ from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 import torch
+from torch import nn
 
 from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.capture.masks import Positions
+from attnviz.extraction.models import hook
 from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
 from attnviz.interventions.attributed import (
     GradientAttribution,
@@ -31,6 +34,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import shown, spans, whole_number
 from attnviz.utils.progress import Progress, Steps, completed, finished
+from attnviz.utils.restoring import Restoring
 
 __all__ = ["Method", "attribute"]
 
@@ -248,7 +252,7 @@ def _attributed(
     }
     notes = [f"Of the {asked.words}."]
     if method == "integrated gradients":
-        vectors, off = yield from _integrated(copies, asked, layers, points)
+        vectors, off = yield from _integrated(runs.loaded.model, copies, asked, layers, points)
         notes.append(
             f"Numbers of a layer add up to what the answer loses without it, but for {off:.2g} of "
             f"that at most ({points} points)."
@@ -257,7 +261,7 @@ def _attributed(
         slopes = direct_slopes(runs, copies, asked.of, layers)
         vectors = {place: _vectors(call, slope) for place, (call, slope) in slopes.items()}
     else:
-        vectors = _gradients(copies, asked, layers)
+        vectors = _gradients(runs.loaded.model, copies, asked, layers)
     by: Literal["weights", "logits"] = "logits" if method == "knockout gradient" else "weights"
     makers = {place: partial(_sloped, found, by) for place, found in vectors.items()}
     made_record = _record(record, forward, makers, method, notes)
@@ -363,7 +367,56 @@ def _target(runs: Runs, outputs: Any, wanted: Any, row: int | None, after: str) 
     return _Target(answer.measure, difference)
 
 
-def _gradients(copies: Copies, target: _Target, wanted: set[Place]) -> dict[Place, _Vectors]:
+def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
+    """Run a model with gradients; NotImplementedError where a module lets none of them pass.
+
+    A quantised module without gradients gives its output as if it depended on nothing: what is left
+    would be a part of the slope, and look like all of it.
+    """
+
+    def check(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def passes(module: nn.Module, given: Any, output: Any) -> None:
+            if not isinstance(output, torch.Tensor) or not output.is_floating_point():
+                return
+            asked = [
+                each for each in given if isinstance(each, torch.Tensor) and each.requires_grad
+            ]
+            if asked and torch.is_grad_enabled() and not _passes(module, asked[0], output):
+                raise NotImplementedError(
+                    f"model: gradients do not pass {name} ({type(module).__name__}), as where it "
+                    'is quantised; load the model without quantisation, give method="value norm" '
+                    "or measure effects with head_effects and intervene"
+                )
+
+        return passes
+
+    with Restoring() as undo, undo, undo:
+        products = (
+            module.register_forward_hook(check(name))
+            for name, module in model.named_modules()
+            if any(word in type(module).__name__ for word in ("Linear", "Conv"))
+        )
+        hook(products, undo)
+        return run()
+
+
+def _passes(module: nn.Module, given: torch.Tensor, output: torch.Tensor) -> bool:
+    """Whether a module's output has a gradient by its input."""
+    weight = getattr(module, "weight", None)
+    if isinstance(weight, torch.Tensor) and weight.is_floating_point():
+        return output.requires_grad
+    if not output.requires_grad:
+        return False
+    # Torch's own quantised modules say that they have one, and give none.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        [found] = torch.autograd.grad(output.sum(), [given], retain_graph=True, allow_unused=True)
+    return found is not None
+
+
+def _gradients(
+    model: nn.Module, copies: Copies, target: _Target, wanted: set[Place]
+) -> dict[Place, _Vectors]:
     """Outputs of attentions and the target's gradient there, from one forward and backward."""
     calls: dict[Place, AttentionCall] = {}
 
@@ -377,7 +430,7 @@ def _gradients(copies: Copies, target: _Target, wanted: set[Place]) -> dict[Plac
             output.requires_grad_()
         calls[place] = call
 
-    outputs = copies.run(1, take)
+    outputs = _followed(model, partial(copies.run, 1, take))
     found = [call.output for call in calls.values()]
     if not found:
         return {}
@@ -398,7 +451,7 @@ def _vectors(call: AttentionCall, gradient: torch.Tensor | None) -> _Vectors:
 
 
 def _integrated(
-    copies: Copies, target: _Target, wanted: set[Place], points: int
+    model: nn.Module, copies: Copies, target: _Target, wanted: set[Place], points: int
 ) -> Steps[tuple[dict[Place, _Vectors], float]]:
     """Gradients' means while a layer's outputs grow from 0, and how far sums are off at most."""
     nodes, shares = np.polynomial.legendre.leggauss(points)
@@ -423,7 +476,7 @@ def _integrated(
             torch.set_grad_enabled(True)
             taken.append((call.value, own, output))
 
-        outputs = copies.run(points + 1, scale, before=place)
+        outputs = _followed(model, partial(copies.run, points + 1, scale, before=place))
         if not taken:
             continue
         value, own, scaled = taken[0]

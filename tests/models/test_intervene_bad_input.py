@@ -1,0 +1,143 @@
+"""What does not fit is refused by every way to measure an answer, in words that name it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz as av
+
+pytestmark = pytest.mark.models
+
+#: The token 17 stands there twice.
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
+CUT = av.Knockout(8, 2)
+
+
+def changed(model: Any, inputs: Any, **options: Any) -> float:
+    return float(av.intervene(model, inputs, CUT, **options).effect.after)
+
+
+def attributed(model: Any, inputs: Any, method: Any = "gradient", **options: Any) -> Any:
+    return av.attribute(model, inputs, method=method, **options).stack().weights(layer=1)
+
+
+def without_answer(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "answer"}
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "intervene": changed,
+    "head_effects": lambda *given, **options: np.stack(list(av.head_effects(*given, **options))),
+    "token_effects": lambda *given, **options: av.token_effects(*given, **options).values,
+    "attribute": attributed,
+    "integrated gradients": partial(attributed, method="integrated gradients"),
+    "erasure_curve": lambda model, inputs, **options: (
+        av.erasure_curve(model, inputs, np.arange(9.0), **options).values
+    ),
+    "sufficient_tokens": lambda *given, **options: np.array(
+        [float(text[1:]) for text in av.sufficient_tokens(*given, **options).texts]
+    ),
+    "permutation_effect": lambda *given, **options: (
+        av.permutation_effect(*given, layer=1, head=0, query=8, **without_answer(options)).values
+    ),
+}
+WITH_ANSWER = [way for way in WAYS if way != "permutation_effect"]
+
+
+@pytest.mark.parametrize("way", WITH_ANSWER)
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"answer": 400}, ValueError, "answer=400: there are tokens of the vocabulary 0 to 399"),
+        ({"answer": -1}, ValueError, "answer=-1"),
+        ({"answer": (7, 7)}, ValueError, "answer and other are the same"),
+        ({"answer": "cat"}, ValueError, "give tokenizer="),
+        ({"answer": (7, 8), "position": 30}, IndexError, "position=30"),
+        ({"answer": (7, 8), "position": "#17"}, ValueError, "position='#17'"),
+        ({"answer": (7, 8), "position": "cat"}, ValueError, "position='cat'"),
+        ({"answer": (7, 8), "truncation": -2}, ValueError, "truncation"),
+    ],
+)
+def test_an_answer_that_is_not_there(
+    way: str,
+    options: dict[str, Any],
+    error: type[Exception],
+    words: str,
+    make_model: Callable[..., Any],
+) -> None:
+    with pytest.raises(error, match=words):
+        WAYS[way](make_model("gpt2"), {"input_ids": IDS}, **options)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_inputs_that_are_not_there(way: str, make_model: Callable[..., Any]) -> None:
+    model = make_model("gpt2")
+    for inputs, error in (([], ValueError), (None, ValueError), (3.5, TypeError)):
+        with pytest.raises(error, match="inputs"):
+            WAYS[way](model, inputs)
+    with pytest.raises(ValueError, match="inputs"):
+        WAYS[way](model, {"input_ids": IDS + 395})
+    with pytest.raises(TypeError, match="model must be"):
+        WAYS[way](torch.nn.Linear(2, 2), {"input_ids": IDS})
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_in_training_answers_as_in_evaluation(
+    way: str, make_model: Callable[..., Any]
+) -> None:
+    model = make_model("gpt2")
+    options = {"answer": (int(model(IDS).logits[0, -1].argmax()), 8)}
+    expected = WAYS[way](model, {"input_ids": IDS}, **options)
+    model.train()
+    found = WAYS[way](model, {"input_ids": IDS}, **options)
+    assert model.training
+    assert np.allclose(found, expected, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_inference_mode(way: str, make_model: Callable[..., Any]) -> None:
+    """Nothing but gradients needs to leave it."""
+    model = make_model("gpt2")
+    with torch.no_grad():
+        options = {"answer": (int(model(IDS).logits[0, -1].argmax()), 8)}
+    if way in ("attribute", "integrated gradients"):
+        with torch.inference_mode(), pytest.raises(ValueError, match="inference_mode"):
+            WAYS[way](model, {"input_ids": IDS}, **options)
+        return
+    with torch.inference_mode():
+        found = WAYS[way](model, {"input_ids": IDS}, **options)
+    expected = WAYS[way](model, {"input_ids": IDS}, **options)
+    assert np.allclose(found, expected, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_quantised_modules_without_gradients(make_model: Callable[..., Any]) -> None:
+    """Gradients that go around them would be a part of the slope, and look like all of it."""
+    model = make_model("llama")
+    quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+    answer = (7, 8)
+    for method in ("gradient", "knockout gradient", "integrated gradients", "relevance"):
+        with pytest.raises(NotImplementedError, match=r"gradients do not pass .* \(Linear\)"):
+            attributed(quantised, {"input_ids": IDS}, method, answer=answer)
+    # An edit needs none.
+    effect = av.intervene(quantised, {"input_ids": IDS}, CUT, answer=answer).effect
+    assert np.isfinite(effect.after)
+    assert effect.after != effect.before
+    assert not any(module._forward_hooks for module in quantised.modules())
+
+
+def test_changes_that_leave_nothing(make_model: Callable[..., Any]) -> None:
+    """A query without keys gets an output of zeros; the answer is a number all the same."""
+    model = make_model("llama")
+    record = av.intervene(model, {"input_ids": IDS}, av.Knockout(), answer=(7, 8))
+    assert not record.stack().weights(layer=1).any()
+    everything = av.intervene(model, {"input_ids": IDS}, av.Ablate(), answer=(7, 8))
+    assert record.effect.after == pytest.approx(everything.effect.after, abs=1e-6)
+    with pytest.raises(ValueError, match="NaN"):
+        av.intervene(model, {"input_ids": IDS}, av.Ablate(factor=1e300), answer=(7, 8))
