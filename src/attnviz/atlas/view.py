@@ -57,8 +57,8 @@ class AtlasView(HeadsView):
     color : str
         What colours the grid: ``"role"``, or the name of a statistic.
     order : str
-        How the heads of a layer are ordered: by ``"number"``, by ``"role"``, or by a statistic,
-        the largest first.
+        How heads are ordered: by ``"number"``, a row a layer; or those of all layers in one list,
+        by ``"role"`` or by a statistic, the largest first.
     edges : {"sampled", "strongest"}
         Which edges are listed: a uniform sample, which stands for all of the head's attention, or
         those with the largest weights, which do not.
