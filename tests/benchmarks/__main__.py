@@ -35,6 +35,7 @@ DRAWN_LENGTHS = (64, 256, 1024)
 _QUICK_S = 10.0
 # Ways take turns there, seven of each.
 _EXTRACTION_LIMITS = Limits(300, 12 << 30)
+_READING_LIMITS = Limits(1200, 12 << 30)
 _DRAWING_LIMITS = Limits(120, 12 << 30, more_seconds=600)
 
 
@@ -50,6 +51,8 @@ class Plan:
     extracted: tuple[int, ...]
     repeats: int
     limits: Limits
+    #: Texts of a corpus.
+    texts: int
 
 
 FULL = Plan(
@@ -60,8 +63,9 @@ FULL = Plan(
     extracted=(256, 1024),
     repeats=3,
     limits=Limits(120, 12 << 30),
+    texts=2000,
 )
-QUICK = Plan((64,), (), (), (12,), (256,), 1, Limits(60, 4 << 30, more_seconds=30))
+QUICK = Plan((64,), (), (), (12,), (256,), 1, Limits(60, 4 << 30, more_seconds=30), 200)
 
 
 class Run:
@@ -94,6 +98,13 @@ class Run:
                 _say(f"extraction, n={tokens}, {what}: {done.fault or done.figures}")
                 figures.update(done.figures)
             self.results.extraction[str(tokens)] = figures
+
+    def reading(self) -> None:
+        """How fast a corpus is read."""
+        count = str(self._plan.texts)
+        done = guarded("benchmarks.reading", count, limits=_READING_LIMITS)
+        _say(f"reading, {count} texts: {done.fault or done.figures}")
+        self.results.reading.update(done.figures)
 
     def drawing(self) -> None:
         """How fast attnviz's views draw once their data are in the browser."""
@@ -206,6 +217,7 @@ def _measure(plan: Plan) -> Results:
         run = Run(plan, Path(folder), browser)
         run.pages()
         run.extraction()
+        run.reading()
         run.drawing()
     return run.results
 

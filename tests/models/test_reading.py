@@ -288,7 +288,7 @@ def test_an_order_that_does_not_wait(make_model: Make, word_tokenizer: Any) -> N
     assert "tokens are too many" in found[8].reason
 
 
-def test_every_call_is_checked_in_one_example_and_the_first_of_a_kind_in_all(
+def test_every_call_is_checked_in_one_example_and_the_first_of_a_kind_in_two(
     make_model: Make, word_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[tuple[str, int, int]] = []
@@ -303,9 +303,8 @@ def test_every_call_is_checked_in_one_example_and_the_first_of_a_kind_in_all(
     texts = [text for text in TEXTS[:2] for _ in range(12)]
     read(make_model("bert"), texts, tokenizer=word_tokenizer, batch_size=4)
     several = [(count, checked) for _, count, checked in compared if count > 1]
-    assert (4, 4) in several
-    assert several.count((4, 1)) > several.count((4, 4)) > 0
-    assert {checked for _, checked in several} == {1, 4}
+    assert several.count((4, 1)) > several.count((4, 2)) > 0
+    assert {checked for _, checked in several} == {1, 2}
 
 
 def test_a_model_is_looked_through_again_when_a_module_is_another(make_model: Make) -> None:

@@ -84,14 +84,14 @@ def extract_corpus(
         is removed: weights are those of each text alone, to 1e-4 in float32. That is tried while
         reading, and a model for which it does not hold reads each text by itself; so do images,
         sounds and generated texts. What the model's attention gives is compared with the weights in
-        all examples of the first call of each kind, and in one example of every further call.
+        two examples of the first call of each kind, and in one example of every further call.
     spool : path-like, optional
         A folder to which queries and keys are written, a folder in it for each text, as for
         `attnviz.extract`; one that is not there yet, or is empty. It is removed if reading ends
         before its time.
     checkpoint : path-like, optional
-        The same, but it stays: an interrupt, an error or a loss of power loses nothing of what was
-        read. Give one of `spool` and `checkpoint`.
+        The same, but it stays: an interrupt or an error loses nothing of what was read. Give one of
+        `spool` and `checkpoint`.
     resume : bool, default False
         Whether to go on with what `checkpoint` holds, if it is there. The model, the texts and what
         is kept of them must be the same; `points`, `seed` and `columns` may be others.
