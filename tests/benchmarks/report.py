@@ -283,12 +283,12 @@ inspectus does not have such a view.""",
 weights, without the language-model head), one thread, one text of n tokens. Memory is the largest
 growth of the process; if that is small, it depends on memory that was freed before. In parentheses:
 multiples of the plain forward.""",
-    "Reading a corpus": """The checkpoint of all-MiniLM-L6-v2 (6 layers of 12 heads), one thread, texts
-of 5 to 60 tokens, every length as likely. Both ways take turns in one process, and seconds are those
-of the processor: other work on the machine changes them less than the clock's. Plain forwards get
-the texts sorted by length, in the batches that are fastest on a processor; `extract_corpus` reads
-them as they come, and keeps all queries and keys. The median of the turns; in parentheses the least
-and the most of them.""",
+    "Reading a corpus": """The checkpoint of all-MiniLM-L6-v2 (6 layers of 12 heads), one thread,
+texts of 5 to 60 tokens, every length as likely. Both ways take turns in one process, and seconds
+are those of the processor: other work on the machine changes them less than the clock's. Plain
+forwards get the texts sorted by length, in the batches that are fastest on a processor;
+`extract_corpus` reads them as they come, and keeps all queries and keys. The median of the turns;
+in parentheses the least and the most of them.""",
     "Drawing": """attnviz's head view only: from the event to the last draw call, with the data in
 the browser. Neighbouring layers are prefetched; a change to a layer that was not has its own
 column.""",

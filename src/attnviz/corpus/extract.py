@@ -210,6 +210,8 @@ def read_corpus(
             spool=folder,
             resume=resume,
             ahead=_Ahead(reading).another,
+            # A query and a key for each token, until it is known how many there are.
+            done=lambda count: _show(bar, bar.n + 2 * count, reading),
             **options,
         )
         for each in _with_advice(found, reading):
@@ -224,13 +226,13 @@ def read_corpus(
                 reading.stack = first.stack_names[0]
                 if check is not None:
                     check(first)
-            size = reading.take(place, record)
-            bar.update(min(size, reading.points - bar.n))
+            reading.take(place, record)
+            _show(bar, reading.in_all, reading)
             if reading.enough:
                 break
         if checkpoint is None:
             _remove_misfits(folder, reading)
-        bar.total = bar.n
+        bar.n = bar.total = min(reading.in_all, reading.points)
         places = sorted(reading.records)
         if not places:
             raise ValueError(
@@ -302,6 +304,11 @@ class _Reading:
                 f"{_texts(self.too_long)} left out: longer than the model has positions for."
             )
         return found
+
+
+def _show(bar: Any, points: int, reading: _Reading) -> None:
+    """Let a bar show so many points, if it does not show more."""
+    bar.update(max(0, min(points, reading.points) - bar.n))
 
 
 class _Ahead:

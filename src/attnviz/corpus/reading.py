@@ -63,8 +63,9 @@ _TOKENS_ON_DEVICE = 16_384
 # Of tokens so many may be padding: else a batch ends. Few tokens cost the same anyway.
 _MOST_PADDING = 0.2
 _FEW_TOKENS = 128
-# A window has the tokens of so many forwards: as many records are held, where they go in order.
-_FORWARDS_OF_A_WINDOW = 8
+# A window has the tokens of so many forwards: with more, texts of one length meet more often. As
+# many records are held where they go in order.
+_FORWARDS_OF_A_WINDOW = 32
 # What a forward may take of the memory that is free.
 _SHARE_OF_MEMORY = 0.25
 # How far weights may differ from those of a text alone.
@@ -107,6 +108,7 @@ def read_records(
     spool: Path | None = None,
     resume: bool = False,
     ahead: Callable[[int], bool] | None = None,
+    done: Callable[[int], None] | None = None,
     **options: Unpack[RecordOptions],
 ) -> Iterator[ReadText]:
     """Read texts with a model, several in a forward; gives each one's record.
@@ -136,6 +138,9 @@ def read_records(
     ahead : callable, optional
         Asked of each text, with the number of tokens of its input (0 where that is not known),
         whether others are to be read ahead of it. What was given before it is known by then.
+    done : callable, optional
+        Called after each forward with the number of tokens of its texts: records may have to wait
+        until they are given.
     **options
         Those of `attnviz.extract` that are the same for all texts.
 
@@ -165,7 +170,7 @@ def read_records(
         window = reader.window(coming, ahead, alone=first)
         if not window:
             return
-        yield from reader.read(window, ordered=ordered)
+        yield from reader.read(window, done, ordered=ordered)
         first = first and all(entry.left_out for entry in window)
 
 
@@ -217,8 +222,10 @@ class _Entry:
         return self.record is not None or bool(self.left_out)
 
     def read(self) -> ReadText:
-        """What is given of it."""
-        return ReadText(self.place, self.record, self.left_out, self.reason)
+        """What is given of it; the record is the receiver's then, to keep or to drop."""
+        given = ReadText(self.place, self.record, self.left_out, self.reason)
+        self.record = self.batch = None
+        return given
 
 
 class _Reader:
@@ -347,7 +354,9 @@ class _Reader:
         shutil.rmtree(folder)
         return None
 
-    def read(self, window: Sequence[_Entry], *, ordered: bool) -> Iterator[ReadText]:
+    def read(
+        self, window: Sequence[_Entry], done: Callable[[int], None] | None, *, ordered: bool
+    ) -> Iterator[ReadText]:
         """Read the texts of a window; an error is raised once all before its text are given."""
         order = {entry: number for number, entry in enumerate(window)}
         # The first in the window that cannot be read, as far as is known.
@@ -358,7 +367,10 @@ class _Reader:
         for batch in self._batches(window[:wrong]):
             if all(order[entry] > wrong for entry in batch):
                 continue
+            count = sum(entry.num_tokens for entry in batch)
             self._read(batch)
+            if done is not None:
+                done(count)
             wrong = min([wrong, *(order[each] for each in batch if each.error)])
             if not ordered:
                 yield from (entry.read() for entry in batch if not entry.error)
