@@ -306,7 +306,7 @@ class _Reading:
         return found
 
 
-def _show(bar: Any, points: int, reading: _Reading) -> None:
+def _show(bar: Any, points: float, reading: _Reading) -> None:
     """Let a bar show so many points, if it does not show more."""
     bar.update(max(0, min(points, reading.points) - bar.n))
 
