@@ -37,6 +37,7 @@ NAMES = (
     "several_texts",
     "compare",
     "does_it_matter",
+    "head_atlas",
 )
 # Each takes a cold kernel and a model: `make test` runs the one that a newcomer opens first.
 EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name != "quickstart")) for name in NAMES]
@@ -560,3 +561,15 @@ def test_does_it_matter_cuts_what_the_picture_shows(runs: Runs) -> None:
     )
     assert gradient < 2
     assert cut > 15
+
+
+@pytest.mark.slow
+def test_head_atlas_finds_known_heads_and_refuses_what_one_text_suggests(runs: Runs) -> None:
+    run = runs["head_atlas"]
+    trained, untrained = run.printed("type(decoder)(decoder.config)").splitlines()[-2:]
+    assert "0.0 previous token 0.9" in trained or "0.0 previous token 1.0" in trained
+    assert "1.0 induction 0." in trained
+    assert untrained.split() == ["untrained", "[]"]
+    refused = run.number("refused = both", "of which")
+    assert 0 < refused < run.number("refused = both", "...\n")
+    assert float(run.printed("wrong / given").partition("%")[0]) > 1
