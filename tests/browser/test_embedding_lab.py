@@ -79,7 +79,8 @@ def test_a_point_that_is_chosen_is_known_to_python(notebook: Notebook) -> None:
     view.locator(".av-embedding-plot .av-plot").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    notebook.becomes("view.text is not None and view.token is not None", True)
+    # The second press as well: one that came later would be over what is set below.
+    notebook.becomes("(view.text is not None, view.token)", (True, 1))
     notebook.execute("view.text, view.token, view.key = 1, 8, None")
     notebook.execute("row = corpus.records[1].stack().weights(layer=1, head=2)[8]")
     word, best, weight = notebook.evaluate(
