@@ -50,13 +50,23 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean): string[] 
   ];
 }
 
-export function PinnedEdge({
-  context,
-  place,
-}: {
-  context: ViewContext<RecordState>;
-  place: Place;
-}) {
+/**
+ * The line of the pinned pair, below all captions: what comes and goes with a pin moves nothing. A
+ * page has it where it carries answers.
+ */
+export function PinnedEdge<S extends RecordState>({ context }: { context: ViewContext<S> }) {
+  const common = context as unknown as ViewContext<RecordState>;
+  const place = common.record.place.value;
+  const form = common.controls.value;
+  const { live } = common.source.carrier;
+  const carried = [common.state.outcomes, common.state.known_edges].some(
+    ({ value }) => value.length > 0,
+  );
+  if (!place || (live ? form === "minimal" || form === "none" : !carried)) return null;
+  return <Line context={common} place={place} />;
+}
+
+function Line({ context, place }: { context: ViewContext<RecordState>; place: Place }) {
   const { source, record, state } = context;
   const found = useSignal<Found | null>(null);
   const edge = edgeAt(place);

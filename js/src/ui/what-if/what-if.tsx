@@ -9,7 +9,6 @@ import { Choice } from "../controls/fields";
 import type { ViewContext } from "../define-view";
 import type { Place, RecordState } from "../record";
 import { assign, type Signals, same } from "../state";
-import { PinnedEdge } from "./pinned-edge";
 import { changeInWords, offeredAt, type Reach, withChange } from "./state";
 
 export const CAVEAT =
@@ -30,12 +29,7 @@ export function WhatIf<S extends RecordState>({ context }: { context: ViewContex
     (typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") || !context.source.carrier.live;
   if (!page && (form === "minimal" || form === "none")) return null;
   const common = context as unknown as ViewContext<RecordState>;
-  return (
-    <>
-      <PinnedEdge context={common} place={place} />
-      {page ? <Tried context={common} /> : <Live context={common} place={place} />}
-    </>
-  );
+  return page ? <Tried context={common} /> : <Live context={common} place={place} />;
 }
 
 const RUNS: readonly (readonly [ShownRun, string])[] = [

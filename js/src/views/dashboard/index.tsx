@@ -13,6 +13,7 @@ import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { inColumns, PANE_GAP, Pane, type PaneProps } from "../../ui/panes";
 import panesCss from "../../ui/panes.css";
 import { type ControlsForm, RECORD_HASH } from "../../ui/record";
+import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import { HEAD_CSS, HEAD_DEFAULTS, type HeadState, HeadView } from "../head";
 import { MATRIX_CSS, MatrixView } from "../matrix";
@@ -165,7 +166,12 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
           <TokenScoreControl context={context} />
         </div>
       }
-      footer={busy.value && <p class="av-muted">{busy.value}</p>}
+      footer={
+        <>
+          {busy.value && <p class="av-muted">{busy.value}</p>}
+          <PinnedEdge context={inner} />
+        </>
+      }
     >
       <div class={`av-panes av-${arrangement.value}`}>
         {pane("model", ModelView)}

@@ -16,6 +16,7 @@ import { sharingRoom, withPanel } from "../../ui/image/store";
 import { ColorLegend, fitSwitch } from "../../ui/legend";
 import { RECORD_HASH } from "../../ui/record";
 import { assign, follow, valuesOf } from "../../ui/state";
+import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
 import { captionOf, subtitleOf } from "./captions";
@@ -64,13 +65,21 @@ function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
 
 /** With what can be changed in the attention: where the view of a record may have its model. */
 export function HeadViewWithWhatIf({ context }: { context: ViewContext<HeadState> }) {
-  return <HeadView context={context} below={<WhatIf context={context} />} />;
+  return (
+    <HeadView
+      context={context}
+      below={<WhatIf context={context} />}
+      last={<PinnedEdge context={context} />}
+    />
+  );
 }
 
 export function HeadView(props: {
   context: ViewContext<HeadState>;
   /** What stands below the picture. */
   below?: ComponentChildren;
+  /** What stands below the captions. */
+  last?: ComponentChildren;
 }) {
   const { context } = props;
   const { state } = context;
@@ -144,7 +153,12 @@ export function HeadView(props: {
           </>
         )
       }
-      footer={<HeadFooter store={store} busy={busy.value} />}
+      footer={
+        <>
+          <HeadFooter store={store} busy={busy.value} />
+          {props.last}
+        </>
+      }
     >
       <WithImage context={inner} panel={panel}>
         <HeadPlot context={inner} store={store} onLeaveOut={leaveOut} />

@@ -20,6 +20,7 @@ import type { Grid } from "../../ui/heat-map/tiles";
 import { WithImage, withImageKeys } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
 import { RECORD_HASH } from "../../ui/record";
+import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
 import { MatrixControls } from "./controls";
@@ -101,7 +102,12 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
       onStack={() => ({ query_window: null, key_window: null })}
       onReveal={(query) => store.windowsAt("query", query)}
       options={viewport && <MatrixControls context={context} store={store} viewport={viewport} />}
-      footer={<MatrixFooter context={context} store={store} busy={busy.value} />}
+      footer={
+        <>
+          <MatrixFooter context={context} store={store} busy={busy.value} />
+          {!context.embedded && <PinnedEdge context={context} />}
+        </>
+      }
     >
       <WithImage context={inner} panel={panel}>
         <HeatMapPlot context={inner} store={store} />

@@ -29,6 +29,7 @@ import { pairInWords, pairOf } from "../../ui/pairs";
 import type { Palette } from "../../ui/palette";
 import { type Place, RECORD_HASH } from "../../ui/record";
 import { assign } from "../../ui/state";
+import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
 import {
@@ -159,12 +160,15 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       onStack={() => ({ heads: [], query_window: null, key_window: null })}
       options={<Options context={context} store={store} />}
       footer={
-        <ModelFooter
-          context={context}
-          store={store}
-          detailCaptions={detailCaptions}
-          busy={busy.value}
-        />
+        <>
+          <ModelFooter
+            context={context}
+            store={store}
+            detailCaptions={detailCaptions}
+            busy={busy.value}
+          />
+          {!context.embedded && <PinnedEdge context={context} />}
+        </>
       }
     >
       <div class={`av-model${side ? ` av-detail-${side}` : ""}`}>
