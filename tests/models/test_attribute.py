@@ -10,10 +10,24 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from torch import nn
 
 import attnviz as av
-from attnviz.interventions.attributed import GradientAttribution, uniform_share_of_first
+from attnviz.interventions.attributed import (
+    GradientAttribution,
+    NormAttribution,
+    uniform_share_of_first,
+)
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.server.server import RecordServer
+from attnviz.server.strongest import strongest_keys
+from attnviz.utils.progress import completed
+from models.counting import LiveTensors
+from unit.asking import whole_reply
 
 pytestmark = pytest.mark.models
 
@@ -110,6 +124,69 @@ def test_a_key_with_nearly_all_of_a_row_has_its_number_too(sharp: float) -> None
             )
             expected = float(weights[query, key] * lost)
             assert found[row, column] == pytest.approx(expected, rel=2e-3, abs=1e-6)
+
+
+def attributed(count: int, at: Any, *, few: bool) -> GradientAttribution:
+    """Of made-up vectors; gradients are large at a few queries, or alike."""
+    generator = torch.Generator().manual_seed(0)
+    q, v, g = (torch.randn(2, count, 8, generator=generator) for _ in range(3))
+    if few:
+        g[:, : count - 5] *= 1e-3
+    base = QueryKeyAttention(q, q, 8**-0.5, BandMask(None, 0))
+    o = g
+    if at == "logits":
+        o = nn.functional.scaled_dot_product_attention(
+            q, q, v[:1].expand(2, -1, -1), is_causal=True
+        )
+    return GradientAttribution(base, v[:1], o, g, at)
+
+
+@pytest.mark.parametrize("at", ["weights", "logits"])
+def test_the_largest_number_is_known_without_all(at: Any) -> None:
+    whole = slice(0, 300)
+    for few in (True, False):
+        attention = attributed(300, at, few=few)
+        most = max(float(np.abs(attention.weights(head, whole, whole)).max()) for head in (0, 1))
+        assert attention.bound is not None
+        assert attention.bound >= most
+        if few:
+            assert attention.bound == pytest.approx(most, rel=1e-6)
+    norms = NormAttribution(attention.base, torch.rand(2, 300))
+    assert norms.bound == float(norms.norms.max())
+
+
+def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
+    count = 131_072
+    attention = attributed(count, "weights", few=True)
+    tokens = Tokens.of([f"t{place}" for place in range(count)])
+    stack = AttentionStack("self", {0: attention}, tokens, signed=True, measure="gradient")
+    server = RecordServer(AttentionRecord({"self": stack}))
+    last = [count - 4, count]
+    asked: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [1]}
+    with LiveTensors() as tensors:
+        maps = whole_reply(server, "maps", {"stack": "self", "layer": 0, "size": 32})
+        block = whole_reply(
+            server, "block", asked | {"rows": last, "columns": last, "precision": "float32"}
+        )
+        strongest = completed(
+            strongest_keys(stack, layer=0, heads=[1], rows=slice(*last), k=2, bin_size=count)
+        )
+    assert tensors.largest < 40_000_000
+    assert maps.data is not None
+    assert len(maps.data) == 2 * 32 * 32
+    # By hand, of the last query.
+    q, v = attention.base.vectors.queries[1].double(), attention.values[0].double()  # type: ignore[union-attr]
+    weights = torch.softmax(q[-1] @ q.T * 8**-0.5, dim=0)
+    slope = attention.gradients[1, -1].double()
+    numbers = v @ slope
+    expected = (weights * numbers).numpy()
+    most = np.argsort(-np.abs(expected))[:2]
+    scale = np.abs(expected).max()
+    assert strongest.keys[0, 3].tolist() == most.tolist()
+    assert np.abs(strongest.weights[0, 3] - expected[most]).max() < 1e-4 * scale
+    assert block.data is not None
+    found = np.frombuffer(block.data, "<f4").reshape(4, 4)[3]
+    assert np.abs(found - expected[-4:]).max() < 1e-4 * scale
 
 
 def test_a_gradient_predicts_a_small_cut(make_model: Callable[..., Any]) -> None:

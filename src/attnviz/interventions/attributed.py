@@ -29,6 +29,9 @@ __all__ = ["GradientAttribution", "MixedLayers", "NormAttribution", "uniform_sha
 # From this weight on 1 - weight has so few digits that a quotient by it is computed from the other
 # weights of the row.
 _CERTAIN = 1 - 1e-3
+# Rows of a head, and numbers in them, that are computed to find its largest one.
+_ROWS_LOOKED_AT = 64
+_LOOKED_AT = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,32 @@ class GradientAttribution(ReweightedAttention):
     outputs: torch.Tensor
     gradients: torch.Tensor
     at: Literal["weights", "logits"] = "weights"
+
+    @property
+    def bound(self) -> float | None:
+        """What no number exceeds in size: the largest itself, where few rows can have it."""
+        bound = self.base.bound
+        return None if bound is None else bound * max(map(self._most, self.kept_heads))
+
+    def _most(self, head: int) -> float:
+        """What no number of a head exceeds, for weights of 1 at most.
+
+        A number of a query is at most |G| |v| in size, for logits |G| times the distance of two
+        values. The queries with the largest |G| are computed, until no other can have more.
+        """
+        values = self.values[head // (len(self.outputs) // len(self.values))].float()
+        longest = float(values.norm(dim=1).max()) * (2 if self.at == "logits" else 1)
+        reach = self.gradients[head].float().norm(dim=1) * longest
+        order = reach.argsort(descending=True)
+        looked_at = max(1, min(_ROWS_LOOKED_AT, _LOOKED_AT // self.num_keys))
+        most = 0.0
+        for row in order[:looked_at].tolist():
+            if float(reach[row]) <= most:
+                return most
+            block = self.weights(head, slice(row, row + 1), slice(0, self.num_keys))
+            most = max(most, float(np.abs(block).max()))
+        left = [float(reach[row]) for row in order[looked_at : looked_at + 1].tolist()]
+        return max([most, *left])
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Attributions of a head's block, float32, (rows, columns)."""
@@ -99,6 +128,12 @@ class NormAttribution(ReweightedAttention):
     """
 
     norms: torch.Tensor
+
+    @property
+    def bound(self) -> float | None:
+        """What no number exceeds: the longest."""
+        bound = self.base.bound
+        return None if bound is None else bound * float(self.norms[list(self.kept_heads)].max())
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Weights times norms of a head's block, float32, (rows, columns)."""
