@@ -16,6 +16,7 @@ from .corpus.corpus import Corpus as Corpus
 from .corpus.edges import Edge as Edge
 from .corpus.extract import extract_corpus as extract_corpus
 from .corpus.head_statistics import head_statistics as head_statistics
+from .corpus.on_ray import RayEngine as RayEngine
 from .corpus.roles import Role as Role
 from .corpus.roles import Roles as Roles
 from .corpus.statistics import HeadStatistics as HeadStatistics

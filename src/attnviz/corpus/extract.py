@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,19 @@ from tqdm.auto import tqdm
 
 from attnviz.corpus.checkpoint import check_same, told, weights_hash
 from attnviz.corpus.corpus import Corpus
+from attnviz.corpus.on_ray import (
+    NUMBER,
+    RayEngine,
+    RayTexts,
+    Work,
+    check_model,
+    engine_of,
+    from_bytes,
+    is_dataset,
+    loaded_in_actor,
+    results,
+    to_bytes,
+)
 from attnviz.corpus.points import checked_points
 from attnviz.corpus.reading import BatchSize, ReadText, checked_target, read_records
 from attnviz.corpus.texts import TextColumns, Texts
@@ -26,6 +39,7 @@ from attnviz.extraction.inputs.media import is_image
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.record.record import AttentionRecord
+from attnviz.record.record import load as load_record
 from attnviz.utils.arguments import as_path, shown, whole_number
 from attnviz.utils.files import write_whole
 from attnviz.utils.restoring import Restoring
@@ -49,6 +63,7 @@ def extract_corpus(
     spool: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    engine: Any = None,
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> Corpus:
@@ -61,7 +76,7 @@ def extract_corpus(
     ----------
     model : PreTrainedModel, str, PathLike or Pipeline
         As for `attnviz.extract`.
-    texts : sequence, datasets.Dataset or DataFrame
+    texts : sequence, datasets.Dataset, DataFrame or ray.data.Dataset
         Texts, pairs of texts ``(first, second)``, images, or whatever else `attnviz.extract` takes
         as one example. Of a dataset or table its column `column`.
     column : str, default "text"
@@ -95,6 +110,10 @@ def extract_corpus(
     resume : bool, default False
         Whether to go on with what `checkpoint` holds, if it is there. The model, the texts and what
         is kept of them must be the same; `points`, `seed` and `columns` may be others.
+    engine : {None, "ray"} or RayEngine
+        What runs the model: this process, or actors of Ray that each load it, as for
+        `attnviz.head_statistics`. The same texts are taken. Of a Ray dataset `columns` are names,
+        and as many of its rows as `points`, drawn at random, come to this process.
     progress : bool
         Whether to show a progress bar, which counts points.
     **options
@@ -141,6 +160,7 @@ def extract_corpus(
         spool=spool,
         checkpoint=checkpoint,
         resume=resume,
+        engine=engine,
         progress=progress,
         **options,
     )
@@ -160,6 +180,7 @@ def read_corpus(
     spool: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    engine: Any = None,
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> Corpus:
@@ -168,7 +189,7 @@ def read_corpus(
     Parameters
     ----------
     model, texts, column, points, seed, columns, target, batch_size, spool : as there
-    checkpoint, resume, progress, **options
+    checkpoint, resume, engine, progress, **options
         As for `extract_corpus`.
     check : callable, optional
         Given a corpus of the first text alone; what it raises ends the reading.
@@ -179,24 +200,46 @@ def read_corpus(
     """
     _check_options(options)
     reading = _Reading(checked_points(points), whole_number("seed", seed, 0))
-    given = Texts(texts, column)
+    on_ray = engine_of(engine, texts)
+    rng = np.random.default_rng(reading.seed)
+    if on_ray is not None and is_dataset(texts):
+        given: Texts
+        given, order = _drawn(
+            texts, column, columns, target, rng=rng, points=reading.points, engine=on_ray
+        )
+    else:
+        given = Texts(texts, column)
+        order = rng.permutation(len(given)).tolist()
     known = TextColumns(columns, given)
     checked_target(target, given)
+    if on_ray is not None:
+        for argument, folder in (("spool", spool), ("checkpoint", checkpoint)):
+            if folder is not None:
+                raise ValueError(
+                    f"{argument}={str(folder)!r} is a folder of this machine, and Ray's actors may "
+                    f"be on others; leave {argument} or engine out"
+                )
+        check_model(model)
+        return _collected(
+            _RecordWork(model, given, target, batch_size, dict(options), on_ray),
+            order,
+            reading,
+            known,
+            check=check,
+            progress=progress,
+        )
     loaded = load(model, options.get("tokenizer"), options.get("processor"))
-    if spool is not None and loaded.processes is not None:
+    if (spool or checkpoint) is not None and loaded.processes is not None:
+        name, place = ("checkpoint", checkpoint) if spool is None else ("spool", spool)
         raise NotImplementedError(
-            f"spool={str(spool)!r}: the model's heads are divided over {loaded.processes.size} "
-            "processes (tensor parallel), which cannot write a corpus together; leave spool out, "
+            f"{name}={str(place)!r}: the model's heads are divided over {loaded.processes.size} "
+            f"processes (tensor parallel), which cannot write a corpus together; leave {name} out, "
             "or extract text by text, attnviz.extract(model, text, spool=...)"
         )
     options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
     _check_folders(spool, checkpoint, options, resume=resume)
     here = {} if checkpoint is None else _arguments(loaded, given, target, options)
-    order = np.random.default_rng(reading.seed).permutation(len(given)).tolist()
-    progress_bar = tqdm(
-        total=reading.points, desc="extract_corpus", unit="point", disable=not progress
-    )
-    with progress_bar as bar, Restoring() as undo, undo, undo:
+    with _points_bar(reading, progress=progress) as bar, Restoring() as undo, undo, undo:
         if checkpoint is None:
             folder = _spool_folder(spool, reading, undo)
         else:
@@ -214,42 +257,142 @@ def read_corpus(
             done=lambda count: _show(bar, bar.n + 2 * count, reading),
             **options,
         )
-        for each in _with_advice(found, reading):
-            if each.record is None:
-                reading.leave_out(each)
-                continue
-            place, record = each.place, each.record
-            known.check(place, record)
-            if not reading.records:
-                # Before hours of reading: also whether there are queries and keys at all.
-                first = Corpus([record])
-                reading.stack = first.stack_names[0]
-                if check is not None:
-                    check(first)
-            reading.take(place, record)
-            _show(bar, reading.in_all, reading)
-            if reading.enough:
-                break
+        corpus = _taken(found, given, reading, known, check=check, bar=bar)
         if checkpoint is None:
             _remove_misfits(folder, reading)
-        bar.n = bar.total = min(reading.in_all, reading.points)
-        places = sorted(reading.records)
-        if not places:
-            raise ValueError(
-                f"texts: all {len(given)} are empty or too long for the model; {reading.last_words}"
-            )
-        corpus = Corpus(
-            [reading.records[place] for place in places],
-            points=reading.points,
-            seed=reading.seed,
-            columns=known.of(places),
-            texts_in_all=len(given),
-            places=places,
-            left_out=reading.empty + reading.too_long,
-        )
         reading.complete = True
+    return corpus
+
+
+def _points_bar(reading: _Reading, *, progress: bool) -> Any:
+    return tqdm(total=reading.points, desc="extract_corpus", unit="point", disable=not progress)
+
+
+def _taken(
+    found: Iterator[ReadText],
+    given: Texts,
+    reading: _Reading,
+    known: TextColumns,
+    *,
+    check: Callable[[Corpus], None] | None,
+    bar: Any,
+) -> Corpus:
+    """Take records in order, until there are enough points."""
+    for each in _with_advice(found, reading):
+        if each.record is None:
+            reading.leave_out(each)
+            continue
+        place, record = each.place, each.record
+        known.check(place, record)
+        if not reading.records:
+            # Before hours of reading: also whether there are queries and keys at all.
+            first = Corpus([record])
+            reading.stack = first.stack_names[0]
+            if check is not None:
+                check(first)
+        reading.take(place, record)
+        _show(bar, reading.in_all, reading)
+        if reading.enough:
+            break
+    bar.n = bar.total = min(reading.in_all, reading.points)
+    places = sorted(reading.records)
+    if not places:
+        raise ValueError(
+            f"texts: all {len(given)} are empty or too long for the model; {reading.last_words}"
+        )
+    corpus = Corpus(
+        [reading.records[place] for place in places],
+        points=reading.points,
+        seed=reading.seed,
+        columns=known.of(places),
+        texts_in_all=len(given),
+        places=places,
+        left_out=reading.empty + reading.too_long,
+    )
     corpus.notes += reading.notes()
     return corpus
+
+
+def _drawn(
+    texts: Any,
+    column: str,
+    columns: Any,
+    target: Any,
+    *,
+    rng: np.random.Generator,
+    points: int,
+    engine: RayEngine,
+) -> tuple[RayTexts, list[int]]:
+    """Rows of a Ray dataset in random order: no more texts are needed than there are points."""
+    if isinstance(columns, Mapping) or target is not None:
+        name, value = ("target", target) if target is not None else ("columns", columns)
+        raise TypeError(
+            f"{name}={shown(value)}: of a Ray dataset columns are names of its columns, and target "
+            "is not read"
+        )
+    names = [columns] if isinstance(columns, str) else list(columns or ())
+    given = RayTexts(texts, column, names, together=engine.texts_per_batch)
+    order: list[int] = rng.permutation(len(given))[:points].tolist()
+    given.fetch(order)
+    return given, order
+
+
+@dataclass(frozen=True)
+class _RecordWork:
+    """What each of Ray's actors needs to read records."""
+
+    model: Any
+    given: Texts
+    target: Sequence[str] | None
+    batch_size: BatchSize
+    options: dict[str, Any]
+    engine: RayEngine
+
+
+def _work(shared: _RecordWork) -> Work:
+    """Make, in an actor, what reads a batch of texts."""
+    given_model = loaded_in_actor(shared.model, shared.engine)
+    options = shared.options
+    loaded = load(given_model, options.get("tokenizer"), options.get("processor"))
+    options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
+
+    def read(rows: list[dict[str, Any]]) -> Iterator[tuple[int, bytes, Mapping[str, Any]]]:
+        for text in read_records(
+            loaded.model,
+            shared.given,
+            [int(row[NUMBER]) for row in rows],
+            target=shared.target,
+            batch_size=shared.batch_size,
+            **options,
+        ):
+            data = b"" if text.record is None else to_bytes(text.record.save)
+            yield text.place, data, {"left_out": text.left_out, "reason": text.reason}
+
+    return read
+
+
+def _collected(
+    shared: _RecordWork,
+    order: list[int],
+    reading: _Reading,
+    known: TextColumns,
+    *,
+    check: Callable[[Corpus], None] | None,
+    progress: bool,
+) -> Corpus:
+    """What Ray's actors read, taken in order; what they read beyond it is dropped."""
+    came = results(shared.engine, order, _work, (shared,), ordered=True)
+    with _points_bar(reading, progress=progress) as bar, closing(came):
+        found = (
+            ReadText(
+                place,
+                from_bytes(data, load_record) if data else None,
+                said["left_out"],
+                said["reason"],
+            )
+            for place, data, said in came
+        )
+        return _taken(found, shared.given, reading, known, check=check, bar=bar)
 
 
 @dataclass

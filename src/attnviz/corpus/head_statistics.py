@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
 from tqdm.auto import tqdm
 
 from attnviz.corpus.checkpoint import check_same, told, weights_hash
+from attnviz.corpus.on_ray import (
+    NUMBER,
+    RayEngine,
+    RayTexts,
+    Work,
+    check_model,
+    engine_of,
+    folded,
+    from_bytes,
+    is_dataset,
+    is_loader,
+    loaded_in_actor,
+    results,
+    running_ray,
+    to_bytes,
+)
 from attnviz.corpus.reading import (
     BatchSize,
     ReadText,
@@ -80,8 +100,9 @@ def head_statistics(
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline, or list of AttentionRecord
         As for `attnviz.extract`; or records that are there already, without `texts`.
-    texts : sequence, datasets.Dataset or DataFrame
-        As for `attnviz.extract_corpus`. All of them are read.
+    texts : sequence, datasets.Dataset, DataFrame or ray.data.Dataset
+        As for `attnviz.extract_corpus`. All of them are read; those of a Ray dataset by Ray, and
+        `columns` and `parse` are names of its columns.
     column : str, default "text"
         Where in a row of a dataset or table, or in a dict, the text is.
     columns : mapping of str to sequence, or iterable of str, optional
@@ -122,8 +143,11 @@ def head_statistics(
     resume : bool, default False
         Whether to go on with what `checkpoint` holds, if it is there. Otherwise a file that is
         there is refused.
-    engine : {None, "ray"}
-        What runs the model: this process, or Ray (``docs/at-scale.md``).
+    engine : {None, "ray"} or RayEngine
+        What runs the model: this process, or actors of Ray that each load it (`attnviz.RayEngine`
+        says how many, ``docs/at-scale.md`` what it needs). Numbers are the same, but for how
+        weights round in other batches. A hub id, a folder or a function that loads the model is
+        loaded by each actor; a model is copied to them, from the CPU.
     progress : bool
         Whether to show a progress bar, which counts texts.
 
@@ -163,25 +187,24 @@ def head_statistics(
     >>> statistics.stack().roles().names[0][0]
     'previous token'
     """
-    if engine is not None:
-        raise ValueError(f"engine={shown(engine)}: there is no such engine; leave it out")
+    on_ray = engine_of(engine, texts)
     if effects is not None and effects not in get_args(Ablation):
         raise ValueError(f'effects={shown(effects)} must be "zero" or "mean", or left out')
     if texts is None:
         of_models = {"target": (target, None), "effects": (effects, None), "part": (part, None)}
-        _only_records(column=(column, "text"), **of_models)
+        _only_records(column=(column, "text"), engine=(engine, None), **of_models)
         return _of_records(model, columns, parse, edges=edges, seed=seed, progress=progress)
     batch_size = checked_batch_size(batch_size)
-    given = Texts(texts, column)
+    given = _given(texts, column, columns, parse, target, engine=on_ray)
     checked_target(target, given)
     known = TextColumns(columns, given)
-    parses = _parses(parse, given)
-    loaded = load(model, tokenizer, processor)
+    parses = None if isinstance(given, RayTexts) else _parses(parse, given)
+    loaded = (load if on_ray is None else _not_loaded)(model, tokenizer, processor)
     if resume and checkpoint is None:
         raise ValueError("resume=True goes on with a file; give checkpoint= too")
     statistics = HeadStatistics(
-        name or name_of(loaded.model),
-        weights=weights_hash(loaded.model),
+        name or (None if is_loader(model) else name_of(loaded.model)),
+        weights=weights_hash(loaded.model) if isinstance(loaded.model, torch.nn.Module) else "",
         edges=edges,
         seed=seed,
         columns=list(known.of([])),
@@ -197,6 +220,8 @@ def head_statistics(
         "effects": effects,
         "part": None if part is None else str(part),
     }
+    if isinstance(given, RayTexts):
+        by_text, arguments = {}, {**arguments, **_told_rows(given, columns, parse)}
     keeping = _Checkpoint.at(checkpoint, arguments, by_text, len(given), resume=resume)
     if keeping is not None:
         statistics = keeping.resumed(statistics)
@@ -210,6 +235,29 @@ def head_statistics(
         unit="text",
         disable=not progress,
     )
+    if on_ray is not None:
+        shared = _Shared(
+            model=model,
+            given=None if isinstance(given, RayTexts) else given,
+            known=known,
+            parses=parses,
+            column=column,
+            columns=columns,
+            parse=parse,
+            target=target,
+            tokenizer=tokenizer if isinstance(tokenizer, str | Path) else loaded.tokenizer,
+            processor=processor if isinstance(processor, str | Path) else loaded.processor,
+            truncation=truncation,
+            layers=layers,
+            heads=heads,
+            name=name,
+            batch_size=batch_size,
+            effects=effects,
+            empty=statistics,
+            count=len(given),
+            engine=on_ray,
+        )
+        return _read_on_ray(shared, statistics, given, places, bar=bar, keeping=keeping)
     effect = _Effects(loaded, given, target, truncation, effects)
     reading = read_records(
         loaded.model,
@@ -235,12 +283,159 @@ def head_statistics(
     finally:
         if keeping is not None:
             keeping.write(statistics)
+    return _not_empty(statistics, len(given))
+
+
+def _not_empty(statistics: HeadStatistics, count: int) -> HeadStatistics:
     if not statistics.texts:
         raise ValueError(
-            f"texts: all {len(given)} are empty or too long for the model; give texts with words "
-            "in them, or truncation=True"
+            f"texts: all {count} are empty or too long for the model; give texts with words in "
+            "them, or truncation=True"
         )
     return statistics
+
+
+def _given(
+    texts: Any, column: str, columns: Any, parse: Any, target: Any, *, engine: RayEngine | None
+) -> Texts:
+    """The texts; of a dataset of Ray's some, from which the frequencies of tokens are taken."""
+    if engine is None or not is_dataset(texts):
+        return Texts(texts, column)
+    for name, value in (("columns", columns), ("parse", parse), ("target", target)):
+        by_name = isinstance(value, str) or (
+            name == "columns" and isinstance(value, Iterable) and not isinstance(value, Mapping)
+        )
+        if value is not None and (name == "target" or not by_name):
+            raise TypeError(
+                f"{name}={shown(value)}: of a Ray dataset "
+                + ("target is not read" if name == "target" else f"{name} is the name of a column")
+            )
+    names = [columns] if isinstance(columns, str) else list(columns or ())
+    more = [*names, *([] if parse is None else [parse])]
+    given = RayTexts(texts, column, more, together=engine.texts_per_batch)
+    given.fetch(_counted_places(len(given)))
+    return given
+
+
+def _told_rows(given: RayTexts, columns: Any, parse: Any) -> dict[str, Any]:
+    """What tells a Ray dataset from others: of its texts only some are here."""
+    some = [given[place] for place in _counted_places(len(given))]
+    return {"texts": told([len(given), *some]), "columns": shown(columns), "parse": parse}
+
+
+def _not_loaded(model: Any, tokenizer: Any, processor: Any) -> Loaded:
+    """What is known of a model that is loaded elsewhere: its name, and the tokenizer beside it."""
+    check_model(model)
+    if not isinstance(model, str | os.PathLike) and not is_loader(model):
+        return load(model, tokenizer, processor)
+    beside: Any = SimpleNamespace(name_or_path="" if is_loader(model) else str(model))
+    if isinstance(tokenizer, str | Path):
+        beside, tokenizer = SimpleNamespace(name_or_path=str(tokenizer)), None
+    return Loaded(beside, tokenizer, processor)
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What each of Ray's actors needs; `given` is None where rows bring their texts."""
+
+    model: Any
+    given: Texts | None
+    known: TextColumns
+    parses: Sequence[Any] | None
+    column: str
+    columns: Any
+    parse: Any
+    target: Any
+    tokenizer: Any
+    processor: Any
+    truncation: Any
+    layers: Any
+    heads: Any
+    name: str | None
+    batch_size: BatchSize
+    effects: Ablation | None
+    empty: HeadStatistics
+    count: int
+    engine: RayEngine
+
+
+def _work(shared: _Shared) -> Work:
+    """Make, in an actor, what folds a batch of texts."""
+    loaded = load(loaded_in_actor(shared.model, shared.engine), shared.tokenizer, shared.processor)
+    frequencies, weights = shared.empty._frequencies, weights_hash(loaded.model)
+
+    def fold(rows: list[dict[str, Any]]) -> Iterator[tuple[int, bytes, Mapping[str, Any]]]:
+        given, known, parses = shared.given, shared.known, shared.parses
+        if given is None:
+            given = RayTexts.of_rows(rows, shared.column, shared.count)
+            known = TextColumns(shared.columns, given)
+            parses = None if shared.parse is None else given.values(shared.parse)[0]
+        statistics = HeadStatistics(
+            shared.name or name_of(loaded.model),
+            weights=weights,
+            edges=shared.empty.edges,
+            seed=shared.empty.seed,
+            columns=shared.empty.class_systems[1:],
+            frequencies=frequencies,
+        )
+        effect = _Effects(loaded, given, shared.target, shared.truncation, shared.effects)
+        numbers = [int(row[NUMBER]) for row in rows]
+        for text in read_records(
+            loaded.model,
+            given,
+            numbers,
+            target=shared.target,
+            batch_size=shared.batch_size,
+            ordered=False,
+            tokenizer=loaded.tokenizer,
+            processor=loaded.processor,
+            truncation=shared.truncation,
+            layers=shared.layers,
+            heads=shared.heads,
+            name=statistics.model,
+        ):
+            _fold(statistics, text, known, parses, effect)
+        # The same for all: each part would carry them.
+        statistics._frequencies = {}
+        data = to_bytes(lambda path: write_statistics(path, statistics))
+        yield numbers[0], data, {"texts": len(numbers)}
+
+    return fold
+
+
+def _merged(parts: list[bytes]) -> bytes:
+    """Statistics of several parts, as one."""
+    found = [from_bytes(part, HeadStatistics.load) for part in parts]
+    together = functools.reduce(operator.add, found)
+    return to_bytes(lambda path: write_statistics(path, together))
+
+
+def _read_on_ray(
+    shared: _Shared,
+    statistics: HeadStatistics,
+    given: Texts,
+    places: list[int],
+    *,
+    bar: Any,
+    keeping: _Checkpoint | None,
+) -> HeadStatistics:
+    rows: Any = places
+    with bar, running_ray(ordered=False):
+        if isinstance(given, RayTexts):
+            all_of_them = len(places) == len(given)
+            rows = given.numbered if all_of_them else given.among(frozenset(places)).materialize()
+        found = results(shared.engine, rows, _work, (shared,)) if places else iter(())
+        try:
+            for data in folded(found, _merged, lambda said: bar.update(said["texts"])):
+                part = from_bytes(data, HeadStatistics.load)
+                part._frequencies = statistics._frequencies
+                statistics = statistics + part
+                if keeping is not None:
+                    keeping.now_and_then(statistics)
+        finally:
+            if keeping is not None:
+                keeping.write(statistics)
+    return _not_empty(statistics, len(given))
 
 
 def _fold(
@@ -373,8 +568,7 @@ def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
     tokenizer = find_tokenizer(loaded, from_hub=False)
     if tokenizer is None:
         return {}
-    places = np.unique(np.linspace(0, count - 1, min(count, _COUNTED_TEXTS)).astype(np.int64))
-    some = [texts[place] for place in places.tolist()]
+    some = [texts[place] for place in _counted_places(count)]
     some = [text for text in some if isinstance(text, str) and text.strip()]
     counted: Counter[int | str] = Counter()
     for start in range(0, len(some), 64):
@@ -397,6 +591,13 @@ class _Rows:
 def _told(given: Any, places: Iterable[int]) -> dict[str, int]:
     """What tells some texts, or what belongs to them, from others."""
     return {str(place): told(given[place]) for place in places}
+
+
+def _counted_places(count: int) -> list[int]:
+    """Numbers of the texts in which tokens are counted, spread evenly over all."""
+    spread = np.linspace(0, count - 1, min(count, _COUNTED_TEXTS)).astype(np.int64)
+    places: list[int] = np.unique(spread).tolist()
+    return places
 
 
 @dataclass
@@ -455,6 +656,9 @@ class _Checkpoint:
             "edges": new.edges,
             "seed": new.seed,
         }
+        if not new.weights:
+            # A model that Ray's actors load is known once they have: adding compares it then.
+            here = {name: here[name] for name in here if not name.startswith("model")}
         check_same(self.path, there, here)
         self._check_texts(found, arguments)
         return found

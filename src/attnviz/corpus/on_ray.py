@@ -1,0 +1,435 @@
+"""Texts that are read on Ray: actors that each load the model once, and give back rows of bytes.
+
+Ray is imported only where it is asked for. How data travel: Ray Data holds rows of Arrow values, so
+a record or statistics come back as bytes; what is large and the same for all texts goes to every
+actor through Ray's object store; an error comes back as a row, so that it ends the work and is not
+tried again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+import json
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnviz.corpus.texts import Texts
+from attnviz.utils.arguments import shown, whole_number
+
+__all__ = [
+    "NUMBER",
+    "RayEngine",
+    "RayTexts",
+    "Work",
+    "check_model",
+    "engine_of",
+    "folded",
+    "from_bytes",
+    "is_dataset",
+    "is_loader",
+    "loaded_in_actor",
+    "results",
+    "running_ray",
+    "to_bytes",
+]
+
+#: The column that has a text's number.
+NUMBER = "attnviz_number"
+# Results that are merged in one step.
+_TOGETHER = 16
+# Columns of what actors give back.
+_NUMBER, _DATA, _SAID = "number", "data", "said"
+#: What an actor does with some rows: gives for each result a number, bytes and what is said of it.
+Work = Callable[[list[dict[str, Any]]], Iterator[tuple[int, bytes, Mapping[str, Any]]]]
+
+_ERRORS: dict[str, type[Exception]] = {
+    kind.__name__: kind
+    for kind in (
+        ArithmeticError,
+        LookupError,
+        MemoryError,
+        NotImplementedError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    )
+}
+
+
+@dataclass(frozen=True)
+class RayEngine:
+    """How Ray reads the texts of a corpus: ``engine=`` of `head_statistics` and `extract_corpus`.
+
+    ``engine="ray"`` is ``engine=RayEngine()``. Ray runs where ``ray.init`` was called for, on the
+    cluster that ``RAY_ADDRESS`` names, or else on this machine until the work ends.
+
+    Parameters
+    ----------
+    num_actors : int, default 2
+        How many processes have the model, at most. As many start as there are resources for.
+    num_cpus : float, default 1
+        CPU cores of each. It computes with as many threads.
+    num_gpus : float, default 0
+        Devices of each; from 0 on a part of one. The model is moved there.
+    texts_per_batch : int, default 64
+        How many texts an actor takes at a time. What was read of them is read again where an actor
+        is lost.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a number is not one, or too small.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> engine = av.RayEngine(num_actors=8, num_gpus=1)
+    >>> statistics = av.head_statistics("my-model", dataset, engine=engine)  # doctest: +SKIP
+    """
+
+    num_actors: int = 2
+    num_cpus: float = 1
+    num_gpus: float = 0
+    texts_per_batch: int = 64
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        whole_number("num_actors", self.num_actors, 1)
+        whole_number("texts_per_batch", self.texts_per_batch, 1)
+        numbers: dict[str, Any] = {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}
+        for name, value in numbers.items():
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not math.isfinite(value) or value < 0:
+                raise ValueError(f"{name}={shown(value)} must be a number from 0")
+
+
+def engine_of(engine: Any, texts: Any) -> RayEngine | None:
+    """What was asked for; Ray where the texts are a dataset of Ray's, None for this process."""
+    if isinstance(engine, RayEngine):
+        return engine
+    if engine == "ray" if isinstance(engine, str) else engine is None and is_dataset(texts):
+        return RayEngine()
+    if engine is None:
+        return None
+    raise ValueError(
+        f'engine={shown(engine)}: there is no such engine; give "ray" or a RayEngine, or leave it '
+        "out"
+    )
+
+
+def is_dataset(texts: Any) -> bool:
+    """Whether texts are a dataset of Ray's; without an import of it."""
+    return type(texts).__module__.startswith("ray.data") and hasattr(texts, "map_batches")
+
+
+def is_loader(model: Any) -> bool:
+    """Whether a function was given that loads the model."""
+    return callable(model) and _module(model) is None
+
+
+def _module(model: Any) -> nn.Module | None:
+    """The model itself, or the one that a pipeline has; None of what says where a model is."""
+    inside = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+    return inside if isinstance(inside, nn.Module) else None
+
+
+def check_model(model: Any) -> None:
+    """Refuse a model that cannot be given to another process."""
+    inside = _module(model)
+    if inside is None:
+        return
+    devices = {parameter.device.type for parameter in inside.parameters()} - {"cpu"}
+    if devices:
+        raise ValueError(
+            f"model: its weights are on {', '.join(sorted(devices))}, and Ray's actors load it "
+            "themselves; give its hub id or folder, a function without arguments that loads it, or "
+            "a model on the CPU (num_gpus= moves it to each actor's device)"
+        )
+
+
+def loaded_in_actor(model: Any, engine: RayEngine) -> Any:
+    """The model in an actor: what was given, or what the function that was given loads."""
+    if is_loader(model):
+        model = model()
+    if engine.num_gpus > 0:
+        if isinstance(model, str | Path):
+            from attnviz.extraction.models import load
+
+            model = load(model).model
+        inside = _module(model)
+        if inside is not None:
+            inside.to("cuda")
+    return model
+
+
+class RayTexts(Texts):
+    """Texts of a dataset of Ray's; here are those rows that were asked for.
+
+    The texts have the numbers that their rows have in the dataset. `together` is how many of them
+    lie in a block, which one actor reads.
+    """
+
+    def __init__(
+        self, dataset: Any, column: str, more: Sequence[str] = (), *, together: int
+    ) -> None:
+        names = list(dataset.columns() or ())
+        for argument, name in (("column", column), *(("columns", each) for each in more)):
+            if name not in names:
+                raise ValueError(
+                    f"{argument}={name!r}: the dataset has the columns "
+                    f"{', '.join(map(repr, names))}; give the name of one"
+                )
+        kept = list(dict.fromkeys([column, *more]))
+        with running_ray(ordered=True) as ray:
+            # Numbered before any actor holds the cores: other work would wait for ever.
+            blocks = dataset.select_columns(kept).materialize().to_arrow_refs()
+            size, part = (ray.remote(num_cpus=0)(each) for each in (_size, _part))
+            sizes = ray.get([size.remote(block) for block in blocks])
+            starts = [0, *itertools.accumulate(sizes)]
+            count = starts.pop()
+            if not count:
+                raise ValueError("texts is empty; give a dataset with texts")
+            #: The dataset, with numbers.
+            self.numbered = ray.data.from_arrow_refs(
+                [
+                    part.remote(block, start, offset, together)
+                    for block, start, length in zip(blocks, starts, sizes, strict=True)
+                    for offset in range(0, length, together)
+                ]
+            )
+        self.column = column
+        self._count = count
+        self._rows: dict[int, Mapping[str, Any]] = {}
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Mapping[str, Any]], column: str, count: int) -> RayTexts:
+        """Texts of some rows with numbers, of `count` in all."""
+        made = cls.__new__(cls)
+        made.column, made._count = column, count
+        made._rows = {int(row[NUMBER]): row for row in rows}
+        return made
+
+    def __len__(self) -> int:
+        count: int = self._count
+        return count
+
+    def __getitem__(self, place: int) -> Any:
+        return self._rows[place][self.column]
+
+    def values(self, name: str) -> tuple[Any, list[str] | None]:
+        """A further column, of the rows that are here."""
+        return {number: row[name] for number, row in self._rows.items()}, None
+
+    def fetch(self, places: Sequence[int]) -> None:
+        """Get the rows with these numbers."""
+        with running_ray(ordered=True):
+            wanted = frozenset(places)
+            rows = self.among(wanted).take_all()
+        self._rows = {int(row[NUMBER]): row for row in rows}
+
+    def among(self, wanted: frozenset[int]) -> Any:
+        """The dataset of the rows with these numbers."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        def some(table: Any) -> Any:
+            return table.filter(pc.is_in(table[NUMBER], pa.array(sorted(wanted), pa.int64())))
+
+        return self.numbered.map_batches(some, batch_format="pyarrow")
+
+
+def _size(table: Any) -> int:
+    return int(table.num_rows)
+
+
+def _part(table: Any, start: int, offset: int, length: int) -> Any:
+    """Rows of a block from `offset` on, with numbers; the block's first row has number `start`."""
+    import pyarrow as pa
+
+    rows = table.slice(offset, length)
+    first = start + offset
+    numbers = pa.array(range(first, first + rows.num_rows), pa.int64())
+    return rows.append_column(NUMBER, numbers)
+
+
+def results(
+    engine: RayEngine,
+    rows: Any,
+    make: Callable[..., Work],
+    arguments: tuple[Any, ...],
+    *,
+    ordered: bool = False,
+) -> Generator[tuple[int, bytes, dict[str, Any]], None, None]:
+    """Have actors work on rows, and give what they give as it comes.
+
+    Parameters
+    ----------
+    engine : RayEngine
+        How many actors, and what each has.
+    rows : list of int or Dataset
+        Numbers of texts, or a dataset with numbers that is there already.
+    make : callable
+        Given `arguments`, makes what works on rows; called once in each actor.
+    arguments : tuple
+        What it needs; goes through Ray's object store.
+    ordered : bool
+        Whether results come in the order of the rows.
+
+    Yields
+    ------
+    tuple of int, bytes and dict
+        As the work gave them. What it raised is raised here.
+    """
+    with running_ray(ordered=ordered) as ray:
+        # Held while actors run: one that starts again asks for it again.
+        held = ray.put((make, arguments))
+        if isinstance(rows, list):
+            blocks = max(1, math.ceil(len(rows) / engine.texts_per_batch))
+            items = [{NUMBER: number} for number in rows]
+            rows = ray.data.from_items(items, override_num_blocks=min(blocks, len(items)))
+            rows = rows.materialize()
+        options: dict[str, Any] = {"num_cpus": engine.num_cpus}
+        if engine.num_gpus:
+            options["num_gpus"] = engine.num_gpus
+        # One for a block at most: Ray warns of more.
+        least = max(1, min(_fitting(ray, engine), rows.num_blocks()))
+        pool = ray.data.ActorPoolStrategy(min_size=least, max_size=max(least, engine.num_actors))
+        made = rows.map_batches(
+            _Actor,
+            fn_constructor_args=([held], engine.num_cpus),
+            batch_size=engine.texts_per_batch,
+            batch_format="pyarrow",
+            compute=pool,
+            **options,
+        )
+        found = made.iter_rows()
+        try:
+            for row in found:
+                said = json.loads(row[_SAID])
+                if "error" in said:
+                    raise _ERRORS.get(said["error"], RuntimeError)(said["words"])
+                yield int(row[_NUMBER]), row[_DATA], said
+        finally:
+            with suppress(AttributeError):
+                found.close()
+            del found, made
+
+
+def folded(
+    found: Iterator[tuple[int, bytes, dict[str, Any]]],
+    merge: Callable[[list[bytes]], bytes],
+    did: Callable[[dict[str, Any]], object],
+) -> Iterator[bytes]:
+    """Merge results on Ray, some at a time, and give what they become, in any order.
+
+    `did` is told what is said of each result as it comes.
+    """
+    ray: Any = importlib.import_module("ray")
+    # It waits for no core: actors may hold them all.
+    task = ray.remote(num_cpus=0)(merge)
+    parts: list[bytes] = []
+    waiting: list[Any] = []
+    for _, data, said in found:
+        did(said)
+        parts.append(data)
+        if len(parts) == _TOGETHER:
+            waiting.append(task.remote(parts))
+            parts = []
+        ready, waiting = ray.wait(waiting, timeout=0) if waiting else ([], [])
+        yield from ray.get(ready)
+    yield from parts
+    while waiting:
+        ready, waiting = ray.wait(waiting)
+        yield from ray.get(ready)
+
+
+def _fitting(ray: Any, engine: RayEngine) -> int:
+    """How many of the actors there are resources for now."""
+    there = ray.cluster_resources()
+    asked = {"CPU": engine.num_cpus, "GPU": engine.num_gpus}
+    most = [math.floor(there.get(name, 0) / each) for name, each in asked.items() if each]
+    fitting: int = min([engine.num_actors, *most])
+    if not fitting:
+        has = ", ".join(f"{there.get(name, 0):g} {name}" for name in asked)
+        raise ValueError(
+            f"engine: an actor with num_cpus={engine.num_cpus:g} and num_gpus={engine.num_gpus:g} "
+            f"does not fit into this Ray cluster, which has {has}; ask for less, or start Ray with "
+            "more (ray.init)"
+        )
+    return fitting
+
+
+class _Actor:
+    """Works on batches of rows; made by Ray in processes of its own."""
+
+    def __init__(self, held: list[Any], num_cpus: float) -> None:
+        # Else each takes all cores for itself.
+        torch.set_num_threads(max(1, int(num_cpus)))
+        self._held = held
+        self._work: Work | None = None
+
+    def __call__(self, table: Any) -> dict[str, list[Any]]:
+        """Results of some rows, or what was raised."""
+        made: list[tuple[int, bytes, Mapping[str, Any]]] = []
+        try:
+            if self._work is None:
+                make, arguments = importlib.import_module("ray").get(self._held[0])
+                self._work = make(*arguments)
+            # What came before an error may be all that is needed.
+            made.extend(self._work(table.to_pylist()))
+        except tuple(_ERRORS.values()) as error:
+            kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)
+            made.append((-1, b"", {"error": kind, "words": str(error)}))
+        numbers, data, said = zip(*made, strict=True) if made else ((), (), ())
+        return {_NUMBER: [*numbers], _DATA: [*data], _SAID: [json.dumps(each) for each in said]}
+
+
+@contextmanager
+def running_ray(*, ordered: bool) -> Iterator[Any]:
+    """Ray, started here if it does not run, and stopped then; without bars of its own."""
+    if importlib.util.find_spec("ray") is None:
+        raise ImportError(
+            'engine="ray" needs Ray Data, which is not installed: pip install "attnviz[ray]"'
+        )
+    ray: Any = importlib.import_module("ray")
+    importlib.import_module("ray.data")
+    started = not ray.is_initialized()
+    if started:
+        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
+    context = ray.data.DataContext.get_current()
+    options = context.execution_options
+    before = context.enable_progress_bars, options.preserve_order
+    try:
+        context.enable_progress_bars, options.preserve_order = False, ordered
+        yield ray
+    finally:
+        context.enable_progress_bars, options.preserve_order = before
+        if started:
+            ray.shutdown()
+
+
+def to_bytes(save: Callable[[Path], object]) -> bytes:
+    """What `save` writes to a file."""
+    with TemporaryDirectory(prefix="attnviz-") as folder:
+        path = Path(folder) / "part.safetensors"
+        save(path)
+        return path.read_bytes()
+
+
+def from_bytes(data: bytes, load: Callable[[Path], Any]) -> Any:
+    """What `load` reads from a file with these bytes, which is removed then."""
+    with TemporaryDirectory(prefix="attnviz-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "part.safetensors"
+        path.write_bytes(data)
+        return load(path)

@@ -1,0 +1,227 @@
+"""A corpus that is read on Ray is the corpus that one process reads: a local Ray of two actors."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import attnviz as av
+from attnviz.corpus import on_ray
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    # Ray leaves its processes and files to Python's end.
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+    ),
+]
+ray = pytest.importorskip("ray")
+
+WORDS = "the cat and the dog met the cat and the bird that sang".split()
+TEXTS = [" ".join(WORDS[start : start + 4 + start % 3]) for start in range(6)] * 4 + [""]
+# A text a forward: other batches round in other ways.
+ENGINE = av.RayEngine(num_actors=2, texts_per_batch=4)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray warns in its own threads, and of files of its own.
+        patch.setenv("PYTHONWARNINGS", "ignore")
+        patch.setenv("OMP_NUM_THREADS", "1")
+        # No data on who uses it goes out.
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        for left in (2, 1, 0):
+            try:
+                ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+                break
+            except Exception:
+                # A busy machine is too slow for Ray, which waits for half a minute.
+                ray.shutdown()
+                if not left:
+                    raise
+        yield ray
+        ray.shutdown()
+        # What it leaves, while this module's filters hold.
+        gc.collect()
+
+
+@pytest.fixture(scope="module")
+def demo() -> tuple[Any, Any]:
+    return av.demos.load("decoder")
+
+
+def statistics(demo: tuple[Any, Any], texts: Any, **options: Any) -> av.HeadStatistics:
+    return av.head_statistics(
+        demo[0], texts, tokenizer=demo[1], batch_size=1, progress=False, **options
+    )
+
+
+def saved(statistics: av.HeadStatistics, folder: Path) -> bytes:
+    path = folder / "statistics.safetensors"
+    statistics.save(path)
+    return path.read_bytes()
+
+
+def alive() -> list[int]:
+    """Processes that hold a model."""
+    below = psutil.Process().children(recursive=True)
+    found = []
+    for process in below:
+        with suppress(psutil.Error):
+            if "MapWorker" in " ".join(process.cmdline()):
+                found.append(process.pid)
+    return found
+
+
+def wait_for(there: Any, seconds: float = 240) -> None:
+    until = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < until
+        time.sleep(0.2)
+
+
+def test_statistics_are_those_of_one_process(
+    cluster: Any, demo: tuple[Any, Any], tmp_path: Path
+) -> None:
+    columns = {"half": ["first"] * 12 + ["second"] * 13}
+    alone = statistics(demo, TEXTS, columns=columns)
+    found = statistics(demo, TEXTS, columns=columns, engine=ENGINE)
+    assert found.texts == 24
+    assert found.left_out == 1
+    # Sums, edges and text windows: the same to the bit.
+    assert saved(found, tmp_path) == saved(alone, tmp_path)
+    for one, other in zip(
+        alone.stack().mean("entropy"), found.stack().mean("entropy"), strict=True
+    ):
+        assert np.array_equal(one, other)
+
+
+def test_a_lost_actor_changes_nothing(cluster: Any, demo: tuple[Any, Any], tmp_path: Path) -> None:
+    """The process of an actor is killed while it reads."""
+    marker = tmp_path / "killed"
+    model, tokenizer = demo
+
+    class Killed(type(model)):  # type: ignore[misc]
+        """Ends its own process once, in the middle of a text."""
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            calls = getattr(self, "calls", 0) + 1
+            self.calls = calls
+            if calls == 6 and not marker.exists():
+                marker.write_text("now")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().forward(*args, **kwargs)
+
+    def load() -> Any:
+        model.__class__ = Killed
+        return model
+
+    found = av.head_statistics(
+        load,
+        TEXTS,
+        tokenizer=tokenizer,
+        name="demo",
+        batch_size=1,
+        engine=ENGINE,
+        progress=False,
+    )
+    assert marker.exists()
+    alone = statistics(demo, TEXTS, name="demo")
+    assert saved(found, tmp_path) == saved(alone, tmp_path)
+
+
+def test_datasets_of_ray(cluster: Any, demo: tuple[Any, Any], tmp_path: Path) -> None:
+    """JSONL and Parquet in; numbers of texts are those of rows."""
+    import pandas as pd
+
+    table = pd.DataFrame({"body": TEXTS, "half": ["first"] * 12 + ["second"] * 13})
+    table.to_parquet(tmp_path / "texts.parquet")
+    table.to_json(tmp_path / "texts.jsonl", orient="records", lines=True)
+    alone = statistics(demo, table, column="body", columns=["half"])
+    corpus = av.extract_corpus(
+        demo[0],
+        table,
+        column="body",
+        columns=["half"],
+        points=100,
+        tokenizer=demo[1],
+        batch_size=1,
+        progress=False,
+    )
+    for dataset in (
+        cluster.data.read_parquet(str(tmp_path / "texts.parquet")),
+        cluster.data.read_json(str(tmp_path / "texts.jsonl"), lines=True),
+    ):
+        assert dataset.count() == len(TEXTS)
+    found = statistics(demo, dataset, column="body", columns=["half"], engine=ENGINE)
+    assert saved(found, tmp_path) == saved(alone, tmp_path)
+    drawn = av.extract_corpus(
+        demo[0],
+        dataset,
+        column="body",
+        columns=["half"],
+        points=100,
+        tokenizer=demo[1],
+        batch_size=1,
+        engine=ENGINE,
+        progress=False,
+    )
+    assert drawn.places == corpus.places
+    assert drawn.texts_in_all == corpus.texts_in_all == len(TEXTS)
+    for one, other in zip(corpus.records, drawn.records, strict=True):
+        assert np.array_equal(np.stack(one.to_numpy()), np.stack(other.to_numpy()))
+    with pytest.raises(ValueError, match="column='text': the dataset has the columns"):
+        statistics(demo, dataset)
+    with pytest.raises(TypeError, match="of a Ray dataset columns is the name of a column"):
+        statistics(demo, dataset, column="body", columns={"half": [1]})
+    with pytest.raises(TypeError, match="of a Ray dataset target is not read"):
+        statistics(demo, dataset, column="body", target=["a"])
+
+
+def test_what_cannot_be_read_is_named(cluster: Any, demo: tuple[Any, Any]) -> None:
+    broken: list[Any] = [*TEXTS[:7], 3.5, *TEXTS[8:]]
+    with pytest.raises(TypeError, match=r"texts\[7\]"):
+        statistics(demo, broken, engine=ENGINE)
+    with pytest.raises(OSError, match="model: "):
+        av.head_statistics("/no/such/model", TEXTS, engine=ENGINE, progress=False)
+    with pytest.raises(
+        ValueError, match="engine: an actor with num_cpus=1 and num_gpus=1 does not"
+    ):
+        statistics(demo, TEXTS, engine=av.RayEngine(num_gpus=1))
+    wait_for(lambda: not alive())
+
+
+def test_an_interrupt_leaves_no_actors(
+    cluster: Any, demo: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was read goes on from its checkpoint."""
+    checkpoint = tmp_path / "part.safetensors"
+    real = on_ray.results
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        for number, result in enumerate(real(*args, **kwargs)):
+            if number == 2:
+                signal.raise_signal(signal.SIGINT)
+            yield result
+
+    with monkeypatch.context() as patch:
+        patch.setattr("attnviz.corpus.head_statistics.results", interrupted)
+        assert threading.current_thread() is threading.main_thread()
+        with pytest.raises(KeyboardInterrupt):
+            statistics(demo, TEXTS, engine=ENGINE, checkpoint=checkpoint)
+    wait_for(lambda: not alive())
+    found = statistics(demo, TEXTS, engine=ENGINE, checkpoint=checkpoint, resume=True)
+    assert saved(found, tmp_path) == saved(statistics(demo, TEXTS), tmp_path)

@@ -1,0 +1,75 @@
+"""What is asked of an engine before Ray is there; tests/models/test_ray.py runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import attnviz as av
+from attnviz.corpus.on_ray import check_model, engine_of
+
+
+def test_engines() -> None:
+    assert engine_of(None, ["a"]) is None
+    assert engine_of("ray", ["a"]) == av.RayEngine()
+    settings = av.RayEngine(num_actors=8, num_gpus=0.5)
+    assert engine_of(settings, ["a"]) is settings
+
+
+@pytest.mark.parametrize("given", ["spark", "", 1, True, ["ray"], av.RayEngine])
+def test_other_engines_are_refused(given: object) -> None:
+    with pytest.raises(ValueError, match=r'engine=.*there is no such engine; give "ray"'):
+        engine_of(given, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"num_actors": 0}, "num_actors"),
+        ({"num_actors": 1.5}, "num_actors"),
+        ({"texts_per_batch": -1}, "texts_per_batch"),
+        ({"num_cpus": -1}, "num_cpus=-1 must be a number from 0"),
+        ({"num_gpus": float("nan")}, "num_gpus=nan must be a number from 0"),
+        ({"num_gpus": "1"}, "num_gpus='1' must be"),
+        ({"num_cpus": True}, "num_cpus=True must be"),
+    ],
+)
+def test_settings_that_cannot_be_meant(settings: dict[str, object], words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        av.RayEngine(**settings)  # type: ignore[arg-type]
+
+
+def test_a_model_on_a_device_is_loaded_by_the_actors() -> None:
+    model = torch.nn.Linear(2, 2, device="meta")
+    with pytest.raises(
+        ValueError, match="model: its weights are on meta, and Ray's actors load it"
+    ):
+        check_model(model)
+    check_model(torch.nn.Linear(2, 2))
+    check_model("gpt2")
+
+
+def test_ray_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "ray" else find_spec(name)
+    )
+    model, tokenizer = av.demos.load("decoder")
+    for read in (av.head_statistics, av.extract_corpus):
+        with pytest.raises(ImportError, match=r'pip install "attnviz\[ray\]"'):
+            read(model, ["a b"], tokenizer=tokenizer, engine="ray", progress=False)
+
+
+def test_records_need_no_engine() -> None:
+    record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    with pytest.raises(TypeError, match="engine='ray' is for a model and its texts"):
+        av.head_statistics([record], engine="ray")
+
+
+def test_ray_is_not_imported_unless_it_is_asked_for() -> None:
+    code = "import sys, attnviz.corpus.head_statistics; assert 'ray' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
