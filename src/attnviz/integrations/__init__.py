@@ -5,19 +5,7 @@ Nothing here imports a tracker: who has a run has loaded its package.
 
 from __future__ import annotations
 
-from typing import Any
-
 import lazy_loader
 
 # The names are in `__init__.pyi`, with the modules that define them.
-_load, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _load(name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
