@@ -1,0 +1,13 @@
+"""What all unit tests share."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnviz.server import unfinished
+
+
+@pytest.fixture(autouse=True)
+def _whole_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a busy machine not decide how far a reply comes; tests of parts set their own time."""
+    monkeypatch.setattr(unfinished, "REPLY_SECONDS", 3600.0)
