@@ -179,7 +179,9 @@ def test_a_reply_about_a_record_is_bounded(
     assert server.row_sums.num_bytes <= row_sums.KEPT_BYTES
     assert server.pyramids.num_bytes <= pyramid.CELL_BYTES
     # Some have sense: else all would be refused, and nothing be tried. There is no image, no model.
-    assert name in ("changed", "image", "intervene") or "reply" in {each["attnviz"] for each in answers}
+    assert name in ("changed", "image", "intervene") or "reply" in {
+        each["attnviz"] for each in answers
+    }
 
 
 @pytest.mark.parametrize("name", [*CORPUS_REQUESTS.classes])
