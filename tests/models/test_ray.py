@@ -18,6 +18,7 @@ import pytest
 
 import attnviz as av
 from attnviz.corpus import on_ray
+from attnviz.corpus.on_ray import RayTexts
 
 pytestmark = [
     pytest.mark.slow,
@@ -161,11 +162,11 @@ def test_datasets_of_ray(cluster: Any, demo: tuple[Any, Any], tmp_path: Path) ->
         batch_size=1,
         progress=False,
     )
-    for dataset in (
-        cluster.data.read_parquet(str(tmp_path / "texts.parquet")),
-        cluster.data.read_json(str(tmp_path / "texts.jsonl"), lines=True),
-    ):
-        assert dataset.count() == len(TEXTS)
+    dataset = cluster.data.read_parquet(str(tmp_path / "texts.parquet"))
+    given = RayTexts(dataset, "body", together=4)
+    given.fetch(range(len(TEXTS)))
+    assert [given[place] for place in range(len(TEXTS))] == TEXTS
+    dataset = cluster.data.read_json(str(tmp_path / "texts.jsonl"), lines=True)
     found = statistics(demo, dataset, column="body", columns=["half"], engine=ENGINE)
     assert saved(found, tmp_path) == saved(alone, tmp_path)
     drawn = av.extract_corpus(

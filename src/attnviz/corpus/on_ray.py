@@ -193,7 +193,7 @@ class RayTexts(Texts):
         kept = list(dict.fromkeys([column, *more]))
         with running_ray(ordered=True) as ray:
             # Numbered before any actor holds the cores: other work would wait for ever.
-            blocks = dataset.select_columns(kept).materialize().to_arrow_refs()
+            blocks = _in_order(dataset.select_columns(kept)).to_arrow_refs()
             size, part = (ray.remote(num_cpus=0)(each) for each in (_size, _part))
             sizes = ray.get([size.remote(block) for block in blocks])
             starts = [0, *itertools.accumulate(sizes)]
@@ -247,6 +247,18 @@ class RayTexts(Texts):
             return table.filter(pc.is_in(table[NUMBER], pa.array(sorted(wanted), pa.int64())))
 
         return self.numbered.map_batches(some, batch_format="pyarrow")
+
+
+def _in_order(dataset: Any) -> Any:
+    """The dataset in memory, its rows in the order of its files."""
+    # A dataset has had its own options since it was made.
+    options = dataset.context.execution_options
+    before = options.preserve_order
+    try:
+        options.preserve_order = True
+        return dataset.materialize()
+    finally:
+        options.preserve_order = before
 
 
 def _size(table: Any) -> int:
