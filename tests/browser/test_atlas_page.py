@@ -136,12 +136,17 @@ def test_offsets_are_those_of_the_statistics_and_a_drag_filters_edges(
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.7, y, steps=4)
     page.mouse.up()
-    offsets = re.search(r"offsets=(-?\d+),(-?\d+)", page.url)
-    assert offsets is not None
-    first, last = map(int, offsets.groups())
-    assert first < last
-    found = sum(first <= offset <= last for offset in sampled)
-    expect(root.locator(".av-atlas-listed")).to_contain_text(f"{found} of 60 sampled edges")
+    listed = root.locator(".av-atlas-listed")
+    # The address follows a moment after the drag.
+    for _ in range(100):
+        offsets = re.search(r"offsets=(-?\d+),(-?\d+)", page.evaluate("location.href"))
+        first, last = map(int, offsets.groups()) if offsets else (0, 0)
+        found = sum(first <= offset <= last for offset in sampled)
+        if first < last and f"{found} of 60 sampled edges" in listed.inner_text():
+            break
+        page.wait_for_timeout(100)
+    else:
+        raise AssertionError(page.evaluate("location.href"), listed.inner_text())
     # A drag is one step.
     page.go_back()
     expect(root.locator(".av-atlas-listed")).to_have_text("60 sampled edges")

@@ -11,6 +11,7 @@ import traitlets
 
 from attnviz.atlas.page import MAX_BYTES, make_atlas_page, roles_table
 from attnviz.atlas.server import AtlasServer, OpenText
+from attnviz.corpus.roles import SINK_ROLES
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.limits import check_options
@@ -124,7 +125,27 @@ class AtlasView(HeadsView):
                 f"got {type(open_text).__name__}"
             )
         self._statistics, self._open_text = statistics, open_text
-        super().__init__(**traits)
+        super().__init__(**self._opening(traits) | traits)
+
+    def _opening(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The head to open at where none is named: the one that is most sure of its role."""
+        name = given.get("stack", self._first_stack())
+        if {"layer", "heads"} & set(given) or name not in self._statistics.stack_names:
+            return {}
+        stack = self._statistics.stack(name)
+        roles = stack.roles()
+        named = [
+            (roles.of(layer, head)[0], layer, head)
+            for layer, heads, names in zip(stack.layers, stack.heads, roles.names, strict=True)
+            for head, role in zip(heads, names, strict=True)
+            if role is not None
+        ]
+        if not named:
+            return {}
+        _, layer, head = max(
+            named, key=lambda each: (each[0].name not in SINK_ROLES, each[0].difference)
+        )
+        return {"layer": layer, "heads": [head]}
 
     @property
     def statistics(self) -> HeadStatistics:

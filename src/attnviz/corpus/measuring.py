@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import one_text, token_codes
@@ -518,9 +519,24 @@ class _Group:
     def __len__(self) -> int:
         return len(self.places)
 
+    @cached_property
+    def looks_causal(self) -> bool:
+        """Whether weights without a mask have none above the diagonal, in any of the heads."""
+        given = [attention.given_weights for attention, _ in self.members]
+        return all(
+            values is not None
+            and values.shape[1] == values.shape[2] > 1
+            and not torch.triu(values, 1).any()
+            for values in given
+        )
+
     def allowed(self, rows: slice) -> Flags:
         attention, heads = self.members[0]
-        return attention.allowed(heads[0], rows, slice(0, attention.num_keys))
+        flags = attention.allowed(heads[0], rows, slice(0, attention.num_keys))
+        if self.looks_causal:
+            # A model's own `attentions`: what its mask hid are zeros.
+            flags &= np.tri(len(flags), flags.shape[1], rows.start, dtype=bool)
+        return flags
 
     def weights(self, some: slice, rows: slice) -> NDArray[np.float32]:
         """Weights of some of the heads, (heads, rows, keys)."""

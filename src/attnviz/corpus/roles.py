@@ -22,7 +22,15 @@ from attnviz.utils.arguments import from_end, shown
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Evidence", "Role", "Roles", "benjamini_hochberg", "definition_of", "student_above"]
+__all__ = [
+    "SINK_ROLES",
+    "Evidence",
+    "Role",
+    "Roles",
+    "benjamini_hochberg",
+    "definition_of",
+    "student_above",
+]
 
 Numbers = NDArray[np.float64]
 
@@ -43,7 +51,7 @@ SYNTACTIC = "syntactic: "
 REVERSED = " (reversed)"
 # Where heads put attention that they have no use for (Clark et al. 2019, section 3.2; Xiao et al.
 # 2024): most heads of a model do, so that these come after what else a head does.
-_SINKS = ("first token", "delimiter")
+SINK_ROLES = ("first token", "delimiter")
 # Fewer texts give no error that could be believed.
 _FEWEST_TEXTS = 5
 # From so many degrees of freedom on, a normal distribution serves.
@@ -360,7 +368,7 @@ def _tests(
 
 def _strongest_first(test: tuple[Role, bool]) -> tuple[bool, float]:
     role = test[0]
-    return role.name in _SINKS, -role.difference if math.isfinite(role.difference) else math.inf
+    return role.name in SINK_ROLES, -role.difference if math.isfinite(role.difference) else math.inf
 
 
 def benjamini_hochberg(p_values: Numbers) -> Numbers:

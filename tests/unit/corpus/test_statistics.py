@@ -487,6 +487,26 @@ class TestBadInput:
         assert {edge.query for edge in found.sampled(0, 0)} == {0, 2}
 
 
+def test_zeros_above_the_diagonal_of_weights_alone_are_a_mask() -> None:
+    """A model's own `attentions` come without a mask; even causal heads have no role."""
+    known = [causal_record(9, seed) for seed in range(8)]
+    given = [
+        AttentionRecord.from_weights(
+            [record.stacks["self"].weights(layer=layer) for layer in record.stacks["self"].layers],
+            record.stacks["self"].query_tokens.text,
+        )
+        for record in known
+    ]
+    one, other = statistics_of(*known).stack(), statistics_of(*given).stack()
+    for name in ("previous token", "first token", "self", "same token"):
+        assert_allclose(other.mean(name), one.mean(name), rtol=1e-4, atol=1e-6)
+        assert_allclose(other.baseline(name), one.baseline(name), rtol=1e-4, atol=1e-6)
+    even = np.tri(9) / np.arange(1, 10)[:, None]
+    words = "a b c d e f g h i".split()
+    flat = [AttentionRecord.from_weights([np.stack([even, even])], words) for _ in range(8)]
+    assert statistics_of(*flat).stack().roles().names == [[None, None]]
+
+
 def test_columns_are_classes_of_tokens() -> None:
     weights = shares(1, 4, 4)
     statistics = HeadStatistics(columns=["pos", "genre"])
