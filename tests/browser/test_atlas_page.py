@@ -132,7 +132,7 @@ def test_offsets_are_those_of_the_statistics_and_a_drag_filters_edges(
     sampled = [edge.key - edge.query for edge in stack.sampled(1, 0)]
     assert len(sampled) == 60
     y = box["y"] + 60
-    page.mouse.move(box["x"] + box["width"] * 0.55, y)
+    page.mouse.move(box["x"] + box["width"] * 0.3, y)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.7, y, steps=4)
     page.mouse.up()
