@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import LayerAttention, ReweightedAttention
+from attnviz.record.attention import LayerAttention, ScaledAttention
+from attnviz.record.masks import Rows
 from attnviz.record.softmax import tiles
 
 __all__ = ["GradientAttribution", "MixedLayers", "NormAttribution", "uniform_share_of_first"]
@@ -35,7 +36,7 @@ _LOOKED_AT = 1 << 20
 
 
 @dataclass(frozen=True)
-class GradientAttribution(ReweightedAttention):
+class GradientAttribution(ScaledAttention):
     """Attributions by a gradient at the outputs of the heads.
 
     Attributes
@@ -80,25 +81,24 @@ class GradientAttribution(ReweightedAttention):
         left = [float(reach[row]) for row in order[looked_at : looked_at + 1].tolist()]
         return max([most, *left])
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Attributions of a head's block, float32, (rows, columns)."""
-        weights = torch.from_numpy(self.base.weights(head, rows, columns))
-        group = len(self.outputs) // len(self.values)
-        gradients = self.gradients[head, rows].float()
-        by_weights = gradients @ self.values[head // group, columns].float().T
+    def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
+        """Attributions of a head's block."""
+        group, device = len(self.outputs) // len(self.values), weights.device
+        gradients = self.gradients[head, rows].float().to(device)
+        by_weights = gradients @ self.values[head // group, columns].float().to(device).T
         if self.at == "logits":
-            along = (gradients * self.outputs[head, rows].float()).sum(dim=1, keepdim=True)
+            outputs = self.outputs[head, rows].float().to(device)
+            along = (gradients * outputs).sum(dim=1, keepdim=True)
             certain = weights > _CERTAIN
             by_weights = (by_weights - along) / (1 - weights).masked_fill(certain, 1.0)
             # One a row at most.
-            places, keys = certain.nonzero(as_tuple=True)
+            places, keys = certain.cpu().nonzero(as_tuple=True)
+            numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
             for tile in tiles(slice(0, len(places)), self.num_keys):
                 some = places[tile], keys[tile]
-                by_weights[some] = self._of_certain(
-                    head, some[0] + rows.start, some[1] + columns.start
-                ).float()
-        found: NDArray[np.float32] = (weights * by_weights).numpy()
-        return found
+                found = self._of_certain(head, numbers[some[0]], some[1] + columns.start)
+                by_weights[some] = found.float().to(device)
+        return weights * by_weights
 
     def _of_certain(self, head: int, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """(G . v_key - G . O) / (1 - A) of keys with nearly all of their row, one a row.
@@ -118,7 +118,7 @@ class GradientAttribution(ReweightedAttention):
 
 
 @dataclass(frozen=True)
-class NormAttribution(ReweightedAttention):
+class NormAttribution(ScaledAttention):
     """Weights times the length of what each key's value adds (Kobayashi et al. 2020).
 
     Attributes
@@ -135,10 +135,10 @@ class NormAttribution(ReweightedAttention):
         bound = self.base.bound
         return None if bound is None else bound * float(self.norms[list(self.kept_heads)].max())
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Weights times norms of a head's block, float32, (rows, columns)."""
-        norms: NDArray[np.float32] = self.norms[head, columns].numpy()
-        return self.base.weights(head, rows, columns) * norms
+    def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
+        """Weights times norms of a head's block."""
+        del rows
+        return weights * self.norms[head, columns].to(weights.device)
 
 
 @dataclass(frozen=True)

@@ -413,8 +413,9 @@ class HideTokens(Change):
         return without_pairs(attention, self._heads_of(stack, layer), queries, keys, keep_own=same)
 
     def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
-        """All queries."""
-        return np.arange(len(stack.query_tokens))
+        """All queries, and where none looks ahead those behind a hidden token."""
+        first = int(self._keys(stack).argmax()) + 1 if stack.causal else 0
+        return np.arange(first, len(stack.query_tokens))
 
     def _describe(self, stack: AttentionStack) -> str:
         """Say what is changed."""

@@ -37,6 +37,7 @@ __all__ = [
     "QueryKeyAttention",
     "ReweightedAttention",
     "RowsOfHeads",
+    "ScaledAttention",
 ]
 
 # Rows that blocks of keys are multiplied with at once.
@@ -268,6 +269,21 @@ class ReweightedAttention(DerivedAttention):
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """Whether the mask lets queries attend to keys, bool, (rows, columns)."""
         return self.base.allowed(head, rows, columns)
+
+
+@dataclass(frozen=True)
+class ScaledAttention(ReweightedAttention):
+    """The weights of `base`, each multiplied by a number of its pair."""
+
+    @abstractmethod
+    def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
+        """Numbers of a head's block, float32, of its weights, (rows, columns)."""
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """Numbers of a head's block, float32, (rows, columns)."""
+        weights = torch.from_numpy(self.base.weights(head, rows, columns))
+        block: NDArray[np.float32] = self.scaled(weights, head, rows, columns).cpu().numpy()
+        return block
 
 
 @dataclass(frozen=True)

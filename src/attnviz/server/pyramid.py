@@ -38,6 +38,7 @@ from attnviz.server.pooling import joined, parted_tensor
 from attnviz.server.row_sums import (
     HeadDifference,
     HeadMean,
+    HeadScaled,
     RowSums,
     head_weights,
     softmax_sides,
@@ -272,7 +273,11 @@ class CellRows:
     """
 
     def __init__(
-        self, heads: HeadMean | HeadDifference, rows: slice, columns: slice, level: int
+        self,
+        heads: HeadMean | HeadDifference | HeadScaled,
+        rows: slice,
+        columns: slice,
+        level: int,
     ) -> None:
         self.heads = heads
         self.rows, self.columns, self.level = rows, columns, level

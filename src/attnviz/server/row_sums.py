@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import LayerAttention, QueryKeyAttention
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, ScaledAttention
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import Rows
 from attnviz.record.softmax import normalized, tiles
@@ -19,7 +19,15 @@ from attnviz.server.codec import not_finite
 from attnviz.utils.arguments import spans
 from attnviz.utils.progress import STEP, Pace, Steps
 
-__all__ = ["KEPT_BYTES", "HeadDifference", "HeadMean", "RowSums", "head_weights", "softmax_sides"]
+__all__ = [
+    "KEPT_BYTES",
+    "HeadDifference",
+    "HeadMean",
+    "HeadScaled",
+    "RowSums",
+    "head_weights",
+    "softmax_sides",
+]
 
 # Four bytes a query: a head of 131,072 tokens takes half a megabyte.
 KEPT_BYTES = 48_000_000
@@ -36,11 +44,14 @@ _CALL = 1 << 13
 def softmax_sides(attention: LayerAttention) -> tuple[LayerAttention, ...]:
     """The attentions whose queries and keys give a layer's weights; none where they are not known.
 
-    Of a difference both sides, what is taken away first; of any other attention itself.
+    Of a difference both sides, what is taken away first; of weights that are multiplied those
+    weights; of any other attention itself.
     """
     sides: tuple[LayerAttention, ...] = (attention,)
     if isinstance(attention, DifferenceAttention):
         sides = attention.a, attention.b
+    elif isinstance(attention, ScaledAttention):
+        sides = (attention.base,)
     return sides if all(side.vectors is not None for side in sides) else ()
 
 
@@ -115,7 +126,8 @@ class RowSums:
                 logits = known.logits(place, rows, columns)
                 found.append(normalized(logits, sums[rows].to(logits.device)))
             computed += len(missing) * num_keys + logits.numel()
-        return _together(found, attention.attends(head, rows)).cpu().numpy(), computed
+        block = _together(found, attention, head, rows, columns).cpu().numpy()
+        return block, computed
 
     def whole_rows(
         self, stack: AttentionStack, *, layer: int, head: int, rows: slice
@@ -136,7 +148,7 @@ class RowSums:
             self._whole_rows(*_vectors(side, head), self.of(stack, layer, head, number), rows)
             for number, side in enumerate(sides)
         ]
-        return _together(found, attention.attends(head, rows))
+        return _together(found, attention, head, rows, slice(0, attention.num_keys))
 
     @staticmethod
     def _whole_rows(
@@ -187,12 +199,23 @@ def _vectors(attention: LayerAttention, head: int) -> tuple[QueryKeyAttention, i
     return vectors, attention.index(head)
 
 
-def _together(sides: Sequence[torch.Tensor], attends: NDArray[np.bool_]) -> torch.Tensor:
-    """Weights, or the second side less the first, 0 for queries that one side lacks."""
+def _together(
+    sides: Sequence[torch.Tensor],
+    attention: LayerAttention,
+    head: int,
+    rows: slice,
+    columns: slice,
+) -> torch.Tensor:
+    """A block of a layer, of the weights of its `softmax_sides`.
+
+    A difference is 0 for queries that one side lacks.
+    """
+    if isinstance(attention, ScaledAttention):
+        return attention.scaled(sides[0], head, rows, columns)
     if len(sides) == 1:
         return sides[0]
     a, b = sides
-    there = torch.from_numpy(attends).to(b.device)
+    there = torch.from_numpy(attention.attends(head, rows)).to(b.device)
     return (b - a.to(b.device)).masked_fill_(~there[:, None], 0.0)
 
 
@@ -321,7 +344,11 @@ class HeadMean:
         return self.attention.log_normalizer_from(place, logits)
 
     def weights(
-        self, rows: Rows, columns: slice, divided: list[torch.Tensor]
+        self,
+        rows: Rows,
+        columns: slice,
+        divided: list[torch.Tensor],
+        change: Callable[[int, torch.Tensor], torch.Tensor] | None = None,
     ) -> Generator[None, None, torch.Tensor]:
         """Weights of a block, the mean over the heads, some heads at a time.
 
@@ -333,6 +360,8 @@ class HeadMean:
             Keys.
         divided : list of Tensor
             (rows,) each: the heads' logarithms of sums.
+        change : callable, optional
+            Given a head's number and weights: what is to stand in their place.
 
         Returns
         -------
@@ -341,9 +370,11 @@ class HeadMean:
         """
         total: torch.Tensor | None = None
         since = 0
-        for place, sums in zip(self._places.values(), divided, strict=True):
+        for (head, place), sums in zip(self._places.items(), divided, strict=True):
             with torch.no_grad():
                 weights = normalized(self.attention.logits(place, rows, columns), sums)
+                if change is not None:
+                    weights = change(head, weights)
                 total = weights if total is None else total.add_(weights)
             # A call has its price, however few weights it gives.
             since += weights.numel() + _CALL
@@ -418,13 +449,73 @@ class HeadDifference:
         return b.sub_(a.to(b.device))
 
 
+class HeadScaled:
+    """Weights that are multiplied, of one head, or their mean over several heads.
+
+    Attributes
+    ----------
+    base : HeadMean
+        The weights, of the same heads.
+    signed : bool
+        Whether what they are multiplied by may be negative.
+    """
+
+    def __init__(
+        self,
+        attention: ScaledAttention,
+        stack: AttentionStack,
+        layer: int,
+        heads: Sequence[int],
+        sums: RowSums,
+    ) -> None:
+        self.base = HeadMean(stack, layer, heads, sums)
+        self.signed = stack.signed
+        self._attention = attention
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The model's numbers of the heads."""
+        return self.base.heads
+
+    @property
+    def num_matrices(self) -> int:
+        """How many matrices are computed for the one that is shown."""
+        return self.base.num_matrices
+
+    @property
+    def num_keys(self) -> int:
+        """Number of columns."""
+        return self.base.num_keys
+
+    def reach(self, rows: Rows) -> slice:
+        """Keys outside of which some queries (at least one) have no weight."""
+        return self.base.reach(rows)
+
+    def divided(self, rows: Rows) -> Generator[None, None, list[torch.Tensor]]:
+        """What some rows of each head's weights are divided by."""
+        return (yield from self.base.divided(rows))
+
+    def weights(
+        self, rows: Rows, columns: slice, divided: list[torch.Tensor]
+    ) -> Generator[None, None, torch.Tensor]:
+        """Numbers of a block, the mean over the heads; see `HeadMean.weights`."""
+
+        def scaled(head: int, weights: torch.Tensor) -> torch.Tensor:
+            return self._attention.scaled(weights, head, rows, columns)
+
+        return (yield from self.base.weights(rows, columns, divided, scaled))
+
+
 def head_weights(
     stack: AttentionStack, layer: int, heads: Sequence[int], sums: RowSums
-) -> HeadMean | HeadDifference:
+) -> HeadMean | HeadDifference | HeadScaled:
     """One head's weights or differences, or their mean over several heads, from queries and keys.
 
     IndexError if the layer or a head does not exist, ValueError if its weights are given.
     """
-    if isinstance(stack.attention(layer), DifferenceAttention):
+    attention = stack.attention(layer)
+    if isinstance(attention, DifferenceAttention):
         return HeadDifference(stack, layer, heads, sums)
+    if isinstance(attention, ScaledAttention):
+        return HeadScaled(attention, stack, layer, heads, sums)
     return HeadMean(stack, layer, heads, sums)

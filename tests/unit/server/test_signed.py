@@ -19,6 +19,7 @@ import attnviz.server.pyramid
 import attnviz.server.row_sums
 import attnviz.server.tiles
 from attnviz import analysis
+from attnviz.interventions.attributed import GradientAttribution, NormAttribution
 from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import BandMask, Mask, PackedMask
@@ -314,6 +315,66 @@ def pyramid_tiles(
         ]
     )
     return found, firsts
+
+
+def attributions(masks: str, kind: str) -> tuple[AttentionStack, Numbers]:
+    """A stack of attributions, and all of their numbers by the formulas, float64."""
+    side, _ = sides(masks)
+    values, gradients = vectors(2, KEYS, 6, seed=30), vectors(4, QUERIES, 6, seed=31)
+    norms = vectors(4, KEYS, seed=32).abs()
+    logits = (side.queries.double() @ side.keys.double().repeat_interleave(2, 0).mT) * side.scale
+    if side.mask is not None:
+        flags = side.mask.allowed(0, slice(0, QUERIES), slice(0, KEYS))
+        logits[:, ~flags] = -torch.inf
+    weights = torch.nan_to_num(torch.softmax(logits, dim=-1))
+    each = values.double().repeat_interleave(2, 0)
+    by_weights = gradients.double() @ each.mT
+    outputs = weights @ each
+    if kind == "norms":
+        attention: LayerAttention = NormAttribution(side, norms)
+        found = weights * norms.double()[:, None]
+    elif kind == "weights":
+        attention = GradientAttribution(side, values, outputs.float(), gradients)
+        found = weights * by_weights
+    else:
+        attention = GradientAttribution(side, values, outputs.float(), gradients, "logits")
+        along = (gradients.double() * outputs).sum(dim=-1, keepdim=True)
+        found = weights * torch.nan_to_num((by_weights - along) / (1 - weights))
+    stack = AttentionStack(
+        "self",
+        {3: attention},
+        Tokens.of(words(QUERIES)),
+        Tokens.of(words(KEYS, "k")),
+        signed=kind != "norms",
+        normalized=False,
+        measure="attribution",
+    )
+    return stack, found.numpy()
+
+
+@pytest.mark.usefixtures("_small_sizes")
+@pytest.mark.parametrize("masks", ["everything", "causal", "any mask"])
+@pytest.mark.parametrize("kind", ["norms", "weights", "logits"])
+def test_large_attributions_step_by_step_equal_all_numbers_at_once(masks: str, kind: str) -> None:
+    stack, numbers = attributions(masks, kind)
+    # A quotient by 1 - weight has fewer digits where a key has nearly all of a row.
+    digits = 1e-2 if kind == "logits" else 2e-3
+    for heads, level, pooled in (([2], 3, "mean"), ([0, 3], 2, "max")):
+        assert is_large(stack, 3, heads)
+        whole = np.mean([numbers[head] for head in heads], axis=0)
+        found, headers = pyramid_tiles(stack, heads, level, pooled)
+        wanted = cells_of(whole, 2**level, pooled)
+        assert_allclose(np.abs(found), np.abs(wanted), atol=2e-5, rtol=digits)
+        assert headers[-1]["progress"] == 1
+        assert [header for header in headers if header["progress"] < 1]
+    sums = RowSums()
+    for head in (1, 3):
+        block = completed(
+            sums.block(stack, layer=3, head=head, rows=slice(4, 50), columns=slice(3, 30))
+        )
+        assert_allclose(block, numbers[head, 4:50, 3:30], atol=2e-5, rtol=digits)
+        rows = sums.whole_rows(stack, layer=3, head=head, rows=slice(6, 9))
+        assert_allclose(rows.numpy(), numbers[head, 6:9], atol=2e-5, rtol=digits)
 
 
 @pytest.mark.usefixtures("_small_sizes")

@@ -179,19 +179,21 @@ def apply_change(
     columns = slice(block.first_key, min(block.num_keys, block.first_key + attention.num_keys))
     attending = change.attend(block.whole(attention))
     with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
-        for head, wanted in change.rows.items():
+        for heads, wanted in _heads_by_rows(change.rows):
             rows = wanted[(wanted >= block.first_query) & (wanted < last)]
-            own = value[attention.key_head(head)]
+            own = value[[attention.key_head(head) for head in heads]]
             if positions.keys is not None:
-                own = own[positions.keys.to(own.device)]
-            values = own[: columns.stop - columns.start].float()
+                own = own[:, positions.keys.to(own.device)]
+            values = own[:, : columns.stop - columns.start].float()
             placed = torch.from_numpy(rows - block.first_query)
             if positions.queries is not None:
                 placed = positions.queries.cpu()[placed]
-            for tile in tiles(slice(0, len(rows)), attending.num_keys):
-                weights, _ = attending.weights_of_rows(head, rows[tile])
-                found = torch.from_numpy(weights[:, columns]).to(values.device) @ values
-                output[placed[tile].to(output.device), head] = found.to(output.dtype)
+            chosen = torch.tensor(heads, device=output.device)
+            for tile in tiles(slice(0, len(rows)), attending.num_keys * len(heads)):
+                weights = _weights_of(attending, heads, rows[tile])[:, :, columns]
+                found = torch.from_numpy(weights).to(values.device) @ values
+                at = placed[tile].to(output.device)[:, None]
+                output[at, chosen] = found.transpose(0, 1).to(output.dtype)
         for head, given in change.outputs.items():
             output[:, head] = given.to(output)
         for head, factor in change.factors.items():
@@ -200,6 +202,25 @@ def apply_change(
                 output[:, head] = 0
             else:
                 output[:, head] *= factor
+
+
+def _heads_by_rows(
+    rows: Mapping[int, NDArray[np.int64]],
+) -> list[tuple[list[int], NDArray[np.int64]]]:
+    """Heads that attend otherwise at the same queries, together."""
+    found: dict[bytes, tuple[list[int], NDArray[np.int64]]] = {}
+    for head, wanted in rows.items():
+        found.setdefault(wanted.tobytes(), ([], wanted))[0].append(head)
+    return list(found.values())
+
+
+def _weights_of(
+    attention: LayerAttention, heads: list[int], rows: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Weights of some heads and queries, (heads, rows, keys)."""
+    if len(rows) == rows[-1] - rows[0] + 1:
+        return attention.weights_of_heads(heads, slice(int(rows[0]), int(rows[-1]) + 1))
+    return np.stack([attention.weights_of_rows(head, rows)[0] for head in heads])
 
 
 def edit_weights(
