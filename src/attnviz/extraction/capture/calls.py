@@ -110,7 +110,8 @@ def read_attention(
 ) -> Sequence[Captured]:
     """What an attention's weights need, example by example, as the model has it.
 
-    Nothing is copied. Arguments and errors are those of `capture`.
+    Nothing is copied. Arguments and errors are those of `capture`; `heads` are those to be compared
+    with the model's output.
     """
     if call.query is None or call.key is None:
         return [_given(call, index, each) for index, each in enumerate(unpadded)]
@@ -133,7 +134,8 @@ def read_attention(
         for index, (positions, (mask, bias)) in enumerate(zip(unpadded, read, strict=True))
     ]
     if call.weights is None:
-        check.check_output(call, found, unpadded, heads, name)
+        if heads:
+            check.check_output(call, found, unpadded, heads, name)
     elif not check.agrees_with_weights(call, found, unpadded, heads):
         # What was traced doesn't account for the weights: these are known all the same.
         return [_given(call, index, each) for index, each in enumerate(unpadded)]

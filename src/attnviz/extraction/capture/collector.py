@@ -345,6 +345,9 @@ class Collector:
         check_changeable(call, run.name, windows)
         heads, masks, check = change.heads, self._masks, self.check
         if heads:
+            if call.weights is None:
+                # Those that are kept were compared with the output already.
+                heads = tuple(head for head in heads if head not in (run.heads or ()))
             [attention] = read_attention(call, unpadded, masks, check, heads=heads, name=run.name)
             if attention.vectors is None:
                 raise TypeError(f"{run.name} was read without queries and keys")
