@@ -281,6 +281,9 @@ class _Text:
         self._trace_all = plain.collector.trace_all
         self._batch = runs.batch
         own = getattr(plain.outputs, "logits", None)
+        if row is not None and own is not None and own.shape[1] < -row:
+            # Padding stands behind the text, and the language head was given the last token alone.
+            own = runs.forward(LEAST, None, -row).outputs.logits
         own = None if row is None or own is None else own[0, row].float()
         del record, plain
         for shorten in (True, False):
