@@ -240,7 +240,7 @@ def test_the_table_and_the_picture(
 
 
 @pytest.mark.parametrize("window", [("light", 360), ("dark", 1100)], ids=str)
-def test_nobody_is_shut_out(
+def test_axe_finds_no_fault(
     page: Page, tmp_path: Path, statistics: av.HeadStatistics, window: Any
 ) -> None:
     scheme, width = window

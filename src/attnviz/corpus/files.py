@@ -98,7 +98,7 @@ def _json_lines(file: Path, names: Sequence[str]) -> Iterable[Sequence[Any]]:
             try:
                 row = json.loads(line)
             except (RecursionError, ValueError) as error:
-                raise ValueError(f"{file}, line {number} is no JSON: {error}") from None
+                raise ValueError(f"{file}, line {number} is not JSON: {error}") from None
             if isinstance(row, str) and len(names) == 1:
                 yield (row,)
             elif isinstance(row, dict):

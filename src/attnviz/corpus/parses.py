@@ -27,7 +27,7 @@ _ROOT = -1
 def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
     """For each relation the pairs of tokens, from dependent to head; and those reversed.
 
-    TypeError or ValueError if it is no parse, or its words are not those of the tokens.
+    TypeError or ValueError if it is not a parse, or its words are not those of the tokens.
 
     >>> tokens = Tokens.of(["the", " cat", " sat"])
     >>> pairs = pairs_of_relations(([1, 2, -1], ["det", "nsubj", "root"]), tokens)

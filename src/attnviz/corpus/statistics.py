@@ -57,7 +57,7 @@ KIND = "kind"
 #: The score that `effects=` brings.
 EFFECT = "effect"
 _FIELD = {name: place for place, name in enumerate(FIELDS)}
-# A column with more classes than this is no system of classes.
+# A column with more classes than this is not a system of classes.
 _MOST_CLASSES = 100
 
 

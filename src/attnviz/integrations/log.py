@@ -171,7 +171,7 @@ def runs_of(to: Any) -> list[Any]:
 
 
 def check_target(to: Any) -> None:
-    """Refuse what is no run of a tracker that is known."""
+    """Refuse what is not a run of a known tracker."""
     package = _package(to)
     # torch has many classes, and one that writes pictures.
     if package not in _TRACKERS or (package == "torch" and not hasattr(to, "add_image")):

@@ -48,7 +48,7 @@ class Copies:
         As for `RunningModules`; None leaves attention alone that does not use the dispatcher.
     shorten : bool, default False
         Whether a language head whose model computes logits of all positions is given only those
-        that need them. Whoever asks for it compares the logits with the model's own.
+        that need them. What asks for it compares the logits with the model's own.
     """
 
     def __init__(

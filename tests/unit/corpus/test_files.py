@@ -53,7 +53,7 @@ def test_other_columns_and_strings_alone_are_read(tmp_path: Path) -> None:
         ("x.txt", b"\n \n", [], "contains no text"),
         ("x.txt", b"a", ["pos"], "is a text file and has no columns 'pos'"),
         ("x.txt", b"\xff\xfe\x00", [], "is not UTF-8"),
-        ("x.jsonl", b'{"text": "a"}\n{', [], "line 2 is no JSON"),
+        ("x.jsonl", b'{"text": "a"}\n{', [], "line 2 is not JSON"),
         ("x.jsonl", b"[1, 2]", [], "line 1: each line must be an object with 'text'"),
         ("x.jsonl", b'{"words": "a"}', [], "line 1: there is no column 'text'; there are 'words'"),
         ("x.jsonl", b'{"text": 3}', [], "contains no text"),
