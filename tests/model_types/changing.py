@@ -132,7 +132,7 @@ class _Tried:
         """What `attnviz.interventions` takes for an output projection and lost no columns."""
         names = {id(module): name for name, module in self._matrices().items()}
         found = {names.get(id(self._projections[p]), "") for p in places if p in self._projections}
-        return ", ".join(f"{name} is not a projection of it" for name in sorted(found - set(columns)))
+        return ", ".join(f"{name} does not project it" for name in sorted(found - set(columns)))
 
 
 def _apart(one: Any, other: Any) -> float:

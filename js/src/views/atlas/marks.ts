@@ -148,7 +148,7 @@ function labelledBins({ labels, bins }: Profile, middles: readonly number[]): Se
 }
 
 const AXIS_LINE = 13;
-/** A character of the axis' words is no wider, also in a figure of a stated width. */
+/** The width of a character of the axis' words at most, also in a figure of a stated width. */
 const AXIS_SIGN = 6.4;
 
 /** What stands below the bars: in two lines where one is too narrow. */
