@@ -100,7 +100,12 @@ def test_trackio_draws_the_page(logged: Path, chromium: Browser) -> None:
     with log.open("wb") as output:
         server = subprocess.Popen(
             [str(PYTHON.with_name("trackio")), "show", "--project", "project"],
-            env={**_environment(logged), "PYTHONPATH": "", "BROWSER": "true"},
+            env={
+                **_environment(logged),
+                **{"PYTHONPATH": "", "BROWSER": "true"},
+                # Its address is to be read as soon as it is said.
+                "PYTHONUNBUFFERED": "1",
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -114,7 +114,7 @@ def in_context_parallel(ids: torch.Tensor, mesh: DeviceMesh) -> Iterator[None]:
 def first_process_short_of_memory(rank: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if rank == 0:
-            patch.setattr("attnviz.extraction.capture.forward.free_memory", lambda _: 1000)
+            patch.setattr("attnviz.extraction.capture.memory.free_memory", lambda _: 1000)
         yield
 
 
