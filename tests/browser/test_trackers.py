@@ -102,7 +102,8 @@ def test_trackio_draws_the_page(logged: Path, chromium: Browser) -> None:
             [str(PYTHON.with_name("trackio")), "show", "--project", "project"],
             env={
                 **_environment(logged),
-                **{"PYTHONPATH": "", "BROWSER": "true"},
+                "PYTHONPATH": "",
+                "BROWSER": "true",
                 # Its address is to be read as soon as it is said.
                 "PYTHONUNBUFFERED": "1",
             },
