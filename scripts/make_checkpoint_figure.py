@@ -45,7 +45,7 @@ THUMBNAILS = 5
 
 Numbers = NDArray[np.float64]
 
-# The views' own colours (js/src/ui/palette.ts).
+# The views' own colours (js/src/ui/colors/palette.ts).
 COLORS = {
     "light": {
         "ink": "#1c1f26",

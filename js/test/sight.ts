@@ -1,6 +1,6 @@
 /** How far apart two colours look, and how much one stands out from another. */
 
-import { rgbOf } from "../src/ui/palette";
+import { rgbOf } from "../src/ui/colors/palette";
 
 type Vector = [number, number, number];
 type Matrix = [Vector, Vector, Vector];

@@ -34,7 +34,7 @@ def check(element: Locator) -> None:
     ----------
     element : Locator
         What is checked, with all that is in it, as it stands now. Text on a canvas is not seen:
-        `js/test/ui/contrast.test.ts` holds its colours against the same rule.
+        `js/test/ui/colors/contrast.test.ts` holds its colours against the same rule.
     """
     # The page's policy lets no script in; what the debugger evaluates needs no leave of it.
     element.page.evaluate(f"() => {{ if (!window.axe) {{ {_axe()} }} }}")

@@ -3,7 +3,7 @@ import { composeFigure, type FigureParts, rampBox, wrap } from "../../src/draw/f
 import { type FigureRequest, figureRequest } from "../../src/draw/figure-request";
 import { type Mark, type Scene, scaled, type TextMark } from "../../src/draw/marks";
 import { toSvg } from "../../src/draw/svg";
-import { PALETTES } from "../../src/ui/palette";
+import { PALETTES } from "../../src/ui/colors/palette";
 
 const ASKED: FigureRequest = { caption: true, legend: true };
 const CAPTIONS = {

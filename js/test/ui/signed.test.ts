@@ -3,15 +3,8 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { StackDescription } from "../../src/client/protocol";
 import type { CurvesMark, ImageMark, Mark, TextMark } from "../../src/draw/marks";
 import { toSvg } from "../../src/draw/svg";
-import {
-  pluralOf,
-  precision,
-  quantityOf,
-  withWay,
-  written,
-  writtenSmall,
-} from "../../src/ui/captions";
-import { pixelsOf, scaleEnd, signColorAt, signedShareOf } from "../../src/ui/color-scales";
+import { pixelsOf, scaleEnd, signColorAt, signedShareOf } from "../../src/ui/colors/color-scales";
+import { PALETTES, rgbOf, type ThemeName } from "../../src/ui/colors/palette";
 import { mapPixels } from "../../src/ui/controls/heads";
 import { coverage, sentence, strongestCells, summary } from "../../src/ui/heat-map/captions";
 import { layOut } from "../../src/ui/heat-map/layout";
@@ -20,8 +13,15 @@ import { backMarks, frontMarks, fullBar, type HeatMap } from "../../src/ui/heat-
 import { hintOf } from "../../src/ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS } from "../../src/ui/heat-map/state";
 import type { Grid } from "../../src/ui/heat-map/tiles";
-import { PALETTES, rgbOf, type ThemeName } from "../../src/ui/palette";
-import { placeOf } from "../../src/ui/record";
+import {
+  pluralOf,
+  precision,
+  quantityOf,
+  withWay,
+  written,
+  writtenSmall,
+} from "../../src/ui/text/captions";
+import { placeOf } from "../../src/ui/view/record";
 import * as headWords from "../../src/views/head/captions";
 import { linesCsv, scaleLabels as opacityLabels } from "../../src/views/head/figure";
 import { layOut as layOutLines } from "../../src/views/head/layout";

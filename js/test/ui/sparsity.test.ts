@@ -1,11 +1,11 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../src/client/protocol";
-import { zerosInWords } from "../../src/ui/captions";
-import { pixelsOf } from "../../src/ui/color-scales";
+import { pixelsOf } from "../../src/ui/colors/color-scales";
+import { PALETTES } from "../../src/ui/colors/palette";
 import { coverage } from "../../src/ui/heat-map/captions";
 import type { Grid } from "../../src/ui/heat-map/tiles";
-import { PALETTES } from "../../src/ui/palette";
+import { zerosInWords } from "../../src/ui/text/captions";
 import { coverage as coverageOfLines } from "../../src/views/head/captions";
 import { computeLines, shownMatrices } from "../../src/views/head/lines";
 import { heatMark, strongestCells } from "../../src/views/model/marks";

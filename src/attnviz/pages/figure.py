@@ -40,10 +40,10 @@ _FONT_SIZES = (3 * _PIXELS["pt"], 72 * _PIXELS["pt"])
 _SCALES = (0.1, 32.0)
 _DPI = (18.0, 2400.0)
 _MOST_COLORS = 8
-# As the colours of heads that attnviz chooses itself (js/test/ui/palette.test.ts).
+# As the colours of heads that attnviz chooses itself (js/test/ui/colors/palette.test.ts).
 _LEAST_CONTRAST = 3.0
 _TEXT_CONTRAST = 4.5
-#: Background and text of each theme, as in js/src/ui/palette.ts.
+#: Background and text of each theme, as in js/src/ui/colors/palette.ts.
 _THEMES = {"light": ("#ffffff", "#1c1f26"), "dark": ("#17191e", "#eceef2")}
 _PNG_SCALE = 2.0
 

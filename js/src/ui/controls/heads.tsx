@@ -1,13 +1,13 @@
 /** The heads of a layer as small maps, which are also their switches. */
 
 import { useEffect, useRef } from "preact/hooks";
-import { between, formatWeight } from "../captions";
-import { type Ink, inkColor } from "../color-scales";
+import { type Ink, inkColor } from "../colors/color-scales";
+import { headColor, type Palette, rgbOf } from "../colors/palette";
 import { EffectBar, EffectNote } from "../effects/bar";
 import { type EffectScale, effectText, errorText, shortEffectText } from "../effects/effects";
-import type { HeadRole } from "../head-roles";
-import { headColor, type Palette, rgbOf } from "../palette";
-import type { HeadMaps, HeadOrder } from "../record";
+import type { HeadRole } from "../head-grid/head-roles";
+import { between, formatWeight } from "../text/captions";
+import type { HeadMaps, HeadOrder } from "../view/record";
 
 export interface HeadStripProps {
   /** The heads that are offered. */

@@ -1,7 +1,7 @@
 /** One effect as a bar around a zero line, and the legends of such bars. */
 
-import { ColorLegend } from "../legend";
-import type { Palette } from "../palette";
+import { ColorLegend } from "../colors/legend";
+import type { Palette } from "../colors/palette";
 import { barShares, type EffectScale, effectsInWords, endText, whiskerShares } from "./effects";
 
 /** Draws nothing without a number; what stands around it says the number. */

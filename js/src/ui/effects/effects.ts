@@ -6,6 +6,7 @@
 import type { StackDescription } from "../../client/protocol";
 import type { Scores } from "../../client/source";
 import { type Mark, printable } from "../../draw/marks";
+import type { Palette } from "../colors/palette";
 import {
   capital,
   plainNumber,
@@ -14,9 +15,8 @@ import {
   several,
   written,
   writtenSmall,
-} from "../captions";
-import { baseName } from "../changed-run";
-import type { Palette } from "../palette";
+} from "../text/captions";
+import { baseName } from "../what-if/changed-run";
 
 /** What bars are of, and what a full one stands for. */
 export interface EffectScale {

@@ -6,28 +6,28 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Connection } from "../../client/carrier";
 import type { StackDescription } from "../../client/protocol";
 import { keptHeads } from "../../client/source";
-import { embeddedInWords, laterInWords, placeInWords, stackName } from "../captions";
-import { baseName } from "../changed-run";
 import { Choice } from "../controls/fields";
 import { HeadStrip, HeadTools, toggleHead } from "../controls/heads";
 import { Layers } from "../controls/layers";
 import { Menu, type MenuEntry, Panel } from "../controls/menu";
-import { copyByKey, copyEntries } from "../copying";
-import type { ViewContext } from "../define-view";
 import { headEffect, headError, tokenScoreNames } from "../effects/effects";
+import { copyByKey, copyEntries } from "../exports/copying";
 import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
-import { BY_ROLE, RoleLine } from "../head-roles";
-import type { History } from "../history";
-import { openingInWords } from "../opening";
+import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
 import { hasPair, type Pair, pairChoices } from "../pairs";
+import { embeddedInWords, laterInWords, placeInWords, stackName } from "../text/captions";
+import type { ViewContext } from "../view/define-view";
+import type { History } from "../view/history";
+import { openingInWords } from "../view/opening";
 import {
   type ControlsForm,
   type Job,
   type Place,
   RECORD_DEFAULTS,
   type RecordState,
-} from "../record";
-import { assign } from "../state";
+} from "../view/record";
+import { assign } from "../view/state";
+import { baseName } from "../what-if/changed-run";
 import { NoticePlace } from "./notice";
 
 export interface ViewFrameProps<S extends RecordState> {

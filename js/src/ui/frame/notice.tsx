@@ -2,7 +2,7 @@
 
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { copyText } from "../clipboard";
+import { copyText } from "../exports/clipboard";
 
 /** What is offered to be taken by hand. */
 export type Offer =

@@ -3,11 +3,11 @@
 import { useEffect } from "preact/hooks";
 import type { Candidate, Prediction } from "../../client/protocol";
 import { printable } from "../../draw/marks";
-import { formatProbability, pluralOf, quantityOf, quotedAt } from "../captions";
 import { StepSlider, Switch } from "../controls/fields";
-import type { ViewContext } from "../define-view";
-import type { RecordState } from "../record";
-import { assign } from "../state";
+import { formatProbability, pluralOf, quantityOf, quotedAt } from "../text/captions";
+import type { ViewContext } from "../view/define-view";
+import type { RecordState } from "../view/record";
+import { assign } from "../view/state";
 import { Sources } from "./sources";
 
 /** Brings the query into sight that shows a token of the answer. */

@@ -5,10 +5,10 @@ import { useEffect } from "preact/hooks";
 import { isAbort } from "../../client/kernel";
 import type { SourceKey, SourcesHeader } from "../../client/protocol";
 import { printable } from "../../draw/marks";
-import { formatWeight } from "../captions";
-import type { ViewContext } from "../define-view";
-import type { Place, RecordState } from "../record";
-import { assign } from "../state";
+import { formatWeight } from "../text/captions";
+import type { ViewContext } from "../view/define-view";
+import type { Place, RecordState } from "../view/record";
+import { assign } from "../view/state";
 
 /** What is known of one query's sources. */
 interface Found {

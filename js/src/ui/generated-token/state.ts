@@ -6,7 +6,7 @@
  */
 
 import type { Prediction, TokenList } from "../../client/protocol";
-import { formatProbability, quoted } from "../captions";
+import { formatProbability, quoted } from "../text/captions";
 
 /** Which token is shown, and by which row. */
 export interface Cursor {

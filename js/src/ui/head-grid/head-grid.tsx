@@ -8,7 +8,7 @@ import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment, type RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { prepare } from "../../draw/canvas";
-import { type Hint, HintBox } from "../plot";
+import { type Hint, HintBox } from "../plot/plot";
 import {
   CHUNK,
   cellAt,

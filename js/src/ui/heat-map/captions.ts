@@ -2,6 +2,11 @@
 
 import { TOP_CODE, TOP_SIGNED_CODE } from "../../client/codec";
 import type { Range } from "../../client/protocol";
+import { type ColorScale, LOG_FLOOR } from "../colors/color-scales";
+import { type TokenEffects, tokenEffectsInWords, tokenEffectsSpoken } from "../effects/effects";
+import { roundedUp } from "../exports/csv";
+import { predictingInWords } from "../generated-token/state";
+import { pairInWords } from "../pairs";
 import {
   absentInWords,
   allInWords,
@@ -22,13 +27,8 @@ import {
   written,
   writtenSmall,
   zerosInWords,
-} from "../captions";
-import { changedInWords } from "../changed-run";
-import { type ColorScale, LOG_FLOOR } from "../color-scales";
-import { roundedUp } from "../csv";
-import { type TokenEffects, tokenEffectsInWords, tokenEffectsSpoken } from "../effects/effects";
-import { predictingInWords } from "../generated-token/state";
-import { pairInWords } from "../pairs";
+} from "../text/captions";
+import { changedInWords } from "../what-if/changed-run";
 import { fullBar, type Line } from "./marks";
 import type { Estimate, Grid } from "./tiles";
 import { isPooled, isWhole, tokensOf, type Viewport } from "./viewport";

@@ -4,8 +4,8 @@ import type { Range, TokenList } from "../../client/protocol";
 import { PRINT_TEXT } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import type { PatchShape } from "../../draw/patches";
-import { fitLabel, type Label, type Measure } from "../labels";
-import type { Place } from "../record";
+import { fitLabel, type Label, type Measure } from "../text/labels";
+import type { Place } from "../view/record";
 import {
   LARGEST_CELL,
   type Room,

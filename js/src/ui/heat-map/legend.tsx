@@ -2,10 +2,16 @@
 
 import { type Box, RAMP_WIDTH, rampMarks, textMark } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
-import { aroundZero, plainNumber, quantityOf, signsInWords } from "../captions";
-import { type ColorScale, colorAt, type SignColors, signColorAt, weightAt } from "../color-scales";
-import { ColorLegend, fitSwitch } from "../legend";
-import type { Palette, ThemeName } from "../palette";
+import {
+  type ColorScale,
+  colorAt,
+  type SignColors,
+  signColorAt,
+  weightAt,
+} from "../colors/color-scales";
+import { ColorLegend, fitSwitch } from "../colors/legend";
+import type { Palette, ThemeName } from "../colors/palette";
+import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/captions";
 import { type HeatMap, signsOf } from "./marks";
 import type { HeatMapStore } from "./store";
 

@@ -5,7 +5,6 @@ import { pooled as pooledOf } from "../../client/signs";
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark, shapeOf } from "../../draw/patches";
-import { isTiny, quantityOf, quoted, written } from "../captions";
 import {
   type ColorScale,
   colorAt,
@@ -16,12 +15,13 @@ import {
   signColor,
   signColorAt,
   signedShareOf,
-} from "../color-scales";
+} from "../colors/color-scales";
+import { type Palette, pinColor, rgbOf, type ThemeName } from "../colors/palette";
 import { effectMarks, type TokenEffects, tokenEffect } from "../effects/effects";
 import { answerStart } from "../generated-token/state";
 import type { Images } from "../image/state";
-import { fitLabel } from "../labels";
-import { type Palette, pinColor, rgbOf, type ThemeName } from "../palette";
+import { isTiny, quantityOf, quoted, written } from "../text/captions";
+import { fitLabel } from "../text/labels";
 import {
   AXIS_NAME,
   GAP,

@@ -2,9 +2,9 @@
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { type Quantity, quantityOf, quoted, written, writtenSmall } from "../captions";
 import { toggleHead } from "../controls/heads";
 import { layerForKey } from "../controls/layers";
+import { effectText, tokenEffect } from "../effects/effects";
 import {
   type Copying,
   copiedRow,
@@ -12,12 +12,12 @@ import {
   firstPair,
   firstQuery,
   useCopying,
-} from "../copying";
-import { roundedTo, shortest, writtenError } from "../csv";
-import type { ViewContext } from "../define-view";
-import { effectText, tokenEffect } from "../effects/effects";
-import { type Hint, pointIn, ScenePlot } from "../plot";
-import { assign, same } from "../state";
+} from "../exports/copying";
+import { roundedTo, shortest, writtenError } from "../exports/csv";
+import { type Hint, pointIn, ScenePlot } from "../plot/plot";
+import { type Quantity, quantityOf, quoted, written, writtenSmall } from "../text/captions";
+import type { ViewContext } from "../view/define-view";
+import { assign, same } from "../view/state";
 import { nothingInWords, pooledInWords, sentence } from "./captions";
 import { cellAt } from "./layout";
 import type { CellAt, HeatMap } from "./marks";

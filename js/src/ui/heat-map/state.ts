@@ -1,8 +1,8 @@
 /** A heat map's traits and their defaults. */
 
 import type { Pooled, Range } from "../../client/protocol";
-import type { ColorScale } from "../color-scales";
-import { RECORD_DEFAULTS, type RecordState } from "../record";
+import type { ColorScale } from "../colors/color-scales";
+import { RECORD_DEFAULTS, type RecordState } from "../view/record";
 
 /** The traits of a heat map; the names are Python's. */
 export interface HeatMapState extends RecordState {

@@ -8,12 +8,12 @@ import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { type Mark, type Scene, sceneOf } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";
-import { type Scaling, scaleEnd } from "../color-scales";
-import type { ViewContext } from "../define-view";
+import { type Scaling, scaleEnd } from "../colors/color-scales";
 import type { Focus } from "../image/state";
 import { createImagePanel, type ImagePanel, imagesDrawn } from "../image/store";
-import { assign, same } from "../state";
-import { tokenMatcher } from "../token-search";
+import { tokenMatcher } from "../text/token-search";
+import type { ViewContext } from "../view/define-view";
+import { assign, same } from "../view/state";
 import { type CaptionInput, summary, whatInWords } from "./captions";
 import { type Layout, layOut } from "./layout";
 import {

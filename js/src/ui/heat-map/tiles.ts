@@ -5,7 +5,7 @@ import type { Pooled, TileRequest, TileWork } from "../../client/protocol";
 import { Recent } from "../../client/recent";
 import { joined } from "../../client/signs";
 import type { Piece, Source } from "../../client/source";
-import type { Place } from "../record";
+import type { Place } from "../view/record";
 import type { Axis, Viewport } from "./viewport";
 
 /** Where tiles are finer along one side than its cells, at most by so many levels. */

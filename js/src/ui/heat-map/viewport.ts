@@ -2,7 +2,7 @@
 
 import type { Pooled, Range } from "../../client/protocol";
 import { type Pair, pairOf, pairRange } from "../pairs";
-import type { Place } from "../record";
+import type { Place } from "../view/record";
 import type { HeatMapState } from "./state";
 
 /** Pixels that the cells may take. */

@@ -12,7 +12,7 @@ import {
   quotedAt,
   withWay,
   written,
-} from "../captions";
+} from "../text/captions";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 
 /** What captions are made from. */

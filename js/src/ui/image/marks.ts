@@ -6,9 +6,9 @@ import { measureText } from "../../draw/canvas";
 import { type Box, rampBox, textMark, wrap } from "../../draw/figure";
 import { fontOf, type Mark, translate } from "../../draw/marks";
 import { greyOf, patchIn, pictureMark } from "../../draw/patches";
-import { aroundZero, signsInWords } from "../captions";
-import { type Ink, inkColor, signColor } from "../color-scales";
-import { type Palette, rgbOf } from "../palette";
+import { type Ink, inkColor, signColor } from "../colors/color-scales";
+import { type Palette, rgbOf } from "../colors/palette";
+import { aroundZero, signsInWords } from "../text/captions";
 import { type HeatCaptionInput, headingOf, heatInWords } from "./captions";
 import { type Heat, onGrid } from "./state";
 

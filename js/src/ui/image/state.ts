@@ -6,7 +6,7 @@ import type { RecordImage } from "../../client/requests/images";
 import { largestOf } from "../../client/signs";
 import type { Source } from "../../client/source";
 import { gridEnd } from "../../draw/patches";
-import type { Place } from "../record";
+import type { Place } from "../view/record";
 
 /** The record's images by their number; null for those that are not asked for, or on their way. */
 export type Images = readonly (RecordImage | null)[];

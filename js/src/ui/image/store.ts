@@ -7,10 +7,10 @@ import { largestOf } from "../../client/signs";
 import type { Box } from "../../draw/figure";
 import { type Scene, translate } from "../../draw/marks";
 import { patchIn } from "../../draw/patches";
-import { quantityOf } from "../captions";
-import type { ViewContext } from "../define-view";
-import type { RecordState } from "../record";
-import { assign, same } from "../state";
+import { quantityOf } from "../text/captions";
+import type { ViewContext } from "../view/define-view";
+import type { RecordState } from "../view/record";
+import { assign, same } from "../view/state";
 import { type HeatCaptionInput, heatsInWords } from "./captions";
 import { type Panel, type PanelContent, panelMarks } from "./marks";
 import {

@@ -3,11 +3,18 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { EdgeHeader, EdgeRequest } from "../../client/protocol";
-import { capital, formatWeight, quantityOf, quotedAt, written, writtenSmall } from "../captions";
-import { baseName } from "../changed-run";
-import type { ViewContext } from "../define-view";
-import type { Place, RecordState } from "../record";
-import { same } from "../state";
+import {
+  capital,
+  formatWeight,
+  quantityOf,
+  quotedAt,
+  written,
+  writtenSmall,
+} from "../text/captions";
+import type { ViewContext } from "../view/define-view";
+import type { Place, RecordState } from "../view/record";
+import { same } from "../view/state";
+import { baseName } from "./changed-run";
 
 /** What is known, of which pair. */
 interface Found {

@@ -1,10 +1,10 @@
 /** Changes of the attention that a reader makes, and their words. */
 
 import type { WantedChange } from "../../client/protocol";
-import { quoted } from "../captions";
-import { baseName } from "../changed-run";
-import type { Place } from "../record";
-import { same } from "../state";
+import { quoted } from "../text/captions";
+import type { Place } from "../view/record";
+import { same } from "../view/state";
+import { baseName } from "./changed-run";
 
 /** Where an edge is cut. */
 export type Reach = "head" | "layer" | "all";

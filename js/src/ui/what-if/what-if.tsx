@@ -3,12 +3,12 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { WantedChange } from "../../client/protocol";
-import { quoted } from "../captions";
-import type { ShownRun } from "../changed-run";
 import { Choice } from "../controls/fields";
-import type { ViewContext } from "../define-view";
-import type { Place, RecordState } from "../record";
-import { assign, type Signals, same } from "../state";
+import { quoted } from "../text/captions";
+import type { ViewContext } from "../view/define-view";
+import type { Place, RecordState } from "../view/record";
+import { assign, type Signals, same } from "../view/state";
+import type { ShownRun } from "./changed-run";
 import { changeInWords, offeredAt, type Reach, withChange } from "./state";
 
 export const CAVEAT =

@@ -1,8 +1,15 @@
 /** What the atlas says of itself, in words. */
 
 import type { AtlasDescription, AtlasRole, AtlasStack } from "../../client/protocol";
-import { capital, counted, formatNumber, formatShare, several, stackName } from "../../ui/captions";
 import type { HeadIndex } from "../../ui/head-grid/grid";
+import {
+  capital,
+  counted,
+  formatNumber,
+  formatShare,
+  several,
+  stackName,
+} from "../../ui/text/captions";
 import type { Figure, Table } from "./client/atlas";
 import { type Count, wilson } from "./search";
 import type { EdgeList } from "./state";

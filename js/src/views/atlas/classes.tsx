@@ -1,10 +1,10 @@
 /** How much of the chosen head's weight goes from tokens of one class to those of another. */
 
-import { formatSmall, formatWeight } from "../../ui/captions";
-import { niceMaximum } from "../../ui/color-scales";
+import { niceMaximum } from "../../ui/colors/color-scales";
+import { rgbOf } from "../../ui/colors/palette";
 import { Choice } from "../../ui/controls/fields";
-import { rgbOf } from "../../ui/palette";
-import { shadeOf } from "../../ui/running-text";
+import { formatSmall, formatWeight } from "../../ui/text/captions";
+import { shadeOf } from "../../ui/text/running-text";
 import { headName } from "./captions";
 import type { AtlasProps } from "./controls";
 

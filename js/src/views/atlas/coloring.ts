@@ -6,8 +6,8 @@
  */
 
 import type { AtlasStack } from "../../client/protocol";
-import { colorAt, niceMaximum, signColorAt } from "../../ui/color-scales";
-import { MOST_COLOURS, type Palette, rgbOf, type ThemeName } from "../../ui/palette";
+import { colorAt, niceMaximum, signColorAt } from "../../ui/colors/color-scales";
+import { MOST_COLOURS, type Palette, rgbOf, type ThemeName } from "../../ui/colors/palette";
 import type { Table } from "./client/atlas";
 import { type Count, wilson } from "./search";
 

@@ -2,8 +2,8 @@
 
 import { useId } from "preact/hooks";
 import { Choice } from "../../ui/controls/fields";
-import type { ViewContext } from "../../ui/define-view";
-import { assign } from "../../ui/state";
+import type { ViewContext } from "../../ui/view/define-view";
+import { assign } from "../../ui/view/state";
 import { headName, searchInWords, shortCount } from "./captions";
 import type { AtlasState } from "./state";
 import type { AtlasStore } from "./store";

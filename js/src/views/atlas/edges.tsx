@@ -2,8 +2,8 @@
 
 import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { formatSmall, quoted, several } from "../../ui/captions";
-import { assign } from "../../ui/state";
+import { formatSmall, quoted, several } from "../../ui/text/captions";
+import { assign } from "../../ui/view/state";
 import { headName, listedInWords, listInWords, offsetsInWords } from "./captions";
 import type { Edge, Texts, Tokens } from "./client/atlas";
 import type { AtlasProps } from "./controls";

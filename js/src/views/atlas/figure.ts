@@ -3,11 +3,11 @@
 import { measureText } from "../../draw/canvas";
 import { type Box, composeFigure, type Figure, rampBox, textMark, wrap } from "../../draw/figure";
 import { fontOf, type Mark, translate } from "../../draw/marks";
-import { csvText } from "../../ui/csv";
-import type { ViewContext } from "../../ui/define-view";
-import type { Exports } from "../../ui/exports";
+import type { Palette } from "../../ui/colors/palette";
+import { csvText } from "../../ui/exports/csv";
+import type { Exports } from "../../ui/exports/exports";
 import { columnLabel, labelledEvery, rowLabel } from "../../ui/head-grid/grid";
-import type { Palette } from "../../ui/palette";
+import type { ViewContext } from "../../ui/view/define-view";
 import {
   coverageOf,
   evidenceInWords,

@@ -1,6 +1,6 @@
 /** The chosen head: its roles with their evidence, and all its numbers. */
 
-import { capital } from "../../ui/captions";
+import { capital } from "../../ui/text/captions";
 import {
   definitionInWords,
   evidenceInWords,

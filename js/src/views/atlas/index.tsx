@@ -5,11 +5,11 @@
 
 import { effect, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { defineView, type ViewContext } from "../../ui/define-view";
-import { useExports } from "../../ui/exports";
+import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
-import { assign } from "../../ui/state";
+import { defineView, type ViewContext } from "../../ui/view/define-view";
+import { assign } from "../../ui/view/state";
 import css from "./atlas.css";
 import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import { ClassTable } from "./classes";

@@ -1,6 +1,6 @@
 /** The tokens of a text that the atlas keeps: those around the ends of edges. Pure functions. */
 
-import { isDotted, type RunningToken, runningText } from "../../ui/running-text";
+import { isDotted, type RunningToken, runningText } from "../../ui/text/running-text";
 import type { Edge, Texts, Tokens } from "./client/atlas";
 
 /** Tokens before and after a query or a key that are shown with it. */

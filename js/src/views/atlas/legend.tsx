@@ -1,7 +1,7 @@
 /** What colours of heads mean: roles with their letters and counts, or a scale of numbers. */
 
-import { aroundZero, counted, plainNumber } from "../../ui/captions";
-import { ColorLegend } from "../../ui/legend";
+import { ColorLegend } from "../../ui/colors/legend";
+import { aroundZero, counted, plainNumber } from "../../ui/text/captions";
 import { unitInWords } from "./captions";
 import { inkOn, type NumberScale, type RoleEntry } from "./coloring";
 import type { AtlasProps } from "./controls";

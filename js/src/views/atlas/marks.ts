@@ -2,8 +2,8 @@
 
 import { textMark } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
-import { plainNumber } from "../../ui/captions";
-import type { Palette } from "../../ui/palette";
+import type { Palette } from "../../ui/colors/palette";
+import { plainNumber } from "../../ui/text/captions";
 import type { CellLook } from "./coloring";
 import { WITH_LETTER, WITH_NUMBER } from "./layout";
 

@@ -3,10 +3,10 @@
 import { computed, useComputed, useSignal } from "@preact/signals";
 import { useMemo, useRef } from "preact/hooks";
 import { sceneOf } from "../../draw/marks";
-import { formatSmall } from "../../ui/captions";
-import { niceMaximum } from "../../ui/color-scales";
-import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
-import { assign, same } from "../../ui/state";
+import { niceMaximum } from "../../ui/colors/color-scales";
+import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
+import { formatSmall } from "../../ui/text/captions";
+import { assign, same } from "../../ui/view/state";
 import { headName, offsetsInWords } from "./captions";
 import type { AtlasProps } from "./controls";
 import {

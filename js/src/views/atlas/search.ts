@@ -6,7 +6,7 @@
  */
 
 import type { AtlasStack } from "../../client/protocol";
-import { tokenMatcher } from "../../ui/token-search";
+import { tokenMatcher } from "../../ui/text/token-search";
 import type { Edges, Texts, Tokens } from "./client/atlas";
 
 /** What is sought, made of what was typed. */

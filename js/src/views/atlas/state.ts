@@ -6,8 +6,8 @@ import type {
   Description,
   StackDescription,
 } from "../../client/protocol";
-import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/record";
-import { type HashFields, readIndex } from "../../ui/state";
+import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/view/record";
+import { type HashFields, readIndex } from "../../ui/view/state";
 
 /** Which edges of a head are listed. */
 export type EdgeList = "sampled" | "strongest";

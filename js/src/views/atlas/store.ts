@@ -5,7 +5,6 @@ import type { AtlasDescription, AtlasStack } from "../../client/protocol";
 import { Source } from "../../client/source";
 import { TextCarrier } from "../../client/text-carrier";
 import { isPrinted } from "../../draw/figure-request";
-import type { ViewContext } from "../../ui/define-view";
 import {
   type GridLayout,
   galleryGrid,
@@ -16,7 +15,8 @@ import {
   type ScoredHead,
 } from "../../ui/head-grid/grid";
 import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
-import { assign, same } from "../../ui/state";
+import type { ViewContext } from "../../ui/view/define-view";
+import { assign, same } from "../../ui/view/state";
 import {
   type ClassWeights,
   classWeightsOf,

@@ -1,11 +1,11 @@
 /** The text of an edge: live its head view, in a page the tokens that the page contains. */
 
 import { useRef } from "preact/hooks";
-import { formatSmall, quoted, several } from "../../ui/captions";
-import { rgbOf } from "../../ui/palette";
-import { shadeOf } from "../../ui/running-text";
-import { assign } from "../../ui/state";
-import { TextHead } from "../../ui/text-head";
+import { rgbOf } from "../../ui/colors/palette";
+import { formatSmall, quoted, several } from "../../ui/text/captions";
+import { shadeOf } from "../../ui/text/running-text";
+import { TextHead } from "../../ui/text/text-head";
+import { assign } from "../../ui/view/state";
 import { HEAD_DEFAULTS, HeadView, windowsWith } from "../head";
 import { headName } from "./captions";
 import type { Edges, Texts } from "./client/atlas";

@@ -1,5 +1,6 @@
 /** What the compare view says of itself, in words. */
 
+import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
 import {
   formatWeight,
   plainNumber,
@@ -7,8 +8,7 @@ import {
   several,
   stackName,
   tokensInWords,
-} from "../../ui/captions";
-import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
+} from "../../ui/text/captions";
 import type { Change, Moved } from "./moved";
 import {
   type CompareOpening,

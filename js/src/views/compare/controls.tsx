@@ -1,8 +1,8 @@
 /** The compare view's own controls: which member, how the head is drawn, and the order of heads. */
 
 import { Choice, StepSlider } from "../../ui/controls/fields";
-import type { ViewContext } from "../../ui/define-view";
-import { assign } from "../../ui/state";
+import type { ViewContext } from "../../ui/view/define-view";
+import { assign } from "../../ui/view/state";
 import type { CompareState } from "./state";
 import type { CompareStore } from "./store";
 

@@ -1,9 +1,9 @@
 /** The grid's cells, and the line of a head's distance over the members, as marks. */
 
 import type { Mark } from "../../draw/marks";
-import { formatWeight } from "../../ui/captions";
-import { colorAt } from "../../ui/color-scales";
-import type { Palette, ThemeName } from "../../ui/palette";
+import { colorAt } from "../../ui/colors/color-scales";
+import type { Palette, ThemeName } from "../../ui/colors/palette";
+import { formatWeight } from "../../ui/text/captions";
 import { WITH_NUMBERS } from "./layout";
 import { type HeadDistance, isSame } from "./state";
 

@@ -3,7 +3,7 @@
 import type { Description, StackDescription } from "../../client/protocol";
 import type { Scores } from "../../client/source";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
-import type { Place } from "../../ui/record";
+import type { Place } from "../../ui/view/record";
 import { HEAD_DEFAULTS, type HeadState } from "../head";
 
 /** A stack of what is compared; entry i of each list is of member i, entry 0 of the first. */

@@ -2,8 +2,8 @@
 
 import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { isPrinted } from "../../draw/figure-request";
-import { niceMaximum } from "../../ui/color-scales";
-import type { ViewContext } from "../../ui/define-view";
+import { niceMaximum } from "../../ui/colors/color-scales";
+import { createSharedScale } from "../../ui/colors/shared-scale";
 import {
   type GridLayout,
   galleryGrid,
@@ -14,9 +14,9 @@ import {
   rankedCells,
 } from "../../ui/head-grid/grid";
 import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
-import { type Place, placeOf, type RecordStore } from "../../ui/record";
-import { createSharedScale } from "../../ui/shared-scale";
-import { assign, same } from "../../ui/state";
+import type { ViewContext } from "../../ui/view/define-view";
+import { type Place, placeOf, type RecordStore } from "../../ui/view/record";
+import { assign, same } from "../../ui/view/state";
 import { cellsInRow, layOut } from "./layout";
 import { loadMoved, type Moved } from "./moved";
 import {

@@ -1,6 +1,9 @@
 /** What the embedding view says in words: of its live state, and below, of given facts. */
 
 import { keptHeads } from "../../client/source";
+import { roundedUp } from "../../ui/exports/csv";
+import type { HeadIndex } from "../../ui/head-grid/grid";
+import { rolesInWords } from "../../ui/head-grid/head-roles";
 import {
   capital,
   counted,
@@ -11,12 +14,9 @@ import {
   several,
   shareWithin,
   stackName,
-} from "../../ui/captions";
-import { roundedUp } from "../../ui/csv";
-import type { ViewContext } from "../../ui/define-view";
-import type { HeadIndex } from "../../ui/head-grid/grid";
-import { rolesInWords } from "../../ui/head-roles";
-import { follow, same } from "../../ui/state";
+} from "../../ui/text/captions";
+import type { ViewContext } from "../../ui/view/define-view";
+import { follow, same } from "../../ui/view/state";
 import type {
   Caveat,
   Corpus,

@@ -6,9 +6,9 @@
  * Colour is never alone: queries are discs and keys are squares, whatever they are coloured by.
  */
 
-import { counted } from "../../ui/captions";
-import { NUMBER_STEPS, numberColors } from "../../ui/color-scales";
-import { MOST_COLOURS, type Palette, type ThemeName } from "../../ui/palette";
+import { NUMBER_STEPS, numberColors } from "../../ui/colors/color-scales";
+import { MOST_COLOURS, type Palette, type ThemeName } from "../../ui/colors/palette";
+import { counted } from "../../ui/text/captions";
 import type { Corpus } from "./client/requests";
 
 export interface LegendEntry {

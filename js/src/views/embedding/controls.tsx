@@ -1,12 +1,12 @@
 /** The embedding view's own controls: what is shown, how it was made, what is sought. */
 
 import { useMemo } from "preact/hooks";
-import { counted, several } from "../../ui/captions";
-import type { ColorScale } from "../../ui/color-scales";
+import type { ColorScale } from "../../ui/colors/color-scales";
 import { Choice, Switch } from "../../ui/controls/fields";
-import type { ViewContext } from "../../ui/define-view";
-import { assign, valuesOf } from "../../ui/state";
-import { SearchField } from "../../ui/token-search";
+import { counted, several } from "../../ui/text/captions";
+import { SearchField } from "../../ui/text/token-search";
+import type { ViewContext } from "../../ui/view/define-view";
+import { assign, valuesOf } from "../../ui/view/state";
 import { methodInWords, placingInWords, remarkInWords, workInWords } from "./captions";
 import type { Corpus, Method, Projecting } from "./client/requests";
 import { meanStoreOf } from "./mean/store";

@@ -11,12 +11,12 @@ import {
   textMark,
 } from "../../draw/figure";
 import { fontOf, type Mark, type Scene } from "../../draw/marks";
-import { counted, formatNumber, several } from "../../ui/captions";
-import { csvText, roundedTo, writtenError } from "../../ui/csv";
-import type { ViewContext } from "../../ui/define-view";
-import type { Exports } from "../../ui/exports";
+import { type Palette, rgbOf } from "../../ui/colors/palette";
+import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
+import type { Exports } from "../../ui/exports/exports";
 import { scaleBox } from "../../ui/heat-map/legend";
-import { type Palette, rgbOf } from "../../ui/palette";
+import { counted, formatNumber, several } from "../../ui/text/captions";
+import type { ViewContext } from "../../ui/view/define-view";
 import { coverageOf, sentenceOf, subtitleOf, trustStepsOf } from "./captions";
 import { type Corpus, meanError, normsOf } from "./client/requests";
 import type { Coloring } from "./colors";

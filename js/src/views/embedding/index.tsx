@@ -5,10 +5,10 @@
 
 import { effect, useComputed } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { defineView, type ViewContext } from "../../ui/define-view";
-import { useExports } from "../../ui/exports";
+import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
+import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { coverageOf, problemOf, sentenceOf, subtitleOf, summaryOf } from "./captions";
 import { embeddingPageCarrier } from "./client/page";
 import { EmbeddingControls, Work } from "./controls";

@@ -1,10 +1,10 @@
 /** What colours and shapes of points mean, and of the mean weights where they are shown. */
 
-import { counted, formatNumber } from "../../ui/captions";
-import type { ViewContext } from "../../ui/define-view";
+import { ColorLegend } from "../../ui/colors/legend";
 import { scaleLabels, weightStops } from "../../ui/heat-map/legend";
-import { ColorLegend } from "../../ui/legend";
-import { assign } from "../../ui/state";
+import { counted, formatNumber } from "../../ui/text/captions";
+import type { ViewContext } from "../../ui/view/define-view";
+import { assign } from "../../ui/view/state";
 import type { Coloring, LegendEntry } from "./colors";
 import { endOf } from "./mean/marks";
 import { meanStoreOf } from "./mean/store";

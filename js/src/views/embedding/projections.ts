@@ -3,9 +3,9 @@
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { StackDescription } from "../../client/protocol";
 import { keptHeads } from "../../client/source";
-import type { ViewContext } from "../../ui/define-view";
 import type { HeadIndex } from "../../ui/head-grid/grid";
-import { same } from "../../ui/state";
+import type { ViewContext } from "../../ui/view/define-view";
+import { same } from "../../ui/view/state";
 import {
   type Corpus,
   cancelProjection,

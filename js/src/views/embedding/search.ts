@@ -1,6 +1,6 @@
 /** Finding tokens among the points of a corpus. Pure functions. */
 
-import { tokenMatcher } from "../../ui/token-search";
+import { tokenMatcher } from "../../ui/text/token-search";
 import type { Corpus } from "./client/requests";
 
 /** What a search found. */

@@ -3,8 +3,8 @@
 import type { StackDescription } from "../../client/protocol";
 import { keptHeads } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
-import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/record";
-import { type HashFields, readIndex } from "../../ui/state";
+import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/view/record";
+import { type HashFields, readIndex } from "../../ui/view/state";
 import type { LeaveOut } from "../head";
 import type { Method, Projecting, Scaling, Way } from "./client/requests";
 

@@ -4,9 +4,9 @@ import { computed, type ReadonlySignal, type Signal, signal } from "@preact/sign
 import { isAbort } from "../../client/kernel";
 import { Source } from "../../client/source";
 import { TextCarrier } from "../../client/text-carrier";
-import type { ViewContext } from "../../ui/define-view";
 import type { HeadIndex } from "../../ui/head-grid/grid";
-import { assign, same } from "../../ui/state";
+import type { ViewContext } from "../../ui/view/define-view";
+import { assign, same } from "../../ui/view/state";
 import {
   type Corpus,
   corpusOf,

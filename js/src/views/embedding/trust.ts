@@ -1,6 +1,6 @@
 /** How far plots can be trusted: in short below a tile, in words, and in how strongly they are drawn. */
 
-import { capital, counted, formatShare, several } from "../../ui/captions";
+import { capital, counted, formatShare, several } from "../../ui/text/captions";
 import type { HeadTrust } from "./client/requests";
 
 /** A correlation with two decimals and a true minus: "−0.61". */

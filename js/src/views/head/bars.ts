@@ -2,9 +2,9 @@
 
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
-import { isTiny, quoted, written, writtenSmall } from "../../ui/captions";
-import { fitLabel } from "../../ui/labels";
-import { MOST_COLOURS } from "../../ui/palette";
+import { MOST_COLOURS } from "../../ui/colors/palette";
+import { isTiny, quoted, written, writtenSmall } from "../../ui/text/captions";
+import { fitLabel } from "../../ui/text/labels";
 import { along, type Column, type Layout, type Side } from "./layout";
 import { type Focus, isHovered, type LinePlot, seriesTextColor, valueColor } from "./line-plot";
 import type { Series } from "./lines";

@@ -2,6 +2,9 @@
 
 import type { TokenList } from "../../client/protocol";
 import type { Captions } from "../../draw/figure";
+import { tokenEffectsInWords, tokenEffectsSpoken } from "../../ui/effects/effects";
+import { predictingInWords } from "../../ui/generated-token/state";
+import { keysInWords, type Pair, pairOf } from "../../ui/pairs";
 import {
   absentInWords,
   capital,
@@ -20,11 +23,8 @@ import {
   written,
   writtenSmall,
   zerosInWords,
-} from "../../ui/captions";
-import { changedInWords } from "../../ui/changed-run";
-import { tokenEffectsInWords, tokenEffectsSpoken } from "../../ui/effects/effects";
-import { predictingInWords } from "../../ui/generated-token/state";
-import { keysInWords, type Pair, pairOf } from "../../ui/pairs";
+} from "../../ui/text/captions";
+import { changedInWords } from "../../ui/what-if/changed-run";
 import { barsInWords } from "./bars";
 import { drawnValue, type Focus, focusOf, type LinePlot } from "./line-plot";
 import { FAINTEST, type Lines, type Shares } from "./lines";

@@ -4,6 +4,9 @@ import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
 import { wholeSum } from "../../client/requests/strongest";
+import { Choice, StepSlider, Switch } from "../../ui/controls/fields";
+import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
+import { pairOf } from "../../ui/pairs";
 import {
   capital,
   counted,
@@ -13,13 +16,10 @@ import {
   quoted,
   written,
   writtenSmall,
-} from "../../ui/captions";
-import { Choice, StepSlider, Switch } from "../../ui/controls/fields";
-import type { ViewContext } from "../../ui/define-view";
-import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
-import { pairOf } from "../../ui/pairs";
-import { assign, same } from "../../ui/state";
-import { TokenSearch } from "../../ui/token-search";
+} from "../../ui/text/captions";
+import { TokenSearch } from "../../ui/text/token-search";
+import type { ViewContext } from "../../ui/view/define-view";
+import { assign, same } from "../../ui/view/state";
 import { seriesTextColor } from "./line-plot";
 import type { LeaveOut } from "./lines";
 import { type HeadState, type Plan, resizeWindow, windowAround, windowsShowing } from "./state";

@@ -9,9 +9,9 @@ import {
   firstQuery,
   type PairAt,
   type QueryRow,
-} from "../../ui/copying";
-import type { ViewContext } from "../../ui/define-view";
+} from "../../ui/exports/copying";
 import { pairOf } from "../../ui/pairs";
+import type { ViewContext } from "../../ui/view/define-view";
 import type { TokenAt } from "./line-plot";
 import { computeLines, errorsOf, shownMatrices } from "./lines";
 import { type HeadState, isTogether, leftOutOf, type Plan } from "./state";

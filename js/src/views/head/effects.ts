@@ -3,7 +3,7 @@
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark } from "../../draw/marks";
 import { effectMarks } from "../../ui/effects/effects";
-import { fitLabel } from "../../ui/labels";
+import { fitLabel } from "../../ui/text/labels";
 import { along } from "./layout";
 import type { LinePlot } from "./line-plot";
 

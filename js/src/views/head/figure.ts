@@ -3,11 +3,11 @@
 import { composeFigure, type FigureParts, namedColors, rampBox } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
-import { aroundZero, signsInWords } from "../../ui/captions";
-import { signColor } from "../../ui/color-scales";
-import { columnName, csvText, roundedTo, writtenError } from "../../ui/csv";
+import { signColor } from "../../ui/colors/color-scales";
+import { rgbOf } from "../../ui/colors/palette";
 import { effectCells, effectColors, effectColumns } from "../../ui/effects/effects";
-import { rgbOf } from "../../ui/palette";
+import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
+import { aroundZero, signsInWords } from "../../ui/text/captions";
 import type { Caption } from "./captions";
 import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
 import { backMarks, backOpacity, frontMarks } from "./marks";

@@ -4,7 +4,7 @@ import type { Range } from "../../client/protocol";
 import { PRINT_TEXT } from "../../draw/figure-request";
 import { fontOf, type TextFont } from "../../draw/marks";
 import type { PatchShape } from "../../draw/patches";
-import { fitLabel, graphemes, type Label, type Measure } from "../../ui/labels";
+import { fitLabel, graphemes, type Label, type Measure } from "../../ui/text/labels";
 
 export type Orientation = "vertical" | "horizontal";
 export type Side = "query" | "key";

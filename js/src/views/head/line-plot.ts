@@ -2,12 +2,12 @@
 
 import type { TokenList } from "../../client/protocol";
 import type { Strongest } from "../../client/requests/strongest";
-import { headsInWords, type Quantity, waysOf } from "../../ui/captions";
-import { signColor } from "../../ui/color-scales";
+import { signColor } from "../../ui/colors/color-scales";
+import { headColor, headsPerColor, headTextColor, type Palette } from "../../ui/colors/palette";
 import type { TokenEffects } from "../../ui/effects/effects";
 import type { Images } from "../../ui/image/state";
-import { headColor, headsPerColor, headTextColor, type Palette } from "../../ui/palette";
-import type { Matches } from "../../ui/token-search";
+import { headsInWords, type Quantity, waysOf } from "../../ui/text/captions";
+import type { Matches } from "../../ui/text/token-search";
 import type { Layout, Side } from "./layout";
 import type { Lines, Weights } from "./lines";
 import type { Plan } from "./state";

@@ -4,8 +4,8 @@ import type { Range } from "../../client/protocol";
 import { type ErrorOf, quotientErrors, type RangeOf } from "../../client/quotients";
 import { type Strongest, strongestOf } from "../../client/requests/strongest";
 import { larger } from "../../client/signs";
-import { allInWords } from "../../ui/captions";
-import type { Place } from "../../ui/record";
+import { allInWords } from "../../ui/text/captions";
+import type { Place } from "../../ui/view/record";
 
 export type Combine = "separate" | "mean" | "max";
 export type LeaveOut = "special" | "first" | number;

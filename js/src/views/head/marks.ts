@@ -2,10 +2,10 @@ import type { TokenList } from "../../client/protocol";
 import { measureText } from "../../draw/canvas";
 import type { CurvesMark, Mark, TextMark } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark } from "../../draw/patches";
-import { quoted } from "../../ui/captions";
+import type { Palette } from "../../ui/colors/palette";
 import type { Images } from "../../ui/image/state";
-import type { Label } from "../../ui/labels";
-import type { Palette } from "../../ui/palette";
+import { quoted } from "../../ui/text/captions";
+import type { Label } from "../../ui/text/labels";
 import { barMarks } from "./bars";
 import { keyEffectMarks } from "./effects";
 import {

@@ -3,14 +3,14 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { hitTest } from "../../draw/marks";
-import { quoted, written } from "../../ui/captions";
 import { toggleHead } from "../../ui/controls/heads";
 import { layerForKey } from "../../ui/controls/layers";
-import { useCopying } from "../../ui/copying";
-import type { ViewContext } from "../../ui/define-view";
 import { effectText } from "../../ui/effects/effects";
-import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
-import { assign, same } from "../../ui/state";
+import { useCopying } from "../../ui/exports/copying";
+import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
+import { quoted, written } from "../../ui/text/captions";
+import type { ViewContext } from "../../ui/view/define-view";
+import { assign, same } from "../../ui/view/state";
 import { headCopying } from "./copying";
 import { type Side, tokenIn } from "./layout";
 import {

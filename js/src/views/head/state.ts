@@ -3,8 +3,8 @@
 import type { Range } from "../../client/protocol";
 import type { RangeOf } from "../../client/quotients";
 import type { Piece, Source } from "../../client/source";
-import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/record";
-import { same } from "../../ui/state";
+import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/view/record";
+import { same } from "../../ui/view/state";
 import type { Orientation, Side } from "./layout";
 import type { Combine, LeaveOut, Weights } from "./lines";
 

@@ -5,9 +5,9 @@
 
 import { type Strongest, wholeSum } from "../../client/requests/strongest";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
-import { counted, formatShare, pluralOf, type Quantity } from "../../ui/captions";
-import type { Measure } from "../../ui/labels";
-import type { Palette } from "../../ui/palette";
+import type { Palette } from "../../ui/colors/palette";
+import { counted, formatShare, pluralOf, type Quantity } from "../../ui/text/captions";
+import type { Measure } from "../../ui/text/labels";
 import { alongToken, type Column, type Layout, type Strip, tokenIn } from "./layout";
 import type { LineOptions, Weights } from "./lines";
 

@@ -8,8 +8,8 @@ import {
   type Strongest,
   strongestOf,
 } from "../../client/requests/strongest";
-import type { ViewContext } from "../../ui/define-view";
 import { pairOf } from "../../ui/pairs";
+import type { ViewContext } from "../../ui/view/define-view";
 import { type HeadState, isTogether, leftOutOf, type Plan } from "./state";
 import { binSizeOf } from "./strips";
 

@@ -1,15 +1,15 @@
 /** The matrix view's own controls: colour, pooling, and what is in sight. */
 
 import type { Range } from "../../client/protocol";
-import { counted } from "../../ui/captions";
 import { Choice } from "../../ui/controls/fields";
-import type { ViewContext } from "../../ui/define-view";
 import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import type { HeatMapStore } from "../../ui/heat-map/store";
 import { type Axis, isPooled, isWhole, movedBy, type Viewport } from "../../ui/heat-map/viewport";
-import { assign } from "../../ui/state";
-import { findTokens, TokenSearch } from "../../ui/token-search";
+import { counted } from "../../ui/text/captions";
+import { findTokens, TokenSearch } from "../../ui/text/token-search";
+import type { ViewContext } from "../../ui/view/define-view";
+import { assign } from "../../ui/view/state";
 
 interface ControlProps {
   context: ViewContext<HeatMapState>;

@@ -3,8 +3,8 @@
 import { type Captions, composeFigure, type FigureParts, namedColors } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
-import { columnName, csvText, roundedTo, writtenError } from "../../ui/csv";
 import { effectCells, effectColors, effectColumns } from "../../ui/effects/effects";
+import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import { withoutSpareRoom } from "../../ui/heat-map/layout";
 import { quantityInWords, scaleBox } from "../../ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap, signsOf } from "../../ui/heat-map/marks";

@@ -5,9 +5,8 @@
 
 import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import { defineView, type ViewContext } from "../../ui/define-view";
 import { EffectLegend } from "../../ui/effects/bar";
-import { useExports } from "../../ui/exports";
+import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { coverage, sentence, subtitleOf } from "../../ui/heat-map/captions";
 import { HeatMapLegend } from "../../ui/heat-map/legend";
@@ -19,7 +18,8 @@ import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../..
 import type { Grid } from "../../ui/heat-map/tiles";
 import { WithImage, withImageKeys } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
-import { RECORD_HASH } from "../../ui/record";
+import { defineView, type ViewContext } from "../../ui/view/define-view";
+import { RECORD_HASH } from "../../ui/view/record";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";

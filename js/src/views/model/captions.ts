@@ -2,22 +2,7 @@
 
 import type { StackDescription } from "../../client/protocol";
 import type { Strip } from "../../client/requests/strips";
-import {
-  capital,
-  counted,
-  formatWeight,
-  pluralOf,
-  precision,
-  type Quantity,
-  quantityOf,
-  quotedAt,
-  rangeInWords,
-  stackName,
-  tokensInWords,
-  waysOf,
-  withWay,
-  written,
-} from "../../ui/captions";
+import type { Palette } from "../../ui/colors/palette";
 import { scoreText } from "../../ui/controls/heads";
 import {
   effectText,
@@ -36,10 +21,25 @@ import {
   type ScoredHead,
   wholeInSight,
 } from "../../ui/head-grid/grid";
-import type { HeadRole } from "../../ui/head-roles";
-import type { Palette } from "../../ui/palette";
-import type { Hint } from "../../ui/plot";
-import type { Place } from "../../ui/record";
+import type { HeadRole } from "../../ui/head-grid/head-roles";
+import type { Hint } from "../../ui/plot/plot";
+import {
+  capital,
+  counted,
+  formatWeight,
+  pluralOf,
+  precision,
+  type Quantity,
+  quantityOf,
+  quotedAt,
+  rangeInWords,
+  stackName,
+  tokensInWords,
+  waysOf,
+  withWay,
+  written,
+} from "../../ui/text/captions";
+import type { Place } from "../../ui/view/record";
 import { covered, type HeadMap, type Part, type Sample, type StripWindow, strongest } from "./maps";
 import { FAINTEST_LINE, mostLines, PARTS, partColor } from "./marks";
 import type { ModelState } from "./state";

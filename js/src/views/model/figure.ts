@@ -12,9 +12,8 @@ import {
 } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Mark, Scene } from "../../draw/marks";
-import { aroundZero, quantityOf, signsInWords } from "../../ui/captions";
-import { signColor } from "../../ui/color-scales";
-import { columnName, csvText, roundedTo, roundedUp, writtenError } from "../../ui/csv";
+import { signColor } from "../../ui/colors/color-scales";
+import { headColor, type Palette, rgbOf } from "../../ui/colors/palette";
 import {
   effectColors,
   effectMarks,
@@ -23,6 +22,7 @@ import {
   headError,
   scoreColumn,
 } from "../../ui/effects/effects";
+import { columnName, csvText, roundedTo, roundedUp, writtenError } from "../../ui/exports/csv";
 import {
   columnLabel,
   type HeadGrid,
@@ -30,9 +30,9 @@ import {
   rowLabel,
   type ScoredHead,
 } from "../../ui/head-grid/grid";
-import { fittedName, type HeadRole } from "../../ui/head-roles";
-import { headColor, type Palette, rgbOf } from "../../ui/palette";
-import type { Place } from "../../ui/record";
+import { fittedName, type HeadRole } from "../../ui/head-grid/head-roles";
+import { aroundZero, quantityOf, signsInWords } from "../../ui/text/captions";
+import type { Place } from "../../ui/view/record";
 import { captionLines } from "./captions";
 import { BAR_GAP, BAR_HEIGHT, byLayer, type Layout } from "./layout";
 import {

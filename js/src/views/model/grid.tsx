@@ -2,12 +2,12 @@
 
 import type { Signal } from "@preact/signals";
 import type { RefObject } from "preact";
-import type { ViewContext } from "../../ui/define-view";
+import { headColor } from "../../ui/colors/palette";
 import { EffectBar } from "../../ui/effects/bar";
 import { headEffect, headError } from "../../ui/effects/effects";
 import type { ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
-import { headColor } from "../../ui/palette";
+import type { ViewContext } from "../../ui/view/define-view";
 import { captionLines, headName, hintOf, orderName, spokenName } from "./captions";
 import type { Layout } from "./layout";
 import { paintRow } from "./marks";

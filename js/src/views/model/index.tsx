@@ -6,14 +6,13 @@
 import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import { aroundZero, type Quantity, quantityOf, signsInWords, stackName } from "../../ui/captions";
-import { changedInWords } from "../../ui/changed-run";
-import { signColor } from "../../ui/color-scales";
+import { signColor } from "../../ui/colors/color-scales";
+import { ColorLegend } from "../../ui/colors/legend";
+import type { Palette } from "../../ui/colors/palette";
 import { Choice } from "../../ui/controls/fields";
-import { defineView, type ViewContext } from "../../ui/define-view";
 import { EffectLegend } from "../../ui/effects/bar";
 import { effectsInWords } from "../../ui/effects/effects";
-import { useExports } from "../../ui/exports";
+import { useExports } from "../../ui/exports/exports";
 import {
   Footer,
   OrderControl,
@@ -23,12 +22,19 @@ import {
 } from "../../ui/frame/frame";
 import { type HeadGrid, type HeadIndex, isSameHead } from "../../ui/head-grid/grid";
 import headGridCss from "../../ui/head-grid/head-grid.css";
-import { rolesInWords } from "../../ui/head-roles";
-import { ColorLegend } from "../../ui/legend";
+import { rolesInWords } from "../../ui/head-grid/head-roles";
 import { pairInWords, pairOf } from "../../ui/pairs";
-import type { Palette } from "../../ui/palette";
-import { type Place, RECORD_HASH } from "../../ui/record";
-import { assign } from "../../ui/state";
+import {
+  aroundZero,
+  type Quantity,
+  quantityOf,
+  signsInWords,
+  stackName,
+} from "../../ui/text/captions";
+import { defineView, type ViewContext } from "../../ui/view/define-view";
+import { type Place, RECORD_HASH } from "../../ui/view/record";
+import { assign } from "../../ui/view/state";
+import { changedInWords } from "../../ui/what-if/changed-run";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";

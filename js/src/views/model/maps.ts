@@ -6,7 +6,7 @@ import type { Range, StackDescription } from "../../client/protocol";
 import { Recent } from "../../client/recent";
 import { askStrips, headsAtOnce, type Strip } from "../../client/requests/strips";
 import { keptHeads, type Source } from "../../client/source";
-import { same } from "../../ui/state";
+import { same } from "../../ui/view/state";
 
 /** One head's matrix, pooled by the largest weight where it is too big. */
 export interface HeadMap {

@@ -3,8 +3,6 @@
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { Strip } from "../../client/requests/strips";
 import { isPrinted } from "../../draw/figure-request";
-import { baseName } from "../../ui/changed-run";
-import type { ViewContext } from "../../ui/define-view";
 import type { HeadEffects } from "../../ui/effects/effects";
 import {
   chunkOf,
@@ -16,11 +14,13 @@ import {
   offeredHeads,
   rankedCells,
 } from "../../ui/head-grid/grid";
+import type { HeadRole } from "../../ui/head-grid/head-roles";
 import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
-import type { HeadRole } from "../../ui/head-roles";
 import { pairOf, pairRange } from "../../ui/pairs";
-import type { Place } from "../../ui/record";
-import { assign } from "../../ui/state";
+import type { ViewContext } from "../../ui/view/define-view";
+import type { Place } from "../../ui/view/record";
+import { assign } from "../../ui/view/state";
+import { baseName } from "../../ui/what-if/changed-run";
 import {
   BETWEEN,
   byLayer,

@@ -1,6 +1,8 @@
 /** The captions of the neuron view. Pure functions. */
 
 import type { Vectors } from "../../client/requests/vectors";
+import { roundedUp } from "../../ui/exports/csv";
+import { predictingInWords } from "../../ui/generated-token/state";
 import {
   counted,
   formatShare,
@@ -9,10 +11,8 @@ import {
   precision,
   quotedAt,
   stackName,
-} from "../../ui/captions";
-import { roundedUp } from "../../ui/csv";
-import { predictingInWords } from "../../ui/generated-token/state";
-import type { Place } from "../../ui/record";
+} from "../../ui/text/captions";
+import type { Place } from "../../ui/view/record";
 import { headOf, tokenOf } from "./state";
 import { type Dimensions, type Row, sharesOf, sumOf, type Table } from "./table";
 

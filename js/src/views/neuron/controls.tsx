@@ -3,13 +3,13 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { printable } from "../../draw/marks";
-import { counted } from "../../ui/captions";
 import { Switch } from "../../ui/controls/fields";
-import type { ViewContext } from "../../ui/define-view";
 import { OrderControl } from "../../ui/frame/frame";
 import { answerStart } from "../../ui/generated-token/state";
-import type { Place } from "../../ui/record";
-import { assign } from "../../ui/state";
+import { counted } from "../../ui/text/captions";
+import type { ViewContext } from "../../ui/view/define-view";
+import type { Place } from "../../ui/view/record";
+import { assign } from "../../ui/view/state";
 import { type NeuronState, tokenOf } from "./state";
 import { MOST_KEYS, type NeuronStore } from "./store";
 

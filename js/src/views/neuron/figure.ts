@@ -10,9 +10,9 @@ import {
 } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import { type Scene, translate } from "../../draw/marks";
-import { signColorAt } from "../../ui/color-scales";
-import { csvText, roundedUp, shortest, tabbedText } from "../../ui/csv";
-import type { Palette } from "../../ui/palette";
+import { signColorAt } from "../../ui/colors/color-scales";
+import type { Palette } from "../../ui/colors/palette";
+import { csvText, roundedUp, shortest, tabbedText } from "../../ui/exports/csv";
 import { type CaptionInput, scaleInWords } from "./captions";
 import { backMarks, type DrawnTable } from "./marks";
 import { headOf, tokenOf } from "./state";

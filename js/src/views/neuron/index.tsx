@@ -4,12 +4,12 @@
  */
 
 import { useMemo } from "preact/hooks";
-import { stackName } from "../../ui/captions";
-import { defineView, type ViewContext } from "../../ui/define-view";
-import { useExports } from "../../ui/exports";
+import { ColorLegend } from "../../ui/colors/legend";
+import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
-import { ColorLegend } from "../../ui/legend";
-import { RECORD_HASH } from "../../ui/record";
+import { stackName } from "../../ui/text/captions";
+import { defineView, type ViewContext } from "../../ui/view/define-view";
+import { RECORD_HASH } from "../../ui/view/record";
 import { additionOf, type CaptionInput, sentenceOf, subtitleOf } from "./captions";
 import { NeuronControls } from "./controls";
 import { figure, neuronCsv, scaleEnds, scalesOf } from "./figure";

@@ -1,9 +1,9 @@
 /** The neuron view as a list of marks. Pure. */
 
 import { fontOf, type Mark, printable, type TextMark } from "../../draw/marks";
-import { formatWeight } from "../../ui/captions";
-import { signColor } from "../../ui/color-scales";
-import { type Palette, rgbOf } from "../../ui/palette";
+import { signColor } from "../../ui/colors/color-scales";
+import { type Palette, rgbOf } from "../../ui/colors/palette";
+import { formatWeight } from "../../ui/text/captions";
 import { scaleInWords, signed } from "./captions";
 import { type Hit, type Layout, type LinePosition, type Strip, stripWidth } from "./layout";
 import { type Dimensions, type Row, type Scale, sumOf, type Table, weightElsewhere } from "./table";

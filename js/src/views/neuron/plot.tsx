@@ -2,13 +2,13 @@
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { formatWeight, quoted } from "../../ui/captions";
 import { layerForKey } from "../../ui/controls/layers";
-import { type Copying, copiedValue, NothingChosen, useCopying } from "../../ui/copying";
-import { shortest } from "../../ui/csv";
-import type { ViewContext } from "../../ui/define-view";
-import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
-import { assign, same } from "../../ui/state";
+import { type Copying, copiedValue, NothingChosen, useCopying } from "../../ui/exports/copying";
+import { shortest } from "../../ui/exports/csv";
+import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
+import { formatWeight, quoted } from "../../ui/text/captions";
+import type { ViewContext } from "../../ui/view/define-view";
+import { assign, same } from "../../ui/view/state";
 import {
   type CaptionInput,
   cellInWords,

@@ -1,6 +1,6 @@
 /** The neuron view's traits, and the query and the head that they choose. */
 
-import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/record";
+import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/view/record";
 
 /** The neuron view's traits; the names are Python's. */
 export interface NeuronState extends RecordState {

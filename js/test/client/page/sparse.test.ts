@@ -6,7 +6,7 @@ import { PageCarrier, type PageData } from "../../../src/client/page";
 import type { EmbeddedKeys } from "../../../src/client/page/sparse";
 import type { StackDescription } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import { embeddedInWords, precision } from "../../../src/ui/captions";
+import { embeddedInWords, precision } from "../../../src/ui/text/captions";
 
 interface Case {
   name: string;

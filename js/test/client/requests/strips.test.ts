@@ -12,7 +12,7 @@ import {
 } from "../../../src/client/requests/strips";
 import { Source } from "../../../src/client/source";
 import type { RectMark, TextMark } from "../../../src/draw/marks";
-import { PALETTES } from "../../../src/ui/palette";
+import { PALETTES } from "../../../src/ui/colors/palette";
 import { stripInWords, windowInWords } from "../../../src/views/model/captions";
 import { HeadMaps, isStrip, ownWindow } from "../../../src/views/model/maps";
 import { bandsOf, stripColors, stripMarks } from "../../../src/views/model/marks";

@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
 import type { LineMark, RectMark, TextMark } from "../../../src/draw/marks";
+import { PALETTES } from "../../../src/ui/colors/palette";
 import {
   barShares,
   effectCells,
@@ -22,8 +23,7 @@ import {
   whiskerShares,
 } from "../../../src/ui/effects/effects";
 import { rankedCells } from "../../../src/ui/head-grid/grid";
-import { PALETTES } from "../../../src/ui/palette";
-import { orderHeads } from "../../../src/ui/record";
+import { orderHeads } from "../../../src/ui/view/record";
 import { keyEffectMarks } from "../../../src/views/head/effects";
 import { layOut as layOutHead } from "../../../src/views/head/layout";
 import type { LinePlot } from "../../../src/views/head/line-plot";

@@ -2,7 +2,6 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import type { Prediction, TokenList } from "../../../src/client/protocol";
-import { formatProbability } from "../../../src/ui/captions";
 import {
   answerStart,
   type Cursor,
@@ -10,6 +9,7 @@ import {
   settled,
 } from "../../../src/ui/generated-token/state";
 import { keysInWords, pairChoices, pairInWords } from "../../../src/ui/pairs";
+import { formatProbability } from "../../../src/ui/text/captions";
 
 function prediction(query: number, row: number | null): Prediction {
   const token = { text: `t${query + 1}`, id: query, probability: 0.5 };

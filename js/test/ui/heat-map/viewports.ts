@@ -3,7 +3,7 @@
 import type { StackDescription, TokenList } from "../../../src/client/protocol";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
 import { type Viewport, viewportOf } from "../../../src/ui/heat-map/viewport";
-import { placeOf } from "../../../src/ui/record";
+import { placeOf } from "../../../src/ui/view/record";
 
 const PLAIN = new Map<number, TokenList>();
 

@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { PatchGrid, TokenList } from "../../../src/client/protocol";
 import { readImage } from "../../../src/client/requests/images";
+import { PALETTES } from "../../../src/ui/colors/palette";
 import {
   headingOf,
   heatInWords,
@@ -14,7 +15,6 @@ import {
   patchUnder,
 } from "../../../src/ui/image/marks";
 import type { Heat, HeatQuestion, HeatSeries } from "../../../src/ui/image/state";
-import { PALETTES } from "../../../src/ui/palette";
 
 const GRID: PatchGrid = { image: 0, start: 1, rows: 2, columns: 3 };
 

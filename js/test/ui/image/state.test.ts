@@ -2,6 +2,7 @@
 import { describe, expect, it } from "vitest";
 import type { BlockRequest } from "../../../src/client/protocol";
 import type { Source } from "../../../src/client/source";
+import { PALETTES, rgbOf } from "../../../src/ui/colors/palette";
 import { HEAT_OPACITY, heatPixels } from "../../../src/ui/image/marks";
 import {
   fewSeries,
@@ -10,8 +11,7 @@ import {
   loadHeat,
   queryGridOf,
 } from "../../../src/ui/image/state";
-import { PALETTES, rgbOf } from "../../../src/ui/palette";
-import { placeOf, RECORD_DEFAULTS } from "../../../src/ui/record";
+import { placeOf, RECORD_DEFAULTS } from "../../../src/ui/view/record";
 import { described, GRID, series, TOKENS } from "../../images";
 
 const placed = (description = described()) => placeOf(description, RECORD_DEFAULTS);

@@ -9,10 +9,15 @@ import type {
   WantedChange,
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import { baseName, changedInWords, readChanges, readShownRun } from "../../../src/ui/changed-run";
-import type { ViewContext } from "../../../src/ui/define-view";
-import { createRecordStore, RECORD_DEFAULTS, type RecordState } from "../../../src/ui/record";
-import { assign, makeSignals, readHash, writeHash } from "../../../src/ui/state";
+import type { ViewContext } from "../../../src/ui/view/define-view";
+import { createRecordStore, RECORD_DEFAULTS, type RecordState } from "../../../src/ui/view/record";
+import { assign, makeSignals, readHash, writeHash } from "../../../src/ui/view/state";
+import {
+  baseName,
+  changedInWords,
+  readChanges,
+  readShownRun,
+} from "../../../src/ui/what-if/changed-run";
 import { edgeInWords, PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
 import { changeInWords, offeredAt, withChange } from "../../../src/ui/what-if/state";
 import { CAVEAT, WhatIf } from "../../../src/ui/what-if/what-if";

@@ -12,11 +12,11 @@ import type {
   AtlasTexts,
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import type { ViewContext } from "../../../src/ui/define-view";
-import { createHistory } from "../../../src/ui/history";
-import { PALETTES, type ThemeName } from "../../../src/ui/palette";
-import { createRecordStore, type RecordState } from "../../../src/ui/record";
-import { makeSignals, type Signals } from "../../../src/ui/state";
+import { PALETTES, type ThemeName } from "../../../src/ui/colors/palette";
+import type { ViewContext } from "../../../src/ui/view/define-view";
+import { createHistory } from "../../../src/ui/view/history";
+import { createRecordStore, type RecordState } from "../../../src/ui/view/record";
+import { makeSignals, type Signals } from "../../../src/ui/view/state";
 import { AtlasPageCarrier, type AtlasPageData } from "../../../src/views/atlas/client/page";
 import {
   ATLAS_DEFAULTS,

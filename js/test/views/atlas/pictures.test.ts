@@ -2,9 +2,9 @@
 import { describe, expect, it } from "vitest";
 import type { AtlasStack, AtlasTable } from "../../../src/client/protocol";
 import type { RectMark } from "../../../src/draw/marks";
-import { niceMaximum } from "../../../src/ui/color-scales";
+import { niceMaximum } from "../../../src/ui/colors/color-scales";
+import { PALETTES, rgbOf } from "../../../src/ui/colors/palette";
 import { cellAt, type HeadGrid } from "../../../src/ui/head-grid/grid";
-import { PALETTES, rgbOf } from "../../../src/ui/palette";
 import {
   cellInWords,
   coverageOf,

@@ -1,7 +1,7 @@
 import { render } from "preact";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { markDrawn } from "../../../src/ui/define-view";
-import { assign } from "../../../src/ui/state";
+import { markDrawn } from "../../../src/ui/view/define-view";
+import { assign } from "../../../src/ui/view/state";
 import { AtlasView } from "../../../src/views/atlas";
 import type { AtlasState } from "../../../src/views/atlas/state";
 import { FIXTURE, Kernel, pageCarrier, type Room, roomWith } from "./kernel";

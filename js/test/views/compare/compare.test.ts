@@ -2,10 +2,10 @@ import { signal } from "@preact/signals";
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
 import type { Source } from "../../../src/client/source";
+import { PALETTES } from "../../../src/ui/colors/palette";
+import { createSharedScale } from "../../../src/ui/colors/shared-scale";
 import { galleryGrid, layerGrid, offeredHeads, rankedCells } from "../../../src/ui/head-grid/grid";
-import { PALETTES } from "../../../src/ui/palette";
-import { placeOf } from "../../../src/ui/record";
-import { createSharedScale } from "../../../src/ui/shared-scale";
+import { placeOf } from "../../../src/ui/view/record";
 import {
   coverageOf,
   distanceInWords,

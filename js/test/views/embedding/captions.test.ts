@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { formatNumber } from "../../../src/ui/captions";
+import { formatNumber } from "../../../src/ui/text/captions";
 import {
   aggregateInWords,
   caveatsInWords,

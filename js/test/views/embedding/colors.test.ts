@@ -1,7 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { numberColors } from "../../../src/ui/color-scales";
-import { PALETTES, type ThemeName } from "../../../src/ui/palette";
+import { numberColors } from "../../../src/ui/colors/color-scales";
+import { PALETTES, type ThemeName } from "../../../src/ui/colors/palette";
 import {
   type Coloring,
   type ColorRoom,

@@ -1,7 +1,7 @@
 import { render } from "preact";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Reply } from "../../../src/client/carrier";
-import { assign } from "../../../src/ui/state";
+import { assign } from "../../../src/ui/view/state";
 import {
   coverageOf,
   sentenceOf,

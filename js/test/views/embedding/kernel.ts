@@ -5,11 +5,11 @@ import { signal } from "@preact/signals";
 import type { Carrier, Connection, Reply } from "../../../src/client/carrier";
 import type { Description, StackDescription } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import type { ViewContext } from "../../../src/ui/define-view";
-import { createHistory } from "../../../src/ui/history";
-import { PALETTES, type ThemeName } from "../../../src/ui/palette";
-import { createRecordStore, type RecordState } from "../../../src/ui/record";
-import { makeSignals, type Signals } from "../../../src/ui/state";
+import { PALETTES, type ThemeName } from "../../../src/ui/colors/palette";
+import type { ViewContext } from "../../../src/ui/view/define-view";
+import { createHistory } from "../../../src/ui/view/history";
+import { createRecordStore, type RecordState } from "../../../src/ui/view/record";
+import { makeSignals, type Signals } from "../../../src/ui/view/state";
 import { Corpus, type CorpusPoints } from "../../../src/views/embedding/client/corpus";
 import type {
   HeadRequest,

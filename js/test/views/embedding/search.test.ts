@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { readHash, writeHash } from "../../../src/ui/state";
+import { readHash, writeHash } from "../../../src/ui/view/state";
 import { findPoints } from "../../../src/views/embedding/search";
 import {
   EMBEDDING_DEFAULTS,

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { assign } from "../../../src/ui/state";
+import { assign } from "../../../src/ui/view/state";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
 import { ANSWER, COUNT, Kernel, type Room, roomWith } from "./kernel";

@@ -1,6 +1,6 @@
 import { render } from "preact";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { markDrawn } from "../../../src/ui/define-view";
+import { markDrawn } from "../../../src/ui/view/define-view";
 import { EmbeddingView } from "../../../src/views/embedding";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { Kernel, type Room, roomWith } from "./kernel";

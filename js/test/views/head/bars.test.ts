@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { TokenList } from "../../../src/client/protocol";
 import type { RectMark, TextMark } from "../../../src/draw/marks";
-import { headColor, PALETTES } from "../../../src/ui/palette";
+import { headColor, PALETTES } from "../../../src/ui/colors/palette";
 import { barMarks, barsInWords } from "../../../src/views/head/bars";
 import { layOut, type Orientation } from "../../../src/views/head/layout";
 import { type LinePlot, legendOf, seriesColor } from "../../../src/views/head/line-plot";

@@ -2,10 +2,16 @@
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
 import { wrap } from "../../../src/draw/figure";
-import { formatShare, formatWeight, precision, quoted, quotedAt } from "../../../src/ui/captions";
-import { niceMaximum } from "../../../src/ui/color-scales";
-import { fitLabel } from "../../../src/ui/labels";
-import { placeOf } from "../../../src/ui/record";
+import { niceMaximum } from "../../../src/ui/colors/color-scales";
+import {
+  formatShare,
+  formatWeight,
+  precision,
+  quoted,
+  quotedAt,
+} from "../../../src/ui/text/captions";
+import { fitLabel } from "../../../src/ui/text/labels";
+import { placeOf } from "../../../src/ui/view/record";
 import { coverage } from "../../../src/views/head/captions";
 import { toggleLeaveOut } from "../../../src/views/head/controls";
 import { layOut, standsUpright } from "../../../src/views/head/layout";

@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import { PageCarrier, type PageData } from "../../../src/client/page";
 import type { StackDescription } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import { roundedTo, writtenError } from "../../../src/ui/csv";
+import { roundedTo, writtenError } from "../../../src/ui/exports/csv";
 import {
   type Combine,
   computeLines,

@@ -11,7 +11,7 @@ import {
   strongestOf,
 } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
-import { PALETTES } from "../../../src/ui/palette";
+import { PALETTES } from "../../../src/ui/colors/palette";
 import { alongToken, layOut, type Strip, tokenIn } from "../../../src/views/head/layout";
 import { computeLines, type LineOptions, type Weights } from "../../../src/views/head/lines";
 import { clipWindow } from "../../../src/views/head/state";

@@ -2,7 +2,7 @@ import { deflateSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { PageData } from "../../../src/client/page";
 import type { StackDescription, TokenList } from "../../../src/client/protocol";
-import type { AttnvizElement } from "../../../src/ui/define-view";
+import type { AttnvizElement } from "../../../src/ui/view/define-view";
 import makeWidget, { openPage } from "../../../src/views/head";
 import type { HeadState } from "../../../src/views/head/state";
 

@@ -2,7 +2,7 @@ import { deflateSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { PageCarrier, type PageData } from "../../../src/client/page";
 import type { MapsRequest, StackDescription, TokenList } from "../../../src/client/protocol";
-import type { AttnvizElement } from "../../../src/ui/define-view";
+import type { AttnvizElement } from "../../../src/ui/view/define-view";
 import { openPage } from "../../../src/views/model";
 import type { ModelState } from "../../../src/views/model/state";
 

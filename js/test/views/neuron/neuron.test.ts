@@ -4,8 +4,8 @@ import type { RowHeader, StackDescription } from "../../../src/client/protocol";
 import type { Vectors } from "../../../src/client/requests/vectors";
 import { joinVectors, readVectors, splitVectors } from "../../../src/client/requests/vectors";
 import type { RectMark, TextMark } from "../../../src/draw/marks";
-import { PALETTES } from "../../../src/ui/palette";
-import type { Place } from "../../../src/ui/record";
+import { PALETTES } from "../../../src/ui/colors/palette";
+import type { Place } from "../../../src/ui/view/record";
 import {
   additionOf,
   type CaptionInput,

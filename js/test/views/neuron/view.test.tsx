@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { PageData } from "../../../src/client/page";
 import type { EmbeddedLayer } from "../../../src/client/page/vectors";
 import type { StackDescription } from "../../../src/client/protocol";
-import type { AttnvizElement } from "../../../src/ui/define-view";
+import type { AttnvizElement } from "../../../src/ui/view/define-view";
 import { openPage } from "../../../src/views/neuron";
 import type { NeuronState } from "../../../src/views/neuron/state";
 

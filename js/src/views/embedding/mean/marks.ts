@@ -4,11 +4,11 @@ import type { Range } from "../../../client/protocol";
 import { measureText } from "../../../draw/canvas";
 import { textMark } from "../../../draw/figure";
 import { fontOf, type Mark } from "../../../draw/marks";
-import { formatSmall, rangeInWords, several } from "../../../ui/captions";
-import type { ColorScale } from "../../../ui/color-scales";
-import { niceMaximum, pixelsOf } from "../../../ui/color-scales";
+import type { ColorScale } from "../../../ui/colors/color-scales";
+import { niceMaximum, pixelsOf } from "../../../ui/colors/color-scales";
+import type { Palette, ThemeName } from "../../../ui/colors/palette";
 import { ticks } from "../../../ui/heat-map/layout";
-import type { Palette, ThemeName } from "../../../ui/palette";
+import { formatSmall, rangeInWords, several } from "../../../ui/text/captions";
 import type { Aggregate, Corpus } from "../client/requests";
 
 /** A bin, by its row and its column. */

@@ -3,9 +3,9 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { sceneOf } from "../../../draw/marks";
-import type { ViewContext } from "../../../ui/define-view";
-import { type Hint, pointIn, ScenePlot } from "../../../ui/plot";
-import { assign, same } from "../../../ui/state";
+import { type Hint, pointIn, ScenePlot } from "../../../ui/plot/plot";
+import type { ViewContext } from "../../../ui/view/define-view";
+import { assign, same } from "../../../ui/view/state";
 import { sentenceOf } from "../captions";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingStore } from "../store";

@@ -1,9 +1,9 @@
 /** The mean weight by position of the enlarged head, as signals: asked for while it is shown. */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import type { ColorScale } from "../../../ui/color-scales";
-import type { ViewContext } from "../../../ui/define-view";
-import { same } from "../../../ui/state";
+import type { ColorScale } from "../../../ui/colors/color-scales";
+import type { ViewContext } from "../../../ui/view/define-view";
+import { same } from "../../../ui/view/state";
 import { type Aggregate, aggregateOf, meanError } from "../client/requests";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingStore } from "../store";

@@ -9,7 +9,7 @@ import {
   offeredHeads,
   rankedCells,
 } from "../../../ui/head-grid/grid";
-import { BY_ROLE, type NamedHeads } from "../../../ui/head-roles";
+import { BY_ROLE, type NamedHeads } from "../../../ui/head-grid/head-roles";
 import { headKey } from "../state";
 import { type FigureDetail, figuresOf, type TrustMap } from "../trust";
 

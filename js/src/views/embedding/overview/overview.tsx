@@ -5,12 +5,12 @@ import type { RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { paintMarks } from "../../../draw/canvas";
 import { Choice } from "../../../ui/controls/fields";
-import type { ViewContext } from "../../../ui/define-view";
 import type { HeadIndex, ScoredHead } from "../../../ui/head-grid/grid";
 import { headOfCell, VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
-import { BY_ROLE } from "../../../ui/head-roles";
-import type { Hint } from "../../../ui/plot";
-import { assign, same } from "../../../ui/state";
+import { BY_ROLE } from "../../../ui/head-grid/head-roles";
+import type { Hint } from "../../../ui/plot/plot";
+import type { ViewContext } from "../../../ui/view/define-view";
+import { assign, same } from "../../../ui/view/state";
 import { type EmbeddingState, headKey } from "../state";
 import type { EmbeddingStore } from "../store";
 import {

@@ -2,10 +2,10 @@
 
 import { computed, type ReadonlySignal } from "@preact/signals";
 import { isPrinted } from "../../../draw/figure-request";
-import type { ViewContext } from "../../../ui/define-view";
 import type { HeadGrid, HeadIndex } from "../../../ui/head-grid/grid";
 import { createHeadGrid, type HeadGridStore } from "../../../ui/head-grid/store";
-import { assign } from "../../../ui/state";
+import type { ViewContext } from "../../../ui/view/define-view";
+import { assign } from "../../../ui/view/state";
 import type { OverviewHead } from "../client/requests";
 import { mixedOrder } from "../plot/cloud";
 import { type EmbeddingState, headKey } from "../state";

@@ -9,8 +9,8 @@ import {
   type Mark,
   type TextFont,
 } from "../../../draw/marks";
-import { fitLabel } from "../../../ui/labels";
-import type { Palette } from "../../../ui/palette";
+import type { Palette } from "../../../ui/colors/palette";
+import { fitLabel } from "../../../ui/text/labels";
 import type { Corpus, Lines } from "../client/requests";
 import type { Coloring } from "../colors";
 import {

@@ -2,7 +2,7 @@
 
 import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { Scene } from "../../../draw/marks";
-import type { ViewContext } from "../../../ui/define-view";
+import type { ViewContext } from "../../../ui/view/define-view";
 import { standingOut } from "../overview/store";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingStore } from "../store";

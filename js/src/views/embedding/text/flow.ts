@@ -1,6 +1,6 @@
 /** The tokens of one side of a text, as far as they are points. */
 
-import { isDotted, type RunningToken, runningText } from "../../../ui/running-text";
+import { isDotted, type RunningToken, runningText } from "../../../ui/text/running-text";
 import type { Corpus, Kind } from "../client/requests";
 
 const dots = new WeakMap<Corpus, boolean>();

@@ -1,7 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it, vi } from "vitest";
+import { PALETTES } from "../../../../src/ui/colors/palette";
 import { scaleBox, scaleLabels } from "../../../../src/ui/heat-map/legend";
-import { PALETTES } from "../../../../src/ui/palette";
 import { type Aggregate, Corpus } from "../../../../src/views/embedding/client/requests";
 import {
   binAt,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { DotsMark, LineMark, Mark, TextMark } from "../../../../src/draw/marks";
-import { PALETTES } from "../../../../src/ui/palette";
+import { PALETTES } from "../../../../src/ui/colors/palette";
 import type { Lines } from "../../../../src/views/embedding/client/requests";
 import {
   createCloud,

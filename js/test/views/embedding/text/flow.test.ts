@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { acrossLines, shadeOf, windowOf } from "../../../../src/ui/running-text";
+import { acrossLines, shadeOf, windowOf } from "../../../../src/ui/text/running-text";
 import { runningTokens } from "../../../../src/views/embedding/text/flow";
 import { corpusWith } from "../kernel";
 

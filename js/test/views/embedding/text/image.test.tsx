@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { render } from "preact";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Reply } from "../../../../src/client/carrier";
-import { assign } from "../../../../src/ui/state";
+import { assign } from "../../../../src/ui/view/state";
 import { subtitleOf } from "../../../../src/views/embedding/captions";
 import type { CorpusPoints } from "../../../../src/views/embedding/client/corpus";
 import type { EmbeddingState } from "../../../../src/views/embedding/state";

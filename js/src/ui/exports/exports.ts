@@ -1,0 +1,143 @@
+/** The export menu of every view, and the same files for scripts that drive the page. */
+
+import { type Signal, useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { Later } from "../../client/protocol";
+import type { MadeFile } from "../../client/source";
+import { toPng } from "../../draw/canvas";
+import type { Figure } from "../../draw/figure";
+import { toSvg } from "../../draw/svg";
+import type { MenuEntry } from "../controls/menu";
+import type { Notice } from "../frame/notice";
+import { laterInWords } from "../text/captions";
+import type { ViewContext } from "../view/define-view";
+import type { RecordState } from "../view/record";
+import { valuesOf } from "../view/state";
+import { download, downloadsAllowed } from "./downloads";
+
+/** What a view exports. Both may have to request what is not in sight. */
+export interface Exports {
+  /** The view's name, in names of files. */
+  name: string;
+  /** @throws Error where nothing is drawn yet. */
+  figure: () => Figure | Promise<Figure>;
+  csv: () => string | Promise<string>;
+  /** What the table holds, in the menu. */
+  csvLabel: string;
+}
+
+const LACKS = "this frame does not allow downloads (its sandbox lacks allow-downloads)";
+
+/** What to do where a file may not have arrived. */
+async function offered(name: string, content: Blob, allowed: false | null): Promise<Notice> {
+  const picture = content.type === "image/png";
+  const begin = allowed === null ? `If ${name} did not arrive, ${LACKS}` : `No file: ${LACKS}`;
+  const words = picture
+    ? `${begin}. Save the picture by its own menu: right-click, or press it long.`
+    : `${begin}. Copy the text and paste it into a file of the name ${name}.`;
+  return {
+    words,
+    offer: picture
+      ? { kind: "picture", name, address: await dataAddress(content) }
+      : { kind: "text", name, text: await content.text() },
+  };
+}
+
+/** As data: an address of a blob could not be opened from outside of a sandbox. */
+function dataAddress(content: Blob): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result as string);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(content);
+  });
+}
+
+/** Puts a view's exporters on its root, and gives the entries of its menu. */
+export function useExports<S extends RecordState>(
+  context: ViewContext<S>,
+  exports: Exports,
+): { entries: MenuEntry[]; busy: Signal<string | null> } {
+  const { root, source, record } = context;
+  const busy = useSignal<string | null>(null);
+  const figure = async (): Promise<Figure> => exports.figure();
+  const csv = async (): Promise<string> => exports.csv();
+  const svg = async (): Promise<string> => {
+    const { scene, title } = await figure();
+    return toSvg(scene, title);
+  };
+  const png = async (scale: number): Promise<Blob> => toPng((await figure()).scene, scale);
+
+  useEffect(() => {
+    root.attnviz = { figure, svg, png, csv };
+  }, []);
+
+  const fileName = (ending: string): string => {
+    const name = record.description.peek()?.file ?? "attention";
+    return `${name}-${exports.name}-layer-${record.place.peek()?.layer ?? 0}.${ending}`;
+  };
+  const entry = (label: string, make: () => Promise<[string, Blob]>): MenuEntry => ({
+    label,
+    run: () => {
+      context.notice.value = null;
+      make()
+        .then(async ([name, content]) => {
+          const allowed = downloadsAllowed();
+          if (allowed !== false) download(name, content);
+          if (allowed !== true) context.notice.value = await offered(name, content, allowed);
+        })
+        .catch(record.fail)
+        .finally(() => {
+          busy.value = null;
+        });
+    },
+  });
+  const entries = [
+    entry("Picture, SVG", async () => [
+      fileName("svg"),
+      new Blob([await svg()], { type: "image/svg+xml" }),
+    ]),
+    entry("Picture, PNG", async () => [fileName("png"), await png(2)]),
+    entry(exports.csvLabel, async () => [
+      fileName("csv"),
+      new Blob([await csv()], { type: "text/csv" }),
+    ]),
+  ];
+  if (source.carrier.live && !context.embedded) {
+    entries.push(
+      entry("Page, HTML", async () => {
+        const file = await madePage(context);
+        return [file.name, new Blob([file.bytes], { type: "text/html" })];
+      }),
+    );
+  }
+  return { entries, busy };
+}
+
+/** The page of a view, made while the reader sees how far it is and may give it up. */
+async function madePage<S extends RecordState>(context: ViewContext<S>): Promise<MadeFile> {
+  const { source, state, record, root, ended } = context;
+  const given = new AbortController();
+  const end = (): void => given.abort();
+  ended.addEventListener("abort", end);
+  const cancel = (): void => {
+    end();
+    // The button is gone, and what has the focus must not be lost.
+    root.querySelector<HTMLElement>("[aria-haspopup=menu]")?.focus();
+  };
+  // A second page takes the place of one that is being made.
+  record.job.peek()?.cancel();
+  const job = { text: "Making the page …", done: null, cancel };
+  record.job.value = job;
+  const report = (later: Later): void => {
+    if (record.job.peek()?.cancel !== cancel) return;
+    const text = `Making the page: ${laterInWords(later)}.`;
+    record.job.value = { text, done: later.progress, cancel };
+  };
+  try {
+    return await source.page(valuesOf(state), given.signal, report);
+  } finally {
+    ended.removeEventListener("abort", end);
+    if (record.job.peek()?.cancel === cancel) record.job.value = null;
+  }
+}

@@ -1,0 +1,102 @@
+/** Views that stand in one frame: each in a pane with a root, a width and exports of its own. */
+
+import { signal } from "@preact/signals";
+import type { ComponentType } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { pictureWidth } from "../../draw/figure";
+import type { FigureRequest } from "../../draw/figure-request";
+import { type Scene, translate } from "../../draw/marks";
+import { type AttnvizElement, markDrawn, type ViewContext } from "../view/define-view";
+import type { RecordState } from "../view/record";
+
+/** Between the figures of panes. */
+export const PANE_GAP = 20;
+
+export interface PaneProps<S extends RecordState> {
+  context: ViewContext<S>;
+  name: string;
+  view: ComponentType<{ context: ViewContext<S> }>;
+  /** What is asked of its figure. */
+  figure: FigureRequest | undefined;
+  onDrawn: (name: string, place: string | null) => void;
+  onRoot: (name: string, root: AttnvizElement) => void;
+}
+
+/** One view in the frame of all. */
+export function Pane<S extends RecordState>(props: PaneProps<S>) {
+  const { context, name, view: View, figure, onDrawn, onRoot } = props;
+  const root = useRef<HTMLDivElement>(null);
+  const [pane, setPane] = useState<ViewContext<S> | null>(null);
+  useEffect(() => {
+    const element = root.current as AttnvizElement | null;
+    if (!element) return;
+    const stated = pictureWidth(figure);
+    const width = signal(stated ?? (element.clientWidth || 600));
+    const observer = new ResizeObserver((entries) => {
+      const inner = entries[0]?.contentRect.width ?? 0;
+      if (inner > 0 && stated === null) width.value = Math.floor(inner);
+    });
+    observer.observe(element);
+    onRoot(name, element);
+    setPane({
+      ...context,
+      root: element,
+      width,
+      copying: signal(null),
+      notice: signal(null),
+      figure,
+      embedded: true,
+      setDrawn: (place) => {
+        markDrawn(element, place);
+        onDrawn(name, place);
+      },
+    });
+    return () => observer.disconnect();
+  }, []);
+  return (
+    <div class={`av-pane av-pane-${name}`} ref={root}>
+      {pane && <View context={pane} />}
+    </div>
+  );
+}
+
+/** Figures in columns, as the panes stand. */
+export function inColumns(columns: readonly (readonly Scene[])[]): Scene {
+  let left = 0;
+  let height = 0;
+  const front: Scene["front"] = [];
+  for (const column of columns) {
+    let top = 0;
+    for (const scene of column) {
+      // What lies behind may be dimmed as one in its own figure only.
+      const back = scene.back.map((mark) => dimmed(mark, scene.backOpacity));
+      front.push(...translate([...back, ...scene.front], left, top));
+      top += scene.height + PANE_GAP;
+    }
+    left += Math.max(...column.map((scene) => scene.width)) + PANE_GAP;
+    height = Math.max(height, top - PANE_GAP);
+  }
+  const background = columns[0]?.[0]?.background ?? null;
+  const description = columns
+    .flat()
+    .map((scene) => scene.description ?? "")
+    .join(" ")
+    .trim();
+  return {
+    width: left - PANE_GAP,
+    height,
+    background,
+    back: [],
+    backOpacity: 1,
+    front,
+    ...(description && { description }),
+  };
+}
+
+function dimmed(mark: Scene["back"][number], opacity: number): Scene["back"][number] {
+  if (opacity === 1 || mark.kind === "image") return mark;
+  if (mark.kind === "curves") {
+    return { ...mark, opacity: mark.opacity.map((value) => value * opacity) };
+  }
+  return { ...mark, opacity: (mark.opacity ?? 1) * opacity };
+}

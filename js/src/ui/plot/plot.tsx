@@ -1,0 +1,108 @@
+/** A scene on two canvases, its tooltip, and the mark that it is drawn. */
+
+import { effect, type ReadonlySignal } from "@preact/signals";
+import type { ComponentChildren, HTMLAttributes, Ref } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { paintMarks, prepare } from "../../draw/canvas";
+import type { Mark, Scene } from "../../draw/marks";
+
+/** The tooltip beside the pointer. */
+export interface Hint {
+  x: number;
+  y: number;
+  title: string;
+  rows: { color: string; text: string; meant: boolean }[];
+}
+
+export interface ScenePlotProps {
+  scene: ReadonlySignal<Scene | null>;
+  /** "view:stack:layer" of what the scene shows, null while something newer is on its way. */
+  place: ReadonlySignal<string | null>;
+  /** Called with the place after the last draw call. */
+  onDrawn: (place: string | null) => void;
+  /** What kind of picture it is, read out before its name. */
+  kind: string;
+  label: string;
+  plot: Ref<HTMLDivElement>;
+  hint: Hint | null;
+  width: number;
+  events: HTMLAttributes<HTMLDivElement>;
+  children?: ComponentChildren;
+}
+
+/** Where in a plot the pointer is, also where the plot is scrolled. */
+export function pointIn(plot: HTMLElement | null, event: MouseEvent): { x: number; y: number } {
+  const box = plot?.getBoundingClientRect();
+  const x = event.clientX - (box?.left ?? 0) + (plot?.scrollLeft ?? 0);
+  return { x, y: event.clientY - (box?.top ?? 0) };
+}
+
+/** A picture that takes the keyboard. */
+export function ScenePlot(props: ScenePlotProps) {
+  const backCanvas = useRef<HTMLCanvasElement>(null);
+  const frontCanvas = useRef<HTMLCanvasElement>(null);
+
+  useEffect(() => {
+    let painted: Mark[] | null = null;
+    let size = "";
+    // One effect, so that the sign of being drawn is set after the last call that draws.
+    return effect(() => {
+      const scene = props.scene.value;
+      const place = props.place.value;
+      if (place === null) props.onDrawn(null);
+      if (!scene || !backCanvas.current || !frontCanvas.current) return;
+      // The pointer changes only what stands out; the ground is painted anew when it changes.
+      const wanted = `${scene.width} ${scene.height}`;
+      if (painted !== scene.back || size !== wanted) {
+        const back = prepare(backCanvas.current, scene.width, scene.height);
+        if (back) paintMarks(back, scene.back);
+        painted = scene.back;
+        size = wanted;
+      }
+      backCanvas.current.style.opacity = String(scene.backOpacity);
+      const front = prepare(frontCanvas.current, scene.width, scene.height);
+      if (front) paintMarks(front, scene.front);
+      if (place !== null) props.onDrawn(place);
+    });
+  }, []);
+
+  return (
+    <div class="av-plot-place">
+      <div
+        class="av-plot"
+        ref={props.plot}
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: arrows move over what the picture shows.
+        tabIndex={0}
+        role="application"
+        aria-roledescription={props.kind}
+        aria-label={props.label}
+        {...props.events}
+      >
+        <canvas class="av-back" ref={backCanvas} />
+        <canvas class="av-front" ref={frontCanvas} />
+        {props.children}
+      </div>
+      {props.hint && <HintBox hint={props.hint} width={props.width} />}
+    </div>
+  );
+}
+
+/** A small box beside the pointer. */
+export function HintBox({ hint, width }: { hint: Hint; width: number }) {
+  // On the side of the pointer where there is room.
+  const right = hint.x > width / 2;
+  const across = right
+    ? { right: `${Math.max(0, width - hint.x + 14)}px` }
+    : { left: `${hint.x + 14}px` };
+  return (
+    <div class="av-hint" style={{ ...across, top: `${hint.y + 14}px` }}>
+      <div>{hint.title}</div>
+      {hint.rows.map((row) => (
+        <div key={row.text} class={`av-hint-row${row.meant ? " av-meant" : ""}`}>
+          {row.color && <span class="av-dot" style={{ background: row.color }} />}
+          {row.text}
+        </div>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,162 @@
+/** Finding tokens by their text or their number, and the box to do so. */
+
+import { type Signal, useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import type { Range, TokenList } from "../../client/protocol";
+import { counted } from "./captions";
+
+type Side = "query" | "key";
+
+/** Tokens that were found, ascending. */
+export interface Matches {
+  side: Side;
+  indices: number[];
+}
+
+/** Signs that a token begins a word or goes on with one, as tokens are shown. */
+const JOINTS = /^(##| )+| +$/g;
+
+/** Whether a token holds what was typed, or is it where that stands in quotes; null without a text. */
+export function tokenMatcher(
+  wanted: string,
+  matchCase = false,
+): ((token: string) => boolean) | null {
+  if (wanted === "") return null;
+  // Spaces are shown as a dot in the middle, which few keyboards have.
+  const fold = (text: string): string =>
+    (matchCase ? text : text.toLowerCase()).replaceAll("·", " ");
+  const whole = /^"(.+)"$/.exec(wanted)?.[1];
+  if (whole === undefined) {
+    const part = fold(wanted);
+    return (token) => fold(token).includes(part);
+  }
+  const word = fold(whole).replace(JOINTS, "");
+  return (token) => fold(token).replace(JOINTS, "") === word;
+}
+
+/** The tokens in a range that match, or the one of a number: "#65536". */
+function find({ text }: TokenList, [start, stop]: Range, wanted: string): number[] {
+  const number = /^#(\d+)$/.exec(wanted);
+  const matches = tokenMatcher(wanted);
+  const isFound = number
+    ? (_: string, index: number) => index === Number(number[1])
+    : (token: string) => matches?.(token);
+  return text.flatMap((token, index) =>
+    index >= start && index < stop && isFound(token, index) ? [index] : [],
+  );
+}
+
+/** Tokens that match, queries, or keys where no query does; null without a text. */
+export function findTokens(
+  tokens: { queries: TokenList; keys: TokenList },
+  wanted: string,
+  within: { queries: Range; keys: Range } = {
+    queries: [0, tokens.queries.text.length],
+    keys: [0, tokens.keys.text.length],
+  },
+): Matches | null {
+  if (wanted === "") return null;
+  const indices = find(tokens.queries, within.queries, wanted);
+  return indices.length > 0
+    ? { side: "query", indices }
+    : { side: "key", indices: find(tokens.keys, within.keys, wanted) };
+}
+
+/** The position among matches of the next one from a token on, or of the one before it. */
+export function nextMatch(indices: readonly number[], from: number, by: number): number {
+  const after = indices.findIndex((index) => (by > 0 ? index >= from : index > from));
+  const next = after < 0 ? indices.length : after;
+  const { length } = indices;
+  return length === 0 ? -1 : by > 0 ? next % length : (next - 1 + length) % length;
+}
+
+/** The box to type into, with what stands beside it. */
+export function SearchField(props: {
+  class?: string;
+  title: string;
+  value: string;
+  onInput: (text: string) => void;
+  onKeyDown: (event: KeyboardEvent) => void;
+  children: ComponentChildren;
+}) {
+  return (
+    <search class={`av-field av-find ${props.class ?? ""}`}>
+      <input
+        type="search"
+        placeholder="Find token"
+        aria-label="Find token"
+        title={props.title}
+        value={props.value}
+        onInput={(event) => props.onInput(event.currentTarget.value)}
+        onKeyDown={props.onKeyDown}
+      />
+      {props.children}
+    </search>
+  );
+}
+
+/** Finds tokens and goes from one to the next. */
+export function TokenSearch(props: {
+  search: Signal<string>;
+  matches: Matches | null;
+  /** The first query or key in sight: the search begins there. */
+  from: (side: Side) => number;
+  show: (side: Side, index: number) => void;
+  /** Is told that the search was given up. */
+  onClear: () => void;
+}) {
+  const { search } = props;
+  const at = useSignal(-1);
+  const { side, indices } = props.matches ?? { side: "query", indices: [] };
+  const { length } = indices;
+  const jump = (by: number): void => {
+    at.value =
+      at.value < 0
+        ? nextMatch(indices, props.from(side), by)
+        : (at.value + by + length) % Math.max(1, length);
+    const index = indices[at.value];
+    if (index !== undefined) props.show(side, index);
+  };
+  const count = counted(length);
+  return (
+    <SearchField
+      title="A part of a token, in quotes the whole, or # and its number; Enter and Shift-Enter: next, previous"
+      value={search.value}
+      onInput={(text) => {
+        at.value = -1;
+        search.value = text;
+      }}
+      onKeyDown={(event) => {
+        if (event.key === "Enter") {
+          jump(event.shiftKey ? -1 : 1);
+          event.preventDefault();
+        } else if (event.key === "Escape") {
+          search.value = "";
+          props.onClear();
+        }
+      }}
+    >
+      {length > 0 &&
+        ([-1, 1] as const).map((by) => (
+          <button
+            type="button"
+            class="av-step"
+            key={by}
+            aria-label={by < 0 ? "Previous match" : "Next match"}
+            onClick={() => jump(by)}
+          >
+            {by < 0 ? "‹" : "›"}
+          </button>
+        ))}
+      <output class="av-number" aria-live="polite">
+        {search.value === ""
+          ? ""
+          : length === 0
+            ? "none"
+            : at.value >= 0
+              ? `${counted(at.value + 1)} of ${count}`
+              : `${count} found`}
+      </output>
+    </SearchField>
+  );
+}

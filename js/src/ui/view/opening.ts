@@ -1,0 +1,32 @@
+/** Where a view opens whose position was not given: at the head with the most distinct pattern. */
+
+import { formatWeight } from "../text/captions";
+
+/** The head with the most distinct pattern (`attnviz/analysis/distinct.py`). */
+export interface Opening {
+  stack: string;
+  layer: number;
+  head: number;
+  pattern: string;
+  score: number;
+  /** The score that even attention would have. */
+  even: number;
+  /** How many queries both are estimated from; null where they are of all. */
+  queries: number | null;
+}
+
+/** Why a view opened where it is; "" where it was told to, or is elsewhere by now. */
+export function openingInWords(
+  opening: Opening | null,
+  at: { stack: { name: string }; layer: number; chosen: readonly number[] },
+): string {
+  if (opening === null) return "";
+  const { stack, layer, head, pattern, score, even, queries } = opening;
+  const here = at.stack.name === stack && at.layer === layer;
+  if (!here || at.chosen.length !== 1 || at.chosen[0] !== head) return "";
+  const estimate = queries === null ? "" : `, estimated from ${queries} queries`;
+  return (
+    `Opened at layer ${layer}, head ${head}, which shows the most distinct pattern: “${pattern}”, ` +
+    `${formatWeight(score)} of the weight where even attention has ${formatWeight(even)}${estimate}.`
+  );
+}

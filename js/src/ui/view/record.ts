@@ -1,0 +1,500 @@
+/**
+ * What every view shows of a record: its state, the place that it is at, and what is asked for
+ * at that place.
+ */
+
+import {
+  batch,
+  computed,
+  effect,
+  type ReadonlySignal,
+  type Signal,
+  signal,
+  untracked,
+} from "@preact/signals";
+import type { Connection } from "../../client/carrier";
+import { isAbort } from "../../client/kernel";
+import type { Description, StackDescription, TokenList } from "../../client/protocol";
+import { scoresOf } from "../../client/requests/strips";
+import { keptHeads, type Piece, type Scores, type Source } from "../../client/source";
+import { withPatchNames } from "../../draw/patches";
+import type { ThemeName } from "../colors/palette";
+import {
+  type HeadEffects,
+  headEffectsOf,
+  rankOf,
+  type TokenEffects,
+  tokenEffectsOf,
+} from "../effects/effects";
+import { type Cursor, settled } from "../generated-token/state";
+import { BY_ROLE, type HeadRole, type NamedHeads, roleOf } from "../head-grid/head-roles";
+import type { Pair } from "../pairs";
+import {
+  baseName,
+  CHANGED_RUN_DEFAULTS,
+  type ChangedRun,
+  type ChangedRunState,
+  createChangedRun,
+  readChanges,
+  readShownRun,
+} from "../what-if/changed-run";
+import type { Opening } from "./opening";
+import { assign, type HashFields, readIndex, readIndices, type Signals } from "./state";
+
+/** The traits that every view has; the names are Python's. */
+export interface RecordState extends ChangedRunState {
+  stack: string;
+  /** The model's own number. */
+  layer: number;
+  /** In order of choice; empty for all together. */
+  heads: number[];
+  /**
+   * Which of the tokens that the model produced is shown, and whether by the row where it is
+   * itself the query. Before the pin, which they move: linked views hear of them in this order.
+   */
+  as_query: boolean;
+  prediction: number | null;
+  /** The pinned query and the pinned key. */
+  token: number | null;
+  key: number | null;
+  /** Of a pair of texts, whose queries and whose keys. */
+  pair: Pair;
+  /** "number", or the name of the scores that heads are ordered by. */
+  order: string;
+  /** Heads with a lower score, or one that is smaller in size, are not offered. */
+  least_score: number | null;
+  /** Scores that were given: by name, then by stack. */
+  scores: Record<string, Record<string, Scores>>;
+  /** What they measure, in words, by name. */
+  score_notes: Record<string, string>;
+  /** What heads do over a corpus, by stack. */
+  roles: Record<string, NamedHeads>;
+  /** Their standard errors: by name, then by stack. */
+  score_errors: Record<string, Record<string, Scores>>;
+  /** Numbers of the keys: by name, then by stack; and what they measure. */
+  token_scores: Record<string, Record<string, (number | null)[]>>;
+  token_score_notes: Record<string, string>;
+  /** Which of them is drawn: the first where it is null. */
+  token_score: string | null;
+  theme: "auto" | ThemeName;
+  /** Which controls are in sight; "auto" is "full", and "compact" in a low frame. */
+  controls: "auto" | ControlsForm;
+  /** Where the view opened, and why there; null where that was given. Never set here. */
+  opening: Opening | null;
+}
+
+/** All in rows; layer and heads in one row and the rest behind a button; that row alone; none. */
+export type ControlsForm = "full" | "compact" | "minimal" | "none";
+
+export const RECORD_DEFAULTS: RecordState = {
+  stack: "",
+  layer: 0,
+  heads: [],
+  as_query: false,
+  prediction: null,
+  token: null,
+  key: null,
+  pair: "all",
+  order: "number",
+  least_score: null,
+  scores: {},
+  score_notes: {},
+  roles: {},
+  score_errors: {},
+  token_scores: {},
+  token_score_notes: {},
+  token_score: null,
+  theme: "auto",
+  controls: "auto",
+  opening: null,
+  ...CHANGED_RUN_DEFAULTS,
+};
+
+/** What a page's URL keeps. */
+export const RECORD_HASH: HashFields<RecordState> = {
+  stack: (text) => text,
+  layer: readIndex,
+  heads: readIndices,
+  as_query: (text) => text === "true",
+  prediction: readIndex,
+  token: readIndex,
+  key: readIndex,
+  changes: readChanges,
+  shown_run: readShownRun,
+};
+
+/** Where in a record a view is, made whole: every part of it is there in the record. */
+export interface Place {
+  stack: StackDescription;
+  queries: TokenList;
+  keys: TokenList;
+  layer: number;
+  /** How many heads the model has there, and the numbers of those that were kept. */
+  numHeads: number;
+  kept: number[];
+  /** Chosen heads that were kept of this layer, and those that are not there. */
+  chosen: number[];
+  absent: number[];
+  /** Heads that are shown: the chosen, or all where none is. */
+  heads: number[];
+  token: number | null;
+  key: number | null;
+  /** Whether tokens that the model produced are shown where they are queries themselves. */
+  asQuery?: boolean;
+}
+
+function within(index: number | null, count: number): number | null {
+  return index !== null && index >= 0 && index < count ? index : null;
+}
+
+/** What a state means for a record; what the record does not have falls back to what it has. */
+export function placeOf(
+  description: Description,
+  state: Pick<RecordState, "stack" | "layer" | "heads" | "token" | "key"> & { as_query?: boolean },
+): Place {
+  const stack =
+    description.stacks.find((each) => baseName(each) === state.stack) ?? description.stacks[0];
+  if (!stack) throw new Error("The record has no stack of attention layers.");
+  const queries = stack.query_tokens;
+  const keys = stack.key_tokens ?? queries;
+  const at = Math.max(0, stack.layers.indexOf(state.layer));
+  const layer = stack.layers[at];
+  if (layer === undefined) throw new Error(`The stack "${stack.name}" has no layer.`);
+  const numHeads = stack.heads_per_layer[at] ?? 0;
+  const wanted = [...new Set(state.heads)];
+  const kept = keptHeads(stack, layer);
+  const chosen = wanted.filter((head) => kept.includes(head));
+  return {
+    stack,
+    queries,
+    keys,
+    layer,
+    numHeads,
+    kept,
+    chosen,
+    absent: wanted.filter((head) => !chosen.includes(head)),
+    heads: chosen.length > 0 ? chosen : kept,
+    token: within(state.token, queries.text.length),
+    key: within(state.key, keys.text.length),
+    asQuery: state.as_query === true,
+  };
+}
+
+/** Heads in the order in which they are offered, with the scores that they are ordered by. */
+export interface HeadOrder {
+  heads: number[];
+  /** As many as `heads`; null where they are ordered by their number. */
+  scores: (number | null)[] | null;
+}
+
+/**
+ * Heads by falling score, or by its size; those without one last, those below the least score not
+ * at all.
+ */
+export function orderHeads(
+  heads: readonly number[],
+  scores: readonly (number | null)[] | null,
+  least: number | null,
+  bySize = false,
+): HeadOrder {
+  if (!scores) return { heads: [...heads], scores: null };
+  const scoreOf = (head: number): number => rankOf(scores[head] ?? null, bySize);
+  const kept = heads.filter((head) => least === null || scoreOf(head) >= least);
+  kept.sort((a, b) => scoreOf(b) - scoreOf(a) || a - b);
+  return { heads: kept, scores: kept.map((head) => scores[head] ?? null) };
+}
+
+/** A question and what was answered. */
+export interface Answer<Q, A> {
+  question: Q;
+  answer: A;
+}
+
+/** Maps of some heads, in their order. */
+export interface HeadMaps extends Piece {
+  heads: number[];
+}
+
+/** Work that a kernel does for the reader, who waits for it. */
+export interface Job {
+  /** What is done, how far it is and how long it takes, in words. */
+  text: string;
+  /** Share that is done, 0 to 1; null where that is not known. */
+  done: number | null;
+  cancel: () => void;
+}
+
+/** A record as a view sees it. */
+export interface RecordStore {
+  description: ReadonlySignal<Description | null>;
+  /** What was answered to changes of the attention, and whose weights are drawn. */
+  changedRun: ChangedRun;
+  connection: ReadonlySignal<Connection>;
+  /** What went wrong, in words. */
+  error: ReadonlySignal<string | null>;
+  place: ReadonlySignal<Place | null>;
+  /** Small maps of all heads of the layer; requested once `wantMaps` is called. */
+  maps: ReadonlySignal<HeadMaps | null>;
+  wantMaps: () => void;
+  /** Scores of the stack's heads, layer by layer, where heads are ordered by any. */
+  scores: ReadonlySignal<Scores | null>;
+  /** Effects of the stack's heads, which are drawn as bars; null where none are given. */
+  headEffects: ReadonlySignal<HeadEffects | null>;
+  /** What the stack's heads do over a corpus; null where that is not known. */
+  roles: ReadonlySignal<NamedHeads | null>;
+  roleOf: (head: { layer: number; head: number }) => HeadRole | null;
+  /** Whether heads of the same role stand together. */
+  byRole: ReadonlySignal<boolean>;
+  /** Those of its keys. */
+  tokenEffects: ReadonlySignal<TokenEffects | null>;
+  /** Heads of a long text that have their scores, of how many; null where none are awaited. */
+  scoring: ReadonlySignal<[number, number] | null>;
+  /** The layer's heads as they are offered. */
+  order: ReadonlySignal<HeadOrder>;
+  /** Runs an effect until the view ends. */
+  live: (run: () => (() => void) | undefined) => void;
+  /** Shows an error, unless it only says that a request was aborted. */
+  fail: (reason: unknown) => void;
+  /**
+   * Asks when the question changes, and again on "Try again". The last answer stays until the
+   * next has come; null asks nothing.
+   */
+  answer: <Q, A>(
+    question: ReadonlySignal<Q | null>,
+    ask: (question: Q, ended: AbortSignal) => Promise<A>,
+  ) => Signal<Answer<Q, A> | null>;
+  retry: () => void;
+  /** Gives up what the kernel computes for a while already. */
+  stop: () => void;
+  /** What the reader waits for. */
+  job: Signal<Job | null>;
+}
+
+/** Maps in the strip have at most this many cells a side. */
+const MAP_SIZE = 32;
+/** Weights that maps asked for together are made from: a few tenths of a second of computing. */
+const WEIGHTS_AT_ONCE = 1 << 25;
+
+export function createRecordStore(
+  source: Source,
+  state: Signals<RecordState>,
+  ended: AbortSignal,
+): RecordStore {
+  const connection = signal<Connection>("ready");
+  // Each question's own, so that an answer to one does not hide that another has none.
+  const failures = signal<ReadonlyMap<object, string>>(new Map());
+  const error = computed(() => [...failures.value.values()][0] ?? null);
+  const general = {};
+  const attempt = signal(0);
+  const stops: (() => void)[] = [];
+  ended.addEventListener("abort", () => {
+    for (const stop of stops) stop();
+  });
+  const live: RecordStore["live"] = (run) => {
+    stops.push(effect(run));
+  };
+  const failed = (of: object, reason: unknown): void => {
+    if (isAbort(reason) || ended.aborted) return;
+    const text = reason instanceof Error ? reason.message : String(reason);
+    failures.value = new Map(failures.value).set(of, text);
+  };
+  const succeeded = (of: object): void => {
+    if (!failures.value.has(of) && !failures.value.has(general)) return;
+    const left = new Map(failures.value);
+    left.delete(of);
+    left.delete(general);
+    failures.value = left;
+  };
+  const fail: RecordStore["fail"] = (reason) => failed(general, reason);
+  source.carrier.watch((value) => {
+    connection.value = value;
+  }, ended);
+
+  const answer: RecordStore["answer"] = <Q, A>(
+    question: ReadonlySignal<Q | null>,
+    ask: (question: Q, ended: AbortSignal) => Promise<A>,
+  ) => {
+    const given = signal<Answer<Q, A> | null>(null);
+    // By its text, so that an equal question is not asked again.
+    const text = computed(() => JSON.stringify(question.value));
+    live(() => {
+      attempt.value;
+      text.value;
+      const asked = untracked(() => question.value);
+      if (asked === null) return undefined;
+      const controller = new AbortController();
+      ask(asked, controller.signal)
+        .then((value) => {
+          batch(() => {
+            given.value = { question: asked, answer: value };
+            succeeded(given);
+          });
+        })
+        .catch((reason: unknown) => failed(given, reason));
+      return () => controller.abort();
+    });
+    return given;
+  };
+
+  const described = answer(signal({}), (_, signal) => source.describe(signal));
+  const changedRun = createChangedRun(
+    source,
+    state,
+    computed(() => described.value && withPatchNames(described.value.answer)),
+    live,
+  );
+  const { description } = changedRun;
+  const place = computed<Place | null>(() => {
+    const record = description.value;
+    const { stack, layer, heads, token, key, as_query } = state;
+    return (
+      record &&
+      placeOf(record, {
+        stack: stack.value,
+        layer: layer.value,
+        heads: heads.value,
+        token: token.value,
+        key: key.value,
+        as_query: as_query.value,
+      })
+    );
+  });
+  let cursor: Cursor | null = null;
+  const settleCursor = (): void => {
+    const here = place.peek();
+    if (!here || ended.aborted) return;
+    cursor = settled(here.queries.predictions ?? [], cursor, {
+      token: state.token.peek(),
+      prediction: state.prediction.peek(),
+      as_query: state.as_query.peek(),
+    });
+    assign(state, cursor);
+  };
+  live(() => {
+    for (const each of [place, state.token, state.prediction, state.as_query]) each.value;
+    // After all listeners of the change: where traits are linked one by one, the other view has to
+    // hear of the switch before it hears of the query that the switch moved.
+    queueMicrotask(settleCursor);
+    return undefined;
+  });
+  const mapsWanted = signal(false);
+  const at = computed(() => {
+    const here = mapsWanted.value ? place.value : null;
+    if (!here) return null;
+    const { stack, layer, kept, queries, keys } = here;
+    const longest = Math.max(queries.text.length, keys.text.length);
+    // Of a long text a few heads at once, so that the kernel has a turn for other questions.
+    const together = Math.max(1, Math.floor(WEIGHTS_AT_ONCE / (MAP_SIZE * longest)));
+    return { stack: stack.name, layer, heads: kept, together };
+  });
+  const maps = answer(at, async ({ heads, together, ...where }, signal): Promise<HeadMaps> => {
+    const size = MAP_SIZE;
+    // Of a long text they take a while, and a kernel answers in turn: what the view is of, first.
+    if (place.peek()?.stack.sampled) await new Promise((resolve) => setTimeout(resolve, 50));
+    if (heads.length <= together)
+      return { heads, ...(await source.maps({ ...where, size }, signal)) };
+    const some = heads.flatMap((_, i) => (i % together ? [] : [heads.slice(i, i + together)]));
+    const pieces = await Promise.all(
+      some.map((each) => source.maps({ ...where, size, heads: each }, signal)),
+    );
+    const matrices = pieces.flatMap((each) => each.matrices);
+    return { heads, ...(pieces[0] as Piece), matrices };
+  });
+
+  const roles = computed(() => {
+    const stack = place.value?.stack;
+    return (stack && state.roles.value[baseName(stack)]) ?? null;
+  });
+  const byRole = computed(() => {
+    const stack = place.value?.stack;
+    const given = stack && state.scores.value[BY_ROLE]?.[baseName(stack)];
+    return state.order.value === BY_ROLE && roles.value !== null && given === undefined;
+  });
+  const ordered = computed(() => {
+    const name = state.order.value;
+    const stack = place.value?.stack;
+    if (!stack || name === "number") return null;
+    const ranks = byRole.value ? roles.value?.ranks : null;
+    const given = state.scores.value[name]?.[baseName(stack)] ?? ranks ?? null;
+    return given || stack.patterns.includes(name) ? { stack: stack.name, name, given } : null;
+  });
+  const scoring = signal<[number, number] | null>(null);
+  const scored = answer(ordered, async ({ stack, name, given }, signal) => {
+    const found = place.peek()?.stack;
+    if (given || !found) return given ?? source.scores(stack, name, signal);
+    return scoresOf(source, found, name, signal, (done, of) => {
+      scoring.value = done < of ? [done, of] : null;
+    });
+  });
+  const scores = computed(() => {
+    const wanted = ordered.value;
+    const had = scored.value;
+    // The scores of another stack, or of another name, say nothing here.
+    const fits = had?.question.stack === wanted?.stack && had?.question.name === wanted?.name;
+    return wanted && fits ? (had?.answer ?? null) : null;
+  });
+  const headEffects = computed(() => {
+    const here = place.value;
+    return (
+      here &&
+      headEffectsOf(here.stack, {
+        order: state.order.value,
+        scores: state.scores.value,
+        score_notes: state.score_notes.value,
+        score_errors: state.score_errors.value,
+      })
+    );
+  });
+  const order = computed<HeadOrder>(() => {
+    const here = place.value;
+    if (!here) return { heads: [], scores: null };
+    const rows = scores.value;
+    const ofLayer = rows ? (rows[here.stack.layers.indexOf(here.layer)] ?? null) : null;
+    const bySize = headEffects.value?.name === state.order.value;
+    const least = byRole.value ? null : state.least_score.value;
+    return orderHeads(here.kept, ofLayer, least, bySize);
+  });
+
+  return {
+    description,
+    changedRun,
+    connection,
+    error,
+    place,
+    maps: computed(() => maps.value?.answer ?? null),
+    wantMaps: () => {
+      mapsWanted.value = true;
+    },
+    scores,
+    headEffects,
+    roles,
+    roleOf: (head) => {
+      const stack = place.value?.stack;
+      return stack ? roleOf(roles.value, stack, head) : null;
+    },
+    byRole,
+    tokenEffects: computed(() => {
+      const here = place.value;
+      return (
+        here &&
+        tokenEffectsOf(here.stack, {
+          token_scores: state.token_scores.value,
+          token_score_notes: state.token_score_notes.value,
+          token_score: state.token_score.value,
+        })
+      );
+    }),
+    scoring: computed(() => (ordered.value && !scores.value ? scoring.value : null)),
+    order,
+    live,
+    fail,
+    answer,
+    job: signal<Job | null>(null),
+    retry: () => {
+      failures.value = new Map();
+      source.carrier.retry();
+      attempt.value += 1;
+    },
+    stop: () => source.carrier.stop?.(),
+  };
+}

@@ -1,0 +1,280 @@
+/**
+ * The run of a model whose attention was changed: what was answered, and its weights in place of
+ * those of the unchanged run.
+ */
+
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { isAbort } from "../../client/kernel";
+import type {
+  ChangedHeader,
+  Description,
+  EdgeHeader,
+  EdgeRequest,
+  OutcomeHeader,
+  StackDescription,
+  StackNumbers,
+  WantedChange,
+} from "../../client/protocol";
+import type { Source } from "../../client/source";
+import { type Signals, same } from "../view/state";
+
+/** Whose weights are drawn. */
+export type ShownRun = "before" | "after" | "difference";
+
+/** What changes did, as a page carries it. */
+export interface CarriedOutcome {
+  changes: WantedChange[];
+  described: string[];
+  sentence: string;
+}
+
+/** The traits; the names are Python's. Below them what a page carries, which live the kernel has. */
+export interface ChangedRunState {
+  changes: WantedChange[];
+  shown_run: ShownRun;
+  outcomes: CarriedOutcome[];
+  known_edges: (EdgeRequest & EdgeHeader)[];
+  /** The names of the stacks of a changed run, by those of the unchanged one. */
+  changed_run: {
+    changes: WantedChange[];
+    stacks: Record<string, { after: string; difference: string }>;
+  } | null;
+}
+
+export const CHANGED_RUN_DEFAULTS: ChangedRunState = {
+  changes: [],
+  shown_run: "before",
+  outcomes: [],
+  known_edges: [],
+  changed_run: null,
+};
+
+const KINDS: readonly WantedChange["kind"][] = ["knockout", "ablate", "hide"];
+
+/** Changes in a page's address; undefined for nonsense. */
+export const readChanges = Object.assign(
+  (text: string): WantedChange[] | undefined => {
+    if (text === "") return [];
+    const changes = text.split(",").map((each): WantedChange | null => {
+      const fields = each.split(".");
+      const [kind, stack = "", layer, head, query, key, renormalize] = fields;
+      const found = KINDS.find((one) => one === kind);
+      const number = (field = ""): number | null => (field === "" ? null : Number(field));
+      const numbers = [layer, head, query, key].every((field) => /^\d{0,9}$/.test(field ?? "-"));
+      if (!found || fields.length !== 7 || !numbers) return null;
+      return {
+        kind: found,
+        stack: decoded(stack),
+        layer: number(layer),
+        head: number(head),
+        query: number(query),
+        key: number(key),
+        renormalize: renormalize === "true",
+      };
+    });
+    return changes.includes(null) ? undefined : (changes as WantedChange[]);
+  },
+  { off: [] as WantedChange[] },
+);
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+export const readShownRun = Object.assign(
+  (text: string): ShownRun | undefined =>
+    (["before", "after", "difference"] as const).find((each) => each === text),
+  { off: "before" as const },
+);
+
+/** What is known of the changes that were asked for. */
+export interface Known {
+  changes: WantedChange[];
+  sentence: string | null;
+  problem: string | null;
+}
+
+/** Of each stack, by its name, those of the changed run. */
+type Stacks = Record<string, Record<"after" | "difference", StackDescription>>;
+
+export interface ChangedRun {
+  /** Whether the reader wants answers: the panel is open. */
+  wanted: Signal<boolean>;
+  known: ReadonlySignal<Known | null>;
+  /** How many answers have come. */
+  answers: ReadonlySignal<number>;
+  /** What is drawn: the unchanged run, as long as there is no other. */
+  shown: ReadonlySignal<ShownRun>;
+  /** Whether there is, or can be, a changed run to draw. */
+  drawable: ReadonlySignal<boolean>;
+  /** Why its weights cannot be drawn. */
+  problem: ReadonlySignal<string | null>;
+  /** The description with the stacks that are shown. */
+  description: ReadonlySignal<Description | null>;
+  retry: () => void;
+}
+
+/** What a bundle is for (`ui/define-view.tsx`): a page has no kernel that could run a model. */
+declare const BUNDLE_FOR: "widget" | "page" | undefined;
+
+interface ShownStack extends StackDescription {
+  of?: string;
+}
+
+/** The name of the stack of the unchanged run that a stack shows, changed or not. */
+export function baseName(stack: StackDescription): string {
+  return (stack as ShownStack).of ?? stack.name;
+}
+
+/** What a picture of a changed run says of itself; "" of the unchanged one. */
+export function changedInWords({ name }: Pick<StackDescription, "name">): string {
+  const [, words] = / · ((?:after|difference after): .*)$/s.exec(name) ?? [];
+  if (!words) return "";
+  const dot = words.endsWith(".") ? "" : ".";
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)}${dot}`;
+}
+
+/** A stack of a changed run, with the tokens of the one that it is of. */
+function withTokens(
+  stack: StackDescription,
+  numbers: StackNumbers,
+  predictions: ChangedHeader["stacks"][number]["predictions"],
+): StackDescription {
+  const { query_tokens, key_tokens } = stack;
+  const queries = predictions.length > 0 ? { ...query_tokens, predictions } : query_tokens;
+  return { ...numbers, query_tokens: queries, key_tokens };
+}
+
+export function createChangedRun(
+  source: Source,
+  state: Signals<ChangedRunState>,
+  described: ReadonlySignal<Description | null>,
+  live: (run: () => (() => void) | undefined) => void,
+): ChangedRun {
+  const wanted = signal(false);
+  const known = signal<Known | null>(null);
+  const answers = signal(0);
+  const attempt = signal(0);
+  const problem = signal<string | null>(null);
+  const arrived = signal<{ changes: WantedChange[]; stacks: Stacks } | null>(null);
+  const text = computed(() => JSON.stringify(state.changes.value));
+  const asks = computed(
+    () => wanted.value || (state.changes.value.length > 0 && state.shown_run.value !== "before"),
+  );
+  const reasonOf = (reason: unknown): string =>
+    reason instanceof Error ? reason.message : String(reason);
+
+  if (source.carrier.live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page")) {
+    live(() => {
+      attempt.value;
+      text.value;
+      if (!asks.value) return undefined;
+      const changes = state.changes.peek();
+      const ended = new AbortController();
+      const say = (found: Partial<Known>): void => {
+        if (ended.signal.aborted) return;
+        known.value = { changes, sentence: null, problem: null, ...found };
+        answers.value += 1;
+      };
+      source
+        .question(
+          "intervene",
+          { changes },
+          ({ header }) => (header as OutcomeHeader).sentence,
+          (sentence) => 2 * sentence.length,
+          ended.signal,
+        )
+        .then(
+          (sentence) => say({ sentence }),
+          (reason) => {
+            if (!isAbort(reason)) say({ problem: reasonOf(reason) });
+          },
+        );
+      return () => ended.abort();
+    });
+    // After the answer, which runs the model.
+    const draws = computed(() => {
+      const now = known.value;
+      const changes = state.changes.value;
+      const answered = now?.sentence && changes.length > 0 && same(now.changes, changes);
+      return answered && described.value !== null && state.shown_run.value !== "before";
+    });
+    live(() => {
+      text.value;
+      problem.value = null;
+      if (!draws.value) return undefined;
+      const changes = state.changes.peek();
+      const ended = new AbortController();
+      source.carrier.ask("changed", { changes }, ended.signal).then(
+        ({ header }) => {
+          if (ended.signal.aborted) return;
+          const stacks: Stacks = {};
+          for (const each of (header as ChangedHeader).stacks) {
+            const own = described.peek()?.stacks.find(({ name }) => name === each.stack);
+            if (!own) continue;
+            const of = (numbers: StackNumbers): StackDescription =>
+              withTokens(own, numbers, each.predictions);
+            stacks[each.stack] = { after: of(each.after), difference: of(each.difference) };
+          }
+          arrived.value = { changes, stacks };
+        },
+        (reason) => {
+          if (!isAbort(reason)) problem.value = reasonOf(reason);
+        },
+      );
+      return () => ended.abort();
+    });
+  }
+
+  /** The changed run: that of these changes, and until it comes the one before it. */
+  const run = computed<{ changes: WantedChange[]; stacks: Stacks } | null>(() => {
+    const carried = state.changed_run.value;
+    const changes = state.changes.value;
+    if (changes.length === 0) return null;
+    if (!carried) {
+      const failed = known.value?.problem != null || problem.value !== null;
+      return failed && !same(arrived.value?.changes, changes) ? null : arrived.value;
+    }
+    const all = described.value?.stacks ?? [];
+    const named = (wanted: string): StackDescription | undefined =>
+      all.find(({ name }) => name === wanted);
+    const stacks: Stacks = {};
+    for (const [name, { after, difference }] of Object.entries(carried.stacks)) {
+      const [one, other] = [named(after), named(difference)];
+      if (one && other) stacks[name] = { after: one, difference: other };
+    }
+    return same(carried.changes, changes) ? { changes, stacks } : null;
+  });
+  const shown = computed<ShownRun>(() => (run.value ? state.shown_run.value : "before"));
+  const description = computed<Description | null>(() => {
+    const whole = described.value;
+    if (!whole) return null;
+    const changed = new Set(
+      Object.values(state.changed_run.value?.stacks ?? {}).flatMap((each) => Object.values(each)),
+    );
+    const which = shown.value;
+    const own = whole.stacks.filter(({ name }) => !changed.has(name));
+    if (which === "before") return changed.size === 0 ? whole : { ...whole, stacks: own };
+    const stacks = own.map((stack): ShownStack => {
+      const instead = run.value?.stacks[stack.name]?.[which];
+      return instead ? { ...instead, of: stack.name } : stack;
+    });
+    return { ...whole, stacks };
+  });
+  return {
+    wanted,
+    known,
+    answers,
+    shown,
+    drawable: computed(() => (source.carrier.live ? state.changes.value.length > 0 : !!run.value)),
+    problem,
+    description,
+    retry: () => {
+      attempt.value += 1;
+    },
+  };
+}

@@ -1,0 +1,66 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import {
+  colorAt,
+  colorMap,
+  LOG_FLOOR,
+  niceMaximum,
+  oklabOf,
+  pixelsOf,
+  scaleEnd,
+  shareOf,
+  weightAt,
+} from "../../../src/ui/colors/color-scales";
+import { PALETTES, rgbOf, type ThemeName } from "../../../src/ui/colors/palette";
+
+describe.each(["light", "dark"] as ThemeName[])("colours in the %s theme", (theme) => {
+  it("go one way in lightness, by equal steps, from the background on", () => {
+    const map = colorMap(theme);
+    const lightness = Array.from(
+      { length: 256 },
+      (_, i) => oklabOf([...map.subarray(3 * i, 3 * i + 3)] as [number, number, number])[0],
+    );
+    const direction = theme === "light" ? -1 : 1;
+    const whole = (lightness[255] as number) - (lightness[0] as number);
+    expect(whole * direction).toBeGreaterThan(0.65);
+    lightness.forEach((value, i) => {
+      const wanted = (lightness[0] as number) + (whole * i) / 255;
+      expect(Math.abs(value - wanted)).toBeLessThan(0.006);
+    });
+    const background = oklabOf(rgbOf(PALETTES[theme].background))[0];
+    const step = Math.abs((lightness[0] as number) - background);
+    // The smallest weight is near to nothing, and not the same.
+    expect(step).toBeGreaterThan(0.02);
+    expect(step).toBeLessThan(0.08);
+  });
+
+  it("leave what is zero to the background, and mark what is not known", () => {
+    const values = Float32Array.of(0, 1e-9, 1, Number.NaN);
+    const pixels = pixelsOf(values, theme, 1, "linear", "#010203");
+    expect([...pixels.subarray(0, 4)]).toEqual([0, 0, 0, 0]);
+    expect([...pixels.subarray(4, 8)]).toEqual(colorAt(theme, 0));
+    expect([...pixels.subarray(8, 12)]).toEqual(colorAt(theme, 1));
+    expect([...pixels.subarray(12, 16)]).toEqual([1, 2, 3, 255]);
+  });
+});
+
+describe("scales", () => {
+  it("are linear, or logarithmic from a floor on", () => {
+    expect(shareOf(0.25, 1, "linear")).toBe(0.25);
+    expect(shareOf(2, 0.5, "linear")).toBe(1);
+    expect(shareOf(0, 1, "log")).toBeNull();
+    expect(shareOf(0.01, 1, "log")).toBeCloseTo(0.5, 6);
+    expect(shareOf(LOG_FLOOR / 10, 1, "log")).toBe(0);
+    expect(weightAt(0.5, 2, "linear")).toBe(1);
+    expect(weightAt(0.5, 1, "log")).toBeCloseTo(0.01, 6);
+  });
+
+  it("end at a round number where all is small, unless the whole is asked for", () => {
+    expect([0.03, 0.17, 0.21, 0.25].map(niceMaximum)).toEqual([0.05, 0.2, 0.25, 0.25]);
+    expect(scaleEnd(0.17, 1, "auto")).toBe(0.2);
+    expect(scaleEnd(0.17, 1, "whole")).toBe(1);
+    expect(scaleEnd(0.7, 1, "auto")).toBe(1);
+    expect(scaleEnd(0.7, 0.75, "largest")).toBe(0.75);
+    expect(scaleEnd(0, 5, "auto")).toBe(5);
+  });
+});

@@ -1,0 +1,121 @@
+/** Text stands out by 4.5 to 1: what axe-core cannot see, because it is on a canvas. */
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import {
+  headTextColor,
+  MOST_COLOURS,
+  PALETTES,
+  rgbOf,
+  type ThemeName,
+} from "../../../src/ui/colors/palette";
+import frameCss from "../../../src/ui/frame/frame.css";
+
+/** WCAG 2.1, success criterion 1.4.3. */
+const LEAST = 4.5;
+
+/** Relative luminance and contrast as WCAG 2.1 defines them. */
+function luminance(color: string): number {
+  const [red, green, blue] = rgbOf(color).map((value) => {
+    const share = value / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  }) as [number, number, number];
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
+function contrast(a: string, b: string): number {
+  const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y) as [number, number];
+  return (high + 0.05) / (low + 0.05);
+}
+
+/**
+ * Behind a view that takes its host's own background: JupyterLab, marimo, and themes that come
+ * with VS Code, high contrast among them.
+ */
+const HOSTS: Record<ThemeName, Record<string, string>> = {
+  light: { jupyterlab: "#ffffff", marimo: "#ffffff", vscode: "#ffffff", solarized: "#fdf6e3" },
+  dark: {
+    jupyterlab: "#111111",
+    marimo: "#181c1a",
+    vscode: "#1e1e1e",
+    "vscode modern": "#1f1f1f",
+    "vscode high contrast": "#000000",
+    monokai: "#272822",
+    solarized: "#002b36",
+  },
+};
+
+/** The last `#rrggbb` of each `--av-` property of a rule: what is left where the host says nothing. */
+function cssColors(selector: string): Record<string, string> {
+  const start = frameCss.indexOf(`${selector} {`);
+  const body = frameCss.slice(start, frameCss.indexOf("}", start));
+  const found: Record<string, string> = {};
+  for (const [, name, value] of body.matchAll(/--av-([a-z-]+):([^;]+);/g)) {
+    found[name as string] = value?.match(/#[0-9a-f]{6}/g)?.at(-1) ?? "";
+  }
+  return found;
+}
+
+const RULES: Record<ThemeName, string> = {
+  light: ".attnviz",
+  dark: '.attnviz[data-theme="dark"]',
+};
+
+it("measures contrast as the standard does", () => {
+  expect(contrast("#000000", "#ffffff")).toBeCloseTo(21, 5);
+  // The grey that WCAG's own technique G18 calls the lightest that passes on white.
+  expect(contrast("#767676", "#ffffff")).toBeCloseTo(4.54, 2);
+});
+
+describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (theme) => {
+  const palette = PALETTES[theme];
+
+  it("stands out from what is behind it", () => {
+    const faint: string[] = [];
+    const hold = (text: string, behind: string, what: string): void => {
+      const ratio = contrast(text, behind);
+      if (ratio < LEAST) faint.push(`${what}: ${text} on ${behind} is ${ratio.toFixed(2)}`);
+    };
+    const own = { background: palette.background, raised: palette.raised };
+    for (const [name, behind] of Object.entries({ ...own, ...HOSTS[theme] })) {
+      hold(palette.ink, behind, `ink on ${name}`);
+      hold(palette.muted, behind, `muted on ${name}`);
+      hold(palette.neutral, behind, `neutral on ${name}`);
+    }
+    // What a search found is set in ink.
+    hold(palette.ink, palette.found, "ink on found");
+    for (let place = 0; place < MOST_COLOURS; place++) {
+      for (const [name, behind] of Object.entries(own)) {
+        hold(headTextColor(palette, place, MOST_COLOURS), behind, `head ${place} on ${name}`);
+      }
+    }
+    expect(faint).toEqual([]);
+  });
+
+  it("has the hue of its head's lines", () => {
+    expect(headTextColor(palette, 1, 2 * MOST_COLOURS)).toBe(palette.headTexts[0]);
+    palette.heads.forEach((color, place) => {
+      const text = palette.headTexts[place] as string;
+      // Only as far from the line's colour as the contrast asks for.
+      const [near, far] = [contrast(color, palette.background), contrast(text, palette.background)];
+      expect(far).toBeGreaterThanOrEqual(near - 0.01);
+      if (near >= LEAST && contrast(color, palette.raised) >= LEAST) expect(text).toBe(color);
+    });
+  });
+
+  it("is the same in the style sheet", () => {
+    const css = cssColors(RULES[theme]);
+    expect(css.ink).toBe(palette.ink);
+    expect(css.muted).toBe(palette.muted);
+    expect(css.raised).toBe(palette.raised);
+    expect(css.background).toBe(palette.background);
+    const pairs: [string, string][] = [
+      ["danger", "raised"],
+      ["danger", "background"],
+      ["strong-ink", "strong"],
+    ];
+    for (const [text, behind] of pairs) {
+      const ratio = contrast(css[text] as string, css[behind] as string);
+      expect(ratio, `${text} on ${behind}`).toBeGreaterThanOrEqual(LEAST);
+    }
+  });
+});

@@ -1,0 +1,263 @@
+/** Hosts that cannot run here, each by what sets it apart: buffers, signals, marks of a theme. */
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { LARGEST_REPLY } from "../../../src/client/carrier";
+import { KernelChannel } from "../../../src/client/kernel";
+import { Source } from "../../../src/client/source";
+import makeHeadWidget from "../../../src/views/head";
+import makeMatrixWidget from "../../../src/views/matrix";
+import makeModelWidget from "../../../src/views/model";
+
+const WIDGETS = [
+  ["head", makeHeadWidget],
+  ["model", makeModelWidget],
+  ["matrix", makeMatrixWidget],
+] as const;
+
+/** What a message to the kernel may take: the smallest hosts carry far more. */
+const LARGEST_REQUEST = 10_000;
+
+const TOKENS = ["a", "b", "c"];
+const HEADS = 2;
+const DESCRIPTION = {
+  model: "m",
+  notes: [],
+  stacks: [
+    {
+      name: "self",
+      layers: [0, 1],
+      heads_per_layer: [HEADS, HEADS],
+      query_tokens: { text: TOKENS, special: [], sequence: [0, 0, 0] },
+      key_tokens: null,
+      normalized: true,
+      maximum: 1,
+      causal: false,
+      vectors: false,
+      patterns: [],
+    },
+  ],
+};
+
+type Listener = (...args: unknown[]) => void;
+interface Message {
+  attnviz: string;
+  id: string;
+  name: string;
+  arguments: { heads?: number[]; rows?: [number, number]; columns?: [number, number] };
+}
+/** How a host hands a reply's bytes over. */
+type Handing = (bytes: Uint8Array<ArrayBuffer>) => unknown;
+
+/** A widget's model with a kernel behind it that answers; every query attends to key 0. */
+class Host {
+  readonly values: Record<string, unknown> = { stack: "self", layer: 0, heads: [0] };
+  readonly listeners = new Map<string, Set<Listener>>();
+  readonly sent: Message[] = [];
+  readonly #handing: Handing;
+
+  constructor(handing: Handing) {
+    this.#handing = handing;
+  }
+  get(name: string): unknown {
+    return this.values[name];
+  }
+  set(name: string, value: unknown): void {
+    this.values[name] = value;
+  }
+  save_changes(): void {}
+  on(event: string, listener: Listener): void {
+    this.listeners.set(event, (this.listeners.get(event) ?? new Set()).add(listener));
+  }
+  off(event?: string | null, listener?: Listener | null): void {
+    if (event && listener) this.listeners.get(event)?.delete(listener);
+  }
+  count(): number {
+    return [...this.listeners.values()].reduce((sum, each) => sum + each.size, 0);
+  }
+  send(content: unknown): void {
+    const message = content as Message;
+    this.sent.push(message);
+    if (message.attnviz === "request") queueMicrotask(() => this.#answer(message));
+  }
+  #answer(message: Message): void {
+    if (message.name === "describe") {
+      this.#reply(message.id, DESCRIPTION, []);
+      return;
+    }
+    // A tile is one matrix, the mean of the heads.
+    const heads = message.name === "tile" ? 1 : (message.arguments.heads?.length ?? HEADS);
+    const span = (range?: [number, number]): number =>
+      range ? range[1] - range[0] : TOKENS.length;
+    const shape = [heads, span(message.arguments.rows), span(message.arguments.columns)];
+    const [, rows, columns] = shape as [number, number, number];
+    const codes = new Uint8Array(heads * rows * columns);
+    for (let row = 0; row < heads * rows; row++) codes[row * columns] = 255;
+    const header = { shape, encoding: "uint8-sqrt", maximum: 1, error: 0.00392, pooled: "max" };
+    this.#reply(message.id, header, [this.#handing(codes)]);
+  }
+  #reply(id: string, header: unknown, buffers: unknown[]): void {
+    for (const listener of this.listeners.get("msg:custom") ?? []) {
+      listener({ attnviz: "reply", id, header }, buffers);
+    }
+  }
+}
+
+/** The bytes amid those of other messages, at a place that is no multiple of four. */
+function amid(bytes: Uint8Array): [ArrayBuffer, number] {
+  const all = new Uint8Array(bytes.length + 12).fill(7);
+  all.set(bytes, 5);
+  return [all.buffer, 5];
+}
+
+const HANDINGS: [string, Handing][] = [
+  ["a DataView, as Jupyter and VS Code do", (bytes) => new DataView(bytes.buffer)],
+  [
+    "a DataView of a part of a message",
+    (bytes) => {
+      const [buffer, offset] = amid(bytes);
+      return new DataView(buffer, offset, bytes.length);
+    },
+  ],
+  [
+    "a Uint8Array, as Colab does, of a part of a message",
+    (bytes) => {
+      const [buffer, offset] = amid(bytes);
+      return new Uint8Array(buffer, offset, bytes.length);
+    },
+  ],
+  ["an ArrayBuffer", (bytes) => bytes.buffer],
+];
+
+let place: HTMLElement;
+
+beforeEach(() => {
+  // What jsdom lacks of a browser: without a canvas the view draws nothing and does all else.
+  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
+  vi.stubGlobal(
+    "ResizeObserver",
+    class {
+      observe(): void {}
+      disconnect(): void {}
+    },
+  );
+  place = document.createElement("div");
+  document.body.append(place);
+});
+
+afterEach(() => {
+  place.remove();
+  for (const name of document.body.getAttributeNames()) document.body.removeAttribute(name);
+  vi.unstubAllGlobals();
+});
+
+async function drawn(name: string, layer = 0): Promise<HTMLElement> {
+  const root = place.querySelector(".attnviz") as HTMLElement;
+  await vi.waitFor(
+    () => expect(root.getAttribute("data-attnviz-drawn")).toBe(`${name}:self:${layer}`),
+    { timeout: 15_000 },
+  );
+  return root;
+}
+
+describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
+  it.each(HANDINGS)("draws where buffers come as %s", async (_how, handing) => {
+    const model = new Host(handing);
+    const widget = makeWidget();
+    widget.initialize({ model: model as never });
+    widget.render({ model: model as never, el: place });
+    const root = await drawn(name);
+    expect(root.getAttribute("data-attnviz-state")).toBe("ready");
+    expect(root.textContent).toContain("“a”");
+  });
+
+  it("says so where a host drops buffers", async () => {
+    const model = new Host(() => undefined);
+    const widget = makeWidget();
+    widget.initialize({ model: model as never });
+    widget.render({ model: model as never, el: place });
+    const root = place.querySelector(".attnviz") as HTMLElement;
+    await vi.waitFor(() => expect(root.getAttribute("data-attnviz-state")).toBe("error"));
+    expect(root.textContent).toContain("came without its data");
+  });
+
+  it("cleans up by the functions that it gave, where the host hands it no signal", async () => {
+    const model = new Host(HANDINGS[0]?.[1] as Handing);
+    const widget = makeWidget();
+    const end = widget.initialize({ model: model as never });
+    const close = widget.render({ model: model as never, el: place });
+    await drawn(name);
+    close();
+    expect(place.children).toHaveLength(0);
+    end();
+    expect(model.count()).toBe(0);
+    const asked = model.sent.length;
+    model.set("layer", 1);
+    document.body.setAttribute("data-jp-theme-light", "false");
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(model.sent).toHaveLength(asked);
+  });
+
+  it("draws where a host renders without initialising", async () => {
+    const model = new Host(HANDINGS[0]?.[1] as Handing);
+    const close = makeWidget().render({ model: model as never, el: place });
+    await drawn(name);
+    close();
+    expect(model.count()).toBe(0);
+  });
+
+  it("shows in two outputs, and goes on in one when the other is cleared", async () => {
+    const model = new Host(HANDINGS[0]?.[1] as Handing);
+    const widget = makeWidget();
+    widget.initialize({ model: model as never });
+    const first = document.createElement("div");
+    const closeFirst = widget.render({ model: model as never, el: first });
+    widget.render({ model: model as never, el: place });
+    await drawn(name);
+    closeFirst();
+    model.set("layer", 1);
+    for (const listener of model.listeners.get("change:layer") ?? []) listener();
+    await drawn(name, 1);
+  });
+
+  it("follows the marks that VS Code puts on its output's body", async () => {
+    const model = new Host(HANDINGS[0]?.[1] as Handing);
+    document.body.className = "vscode-dark";
+    document.body.setAttribute("data-vscode-theme-kind", "vscode-dark");
+    makeWidget().render({ model: model as never, el: place });
+    const root = await drawn(name);
+    expect(root.getAttribute("data-theme")).toBe("dark");
+    document.body.className = "vscode-light";
+    document.body.setAttribute("data-vscode-theme-kind", "vscode-light");
+    await vi.waitFor(() => expect(root.getAttribute("data-theme")).toBe("light"));
+    document.body.setAttribute("data-vscode-theme-kind", "vscode-high-contrast");
+    await vi.waitFor(() => expect(root.getAttribute("data-theme")).toBe("dark"));
+    document.body.setAttribute("data-vscode-theme-kind", "vscode-high-contrast-light");
+    await vi.waitFor(() => expect(root.getAttribute("data-theme")).toBe("light"));
+  });
+});
+
+describe("requests", () => {
+  it("stay small for large records", async () => {
+    const sent: string[] = [];
+    const model = {
+      send: (content: unknown) => sent.push(JSON.stringify(content)),
+      on() {},
+      off() {},
+    };
+    const end = new AbortController();
+    const source = new Source(new KernelChannel(model, end.signal));
+    const many = Array.from({ length: 128 }, (_, head) => head);
+    const common = { stack: "encoder", layer: 95, heads: many };
+    const span: [number, number] = [99_000, 100_000];
+    const asked = [
+      source.block({ ...common, rows: span, columns: span, precision: "float32" }),
+      source.maps({ ...common, size: 64 }),
+      // Every one of a thousand keys left out by hand.
+      source.page({ ...common, leave_out: Array.from({ length: 1_000 }, (_, key) => key) }),
+    ];
+    end.abort();
+    await Promise.allSettled(asked);
+    expect(sent.length).toBeGreaterThanOrEqual(2);
+    for (const message of sent) expect(message.length).toBeLessThan(LARGEST_REQUEST);
+    expect(LARGEST_REPLY).toBeLessThanOrEqual(1_000_000);
+  });
+});

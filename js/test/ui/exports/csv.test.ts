@@ -1,0 +1,87 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import {
+  csvText,
+  roundedTo,
+  roundedUp,
+  shortest,
+  tabbedText,
+  writtenError,
+} from "../../../src/ui/exports/csv";
+
+describe("a table", () => {
+  it("holds no formula: what came in as data never runs", () => {
+    expect(csvText(["token"], [["=1+1"], ["+a"], ["-"], ["@x"], ["a=b"]])).toBe(
+      ["token", '"\'=1+1"', '"\'+a"', '"\'-"', '"\'@x"', '"a=b"'].join("\r\n"),
+    );
+  });
+
+  it.each(["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"])(
+    "keeps a text that begins with %j as text",
+    (sign) => {
+      expect(csvText(["token"], [[`${sign}SUM(A1)`]])).toBe(`token\r\n"'${sign}SUM(A1)"`);
+      // Only at the beginning: elsewhere it is a sign like any other.
+      expect(csvText(["token"], [[`x${sign}1`]])).toBe(`token\r\n"x${sign}1"`);
+    },
+  );
+
+  it("doubles quotes and leaves out what is not known", () => {
+    expect(csvText(["a", "b"], [['say "x"', null]])).toBe('a,b\r\n"say ""x""",');
+  });
+
+  it("gives no more digits than are exact", () => {
+    expect(roundedTo(0.123456789, 0.004)).toBe(0.1235);
+    expect(roundedUp(0.00392)).toBe(0.004);
+  });
+
+  it("has exact numbers as they are", () => {
+    for (const value of [1 / 3, 1e-9 / 7, 0.999999]) {
+      const single = Math.fround(value);
+      expect(Math.fround(roundedTo(single, 0))).toBe(single);
+    }
+    expect(writtenError(0)).toBe(0);
+  });
+
+  it("says how far a number is off as it is written: rounding it counts", () => {
+    for (const error of [0.3, 0.004, 0.0039, 3e-4, 9.9e-5, 1e-5, 2e-8]) {
+      for (const exact of [0.123456789, 0.00004, 0.0000549, 0.87654321]) {
+        for (const value of [exact + error, exact, Math.max(0, exact - error)])
+          expect(Math.abs(roundedTo(value, error) - exact)).toBeLessThanOrEqual(
+            writtenError(error),
+          );
+      }
+      // No coarser than a digit more.
+      expect(writtenError(error)).toBeLessThanOrEqual(roundedUp(error * 1.2) * 2);
+    }
+    expect(writtenError(0.00392)).toBe(0.004);
+  });
+
+  it("is the same with tabs: no token ends its cell or begins a formula", () => {
+    const hostile = ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "\tA", "\rB", "a\tb", "a\nb", '"q"'];
+    const text = tabbedText(
+      ["token", "weight"],
+      hostile.map((each) => [each, 0.5]),
+    );
+    expect(text.split(/\t0\.5\n?/)).toEqual([
+      `token\tweight\n"'=cmd|' /C calc'!A0"`,
+      `"'+1"`,
+      `"'-1"`,
+      `"'@x"`,
+      `"'\tA"`,
+      `"'\rB"`,
+      '"a\tb"',
+      '"a\nb"',
+      '"""q"""',
+      "",
+    ]);
+  });
+
+  it("has every digit of a single-precision number, and no more", () => {
+    for (const value of [0.1, 1 / 3, 2 ** -20, 0.024468931, 1e-38, 0, 1]) {
+      const single = Math.fround(value);
+      expect(Math.fround(shortest(single))).toBe(single);
+    }
+    expect(shortest(Math.fround(0.1))).toBe(0.1);
+    expect(String(shortest(Math.fround(1 / 3))).length).toBeLessThanOrEqual(11);
+  });
+});

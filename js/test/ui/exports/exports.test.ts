@@ -1,0 +1,59 @@
+/** How a page that is being made is told of. */
+
+import { expect, test } from "vitest";
+import type { Requests } from "../../../src/client/carrier";
+import { KernelChannel, type MessageModel } from "../../../src/client/kernel";
+import type { Later } from "../../../src/client/protocol";
+import { Source } from "../../../src/client/source";
+import { laterInWords } from "../../../src/ui/text/captions";
+
+const LATER = { doing: "strongest keys", progress: 0.349, seconds_left: 37.2 };
+
+test.each([
+  [LATER, "strongest keys, 34%, about 40 s left"],
+  [{ ...LATER, seconds_left: 6.1 }, "strongest keys, 34%, about 7 s left"],
+  [{ ...LATER, seconds_left: 400 }, "strongest keys, 34%, about 7 min left"],
+  [{ ...LATER, seconds_left: null }, "strongest keys, 34%"],
+] as [Later, string][])("says how far an answer is", (later, words) => {
+  expect(laterInWords(later)).toBe(words);
+});
+
+/** A kernel that makes a page in two moments of work, in two parts. */
+class Maker implements MessageModel {
+  readonly asked: number[] = [];
+  #listener: ((message: object, buffers?: DataView[]) => void) | null = null;
+  on(_: string, listener: (...args: never[]) => void): void {
+    this.#listener = listener as never;
+  }
+  off(): void {}
+  send(content: unknown): void {
+    const { attnviz, id, arguments: args } = content as Record<string, unknown>;
+    if (attnviz !== "request") return;
+    const { part } = args as Requests["page"];
+    this.asked.push(part);
+    const later = { ...LATER, progress: this.asked.length / 4 };
+    const header = this.asked.length <= 2 ? { later } : { parts: 2, name: "x.html" };
+    const data = new TextEncoder().encode(part === 0 ? "first " : "second");
+    const buffers = "parts" in header ? [new DataView(data.buffer)] : [];
+    queueMicrotask(() => this.#listener?.({ attnviz: "reply", id, header }, buffers));
+  }
+}
+
+test("asks until the page is made, and then for its parts", async () => {
+  const maker = new Maker();
+  const shares: number[] = [];
+  const source = new Source(new KernelChannel(maker));
+  const page = await source.page({}, undefined, ({ progress }) => shares.push(progress));
+  expect([page.name, new TextDecoder().decode(page.bytes)]).toEqual(["x.html", "first second"]);
+  expect(shares).toEqual([0.25, 0.5]);
+  expect(maker.asked).toEqual([0, 0, 0, 1]);
+});
+
+test("asks for nothing more once it is given up", async () => {
+  const maker = new Maker();
+  const given = new AbortController();
+  const source = new Source(new KernelChannel(maker));
+  const page = source.page({}, given.signal, () => given.abort());
+  await expect(page).rejects.toThrow();
+  expect(maker.asked).toEqual([0]);
+});

@@ -1,0 +1,33 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import { type Opening, openingInWords } from "../../../src/ui/view/opening";
+
+const opening: Opening = {
+  stack: "self",
+  layer: 3,
+  head: 1,
+  pattern: "previous token",
+  score: 0.871,
+  even: 0.0625,
+  queries: null,
+};
+const at = (layer: number, ...chosen: number[]) => ({ stack: { name: "self" }, layer, chosen });
+
+describe("where a view opened", () => {
+  it("is said with the pattern, its score and that of even attention", () => {
+    expect(openingInWords(opening, at(3, 1))).toBe(
+      "Opened at layer 3, head 1, which shows the most distinct pattern: “previous token”, 0.87 of the weight where even attention has 0.06.",
+    );
+    expect(openingInWords({ ...opening, queries: 64 }, at(3, 1))).toContain(
+      "has 0.06, estimated from 64 queries.",
+    );
+  });
+
+  it("is not said where it was given, nor anywhere else", () => {
+    expect(openingInWords(null, at(3, 1))).toBe("");
+    for (const elsewhere of [at(2, 1), at(3, 0), at(3, 1, 2), at(3)]) {
+      expect(openingInWords(opening, elsewhere)).toBe("");
+    }
+    expect(openingInWords(opening, { ...at(3, 1), stack: { name: "cross" } })).toBe("");
+  });
+});

@@ -1,0 +1,184 @@
+import { signal } from "@preact/signals";
+import { describe, expect, it, vi } from "vitest";
+import type { Carrier, Reply } from "../../../src/client/carrier";
+import { Source } from "../../../src/client/source";
+import {
+  createRecordStore,
+  orderHeads,
+  placeOf,
+  RECORD_DEFAULTS,
+} from "../../../src/ui/view/record";
+import { makeSignals } from "../../../src/ui/view/state";
+
+describe("the order of heads", () => {
+  it("is their number, where nothing else is said", () => {
+    expect(orderHeads([0, 1, 2], null, null)).toEqual({ heads: [0, 1, 2], scores: null });
+  });
+
+  it("is by falling score, those without one last", () => {
+    expect(orderHeads([0, 1, 2, 3], [0.2, null, 0.9, 0.2], null)).toEqual({
+      heads: [2, 0, 3, 1],
+      scores: [0.9, 0.2, 0.2, null],
+    });
+  });
+
+  it("offers no head with a lower score than asked for", () => {
+    expect(orderHeads([0, 1, 2, 3], [0.2, null, 0.9, -0.2], 0).heads).toEqual([2, 0]);
+  });
+
+  it("offers a head with just the score that is asked for", () => {
+    expect(orderHeads([0, 1, 2], [0.2, 0.5, 0.49], 0.5)).toEqual({ heads: [1], scores: [0.5] });
+  });
+});
+
+const tokens = { text: ["a", "b"], special: [], sequence: [0, 0] };
+const description = {
+  model: "m",
+  notes: [],
+  stacks: [
+    {
+      name: "self",
+      layers: [2, 4],
+      heads_per_layer: [2, 3],
+      query_tokens: tokens,
+      key_tokens: null,
+      normalized: true,
+      maximum: 1,
+      causal: false,
+      vectors: false,
+      patterns: ["induction"],
+    },
+  ],
+};
+
+describe("a place", () => {
+  it("falls back to what the record has", () => {
+    const place = placeOf(description, {
+      stack: "none",
+      layer: 9,
+      heads: [1, 7],
+      token: 5,
+      key: 1,
+    });
+    expect(place.stack.name).toBe("self");
+    expect(place.layer).toBe(2);
+    expect([place.chosen, place.absent, place.heads]).toEqual([[1], [7], [1]]);
+    expect([place.token, place.key]).toEqual([null, 1]);
+  });
+});
+
+/** A carrier that answers by name, or fails. */
+function carrier(answers: Record<string, () => Reply>): Carrier & { asked: string[] } {
+  const asked: string[] = [];
+  return {
+    asked,
+    live: false,
+    async ask(name, args) {
+      asked.push(`${name} ${JSON.stringify(args)}`);
+      const answer = answers[name];
+      if (!answer) throw new Error(`no ${name}`);
+      return answer();
+    },
+    retry() {},
+    watch(listener) {
+      listener("ready");
+    },
+  };
+}
+
+function maps(): Reply {
+  return {
+    header: { shape: [2, 1, 1], encoding: "float32", maximum: 1, error: 0 },
+    data: new Float32Array([0, 1]),
+  };
+}
+
+describe("a record as a view sees it", () => {
+  it("asks a question once for each answer that is wanted", async () => {
+    const ended = new AbortController();
+    const each = carrier({ describe: () => ({ header: description, data: null }), maps });
+    const state = makeSignals(RECORD_DEFAULTS);
+    const record = createRecordStore(new Source(each), state, ended.signal);
+    await vi.waitFor(() => expect(record.place.value).not.toBeNull());
+    expect(each.asked).toHaveLength(1);
+    record.wantMaps();
+    await vi.waitFor(() => expect(record.maps.value).not.toBeNull());
+    state.token.value = 1;
+    state.heads.value = [1];
+    expect(each.asked).toHaveLength(2);
+    state.layer.value = 4;
+    await vi.waitFor(() => expect(each.asked).toHaveLength(3));
+    ended.abort();
+  });
+
+  it("asks for the maps of a long text a few heads at once", async () => {
+    const ended = new AbortController();
+    const [stack] = description.stacks;
+    const long = { text: new Array<string>(300_000).fill("a"), special: [], sequence: [] };
+    const stacks = [{ ...stack, heads_per_layer: [8, 8], query_tokens: long }];
+    const each = carrier({
+      describe: () => ({ header: { ...description, stacks }, data: null }),
+      maps: () => ({
+        header: { shape: [3, 1, 1], encoding: "float32", maximum: 1, error: 0, sampled: 32 },
+        data: new Float32Array([0, 1, 0]),
+      }),
+    });
+    const state = makeSignals(RECORD_DEFAULTS);
+    const record = createRecordStore(new Source(each), state, ended.signal);
+    record.wantMaps();
+    await vi.waitFor(() => expect(record.maps.value?.sampled).toBe(32));
+    const heads = each.asked.slice(1).map((asked) => /"heads":(\[.*?\])/.exec(asked)?.[1]);
+    expect(heads).toEqual(["[0,1,2]", "[3,4,5]", "[6,7]"]);
+    expect(record.maps.value?.heads).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
+    ended.abort();
+  });
+
+  it("keeps an error until its own question has an answer", async () => {
+    const ended = new AbortController();
+    const answers: Record<string, () => Reply> = {
+      describe: () => ({ header: description, data: null }),
+    };
+    const record = createRecordStore(
+      new Source(carrier(answers)),
+      makeSignals(RECORD_DEFAULTS),
+      ended.signal,
+    );
+    record.wantMaps();
+    await vi.waitFor(() => expect(record.error.value).toBe("no maps"));
+    record.answer(signal({}), async () => 1);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(record.error.value).toBe("no maps");
+    answers.maps = maps;
+    record.retry();
+    await vi.waitFor(() => expect(record.maps.value).not.toBeNull());
+    expect(record.error.value).toBeNull();
+    ended.abort();
+  });
+
+  it("orders the heads of the layer by given scores and by a pattern's", async () => {
+    const ended = new AbortController();
+    const each = carrier({
+      describe: () => ({ header: description, data: null }),
+      maps,
+      scores: () => ({ header: { scores: [[0.1, 0.9], []] }, data: null }),
+    });
+    const state = makeSignals(RECORD_DEFAULTS);
+    const record = createRecordStore(new Source(each), state, ended.signal);
+    state.order.value = "induction";
+    await vi.waitFor(() => expect(record.order.value.heads).toEqual([1, 0]));
+    state.scores.value = {
+      mine: {
+        self: [
+          [3, 1],
+          [5, 4, 6],
+        ],
+      },
+    };
+    state.order.value = "mine";
+    state.layer.value = 4;
+    await vi.waitFor(() => expect(record.order.value.heads).toEqual([2, 0, 1]));
+    state.order.value = "nothing of the kind";
+    await vi.waitFor(() => expect(record.order.value.scores).toBeNull());
+    ended.abort();
+  });
+});

@@ -1,0 +1,119 @@
+import { describe, expect, it } from "vitest";
+import { RECORD_HASH } from "../../../src/ui/view/record";
+import {
+  assign,
+  bindModel,
+  makeSignals,
+  readHash,
+  readIndices,
+  same,
+  valuesOf,
+  writeHash,
+} from "../../../src/ui/view/state";
+import { HEAD_DEFAULTS, type HeadState } from "../../../src/views/head/state";
+
+/** A widget's model: traits, and who listens to them. */
+class Model {
+  saved = 0;
+  readonly listeners = new Map<string, Set<() => void>>();
+  readonly values: Record<string, unknown>;
+  constructor(values: Record<string, unknown>) {
+    this.values = values;
+  }
+  get(name: string): unknown {
+    return this.values[name];
+  }
+  set(name: string, value: unknown): void {
+    if (same(this.values[name], value)) return;
+    this.values[name] = value;
+    for (const listener of this.listeners.get(`change:${name}`) ?? []) listener();
+  }
+  save_changes(): void {
+    this.saved++;
+  }
+  on(event: string, listener: (...args: never[]) => void): void {
+    const all = this.listeners.get(event) ?? new Set();
+    all.add(listener as () => void);
+    this.listeners.set(event, all);
+  }
+  off(event?: string | null, listener?: ((...args: never[]) => void) | null): void {
+    this.listeners.get(event ?? "")?.delete(listener as () => void);
+  }
+}
+
+describe("traits", () => {
+  it("are read at the start; those that the model lacks keep their defaults", () => {
+    const end = new AbortController();
+    const state = makeSignals({ layer: 0, heads: [] as number[], threshold: 0.5 });
+    const model = new Model({ layer: 3, heads: [1, 7] });
+    bindModel(model, state, end.signal);
+    expect(valuesOf(state)).toEqual({ layer: 3, heads: [1, 7], threshold: 0.5 });
+    expect(model.saved).toBe(0);
+  });
+
+  it("go both ways, and several at once are saved once", () => {
+    const end = new AbortController();
+    const state = makeSignals({ layer: 0, heads: [] as number[] });
+    const model = new Model({ layer: 0, heads: [] });
+    bindModel(model, state, end.signal);
+    model.set("layer", 5);
+    expect(state.layer.value).toBe(5);
+    expect(model.saved).toBe(0);
+    assign(state, { layer: 6, heads: [2] });
+    expect(model.values).toEqual({ layer: 6, heads: [2] });
+    expect(model.saved).toBe(1);
+  });
+
+  it("are left alone after the end", () => {
+    const end = new AbortController();
+    const state = makeSignals({ layer: 0 });
+    const model = new Model({ layer: 0 });
+    bindModel(model, state, end.signal);
+    end.abort();
+    model.set("layer", 9);
+    expect(state.layer.value).toBe(0);
+    state.layer.value = 4;
+    expect(model.values.layer).toBe(9);
+  });
+
+  it("do not follow an equal list as if it were a change", () => {
+    const state = makeSignals({ heads: [1, 2] });
+    const before = state.heads.value;
+    assign(state, { heads: [1, 2] });
+    expect(state.heads.value).toBe(before);
+  });
+});
+
+describe("the URL fragment", () => {
+  const values: HeadState = {
+    ...HEAD_DEFAULTS,
+    stack: "self",
+    layer: 3,
+    heads: [1, 7, 9],
+    token: 10,
+  };
+
+  it("says stack, layer, heads and token as the contract has it", () => {
+    expect(writeHash(values, RECORD_HASH)).toBe("stack=self&layer=3&heads=1,7,9&token=10");
+  });
+
+  it.each([
+    values,
+    { ...values, heads: [], token: null, key: 4 },
+    { ...values, stack: "a&b=c#d ü" },
+  ])("comes back as it went", (state) => {
+    const back = readHash<HeadState>(`#${writeHash(state, RECORD_HASH)}`, RECORD_HASH);
+    const { stack, layer, heads } = state;
+    expect(back).toMatchObject({ stack, layer, heads });
+    expect(back.token ?? null).toBe(state.token);
+    expect(back.key ?? null).toBe(state.key);
+  });
+
+  it("is not believed where it is nonsense", () => {
+    expect(readHash<HeadState>("#layer=-1&heads=1,x&token=1e9&key=&foo=2", RECORD_HASH)).toEqual(
+      {},
+    );
+    expect(readHash<HeadState>("#<script>", RECORD_HASH)).toEqual({});
+    expect(readIndices("3,3,1")).toEqual([3, 1]);
+  });
+});
