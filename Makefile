@@ -14,6 +14,8 @@
 #   make bench    attnviz beside BertViz, CircuitsVis and inspectus: half an hour, docs/benchmarks.md
 #   make counts   renews the baseline of bytes, requests and DOM nodes that make test compares with
 #   make protocol writes js/src/client/protocol.ts, the types of requests, from the Python classes
+#   make docs     builds the documentation site into build/site
+#   make docs-serve  serves it on http://localhost:8000, and again after every change
 #   make package  builds wheel and source distribution and tries them with nothing else there
 #   make clean    removes what was built (.venv and js/node_modules too)
 #
@@ -26,10 +28,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all checks mutants oldest coverage bench bench-quick counts lab watch notebooks format protocol package clean environment test-environment front-end
+.PHONY: help demo test test-all checks mutants oldest coverage bench bench-quick counts lab watch notebooks format protocol docs docs-serve package clean environment test-environment front-end
 
 help:
-	@sed -n '3,19s/^#//p' Makefile
+	@sed -n '3,21s/^#//p' Makefile
 
 # What attnviz needs to run, front-end included.
 environment:
@@ -125,6 +127,12 @@ format: test-environment
 
 protocol: environment
 	$(VENV_PYTHON) scripts/protocol.py
+
+docs: test-environment
+	$(VENV_PYTHON) scripts/build_site.py
+
+docs-serve: test-environment
+	$(VENV_PYTHON) scripts/build_site.py --serve
 
 package: test-environment
 	$(VENV_PYTHON) -m pytest tests/package --junitxml=test-results/package.xml

@@ -1,0 +1,149 @@
+"""Write the sources of the documentation site, and build it.
+
+.venv/bin/python scripts/build_site.py          # build/site, with every warning an error
+.venv/bin/python scripts/build_site.py --serve  # http://localhost:8000
+
+The sources in build/site-sources are README.md, docs/ and the notebooks as Markdown. In them a
+link to a file of the repository that is in no page becomes the file's address on the code host.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import nbformat
+from nbconvert import MarkdownExporter
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "build" / "site-sources"
+
+# A fence or a code span, which stays as it is; else a link of Markdown or of HTML.
+_LINKS = re.compile(
+    r"(?P<code>^ {0,3}(?P<fence>```+|~~~+).*?^ {0,3}(?P=fence)`*[ ]*$"
+    r"|(?P<tick>`+)(?!`).+?(?<!`)(?P=tick)(?!`))"
+    r"|(?P<before>\]\(\s*|\b(?:src|srcset|href)=\"|^\[[^\]]+\]:\s+)(?P<target>[^\s)\"]+)",
+    re.MULTILINE | re.DOTALL,
+)
+_ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:|//|#", re.IGNORECASE)
+# Alternative texts: nbconvert's own template writes "png".
+_NOTEBOOK = """
+{%- extends 'markdown/index.md.j2' -%}
+{%- block data_png -%}
+{%- set alt = output.metadata.get("image/png", {}).get("alt", "Output") -%}
+![{{ alt }}]({{ output.metadata.filenames["image/png"] | path2url }})
+{%- endblock data_png -%}
+"""
+
+
+def repository() -> str:
+    """The address of the repository."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project["urls"]["Source"])
+
+
+def place_in_site(path: Path) -> Path | None:
+    """Where the site has a file of the repository; None for one that it does not contain."""
+    relative = path.relative_to(ROOT)
+    if relative == Path("README.md"):
+        return Path("index.md")
+    if relative.parts[0] == "docs":
+        return Path(*relative.parts[1:])
+    if relative.parts[0] == "notebooks" and path.suffix == ".ipynb":
+        return relative.with_suffix(".md")
+    return None
+
+
+def with_links(text: str, origin: Path, place: Path) -> str:
+    """The text of a file of the repository with the links that it must have in the site."""
+
+    def changed(found: re.Match[str]) -> str:
+        if found["code"]:
+            return found[0]
+        return found["before"] + new_target(found["target"], origin, place)
+
+    return _LINKS.sub(changed, text)
+
+
+def new_target(target: str, origin: Path, place: Path) -> str:
+    """What a link says in the site."""
+    if _ELSEWHERE.match(target):
+        return target
+    file, mark, anchor = target.partition("#")
+    path = Path(os.path.normpath(origin.parent / file))
+    if not path.exists():
+        raise SystemExit(f"{origin.relative_to(ROOT)}: the link {target!r} leads to no file")
+    there = place_in_site(path)
+    if there is None:
+        kind = "tree" if path.is_dir() else "blob"
+        return f"{repository()}/{kind}/main/{path.relative_to(ROOT).as_posix()}{mark}{anchor}"
+    return Path(os.path.relpath(there, place.parent)).as_posix() + mark + anchor
+
+
+def write_page(origin: Path, text: str | None = None) -> None:
+    """Write the page of a file of the repository."""
+    place = place_in_site(origin)
+    assert place is not None  # noqa: S101
+    target = SOURCES / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    text = origin.read_text(encoding="utf-8") if text is None else text
+    target.write_text(with_links(text, origin, place), encoding="utf-8")
+
+
+def write_notebook(origin: Path) -> None:
+    """Write a notebook as a page, and its pictures beside it."""
+    exporter = MarkdownExporter(raw_template=_NOTEBOOK)
+    pictures = f"{origin.stem}_files"
+    text, resources = exporter.from_notebook_node(
+        nbformat.read(origin, as_version=4),
+        resources={"unique_key": origin.stem, "output_files_dir": pictures},
+    )
+    folder = SOURCES / "notebooks" / pictures
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in resources["outputs"].items():
+        (SOURCES / "notebooks" / name).write_bytes(content)
+    # Its pictures are in the site alone, beside the page.
+    marked = text.replace(f"]({pictures}/", f"](site:{pictures}/")
+    place = Path("notebooks") / f"{origin.stem}.md"
+    page = with_links(marked, origin, place).replace(f"](site:{pictures}/", f"]({pictures}/")
+    (SOURCES / place).write_text(page, encoding="utf-8")
+
+
+def write_sources() -> None:
+    """Write build/site-sources anew."""
+    shutil.rmtree(SOURCES, ignore_errors=True)
+    SOURCES.mkdir(parents=True)
+    write_page(ROOT / "README.md")
+    for path in sorted((ROOT / "docs").rglob("*")):
+        if path.suffix == ".md":
+            write_page(path)
+        elif path.is_file():
+            target = SOURCES / path.relative_to(ROOT / "docs")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        write_notebook(path)
+
+
+def zensical(*arguments: str) -> int:
+    """Run Zensical in the root of the repository."""
+    command = [sys.executable, "-m", "zensical", *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--serve", action="store_true", help="serve the site on localhost:8000")
+    options = parser.parse_args()
+    write_sources()
+    return zensical("serve") if options.serve else zensical("build", "--clean", "--strict")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

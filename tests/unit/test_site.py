@@ -1,0 +1,85 @@
+"""The documentation site: its sources, and what its navigation leads to."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import build_site
+
+ROOT = Path(__file__).parents[2]
+
+
+def pages_of(entries: list[Any]) -> Iterator[str]:
+    """The pages of a navigation, from top to bottom."""
+    for entry in entries:
+        if isinstance(entry, str):
+            yield entry
+            continue
+        (value,) = entry.values()
+        if isinstance(value, str):
+            yield value
+        else:
+            yield from pages_of(value)
+
+
+@pytest.fixture(scope="module")
+def navigation() -> list[str]:
+    config = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    return list(pages_of(config["project"]["nav"]))
+
+
+@pytest.mark.parametrize("folder", ["docs", "notebooks"])
+def test_every_page_has_one_line_in_the_navigation(folder: str, navigation: list[str]) -> None:
+    files = [path for end in ("md", "ipynb") for path in (ROOT / folder).rglob(f"*.{end}")]
+    places = [build_site.place_in_site(path) for path in files]
+    missing = {str(place) for place in places} - set(navigation)
+    assert not missing, f"add these to `nav` in zensical.toml: {sorted(missing)}"
+    assert len(navigation) == len(set(navigation))
+
+
+@pytest.mark.parametrize(
+    ("origin", "target", "expected"),
+    [
+        ("README.md", "docs/kinds.md", "kinds.md"),
+        ("README.md", "docs/images/head-view.webp", "images/head-view.webp"),
+        ("README.md", "notebooks/tutorial.ipynb", "notebooks/tutorial.md"),
+        ("docs/kinds.md", "limits.md#what-a-page-may-do", "limits.md#what-a-page-may-do"),
+        ("docs/kinds.md", "../README.md", "index.md"),
+        ("docs/kinds.md", "#a-heading", "#a-heading"),
+        ("docs/kinds.md", "https://pytorch.org/x.md", "https://pytorch.org/x.md"),
+        ("notebooks/tutorial.ipynb", "../docs/kinds.md", "../kinds.md"),
+        ("notebooks/tutorial.ipynb", "head_view.ipynb", "head_view.md"),
+    ],
+)
+def test_a_link_leads_to_the_same_page_of_the_site(origin: str, target: str, expected: str) -> None:
+    place = build_site.place_in_site(ROOT / origin)
+    assert place is not None
+    assert build_site.new_target(target, ROOT / origin, place) == expected
+
+
+def test_a_link_to_a_file_that_is_no_page_leads_to_the_repository() -> None:
+    origin, place = ROOT / "docs" / "kinds.md", Path("kinds.md")
+    source = build_site.new_target("../src/attnviz/cli.py#L1", origin, place)
+    assert source == "https://github.com/attnviz/attnviz/blob/main/src/attnviz/cli.py#L1"
+    folder = build_site.new_target("../tests", origin, place)
+    assert folder == "https://github.com/attnviz/attnviz/tree/main/tests"
+
+
+def test_a_link_to_nothing_is_refused() -> None:
+    with pytest.raises(
+        SystemExit, match=r"docs/kinds\.md: the link 'no-such\.md' leads to no file"
+    ):
+        build_site.new_target("no-such.md", ROOT / "docs" / "kinds.md", Path("kinds.md"))
+
+
+def test_code_stays_as_it_is() -> None:
+    origin, place = ROOT / "docs" / "kinds.md", Path("kinds.md")
+    code = '```html\n<a href="../README.md">\n```\n\nHere `[x](../README.md)` is code.\n'
+    text = code + 'Here [x](../README.md) and\n<img src="images/head-view.webp"> are not.\n'
+    expected = code + 'Here [x](index.md) and\n<img src="images/head-view.webp"> are not.\n'
+    assert build_site.with_links(text, origin, place) == expected
