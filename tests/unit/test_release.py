@@ -23,6 +23,31 @@ def test_the_changelog_begins_with_the_version() -> None:
     assert headings[0] == attnviz.__version__
 
 
+def test_the_changelog_names_the_formats_that_are_written(tmp_path: Path) -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    said = re.search(r"^Formats of this version(.*?)\n\n", changelog, re.MULTILINE | re.DOTALL)
+    assert said is not None
+    records = {
+        "weights": attnviz.AttentionRecord.from_weights([[[[1.0]]]], ["a"]),
+        "differences": attnviz.AttentionRecord.from_weights(
+            [[[[-1.0]]]], ["a"], signed=True, measure="difference"
+        ),
+    }
+    statistics = attnviz.HeadStatistics()
+    statistics.fold(records["weights"])
+    page = attnviz.HeadView(records["weights"]).to_html()
+    written = {}
+    for name, each in (*records.items(), ("statistics", statistics)):
+        path = tmp_path / f"{name}.safetensors"
+        each.save(path)
+        # In a header's JSON, which is a string within the JSON of safetensors.
+        (written[name],) = map(int, re.findall(rb'"format\\?": ?(\d+)', path.read_bytes()))
+    (written["pages"],) = map(int, re.findall(r'"format": (\d+), "view"', page))
+    assert re.findall(r"\d+", said[1]) == [
+        str(written[name]) for name in ("weights", "differences", "statistics", "pages")
+    ]
+
+
 def test_hooks_run_the_versions_that_make_runs() -> None:
     hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")

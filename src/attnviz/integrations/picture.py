@@ -14,7 +14,8 @@ __all__ = ["heads_picture"]
 
 _CELL = 64
 _GAP = 4
-# The colours of the views' heat-maps in the light theme: js/src/ui/colors/palette.ts and color-scales.ts.
+# The colours of the views' heat-maps in the light theme: palette.ts and color-scales.ts in
+# js/src/ui/colors.
 _BACKGROUND = np.array([255, 255, 255], np.float64)
 _FRAME = np.array([223, 226, 232], np.float64)
 _POSITIVE = np.array([27, 106, 179], np.float64)

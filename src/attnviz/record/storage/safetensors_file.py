@@ -280,6 +280,8 @@ def _header(
 def _pieces(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
     """The bytes of an array, a few MB at once."""
     for block in blocks:
+        if not block.numel():
+            continue  # Its strides may be 0, and it has no bytes.
         as_it_is = block.is_contiguous() and block.device.type == "cpu"
         # Head by head where copies have to be made: one of the whole could be too much.
         for part in block.unbind() if block.dim() > 2 and not as_it_is else [block]:
