@@ -1,11 +1,9 @@
-"""What docs/analysis.md says runs, and its numbers are right."""
+"""The numbers of docs/analysis.md are right, and it names every function."""
 
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,21 +14,6 @@ import attnviz as av
 pytestmark = pytest.mark.models
 
 TEXT = (Path(__file__).parents[2] / "docs" / "analysis.md").read_text(encoding="utf-8")
-
-
-def test_the_examples_run_in_order(capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, Any] = {}
-    blocks = re.findall(r"```python\n(.+?)```", TEXT, re.DOTALL)
-    assert len(blocks) == 4
-    for block in blocks:
-        exec(block, names)  # noqa: S102 - our own page
-    printed = capsys.readouterr().out
-    found = re.search(r"layer \d+, head \d+: (0\.\d+|1\.00), .* would score (0\.\d+)", printed)
-    assert found is not None
-    # The demo model has such a head.
-    assert float(found[1]) > 0.8
-    assert float(found[2]) < 0.5
-    assert isinstance(names["view"], av.ModelView)
 
 
 def test_every_function_is_named() -> None:

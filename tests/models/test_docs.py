@@ -1,0 +1,227 @@
+"""README.md and docs: every block of Python runs, every command exists, every link leads somewhere.
+
+A page's blocks run from top to bottom with one set of names, as its reader would run them, in an
+empty folder and without a network. A block is left out by a comment above it, with the reason:
+
+    <!-- skip: next "needs a cluster" -->
+
+and what a reader brings along is defined in a comment that no reader sees:
+
+    <!-- invisible-code-block: python
+    model, tokenizer = attnviz.demos.load("decoder")
+    -->
+
+Both are comments of Sybil, which reads the pages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import re
+import shlex
+import tomllib
+import unittest
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sybil import Document, Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+import attnviz as av
+from attnviz import cli
+
+pytestmark = pytest.mark.models
+
+ROOT = Path(__file__).parents[2]
+PAGES = (
+    "README.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")),
+)
+DOCUMENTS = (*PAGES, "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md")
+# Pages whose blocks a file of its own runs, with more than one model or after a plain install.
+RUN_ELSEWHERE = {
+    "docs/from-bertviz.md": "test_from_bertviz.py",
+    "docs/from-elsewhere.md": "test_from_elsewhere.py",
+}
+# Pages that take more than a second or two.
+SLOW = {"docs/atlas.md", "docs/figures.md"}
+# Languages of blocks. A block of Python or of commands under another name would not be run.
+LANGUAGES = {"python", "console", "html", "latex", "json", "markdown", "text", "toml", "yaml", ""}
+
+
+def check_command(line: str) -> None:
+    """Give an error where a command, an option, a target or an extra of ours does not exist."""
+    for part in re.split(r" && | \| ", line):
+        # The shell's variables are numbers: of a job, of a part.
+        program, *arguments = shlex.split(re.sub(r"\$[A-Z_]+", "3", part), comments=True)
+        if program.endswith("python") and arguments[:1] == ["-m"]:
+            program, *arguments = arguments[1:]
+        if program == "attnviz":
+            parse(arguments)
+        elif program == "make":
+            targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
+            assert set(arguments) <= set(targets), line
+        elif program == "pip":
+            project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+            for extras in re.findall(r"(?:^|\s)(?:\.|attnviz)\[(.+?)\]", " ".join(arguments)):
+                assert set(extras.split(",")) <= set(project["optional-dependencies"]), line
+        elif program.startswith("attnviz."):
+            assert importlib.util.find_spec(program) is not None, line
+
+
+def parse(arguments: list[str]) -> None:
+    """Have the command line read its arguments, up to where a model would run."""
+    if not any(each.startswith("-") for each in arguments):
+        # Named in a sentence, without what it works on.
+        arguments = [*arguments, "--help"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "_written", lambda _: Path("x.html"))
+        patch.setattr(cli, "offer_file", lambda _: None)
+        try:
+            code = cli.main(arguments)
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    assert code == 0, arguments
+
+
+def parsed(page: str) -> Document:
+    """A page as Sybil reads it: Python, and what is left out."""
+    return Sybil(parsers=[SkipParser(), PythonCodeBlockParser()]).parse(ROOT / page)
+
+
+def run(document: Document) -> dict[str, Any]:
+    """Run all blocks; the names that they leave."""
+    for example in document.examples():
+        # The reason for leaving a block out comes as an error.
+        with contextlib.suppress(unittest.SkipTest):
+            example.evaluate()
+    names: dict[str, Any] = document.namespace
+    return names
+
+
+@pytest.fixture
+def reader(
+    request: pytest.FixtureRequest,
+    checkpoint_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[str], dict[str, Any]]:
+    """A reader who runs a page in an empty folder. Hub ids lead to models on this machine."""
+    monkeypatch.chdir(tmp_path)
+    # In a script a view is written to a file there.
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def read(page: str) -> dict[str, Any]:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        hub = "sentence-transformers/all-MiniLM-L6-v2"
+        if f'"{hub}"' in text:
+            (tmp_path / hub).parent.mkdir()
+            (tmp_path / hub).symlink_to(checkpoint_folder, target_is_directory=True)
+        if '"gpt2"' in text:
+            request.getfixturevalue("make_model")("gpt2").save_pretrained("gpt2")
+            request.getfixturevalue("byte_tokenizer").save_pretrained("gpt2")
+        return run(parsed(page))
+
+    return read
+
+
+def analysis(names: Mapping[str, Any], printed: str) -> None:
+    """The demo model has a head of previous tokens."""
+    found = re.search(r"layer \d+, head \d+: (0\.\d+|1\.00), .* would score (0\.\d+)", printed)
+    assert found is not None
+    assert float(found[1]) > 0.8
+    assert float(found[2]) < 0.5
+    assert isinstance(names["view"], av.ModelView)
+
+
+def heads(names: Mapping[str, Any], printed: str) -> None:
+    assert "previous token 0.99 ± 0.00" in printed
+
+
+def readme(names: Mapping[str, Any], printed: str) -> None:
+    view = names["view"]
+    assert isinstance(view, av.HeadView)
+    assert view.token is not None
+    assert view.record.tokens[view.token] == "it"
+    weights = view.record.stacks["self"].weights(layer=3, head=1)[view.token]
+    assert view.record.tokens[int(weights.argmax())] == "animal"
+    assert float(weights.max()) == pytest.approx(0.68, abs=0.005)
+    assert Path("head_view.html").is_file()
+
+
+# What a page says of the results of its blocks.
+RESULTS: dict[str, Callable[[Mapping[str, Any], str], None]] = {
+    "README.md": readme,
+    "docs/analysis.md": analysis,
+    "docs/heads.md": heads,
+}
+
+
+def pages_to_run() -> Iterator[Any]:
+    for page in PAGES:
+        if page not in RUN_ELSEWHERE and any(True for _ in parsed(page).examples()):
+            yield pytest.param(page, marks=pytest.mark.slow if page in SLOW else ())
+
+
+@pytest.mark.parametrize("page", pages_to_run())
+def test_every_block_runs(
+    page: str, reader: Callable[[str], dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = reader(page)
+    if page in RESULTS:
+        RESULTS[page](names, capsys.readouterr().out)
+
+
+def test_no_block_is_overlooked() -> None:
+    for page in DOCUMENTS:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        fences = re.findall(r"^[ >]*```(.*)$", text, re.M)
+        assert len(fences) % 2 == 0, f"{page}: a block has no end"
+        assert set(fences[::2]) <= LANGUAGES, page
+        for reason in re.findall(r"<!-- *skip: (.+?) *-->", text):
+            assert re.fullmatch(r'next "[^"]+"', reason), f"{page}: {reason}"
+    for page, file in RUN_ELSEWHERE.items():
+        own = (Path(__file__).parent / file).read_text(encoding="utf-8")
+        assert Path(page).name in own, page
+
+
+@pytest.mark.parametrize("page", DOCUMENTS)
+def test_every_command_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for line in re.findall(r"^\$ (.+)$", text.replace("\\\n", " "), re.M):
+        check_command(line)
+    for line in re.findall(r"`((?:attnviz|make) [^`\n]+)`", text):
+        check_command(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "attnviz head-vew --model m",
+        "attnviz head-view --modl m --text t",
+        "make tset",
+        'pip install ".[imge]"',
+    ],
+)
+def test_a_command_that_does_not_exist_is_noticed(line: str) -> None:
+    with pytest.raises(AssertionError):
+        check_command(line)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_what_is_pointed_to_is_there(document: str) -> None:
+    path = ROOT / document
+    text = re.sub(r"^```.+?^```", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
+    for link in (one or other for one, other in links):
+        if "://" not in link:
+            file, _, part = link.partition("#")
+            target = path.parent / file if file else path
+            assert target.exists(), link
+            if part:
+                headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.M)
+                names = [re.sub(r"[^\w -]", "", each.lower()) for each in headings]
+                assert part in [name.replace(" ", "-") for name in names], link
