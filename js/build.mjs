@@ -1,6 +1,9 @@
 // Builds each view, src/views/<view>/index.tsx, into ONE file, ../src/attnviz/static/<view>.js, and the
 // same for exported pages, <view>-page.js: the one asks a kernel, the other what the page carries.
 //
+// A page's code is a script that leaves what it exports at `attnvizPage.view`, where the page's loader
+// finds it: a page allows it by its hash, and a module that is allowed so exports nothing.
+//
 //   node build.mjs            build once; fails when a bundle is over its limit
 //   node build.mjs --watch    build again on every change
 //
@@ -94,6 +97,7 @@ const options = {
 const builds = ["widget", "page"].map((use) => ({
   ...options,
   entryNames: use === "page" ? "[name]-page" : "[name]",
+  ...(use === "page" ? { format: "iife", globalName: "attnvizPage.view" } : {}),
   define: { "process.env.NODE_ENV": '"production"', BUNDLE_FOR: JSON.stringify(use) },
 }));
 

@@ -27,9 +27,8 @@ from attnviz.atlas.answers import (
     texts_of,
 )
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
-from attnviz.pages.html import FORMAT, bundle, document
+from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import code_too_large, megabytes
-from attnviz.pages.packing import packed
 
 __all__ = ["MAX_BYTES", "MOST_CLASSES", "make_atlas_page", "roles_table"]
 
@@ -58,8 +57,7 @@ def make_atlas_page(
         Bytes that the page may have; None is any number. Where it is needed, the page has fewer
         edges of each head, and says so.
     """
-    code = packed(bundle("atlas", "page").encode())
-    bare = len(document(statistics.model, "atlas", state, {}, code).encode())
+    bare = len(document(statistics.model, "atlas", state, {}).encode())
     if max_bytes is not None and bare > max_bytes:
         raise ValueError(code_too_large(max_bytes, bare))
     stacks = {name: statistics.stack(name) for name in statistics.stack_names}
@@ -81,7 +79,7 @@ def make_atlas_page(
                 ]
             },
         }
-        return document(statistics.model, "atlas", state, data, code)
+        return document(statistics.model, "atlas", state, data)
 
     page = page_of(stacks)
     if max_bytes is None or len(page.encode()) <= max_bytes:

@@ -23,7 +23,7 @@ from attnviz.embedding.server.description import describe_corpus, packed_points
 from attnviz.embedding.server.plots import EmbeddingAnswers, HeadPlot, Plot, PlotOptions, coded
 from attnviz.embedding.server.weights import AggregateHeader, aggregate, top_keys
 from attnviz.embedding.threads import one_thread
-from attnviz.pages.html import FORMAT, bundle, document
+from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import check_top_keys, code_too_large, megabytes
 from attnviz.pages.packing import packed
 from attnviz.server.images import encoded_image
@@ -78,8 +78,7 @@ def make_embedding_page(
     """
     top_keys = check_top_keys(top_keys)
     corpus = answers.corpus
-    code = packed(bundle("embedding", "page").encode())
-    bare = len(document(corpus.model, "embedding", state, {}, code).encode())
+    bare = len(document(corpus.model, "embedding", state, {}).encode())
     if max_bytes is not None:
         if bare > max_bytes:
             raise ValueError(code_too_large(max_bytes, bare))
@@ -112,7 +111,7 @@ def make_embedding_page(
             "images": list(_embedded_images(corpus)),
         },
     }
-    page = document(corpus.model, "embedding", state, data, code)
+    page = document(corpus.model, "embedding", state, data)
     size = len(page.encode())
     if max_bytes is not None and size > max_bytes:
         raise ValueError(_too_large(corpus, _embedded(stacks), max_bytes, size))

@@ -51,9 +51,10 @@ _SCORE_DIGITS = 6
 # longer than all else, and pages are made without.
 _MAX_SCORED_WEIGHTS = 30_000_000
 
-# The bundle lies in the page deflated, as inert text: one file serves widget and page. Two scripts
-# may run by themselves, known to the browser by their hashes: what says why a page does not open,
-# which stands before all that may be damaged or too new for a browser, and what opens it.
+# The bundle lies in the page deflated, as inert text. The browser knows three scripts by their
+# hashes: what says why a page does not open, which stands before all that may be damaged or too new
+# for a browser; what opens it; and the bundle, which the latter unpacks and runs in place. So a
+# page runs wherever inline scripts do, and no address is ever code.
 _SCRIPTS = {name: Path(__file__).with_name(f"{name}.js") for name in ("note", "loader")}
 # A widget's module, which loads the bundle.
 _WIDGET = Path(__file__).with_name("widget.js")
@@ -131,8 +132,7 @@ def page_steps(
     max_bytes = check_options(precision, max_mb)
     if "weights" in embeds:
         check_record(record, precision)
-    code = packed(bundle(view, "page").encode())
-    bare = len(document(record.model, view, state, {}, code).encode())
+    bare = len(document(record.model, view, state, {}).encode())
     if max_bytes is not None and bare > max_bytes:
         raise ValueError(code_too_large(max_bytes, bare))
     # Before the scores, so that what is too large is refused before minutes of computing.
@@ -179,7 +179,7 @@ def page_steps(
     if "weights" in embeds:
         if record.images:
             data["images"] = [_embedded_image(image) for image in record.images]
-        rest = len(document(record.model, view, state, data, code).encode())
+        rest = len(document(record.model, view, state, data).encode())
         weights = yield from embedded_weights(
             record,
             precision=precision,
@@ -190,7 +190,7 @@ def page_steps(
         data |= {"blocks": weights.blocks, "maps": weights.maps, "embedded": weights.summary()}
         if weights.vectors is not None:
             data["vectors"] = weights.vectors
-    page = document(record.model, view, state, data, code)
+    page = document(record.model, view, state, data)
     size = len(page.encode())
     if max_bytes is not None and size > max_bytes:
         raise ValueError(too_large(record, max_bytes, size))
@@ -218,6 +218,11 @@ def _text(path: Path, changed: int) -> str:
 
 
 @cache
+def _packed(code: str) -> str:
+    return packed(code.encode())
+
+
+@cache
 def widget_loader(code: str) -> str:
     """The module of a widget whose trait `_code` is `code` (`widget.js`)."""
     return _WIDGET.read_text(encoding="utf-8").replace("HASH", _sha256(code))
@@ -228,14 +233,14 @@ def document(
     view: str,
     state: Mapping[str, Any],
     data: Mapping[str, Any],
-    code: str,
 ) -> str:
     """Write the document of a page around what it contains."""
     scripts = {name: path.read_text(encoding="utf-8") for name, path in _SCRIPTS.items()}
-    allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts.values())
+    code = bundle(view, "page")
+    allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in (*scripts.values(), code))
     policy = (
-        f"default-src 'none'; script-src {allowed} blob:; "
-        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {allowed}; "
+        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
     title = f"{model or 'Attention'} · {view} view · attnviz"
     theme = state.get("theme", "auto")
@@ -254,7 +259,7 @@ def document(
         # As long for every text: a page's size is known before its data are.
         checksum=f"{_checksum(text):010}",
         data=text,
-        bundle=code,
+        bundle=_packed(code),
         **scripts,
     )
 

@@ -25,7 +25,6 @@
       DecompressionStream: window.DecompressionStream,
       Blob: window.Blob && window.Blob.prototype.stream,
       Response: window.Response,
-      "URL.createObjectURL": window.URL && window.URL.createObjectURL,
       ResizeObserver: window.ResizeObserver,
       "Array.prototype.at": [].at,
       "CanvasRenderingContext2D.roundRect": canvas && canvas.prototype.roundRect
@@ -55,6 +54,13 @@
     }
   }
 
+  function forbidden() {
+    say(
+      "The code of this page is not allowed to run, by a security policy of the website around it, " +
+        "or because the file was changed. Open the file itself in " + browsers + "."
+    );
+  }
+
   var lacks = missing();
   if (lacks.length > 0) {
     say(
@@ -73,11 +79,7 @@
 
   document.addEventListener("securitypolicyviolation", function (event) {
     if (String(event.violatedDirective).indexOf("script") !== 0) return;
-    if (document.querySelector("[data-attnviz-drawn]")) return;
-    say(
-      "The code of this page is not allowed to run, by a security policy of the website around it, " +
-        "or because the file was changed. Open the file itself in " + browsers + "."
-    );
+    if (!document.querySelector("[data-attnviz-drawn]")) forbidden();
   });
 
   document.addEventListener("DOMContentLoaded", function () {
@@ -119,6 +121,7 @@
       var still = document.getElementById("attnviz-still");
       if (still) still.parentNode.removeChild(still);
     },
-    failed: failed
+    failed: failed,
+    forbidden: forbidden
   };
 })();
