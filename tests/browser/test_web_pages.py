@@ -290,3 +290,42 @@ def test_hostile_messages_do_nothing(page: Page, tmp_path: Path) -> None:
     found = re.search(r"height: ([\d.]+)px", style)
     assert found is not None
     assert 60 <= float(found[1]) <= before + 1
+
+
+GROUND = "() => getComputedStyle(document.documentElement).backgroundColor"
+WHITE, BLACK = "rgb(255, 255, 255)", "rgb(23, 24, 28)"
+
+
+def say(page: Page, message: object) -> None:
+    page.evaluate(
+        "(message) => document.querySelector('iframe').contentWindow.postMessage(message, '*')",
+        message,
+    )
+
+
+def test_a_frame_is_light_or_dark_as_the_page_around_it_says(page: Page, tmp_path: Path) -> None:
+    page.goto(static_page(tmp_path, view().to_iframe()))
+    frame = frame_of(page)
+    root = frame.locator(".attnviz")
+    for theme, ground in (("dark", BLACK), ("light", WHITE), ("dark", BLACK)):
+        say(page, {"type": "attnviz-theme", "theme": theme})
+        expect(root).to_have_attribute("data-theme", theme)
+        assert frame.evaluate(GROUND) == ground
+    # What is no theme changes nothing.
+    for message in ({"type": "attnviz-theme", "theme": "blue"}, {"theme": "light"}, "light", None):
+        say(page, message)
+    # Nor does a window that is not around the page: here the frame itself.
+    frame.evaluate("() => postMessage({ type: 'attnviz-theme', theme: 'light' }, '*')")
+    frame.evaluate("() => new Promise((done) => setTimeout(done))")
+    expect(root).to_have_attribute("data-theme", "dark")
+    assert frame.evaluate(GROUND) == BLACK
+
+
+def test_a_theme_that_the_user_gave_is_stronger(page: Page, tmp_path: Path) -> None:
+    dark = av.HeadView(view().record, layer=0, theme="dark")
+    page.goto(static_page(tmp_path, dark.to_iframe()))
+    frame = frame_of(page)
+    say(page, {"type": "attnviz-theme", "theme": "light"})
+    frame.wait_for_selector("html[theme=light]", state="attached")
+    expect(frame.locator(".attnviz")).to_have_attribute("data-theme", "dark")
+    assert frame.evaluate(GROUND) == BLACK

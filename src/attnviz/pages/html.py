@@ -83,7 +83,7 @@ body {{ margin: 16px; }}
 #attnviz-note.attnviz-said {{ visibility: visible; animation: none; }}
 @keyframes attnviz-wait {{ to {{ visibility: visible; }} }}
 @media (scripting: none) {{ #attnviz-note {{ animation-delay: 0s; }} }}
-{dark_rule}
+{follow}
 </style>
 </head>
 <body>
@@ -103,6 +103,14 @@ open the file itself, with JavaScript switched on, in
 _STATIC = Path(__file__).parents[1] / "static"
 _LIGHT, _DARK = "#ffffff", "#17181c"
 _INK = {_LIGHT: "#1f2328", _DARK: "#e6e6e9"}
+# A page without a theme is as the page around it says (`note.js`), else as the system is.
+_FOLLOW = f"""@media (prefers-color-scheme: dark) {{
+html:not([theme=light]) {{ background: {_DARK}; }}
+html:not([theme=light]) #attnviz-note {{ color: {_INK[_DARK]}; }}
+}}
+html[theme=light] {{ color-scheme: light; }}
+html[theme=dark] {{ background: {_DARK}; color-scheme: dark; }}
+html[theme=dark] #attnviz-note {{ color: {_INK[_DARK]}; }}"""
 
 
 def make_page(
@@ -245,7 +253,6 @@ def document(
     title = f"{model or 'Attention'} · {view} view · attnviz"
     theme = state.get("theme", "auto")
     ground = _DARK if theme == "dark" else _LIGHT
-    dark = f"html {{ background: {_DARK}; }} #attnviz-note {{ color: {_INK[_DARK]}; }}"
     # A "<" in a string can then begin no tag, and JSON reads it back as the same string.
     text = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     return _PAGE.format(
@@ -254,7 +261,7 @@ def document(
         light=ground,
         ink=_INK[ground],
         scheme={"light": "light", "dark": "dark"}.get(theme, "light dark"),
-        dark_rule=f"@media (prefers-color-scheme: dark) {{ {dark} }}" if theme == "auto" else "",
+        follow=_FOLLOW if theme == "auto" else "",
         browsers=_BROWSERS,
         # As long for every text: a page's size is known before its data are.
         checksum=f"{_checksum(text):010}",

@@ -90,16 +90,28 @@
     );
   });
 
-  // A page around this one may ask how high it is, and hears of every change (attnviz.pages.iframe).
-  window.addEventListener("message", function (event) {
-    var asker = event.source;
-    if (asker !== window.parent || asker === window || event.data !== "attnviz: height?") return;
+  function tellHeights(asker) {
     function tell() {
       var height = Math.ceil(document.documentElement.getBoundingClientRect().height);
       asker.postMessage({ attnviz: "height", height: height }, "*");
     }
     if (window.ResizeObserver) new ResizeObserver(tell).observe(document.documentElement);
     else tell();
+  }
+
+  // A page around this one may ask how high it is, and hears of every change (attnviz.pages.iframe).
+  // It may also say whether it is light or dark itself.
+  window.addEventListener("message", function (event) {
+    var asker = event.source;
+    if (asker !== window.parent || asker === window) return;
+    var data = event.data;
+    if (data === "attnviz: height?") tellHeights(asker);
+    else if (data && data.type === "attnviz-theme") {
+      // The page's style sheet and its view read this attribute, unless the page has its own theme.
+      if (data.theme === "light" || data.theme === "dark") {
+        document.documentElement.setAttribute("theme", data.theme);
+      }
+    }
   });
 
   window.attnvizPage = {

@@ -1,0 +1,73 @@
+/** The message by which the page around an exported page says whether it is light or dark. */
+
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { hostTheme } from "../src/ui/colors/theme";
+
+const path = resolve(import.meta.dirname, "../../src/attnviz/pages/note.js");
+const around = new EventTarget() as Window;
+const own = Object.getOwnPropertyDescriptor(window, "parent");
+
+/** What the page hears from a window. */
+function says(data: unknown, source: Window = around): void {
+  window.dispatchEvent(new MessageEvent("message", { data, source }));
+}
+
+const theme = (): string | null => document.documentElement.getAttribute("theme");
+
+describe("a page in a frame", () => {
+  beforeEach(() => {
+    vi.stubGlobal("matchMedia", () => ({ matches: false }));
+    document.body.innerHTML =
+      '<p id="attnviz-note"><span id="attnviz-browsers"></span></p><div id="attnviz"></div>';
+    Object.defineProperty(window, "parent", { value: around, configurable: true });
+    new Function(readFileSync(path, "utf8"))();
+  });
+  afterEach(() => {
+    Object.defineProperty(window, "parent", own as PropertyDescriptor);
+    document.documentElement.removeAttribute("theme");
+    vi.unstubAllGlobals();
+  });
+
+  it("is as light or dark as the page around it says, again after each change", () => {
+    expect(hostTheme(document.body)).toBe("light");
+    for (const each of ["dark", "light", "dark"]) {
+      says({ type: "attnviz-theme", theme: each });
+      expect(hostTheme(document.body)).toBe(each);
+    }
+  });
+
+  it.each([
+    null,
+    undefined,
+    0,
+    "attnviz-theme",
+    "dark",
+    ["attnviz-theme", "dark"],
+    { type: "theme", theme: "dark" },
+    { type: "attnviz-theme" },
+    { type: "attnviz-theme", theme: "auto" },
+    { type: "attnviz-theme", theme: '"><img src=x onerror=alert(1)>' },
+    { type: "attnviz-theme", theme: ["dark"] },
+    { type: "attnviz-theme", theme: { toString: "dark" } },
+    { type: ["attnviz-theme"], theme: "dark" },
+  ])("does nothing when it hears %j", (data) => {
+    says(data);
+    expect(theme()).toBeNull();
+  });
+
+  it("does nothing for other windows than the one around it", () => {
+    const message = { type: "attnviz-theme", theme: "dark" };
+    says(message, new EventTarget() as Window);
+    says(message, window);
+    window.dispatchEvent(new MessageEvent("message", { data: message }));
+    expect(theme()).toBeNull();
+  });
+
+  it("takes no theme from itself where nothing is around it", () => {
+    Object.defineProperty(window, "parent", { value: window, configurable: true });
+    says({ type: "attnviz-theme", theme: "dark" }, window);
+    expect(theme()).toBeNull();
+  });
+});
