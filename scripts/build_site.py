@@ -21,6 +21,8 @@ from pathlib import Path
 import nbformat
 from nbconvert import MarkdownExporter
 
+from site_reference import write_reference
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "build" / "site-sources"
 
@@ -31,6 +33,8 @@ _LINKS = re.compile(
     r"|(?P<before>\]\(\s*|\b(?:src|srcset|href)=\"|^\[[^\]]+\]:\s+)(?P<target>[^\s)\"]+)",
     re.MULTILINE | re.DOTALL,
 )
+# What tests read of a page, and readers do not.
+_COMMENT = re.compile(r"^<!--(?: skip:|\s+invisible-code).*?-->\n?", re.MULTILINE | re.DOTALL)
 _ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:|//|#", re.IGNORECASE)
 # Alternative texts: nbconvert's own template writes "png".
 _NOTEBOOK = """
@@ -93,7 +97,8 @@ def write_page(origin: Path, text: str | None = None) -> None:
     target = SOURCES / place
     target.parent.mkdir(parents=True, exist_ok=True)
     text = origin.read_text(encoding="utf-8") if text is None else text
-    target.write_text(with_links(text, origin, place), encoding="utf-8")
+    page = with_links(_COMMENT.sub("", text), origin, place)
+    target.write_text(page, encoding="utf-8")
 
 
 def write_notebook(origin: Path) -> None:
@@ -129,6 +134,7 @@ def write_sources() -> None:
             shutil.copyfile(path, target)
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         write_notebook(path)
+    write_reference(SOURCES)
 
 
 def zensical(*arguments: str) -> int:

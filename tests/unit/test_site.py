@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import griffe
 import pytest
 
 import build_site
+import griffe_show
+import site_reference
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,6 +45,36 @@ def test_every_page_has_one_line_in_the_navigation(folder: str, navigation: list
     missing = {str(place) for place in places} - set(navigation)
     assert not missing, f"add these to `nav` in zensical.toml: {sorted(missing)}"
     assert len(navigation) == len(set(navigation))
+
+
+def test_the_pages_that_scripts_write_are_in_the_navigation(navigation: list[str]) -> None:
+    written = {f"api/{page}.md" for page in site_reference.REFERENCE}
+    assert written <= set(navigation)
+
+
+MODULES = ["attnviz", "attnviz.analysis", "attnviz.demos", "attnviz.integrations"]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_is_in_the_reference(module: str) -> None:
+    exported = {f"{module}.{name}" for name in importlib.import_module(module).__all__}
+    named = [name for section in site_reference.REFERENCE.values() for name in section.names]
+    assert len(named) == len(set(named))
+    assert {name for name in named if name.rpartition(".")[0] == module} - {*MODULES} == (
+        exported - {*MODULES}
+    )
+
+
+def test_a_made_function_is_documented_for_a_reader_that_runs_nothing() -> None:
+    extensions = griffe.load_extensions(griffe_show.ShowFunctions())
+    package = griffe.load("attnviz", search_paths=[ROOT / "src"], extensions=extensions)
+    shown = package["views.show.show_matrix_view"]
+    function = importlib.import_module("attnviz").show_matrix_view
+    assert shown.is_function
+    assert shown.docstring.value == inspect.getdoc(function)
+    assert [each.name for each in shown.parameters] == list(inspect.signature(function).parameters)
+    assert shown.parameters["device"].default == "'cpu'"
+    assert str(shown.returns) == "MatrixView"
 
 
 @pytest.mark.parametrize(

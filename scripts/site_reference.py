@@ -1,0 +1,239 @@
+"""The pages of the API reference, by subject: which public names each shows.
+
+mkdocstrings writes their documentation from the docstrings. A test compares the names with what
+the package exports.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["FOLDER", "REFERENCE", "Section", "first_sentence", "write_reference"]
+
+FOLDER = Path("api")
+
+
+@dataclass(frozen=True)
+class Section:
+    """One page of the reference."""
+
+    title: str
+    says: str
+    names: tuple[str, ...]
+    # Documented on the page, and no public name: what several public classes inherit.
+    shared: tuple[str, ...] = ()
+    inherited: bool = True
+
+
+REFERENCE = {
+    "show": Section(
+        "Showing views",
+        "One call from a model and a text to a view.",
+        (
+            "attnviz.show_head_view",
+            "attnviz.show_matrix_view",
+            "attnviz.show_model_view",
+            "attnviz.show_neuron_view",
+            "attnviz.dashboard",
+            "attnviz.show_compare_view",
+            "attnviz.show_embedding_view",
+            "attnviz.show_head_atlas",
+        ),
+    ),
+    "views": Section(
+        "Views and their traits",
+        "The widgets. What several of them share stands at the end of the page: `save`, `to_html`, "
+        "`to_iframe`, `snapshot`, and the traits `layer`, `heads`, `token`, `theme`, and so on.",
+        (
+            "attnviz.HeadView",
+            "attnviz.MatrixView",
+            "attnviz.ModelView",
+            "attnviz.NeuronView",
+            "attnviz.Dashboard",
+            "attnviz.CompareView",
+            "attnviz.EmbeddingView",
+            "attnviz.AtlasView",
+        ),
+        shared=(
+            "attnviz.views.base.View",
+            "attnviz.views.position.PositionedView",
+            "attnviz.views.record_view.RecordView",
+            "attnviz.views.head_order.HeadOrder",
+            "attnviz.views.token_windows.TokenWindows",
+            "attnviz.views.generated_token.GeneratedToken",
+            "attnviz.views.effects.TokenScores",
+            "attnviz.views.what_if.WhatIf",
+        ),
+        inherited=False,
+    ),
+    "record": Section(
+        "Extraction and records",
+        "A model and its inputs become a record, which any view shows and any analysis reads.",
+        (
+            "attnviz.extract",
+            "attnviz.load",
+            "attnviz.AttentionRecord",
+            "attnviz.AttentionStack",
+            "attnviz.Tokens",
+            "attnviz.Prediction",
+            "attnviz.Candidate",
+            "attnviz.PatchGrid",
+            "attnviz.ProjectedKeys",
+        ),
+    ),
+    "corpus": Section(
+        "Many texts",
+        "A corpus, statistics of heads over its texts, and the roles that follow.",
+        (
+            "attnviz.extract_corpus",
+            "attnviz.Corpus",
+            "attnviz.head_statistics",
+            "attnviz.HeadStatistics",
+            "attnviz.StackStatistics",
+            "attnviz.Role",
+            "attnviz.Roles",
+            "attnviz.Edge",
+            "attnviz.RayEngine",
+        ),
+    ),
+    "interventions": Section(
+        "Does it matter?",
+        "The model runs again with its attention changed.",
+        (
+            "attnviz.intervene",
+            "attnviz.Knockout",
+            "attnviz.Ablate",
+            "attnviz.SetWeights",
+            "attnviz.HideTokens",
+            "attnviz.ChangedRecord",
+            "attnviz.Effect",
+            "attnviz.attribute",
+            "attnviz.head_effects",
+            "attnviz.HeadEffects",
+            "attnviz.token_effects",
+            "attnviz.TokenEffects",
+            "attnviz.erasure_curve",
+            "attnviz.ErasureCurve",
+            "attnviz.sufficient_tokens",
+            "attnviz.SufficientTokens",
+            "attnviz.permutation_effect",
+            "attnviz.PermutationEffect",
+        ),
+    ),
+    "comparison": Section(
+        "Comparison",
+        "Two texts, models or checkpoints, and what differs between them.",
+        ("attnviz.compare", "attnviz.Comparison", "attnviz.Alignment", "attnviz.HeadPair"),
+    ),
+    "analysis": Section(
+        "Analysis",
+        "Numbers from records and from arrays of weights.",
+        (
+            "attnviz.analysis",
+            "attnviz.analysis.heads",
+            "attnviz.analysis.PATTERNS",
+            "attnviz.analysis.head_scores",
+            "attnviz.analysis.all_head_scores",
+            "attnviz.analysis.uniform_scores",
+            "attnviz.analysis.patterns_of",
+            "attnviz.analysis.head_entropy",
+            "attnviz.analysis.distinct_head",
+            "attnviz.analysis.DistinctHead",
+            "attnviz.analysis.patterns",
+            "attnviz.analysis.previous_token",
+            "attnviz.analysis.next_token",
+            "attnviz.analysis.self_token",
+            "attnviz.analysis.first_token",
+            "attnviz.analysis.same_token",
+            "attnviz.analysis.induction",
+            "attnviz.analysis.repeated_induction",
+            "attnviz.analysis.mass_on",
+            "attnviz.analysis.kendall_tau",
+            "attnviz.analysis.movable_weight",
+            "attnviz.analysis.MovableWeight",
+            "attnviz.analysis.measure_trust",
+            "attnviz.analysis.Trust",
+            "attnviz.analysis.HeadTrust",
+            "attnviz.analysis.principal_components",
+            "attnviz.analysis.place",
+            "attnviz.analysis.problems",
+            "attnviz.analysis.Placed",
+            "attnviz.analysis.Placing",
+            "attnviz.analysis.Plots",
+        ),
+    ),
+    "demos": Section(
+        "Demo models",
+        "Tiny trained models that come with the package.",
+        (
+            "attnviz.demos",
+            "attnviz.demos.NAMES",
+            "attnviz.demos.RECIPES",
+            "attnviz.demos.load",
+            "attnviz.demos.example",
+            "attnviz.demos.checkpoints",
+        ),
+    ),
+    "integrations": Section(
+        "Experiment trackers",
+        "Views in runs of Comet, MLflow, Weights & Biases and others.",
+        (
+            "attnviz.integrations",
+            "attnviz.integrations.log",
+            "attnviz.integrations.AttentionCallback",
+        ),
+    ),
+}
+
+
+def first_sentence(name: str) -> str:
+    """What a public name is, from its docstring; empty for a constant."""
+    module, _, attribute = name.rpartition(".")
+    value = getattr(importlib.import_module(module), attribute)
+    if isinstance(value, (tuple, list, dict, str)):
+        return ""
+    paragraph = (inspect.getdoc(value) or "").split("\n\n", 1)[0]
+    return " ".join(paragraph.replace("``", "`").split())
+
+
+def write_reference(sources: Path) -> None:
+    """Write the pages of the reference into the sources of the site."""
+    folder = sources / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ["# API reference", "", "All public names of attnviz. Names load when first used.", ""]
+    for page, section in REFERENCE.items():
+        lines += [f"## [{section.title}]({page}.md)", "", section.says, ""]
+        lines += ["| Name | |", "|---|---|"]
+        for name in section.names:
+            short = name.removeprefix("attnviz.")
+            lines.append(f"| [`{short}`][{name}] | {first_sentence(name)} |".replace("&", "&amp;"))
+        lines.append("")
+        (folder / f"{page}.md").write_text(_page(section), encoding="utf-8")
+    (folder / "index.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _page(section: Section) -> str:
+    parts = [f"# {section.title}\n\n{section.says}\n"]
+    for name in section.names:
+        # Members of a module have their own entries.
+        module = inspect.ismodule(_value(name))
+        options = {"members": False} if module else {"inherited_members": section.inherited}
+        parts.append(_entry(name, options))
+    if section.shared:
+        parts.append("## What several views share\n")
+        parts += [_entry(name, {"inherited_members": False}) for name in section.shared]
+    return "\n".join(parts)
+
+
+def _value(name: str) -> object:
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _entry(name: str, options: dict[str, bool]) -> str:
+    lines = [f"::: {name}", "    options:"]
+    lines += [f"      {option}: {str(value).lower()}" for option, value in options.items()]
+    return "\n".join([*lines, ""])
