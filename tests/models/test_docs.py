@@ -49,7 +49,19 @@ RUN_ELSEWHERE = {
 # Pages that take more than a second or two.
 SLOW = {"docs/atlas.md", "docs/figures.md"}
 # Languages of blocks. A block of Python or of commands under another name would not be run.
-LANGUAGES = {"python", "console", "html", "latex", "json", "markdown", "text", "toml", "yaml", ""}
+LANGUAGES = {
+    "python",
+    "js",
+    "console",
+    "html",
+    "latex",
+    "json",
+    "markdown",
+    "text",
+    "toml",
+    "yaml",
+    "",
+}
 
 
 def check_command(line: str) -> None:
