@@ -52,7 +52,7 @@ test: checks
 # Programs that show exported pages, in an environment of their own.
 .hosts/installed: constraints-hosts.txt | test-environment
 	@$(VENV_PYTHON) -m venv .hosts
-	@.hosts/bin/python -m pip install --quiet -r constraints-hosts.txt
+	@.hosts/bin/python -m pip install --quiet --no-deps -r constraints-hosts.txt
 	@touch .hosts/installed
 
 # pip unpacks for a minute, on one core: beside the checks.

@@ -1,4 +1,4 @@
-"""Views in experiment trackers: written by their own packages, and drawn in Trackio's interface.
+"""Views in experiment trackers: written by their own packages, drawn in their own interfaces.
 
 The trackers are installed apart from what other tests need (`make .hosts/installed`); the process
 that logs has them behind all other packages.
@@ -6,19 +6,25 @@ that logs has them behind all other packages.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 import attnviz
 from browser.chromium import TIMEOUT
+from browser.jupyter import free_port
 from browser.test_web_pages import PYTHON, frame_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -48,6 +54,15 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 events = EventAccumulator("tensorboard").Reload()
 (image,) = events.Images("attention")
 print(image.step, image.width, image.height)
+# Last, because it watches the packages that are imported after it.
+import comet_ml
+experiment = comet_ml.OfflineExperiment(
+    project_name="project", offline_directory="comet", log_code=False, log_env_details=False
+)
+for number in range(2):
+    log(view, name=f"attention/text {number}", step=3)
+write(Entry("scores", step=3, metrics={"attention/previous token": 0.25}), runs_of(None))
+experiment.end()
 """
 
 
@@ -68,7 +83,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     # Two maps side by side, each with a frame of one pixel and a gap of four.
-    assert answer.stdout.splitlines()[-1] == f"3 {3 * 4 + 2 * 66} {2 * 4 + 66}"
+    assert f"3 {3 * 4 + 2 * 66} {2 * 4 + 66}" in answer.stdout.splitlines()
     return folder
 
 
@@ -81,6 +96,8 @@ def _environment(folder: Path) -> dict[str, str]:
         "GRADIO_ANALYTICS_ENABLED": "False",
         "TRACKIO_DIR": str(folder / "trackio"),
         "MLFLOW_ALLOW_FILE_STORE": "true",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "no_proxy": "*",
     }
 
@@ -95,13 +112,55 @@ def test_mlflow_and_trackio_hold_the_page_byte_for_byte(logged: Path) -> None:
     assert media.read_bytes() == page
 
 
-def test_trackio_draws_the_page(logged: Path, chromium: Browser) -> None:
-    log = logged / "server.log"
+def test_comet_holds_the_page_byte_for_byte(logged: Path) -> None:
+    page = (logged / "page.html").read_bytes()
+    messages, files = archive_of(logged)
+    assets = [
+        (each["additional_params"]["fileName"], each["additional_params"]["step"])
+        for each in messages["file_upload"]
+    ]
+    assert assets == [(f"attention/text-{number}/step-00000003.html", 3) for number in range(2)]
+    assert [files[each["file_path"]] for each in messages["file_upload"]] == [page, page]
+    scores = [each["metric"] for each in messages["metric_msg"]]
+    (score,) = (each for each in scores if each["metricName"] == "attention/previous token")
+    assert (score["metricValue"], score["step"]) == (0.25, 3)
+
+
+def archive_of(folder: Path) -> tuple[dict[str, list[Any]], dict[str, bytes]]:
+    """What Comet would upload: its messages by type, and the files that they name."""
+    (path,) = (folder / "comet").glob("*.zip")
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    messages: dict[str, list[Any]] = {}
+    for line in files["messages.json"].splitlines():
+        message = json.loads(line)
+        messages.setdefault(message["type"], []).append(message["payload"])
+    return messages, files
+
+
+@contextmanager
+def opened(chromium: Browser) -> Iterator[Page]:
+    """A page that reaches this machine alone."""
+    context = chromium.new_context(viewport={"width": 1200, "height": 900})
+    try:
+        context.set_default_timeout(TIMEOUT)
+        away = re.compile(r"^(?!(http|ws)://127\.0\.0\.1|about:|blob:|data:|file:)")
+        context.route(away, lambda route: route.abort())
+        yield context.new_page()
+    finally:
+        context.close()
+
+
+@contextmanager
+def served(command: list[str], folder: Path, said: str) -> Iterator[str]:
+    """A tracker's own server; its address, once it has said that it answers."""
+    log = folder / f"{command[0]}.log"
     with log.open("wb") as output:
         server = subprocess.Popen(
-            [str(PYTHON.with_name("trackio")), "show", "--project", "project"],
+            [str(PYTHON.with_name(command[0])), *command[1:]],
+            cwd=folder,
             env={
-                **_environment(logged),
+                **_environment(folder),
                 "PYTHONPATH": "",
                 "BROWSER": "true",
                 # Its address is to be read as soon as it is said.
@@ -111,28 +170,65 @@ def test_trackio_draws_the_page(logged: Path, chromium: Browser) -> None:
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    context = chromium.new_context(viewport={"width": 1200, "height": 900})
     try:
         address = None
         while address is None:
             assert server.poll() is None, log.read_text()
             time.sleep(0.2)
-            address = re.search(r"launched at: (http://127\.0\.0\.1:\d+)", log.read_text())
-        context.set_default_timeout(TIMEOUT)
-        # Nothing leaves this machine.
-        away = re.compile(r"^(?!(http|ws)://127\.0\.0\.1|about:|blob:|data:)")
-        context.route(away, lambda route: route.abort())
-        page = context.new_page()
-        page.goto(f"{address[1]}/?project=project")
-        page.get_by_text("Media & Tables", exact=True).first.click()
-        root = frame_of(page).locator(".attnviz")
-        expect(root).to_contain_text("<b>a")
-        expect(root).to_contain_text("Layer 0, heads 0, 1.")
+            address = re.search(said, log.read_text())
+        yield address[1]
     finally:
-        context.close()
         server.send_signal(signal.SIGTERM)
         try:
             server.wait(20)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+
+
+def test_comet_draws_each_page_in_its_html_tab(
+    logged: Path, tmp_path: Path, chromium: Browser
+) -> None:
+    messages, _ = archive_of(logged)
+    # Comet's tab is one document of all that was given to it.
+    tab = tmp_path / "tab.html"
+    tab.write_text("\n".join(each["html"] for each in messages["html"]), encoding="utf-8")
+    with opened(chromium) as page:
+        page.goto(tab.as_uri())
+        for number in range(2):
+            title = page.get_by_title(f"attention/text {number}, step 3")
+            title.scroll_into_view_if_needed()
+            root = title.content_frame.locator(".attnviz")
+            expect(root).to_contain_text("<b>a")
+            expect(root).to_contain_text("Layer 0, heads 0, 1.")
+
+
+def test_trackio_draws_the_page(logged: Path, chromium: Browser) -> None:
+    command = ["trackio", "show", "--project", "project"]
+    with (
+        served(command, logged, r"launched at: (http://127\.0\.0\.1:\d+)") as address,
+        opened(chromium) as page,
+    ):
+        page.goto(f"{address}/?project=project")
+        page.get_by_text("Media & Tables", exact=True).first.click()
+        root = frame_of(page).locator(".attnviz")
+        expect(root).to_contain_text("<b>a")
+        expect(root).to_contain_text("Layer 0, heads 0, 1.")
+
+
+def test_mlflow_draws_the_page(logged: Path, chromium: Browser) -> None:
+    (artifact,) = logged.glob("mlruns/*/*/artifacts/attention/text-0/*.html")
+    experiment, run = artifact.relative_to(logged).parts[1:3]
+    file = "attention/text-0/step-00000003.html"
+    store = ["--backend-store-uri", "file:mlruns", "--workers", "1"]
+    command = ["mlflow", "server", *store, "--host", "127.0.0.1", "--port", str(free_port())]
+    with (
+        served(command, logged, r"running on (http://127\.0\.0\.1:\d+)") as address,
+        opened(chromium) as page,
+    ):
+        page.goto(f"{address}/#/experiments/{experiment}/runs/{run}/artifacts/{file}")
+        root = frame_of(page).locator(".attnviz")
+        expect(root).to_contain_text("<b>a")
+        expect(root).to_contain_text("Layer 0, heads 0, 1.")
+        # In a frame without an origin, by an address that the browser made.
+        assert page.locator("iframe").get_attribute("sandbox") == "allow-scripts"

@@ -258,7 +258,7 @@ def _comet(run: Any, entry: Entry) -> None:
         )
         frame = (
             f'<h3>{title}</h3><iframe srcdoc="{html.escape(entry.page)}" '
-            'sandbox="allow-scripts allow-downloads" '
+            'sandbox="allow-scripts allow-downloads" loading="lazy" '
             f'style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0" title="{title}"></iframe>'
         )
         run.log_html(frame)
