@@ -63,6 +63,11 @@ for number in range(2):
     log(view, name=f"attention/text {number}", step=3)
 write(Entry("scores", step=3, metrics={"attention/previous token": 0.25}), runs_of(None))
 experiment.end()
+for refused in (None, experiment, comet_ml):
+    try:
+        log(view, refused)
+    except ValueError as error:
+        print(error)
 """
 
 
@@ -83,7 +88,13 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     # Two maps side by side, each with a frame of one pixel and a gap of four.
-    assert f"3 {3 * 4 + 2 * 66} {2 * 4 + 66}" in answer.stdout.splitlines()
+    said = answer.stdout.splitlines()
+    assert f"3 {3 * 4 + 2 * 66} {2 * 4 + 66}" in said
+    # What Comet was given after its end would be lost, and no error of Comet says so.
+    nothing, ended, module = said[-3:]
+    assert nothing.startswith("to: no run of MLflow")
+    assert ended.startswith("to: this run of Comet has ended")
+    assert module.startswith("to=comet_ml: no run is under way")
     return folder
 
 

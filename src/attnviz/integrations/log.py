@@ -23,7 +23,7 @@ from attnviz.utils.files import write_whole
 from attnviz.views.base import View
 from attnviz.views.record_view import RecordView
 
-__all__ = ["Entry", "check_target", "log", "runs_of", "write"]
+__all__ = ["Entry", "log", "runs_of", "write"]
 
 # Of a frame in Comet's tab, in pixels.
 _FRAME_HEIGHT = 700
@@ -93,8 +93,8 @@ def log(
         Any view of this package.
     to : run, module, path-like or list of these, optional
         A run or experiment, a tracker's module with a run under way, or a folder. By default every
-        run that is under way in a tracker that is loaded (MLflow, Weights & Biases, Trackio, Comet;
-        others do not tell).
+        run that is under way in a tracker that is loaded (MLflow, Weights & Biases, Trackio, Comet,
+        SwanLab, ClearML; others do not tell).
     name : str, optional
         What it is called in the run; ``/`` makes folders. By default the model's name and the
         view's.
@@ -109,7 +109,7 @@ def log(
     TypeError
         If `view` is not a view, or `to` is none of these.
     ValueError
-        If no run is under way, or the page would be larger than `max_mb`.
+        If no run is under way, a run has ended, or the page would be larger than `max_mb`.
     OSError
         If a file cannot be written.
 
@@ -132,10 +132,10 @@ def log(
     targets = runs_of(to)
     if not targets:
         raise ValueError(
-            "to: no run of MLflow, Weights & Biases, Trackio or Comet is under way; start one, "
-            "give a run, or give a folder: log(view, 'attention')"
+            "to: no run of MLflow, Weights & Biases, Trackio, Comet, SwanLab or ClearML is under "
+            "way; start one, give a run, or give a folder: log(view, 'attention')"
         )
-    entry = Entry(name or view.file_name, view, step, max_mb)
+    entry = Entry(view.file_name if name is None else name, view, step, max_mb)
     if not entry.path:
         raise ValueError(f"name={name!r} has nothing in it that a file could be called")
     write(entry, targets)
@@ -147,39 +147,61 @@ def write(entry: Entry, targets: Sequence[Any]) -> None:
         if isinstance(target, Path):
             _folder(target, entry)
         else:
-            _TRACKERS[_package(target)](target, entry)
+            _TRACKERS[_package(target)].add(target, entry)
 
 
 def runs_of(to: Any) -> list[Any]:
     """The runs and folders that are meant; folders as Path.
 
-    TypeError for what is neither.
+    TypeError for what is neither, ValueError for a run that has ended.
     """
     if to is None:
         return _under_way()
     if isinstance(to, list | tuple):
         return [run for each in to for run in runs_of(each)]
     if isinstance(to, str | os.PathLike):
-        return [Path(to)]
-    check_target(to)
-    if isinstance(to, ModuleType) and (found := _UNDER_WAY.get(to.__name__)):
-        run = found(to)
-        if run is None:
-            raise ValueError(f"to={to.__name__}: no run is under way; start one, or give a run")
-        return [run]
+        return [_as_folder(to)]
+    tracker = _TRACKERS.get(_package(to))
+    if isinstance(to, ModuleType) and tracker is not None:
+        return [_run_of_module(to, tracker)]
+    if tracker is None or not any(hasattr(to, name) for name in tracker.does):
+        kind = to.__name__ if isinstance(to, ModuleType) else type(to).__name__
+        names = ", ".join(dict.fromkeys(each.name for each in _TRACKERS.values()))
+        made = f" ({tracker.starts} makes one)" if tracker else ""
+        raise TypeError(
+            f"to must be a run of {names}, one of their modules, or a folder; got {kind} of the "
+            f"package {_package(to)!r}{made}"
+        )
+    if tracker.has_ended(to):
+        raise ValueError(
+            f"to: this run of {tracker.name} has ended, and what is logged to it now would be "
+            f"lost; log before its end, start one with {tracker.starts}, or give a folder"
+        )
     return [to]
 
 
-def check_target(to: Any) -> None:
-    """Refuse what is not a run of a known tracker."""
-    package = _package(to)
-    # torch has many classes, and one that writes pictures.
-    if package not in _TRACKERS or (package == "torch" and not hasattr(to, "add_image")):
-        kind = to.__name__ if isinstance(to, ModuleType) else type(to).__name__
+def _as_folder(to: str | os.PathLike[str]) -> Path:
+    named = os.fspath(to)
+    if not isinstance(named, str) or not named.strip():
+        raise ValueError(f"to={named!r} names no folder; '.' is the current one")
+    return Path(named)
+
+
+def _run_of_module(module: ModuleType, tracker: _Tracker) -> Any:
+    """The run that is under way in a tracker that was given by its module."""
+    named = f"to={module.__name__}"
+    if tracker.under_way is None:
         raise TypeError(
-            f"to must be a run of {', '.join(_NAMES)}, one of their modules, or a folder; got "
-            f"{kind} of the package {package!r}"
+            f"{named}: {tracker.name} does not tell which run is under way; give the run, which "
+            f"{tracker.starts} makes"
         )
+    # A module inside of the package may have been given.
+    run = _found(tracker, _package(module))
+    if run is None:
+        raise ValueError(
+            f"{named}: no run is under way; start one with {tracker.starts}, or give a folder"
+        )
+    return run
 
 
 def _package(run: Any) -> str:
@@ -188,34 +210,45 @@ def _package(run: Any) -> str:
     return name.partition(".")[0]
 
 
-# How each tracker that is loaded tells of its run.
-_UNDER_WAY: dict[str, Callable[[Any], Any]] = {
-    "mlflow": lambda mlflow: mlflow.active_run(),
-    "wandb": lambda wandb: wandb.run,
-    "trackio": lambda trackio: trackio.context_vars.current_run.get(),
-    "comet_ml": lambda comet: comet.get_running_experiment(),
-}
-
-
 def _under_way() -> list[Any]:
-    found = [look(sys.modules[name]) for name, look in _UNDER_WAY.items() if name in sys.modules]
+    found = [_found(tracker, package) for package, tracker in _TRACKERS.items()]
     return [run for run in found if run is not None]
 
 
+def _found(tracker: _Tracker, package: str) -> Any:
+    """The run that is under way; None without one, or where the package is not loaded."""
+    if tracker.under_way is None or package not in sys.modules:
+        return None
+    try:
+        run = tracker.under_way(sys.modules[package])
+    # SwanLab raises a RuntimeError without a run; a folder "wandb" is a module without names.
+    except (AttributeError, RuntimeError):
+        return None
+    return None if run is None or tracker.has_ended(run) else run
+
+
 def _folder(folder: Path, entry: Entry) -> None:
-    if entry.view is not None:
-        path = folder / f"{entry.path}.html"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, entry.page.encode())
-    if entry.metrics:
+    page = None if entry.view is None else entry.page
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "metrics.csv"
-        is_new = not path.exists()
-        with path.open("a", encoding="utf-8", newline="") as file:
-            rows = csv.writer(file)
-            if is_new:
-                rows.writerow(["step", "metric", "value"])
-            rows.writerows((entry.step, name, value) for name, value in entry.metrics.items())
+        if page is not None:
+            path = folder / f"{entry.path}.html"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, page.encode())
+        if entry.metrics:
+            _append(folder / "metrics.csv", entry)
+    except OSError as error:
+        said = f"to={str(folder)!r} cannot be written to ({error.strerror}); give another folder"
+        raise type(error)(error.errno, said, error.filename) from error
+
+
+def _append(table: Path, entry: Entry) -> None:
+    is_new = not table.exists()
+    with table.open("a", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        if is_new:
+            rows.writerow(["step", "metric", "value"])
+        rows.writerows((entry.step, name, value) for name, value in entry.metrics.items())
 
 
 def _mlflow(run: Any, entry: Entry) -> None:
@@ -300,21 +333,71 @@ def _aim(run: Any, entry: Entry) -> None:
         run.track(value, name=name, step=entry.step)
 
 
-# By the package that a run's class comes from; `torch.utils.tensorboard` is torch's.
-_TRACKERS: dict[str, Callable[[Any, Entry], None]] = {
-    "comet_ml": _comet,
-    "mlflow": _mlflow,
-    # Its injected style sheet would ask the network.
-    "wandb": _by_dict("wandb", inject=False),
-    "trackio": _by_dict("trackio", inject=False),
-    "swanlab": _swanlab,
-    "clearml": _clearml,
-    "torch": _tensorboard,
-    "tensorboardX": _tensorboard,
-    "dvclive": _dvclive,
-    "aim": _aim,
-}
-_NAMES = (
-    *("Comet", "MLflow", "Weights & Biases", "Trackio", "SwanLab", "ClearML", "TensorBoard"),
-    *("DVCLive", "Aim"),
+@dataclass(frozen=True)
+class _Tracker:
+    """A package of which runs are logged to."""
+
+    name: str
+    # How a run of it is made, for errors.
+    starts: str
+    # One of these methods tells a run from other things of the package; torch has many.
+    does: tuple[str, ...]
+    add: Callable[[Any, Entry], None]
+    # Gives the run that is under way, of the package; None where a package does not tell.
+    under_way: Callable[[Any], Any] | None = None
+    has_ended: Callable[[Any], bool] = lambda _: False
+
+
+_SUMMARIES = _Tracker(
+    "TensorBoard", "torch.utils.tensorboard.SummaryWriter()", ("add_image",), _tensorboard
 )
+# By the package that a run's class comes from; `torch.utils.tensorboard` is torch's.
+_TRACKERS: dict[str, _Tracker] = {
+    "comet_ml": _Tracker(
+        "Comet",
+        "comet_ml.start()",
+        ("log_asset_data",),
+        _comet,
+        lambda comet: comet.get_running_experiment(),
+        # Comet gives an ended experiment as the running one, and drops what it gets.
+        lambda run: bool(getattr(run, "ended", False)),
+    ),
+    "mlflow": _Tracker(
+        "MLflow", "mlflow.start_run()", ("info",), _mlflow, lambda mlflow: mlflow.active_run()
+    ),
+    "wandb": _Tracker(
+        "Weights & Biases",
+        "wandb.init()",
+        ("log",),
+        # Its injected style sheet would ask the network.
+        _by_dict("wandb", inject=False),
+        lambda wandb: wandb.run,
+        lambda run: bool(getattr(run, "_is_finished", False)),
+    ),
+    "trackio": _Tracker(
+        "Trackio",
+        "trackio.init()",
+        ("log",),
+        _by_dict("trackio", inject=False),
+        lambda trackio: trackio.context_vars.current_run.get(),
+    ),
+    "swanlab": _Tracker(
+        "SwanLab",
+        "swanlab.init()",
+        ("log",),
+        _swanlab,
+        lambda swanlab: swanlab.get_run(),
+        lambda run: not getattr(run, "alive", True),
+    ),
+    "clearml": _Tracker(
+        "ClearML",
+        "clearml.Task.init()",
+        ("get_logger", "report_media"),
+        _clearml,
+        lambda clearml: clearml.Task.current_task(),
+    ),
+    "torch": _SUMMARIES,
+    "tensorboardX": _SUMMARIES,
+    "dvclive": _Tracker("DVCLive", "dvclive.Live()", ("log_image",), _dvclive),
+    "aim": _Tracker("Aim", "aim.Run()", ("track",), _aim),
+}

@@ -50,10 +50,16 @@ def test_metrics_are_appended_to_a_table(tmp_path: Path) -> None:
         ({"to": torch.zeros(2)}, "to must be a run of Comet, MLflow", TypeError),
         ({"to": 5}, "to must be a run of Comet", TypeError),
         ({"to": []}, "to: no run of MLflow", ValueError),
+        ({"to": ""}, "to='' names no folder", ValueError),
+        ({"to": torch}, "to=torch: TensorBoard does not tell", TypeError),
+        ({"to": np}, "to must be a run of Comet.*got numpy of the package 'numpy'", TypeError),
         ({"step": -1}, "step=-1", ValueError),
         ({"step": 1.5}, "step=1.5", TypeError),
         ({"name": 3}, "name must be a text", TypeError),
         ({"name": "///"}, "name='///' has nothing in it", ValueError),
+        ({"name": ""}, "name='' has nothing in it", ValueError),
+        ({"max_mb": 0}, "max_mb=0 must lie above 0", ValueError),
+        ({"max_mb": "1"}, "max_mb must be a number of megabytes", TypeError),
     ],
 )
 def test_what_cannot_be_logged_is_an_error_that_names_the_argument(
@@ -66,7 +72,7 @@ def test_what_cannot_be_logged_is_an_error_that_names_the_argument(
 
 
 def test_no_run_under_way_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("mlflow", "wandb", "trackio", "comet_ml"):
+    for name in ("mlflow", "wandb", "trackio", "comet_ml", "swanlab", "clearml"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(ValueError, match="give a folder"):
         log(av.HeadView(record()))
@@ -77,6 +83,17 @@ def test_nothing_is_imported_that_is_not_loaded(tmp_path: Path) -> None:
     log(av.HeadView(record()), tmp_path)
     new = {name.partition(".")[0] for name in sys.modules} - before
     assert not new & {"mlflow", "wandb", "trackio", "comet_ml", "tensorboard", "aim", "clearml"}
+
+
+@pytest.mark.parametrize("inside", ["", "below"])
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, inside: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    folder = tmp_path / "file" / inside
+    with pytest.raises(OSError, match=r"cannot be written to .*give another folder") as caught:
+        log(av.HeadView(record()), folder)
+    assert f"to={str(folder)!r}" in str(caught.value)
+    with pytest.raises(OSError, match="cannot be written to"):
+        write(Entry("x", metrics={"a": 1.0}), [folder])
 
 
 def test_a_page_larger_than_allowed_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -114,3 +131,16 @@ def test_a_module_without_a_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     module.run = None  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="to=wandb: no run is under way"):
         log(av.HeadView(record()), module)
+
+
+def test_a_folder_that_is_called_like_a_tracker_is_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights & Biases leaves a folder "wandb", which Python can import."""
+    for name in ("mlflow", "wandb", "trackio", "comet_ml", "swanlab", "clearml"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        with pytest.raises(ValueError, match=f"to={name}: no run is under way; start one with"):
+            log(av.HeadView(record()), sys.modules[name])
+    with pytest.raises(ValueError, match="give a folder"):
+        log(av.HeadView(record()))
+    log(av.HeadView(record()), tmp_path)
