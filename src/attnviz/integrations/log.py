@@ -182,7 +182,7 @@ def runs_of(to: Any) -> list[Any]:
 
 def _as_folder(to: str | os.PathLike[str]) -> Path:
     named = os.fspath(to)
-    if not isinstance(named, str) or not named.strip():
+    if not named.strip():
         raise ValueError(f"to={named!r} names no folder; '.' is the current one")
     return Path(named)
 
