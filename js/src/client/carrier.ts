@@ -9,10 +9,10 @@ export interface Reply {
 }
 
 /**
- * How a carrier stands: `unanswered` after it has waited too long; how far an answer is that is
- * computed for a while already.
+ * How a carrier stands: `unanswered` after it has waited too long; `detached` where no kernel is there
+ * that could answer; how far an answer is that is computed for a while already.
  */
-export type Connection = "ready" | "waiting" | "unanswered" | Later;
+export type Connection = "ready" | "waiting" | "unanswered" | "detached" | Later;
 
 /** Arguments of all requests, by name. */
 export type Requests = RecordRequests & Omit<CorpusRequests & AtlasRequests, keyof RecordRequests>;

@@ -12,6 +12,7 @@ import type { Later, LaterHeader } from "./protocol";
 
 /** The part of anywidget's model that is used. */
 export interface MessageModel {
+  get?(name: string): unknown;
   send(content: unknown): void;
   on(event: string, listener: (...args: never[]) => void): void;
   off(event?: string | null, listener?: ((...args: never[]) => void) | null): void;
@@ -63,6 +64,18 @@ function tell(model: MessageModel, message: object): boolean {
     // JupyterLab throws where the kernel is gone, or the notebook was closed.
     return false;
   }
+}
+
+/**
+ * Whether a widget has no way to a kernel: it was stored in a notebook or a page. anywidget does not
+ * say so of the widget itself. Its layout is stored with it, as a model of ipywidgets.
+ */
+function isDetached(model: MessageModel): boolean {
+  const layout = model.get?.("layout") as
+    | { comm?: unknown; comm_live?: unknown }
+    | null
+    | undefined;
+  return layout?.comm_live === false && layout.comm === undefined;
 }
 
 /** Pictures whose end could not be said: it is said when the next one is drawn. */
@@ -184,7 +197,9 @@ export class KernelChannel implements Carrier {
         pending.connection = connection;
         this.#report();
       }, after);
-    pending.timers = [later(WAITING_AFTER_MS, "waiting"), later(UNANSWERED_AFTER_MS, "unanswered")];
+    pending.timers = isDetached(this.#model)
+      ? [later(WAITING_AFTER_MS, "detached")]
+      : [later(WAITING_AFTER_MS, "waiting"), later(UNANSWERED_AFTER_MS, "unanswered")];
     // Where it cannot be sent it is not answered: the timers say so, and a retry sends again.
     tell(this.#model, { attnviz: "request", id, name: pending.name, arguments: pending.args });
   }
@@ -247,9 +262,8 @@ export class KernelChannel implements Carrier {
     const states = new Set(Array.from(this.#inFlight, (pending) => pending.connection));
     const long = [...this.#inFlight].filter(isLong);
     // Of several, the one that was asked for first.
-    const connection = states.has("unanswered")
-      ? "unanswered"
-      : (long[0]?.later ?? (states.has("waiting") ? "waiting" : "ready"));
+    const stands = (["detached", "unanswered"] as const).find((each) => states.has(each));
+    const connection = stands ?? long[0]?.later ?? (states.has("waiting") ? "waiting" : "ready");
     if (connection === this.#connection) return;
     this.#connection = connection;
     for (const listener of this.#listeners) listener(connection);

@@ -139,6 +139,32 @@ describe("the request channel", () => {
     expect(seen.at(-1)).toBe("unanswered");
   });
 
+  it("says that no kernel is there where the widget was stored without one", async () => {
+    for (const [layout, stands] of [
+      [{ comm_live: false }, "detached"],
+      [{ comm_live: true, comm: {} }, "waiting"],
+      // A kernel that restarted, and hosts that give a widget its connection later.
+      [{ comm_live: false, comm: {} }, "waiting"],
+      ["IPY_MODEL_1", "waiting"],
+      [undefined, "waiting"],
+      [null, "waiting"],
+    ] as const) {
+      const states: Connection[] = [];
+      const model = Object.assign(new Host(), { get: () => layout });
+      const stored = new KernelChannel(model, end.signal);
+      stored.watch((connection) => states.push(connection), end.signal);
+      const answer = stored.ask("describe", {});
+      vi.advanceTimersByTime(1_000);
+      expect(states).toEqual(["ready", stands]);
+      vi.advanceTimersByTime(9_000);
+      expect(states.at(-1)).toBe(stands === "detached" ? "detached" : "unanswered");
+      // It is wrong: an answer comes all the same.
+      model.reply(model.id(0), "late");
+      expect((await answer).header).toBe("late");
+      expect(states.at(-1)).toBe("ready");
+    }
+  });
+
   it("takes a late reply, and is ready again", async () => {
     const answer = channel.ask("block", {});
     vi.advanceTimersByTime(15_000);

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from attnviz.record.record import AttentionRecord
 
-__all__ = ["check_height", "estimated_height", "iframe"]
+__all__ = ["check_height", "estimated_height", "iframe", "module_of"]
 
 # The page answers only who asks, and tells a number alone. As an attribute it also runs where a
 # program puts text into its page and leaves scripts out.
@@ -52,6 +53,11 @@ def iframe(page: str, height: float | Literal["auto"], estimate: float) -> str:
         f'height: {pixels:g}px; border: 0" '
         f'title="Interactive attention view"{follow}></iframe>'
     )
+
+
+def module_of(text: str) -> str:
+    """A widget's module that shows some HTML, and asks nothing of a kernel."""
+    return f"export default {{ render({{ el }}) {{ el.innerHTML = {json.dumps(text)}; }} }};\n"
 
 
 def estimated_height(view: str, record: AttentionRecord, state: Mapping[str, Any]) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 import anywidget
+import ipywidgets
 import traitlets
 
 from attnviz.pages.figure import FigureArguments, figure_options
@@ -17,7 +19,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_whole
-from attnviz.utils.host import in_marimo, ipython_cell
+from attnviz.utils.host import in_marimo, ipython_cell, warn_caller
 from attnviz.utils.progress import Steps
 from attnviz.views.lifetime import Lifetime, watch_cells, weakly
 from attnviz.views.trait_types import Choice, Controls
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
     from attnviz.pages.image import PictureKind
 
 __all__ = ["View"]
+
+# By what a browser makes a widget and the box that it stands in.
+_EMBEDDED_TRAITS = [
+    name for name in ipywidgets.DOMWidget.class_traits(sync=True) if name != "_view_count"
+]
 
 
 class View(anywidget.AnyWidget):
@@ -333,6 +340,25 @@ class View(anywidget.AnyWidget):
         # Not there in a view that was refused.
         if (lifetime := self.__dict__.get("_lifetime")) is not None:
             lifetime.closed()
+
+    def _get_embed_state(self, *options: Any, **named: Any) -> dict[str, Any]:
+        """What `ipywidgets.embed` writes into a page without a kernel: the exported page, framed.
+
+        What anywidget needs is in it also where defaults are dropped.
+        """
+        from attnviz.pages.iframe import module_of
+
+        del options, named
+        try:
+            shown = self.to_iframe()
+        except ValueError as error:
+            # Also views are written that nobody asked for: all that there are.
+            warn_caller(f"a view is not embedded: {error}")
+            shown = f"<p>This view was not embedded: {escape(str(error))}</p>"
+        names = [*_EMBEDDED_TRAITS, "_esm", "_anywidget_id"]
+        state = self.get_state(names) | {"_esm": module_of(shown)}
+        model = ("_model_name", "_model_module", "_model_module_version")
+        return {name[1:]: state[name] for name in model} | {"state": state}
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
         """Take values from the browser, but no code.

@@ -442,24 +442,30 @@ interface FrameProps {
   footer: ComponentChildren;
 }
 
+const STANDS: { [connection in Connection & string]?: string } = {
+  unanswered: "The kernel does not answer: it is busy or gone. What is drawn stays.",
+  detached:
+    "This view was stored without its weights, which come from its kernel. In a notebook, run its cell " +
+    'again. For readers without a kernel use view.snapshot() or view.save("view.html").',
+};
+
 /** Says what keeps the view from its source until the reader does something. */
 function Standing({
   connection,
   error,
   onRetry,
 }: Pick<FrameProps, "connection" | "error" | "onRetry">) {
-  const text =
-    error === null && connection === "unanswered"
-      ? "The kernel does not answer: it is busy or gone. What is drawn stays."
-      : error;
+  const text = error ?? (typeof connection === "string" ? STANDS[connection] : undefined) ?? null;
   return (
     <div role="status">
       {text !== null && (
         <div class={`av-standing${error !== null ? " av-error" : ""}`}>
           <span>{text}</span>
-          <button type="button" onClick={onRetry}>
-            Try again
-          </button>
+          {(error !== null || connection !== "detached") && (
+            <button type="button" onClick={onRetry}>
+              Try again
+            </button>
+          )}
         </div>
       )}
     </div>

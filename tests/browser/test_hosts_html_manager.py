@@ -1,0 +1,198 @@
+"""Views in static pages by Jupyter's own widget manager for them, `@jupyter-widgets/html-manager`.
+
+`ipywidgets.embed`, nbconvert, nbsphinx and Sphinx load it from a CDN, and anywidget as well. Here
+npm's files answer in the CDN's place.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets
+import nbformat
+import pytest
+import torch
+from ipywidgets.embed import dependency_state, embed_data, embed_minimal_html
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
+from playwright.sync_api import expect
+
+import attnviz as av
+from browser.chromium import TIMEOUT, Watch
+from browser.hosts import FIRST_PICTURE, VIEWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page, Route
+
+PACKAGES = Path(__file__).parents[2] / "js" / "node_modules"
+# By what their addresses contain.
+SCRIPTS = {
+    "/@jupyter-widgets/html-manager@": PACKAGES.joinpath(
+        "@jupyter-widgets", "html-manager", "dist", "embed-amd.js"
+    ),
+    "/anywidget@": Path(sys.prefix, "share", "jupyter", "nbextensions", "anywidget", "index.js"),
+    "/require": PACKAGES / "requirejs" / "require.js",
+}
+# What the manager itself does: it looks for a widget's script beside the page first.
+KNOWN = (r"ERR_FILE_NOT_FOUND \(file:.*/anywidget\.js\)", r"request to https://")
+HOSTILE = "</script><script>document.title = 'run'</script>"
+TOKENS = [*"The cat sat on the mat . The".split(), HOSTILE]
+
+
+def record() -> av.AttentionRecord:
+    queries, keys = (
+        torch.randn(3, 4, 9, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
+    )
+    return av.AttentionRecord.from_qk(queries, keys, TOKENS, causal=True)
+
+
+@pytest.fixture
+def requested() -> list[str]:
+    """Addresses that the page asked for, without its own files."""
+    return []
+
+
+@pytest.fixture
+def tab(chromium: Browser, requested: list[str]) -> Iterator[Page]:
+    """A page to which the CDN's scripts are served from this machine, and nothing else."""
+
+    def serve(route: Route) -> None:
+        url = route.request.url
+        if url.startswith("file:"):
+            route.continue_()
+            return
+        requested.append(url)
+        found = next((path for part, path in SCRIPTS.items() if part in url), None)
+        if found is None:
+            route.abort()
+            return
+        allowed = {"Access-Control-Allow-Origin": "*"}
+        route.fulfill(path=found, content_type="text/javascript", headers=allowed)
+
+    watch = Watch(known=KNOWN)
+    context = chromium.new_context(viewport={"width": 1000, "height": 900})
+    context.set_default_timeout(TIMEOUT)
+    context.route("**/*", serve)
+    page = context.new_page()
+    watch.follow(page)
+    yield page
+    context.close()
+    watch.check()
+
+
+def open_page(tab: Page, html: str, folder: Path) -> None:
+    """Open a page whose scripts may be of another version than the one that it names."""
+    file = folder / "page.html"
+    file.write_text(re.sub(r'integrity="[^"]*"', "", html), encoding="utf-8")
+    tab.goto(file.as_uri(), wait_until="domcontentloaded")
+
+
+@pytest.mark.slow
+def test_every_view_is_drawn_in_an_embedded_page(
+    tab: Page, requested: list[str], tmp_path: Path
+) -> None:
+    shown = record()
+    made = [each.widget(shown, layer=0) for each in VIEWS]
+    # In a box: what stands in it is found by its state.
+    box = ipywidgets.VBox(made)
+    file = tmp_path / "embedded.html"
+    embed_minimal_html(file, [box], state=dependency_state([box]))
+    open_page(tab, file.read_text(encoding="utf-8"), tmp_path)
+    frames = tab.locator("iframe")
+    expect(frames).to_have_count(len(VIEWS))
+    for number, each in enumerate(VIEWS):
+        frames.nth(number).scroll_into_view_if_needed()
+        root = tab.frame_locator("iframe").nth(number).locator(".attnviz")
+        drawn = re.compile(f"^{each.name}:")
+        expect(root).to_have_attribute("data-attnviz-drawn", drawn, timeout=FIRST_PICTURE)
+    # The page in the frame works as it does by itself, and the frame follows it.
+    root = tab.frame_locator("iframe").nth(0).locator(".attnviz")
+    root.get_by_role("button", name="Layer 2").click()
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:2")
+    frame = frames.nth(0).element_handle()
+    assert frame is not None
+    inside = frame.content_frame()
+    assert inside is not None
+    inside.wait_for_function(
+        "() => Math.abs(innerHeight - document.documentElement.getBoundingClientRect().height) < 2"
+    )
+    assert tab.title() != "run"
+    hosts = {url.split("/npm/")[-1] for url in requested if "/npm/" in url}
+    assert hosts == {
+        "@jupyter-widgets/html-manager@%5E1.0.1/dist/embed-amd.js",
+        f"anywidget@{made[0]._model_module_version}/dist/index.js",
+    }
+
+
+def test_what_is_embedded_is_the_page_as_python_shows_it_now(tab: Page, tmp_path: Path) -> None:
+    view = av.HeadView(record(), layer=0, theme="dark", controls="minimal")
+    view.layer = 1
+    file = tmp_path / "embedded.html"
+    embed_minimal_html(file, [view], state=dependency_state([view], drop_defaults=False))
+    open_page(tab, file.read_text(encoding="utf-8"), tmp_path)
+    root = tab.frame_locator("iframe").locator(".attnviz")
+    root.wait_for(timeout=FIRST_PICTURE)
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:1")
+    expect(root).to_have_attribute("data-theme", "dark")
+    expect(root).to_have_attribute("data-controls", "minimal")
+
+
+class Refused(av.HeadView):
+    """A view whose page cannot be made."""
+
+    def to_html(self, **_: Any) -> str:
+        raise ValueError("max_mb=1: the page would have <b>2 MB</b>")
+
+
+def test_a_view_that_makes_no_page_says_so_and_keeps_no_other_from_it(
+    tab: Page, tmp_path: Path
+) -> None:
+    refused, view = Refused(record()), av.HeadView(record(), layer=0)
+    file = tmp_path / "embedded.html"
+    with pytest.warns(UserWarning, match="a view is not embedded: max_mb=1: the page would have"):
+        embed_minimal_html(file, [refused, view], state=dependency_state([refused, view]))
+    open_page(tab, file.read_text(encoding="utf-8"), tmp_path)
+    root = tab.frame_locator("iframe").locator(".attnviz")
+    root.wait_for(timeout=FIRST_PICTURE)
+    expect(tab.get_by_text("was not embedded: max_mb=1: the page would have <b>2")).to_be_visible()
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
+
+
+def test_a_live_view_stays_as_it_is_and_weights_are_embedded_once() -> None:
+    view = av.HeadView(record(), layer=0)
+    before = view.get_state()
+    state = embed_data([view], state=dependency_state([view]))["manager_state"]["state"]
+    assert view.get_state() == before
+    mine = state[view.model_id]
+    assert mine["model_name"] == "AnyModel"
+    assert "_code" not in mine["state"]
+    assert mine["state"]["layout"] == f"IPY_MODEL_{view.layout.model_id}"
+    assert len(str(mine)) < 1.3 * len(view.to_iframe())
+
+
+CELL = """
+import attnviz as av, torch
+weights = torch.softmax(torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0)), -1)
+record = av.AttentionRecord.from_weights(weights, list("abcdef"))
+av.HeadView(record, layer=1)
+"""
+
+
+@pytest.mark.slow
+def test_a_view_that_a_notebook_stored_says_what_it_lacks(tab: Page, tmp_path: Path) -> None:
+    """What nbconvert, nbsphinx and Jupyter Book show of a live view: its state, and no kernel."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    NotebookClient(notebook, kernel_name="python3", timeout=100).execute()
+    html, _ = HTMLExporter(mathjax_url="data:,").from_notebook_node(notebook)
+    open_page(tab, html, tmp_path)
+    root = tab.locator(".attnviz")
+    root.wait_for(timeout=FIRST_PICTURE)
+    expect(root).to_have_attribute("data-attnviz-state", "detached")
+    expect(root).to_contain_text("stored without its weights")
+    expect(root).to_contain_text("view.snapshot()")
+    expect(root.get_by_role("button", name="Try again")).to_have_count(0)
