@@ -1,0 +1,146 @@
+"""Views in a real Voila: a page in place of a notebook, with a kernel behind it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+from playwright.sync_api import expect
+
+from browser.chromium import TIMEOUT, Watch
+from browser.hosts import FIRST_PICTURE, RECORD, VIEWS
+from browser.jupyter import SERVER_START_SECONDS, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+    from browser.hosts import HostedView
+
+pytestmark = pytest.mark.slow
+
+# A label that follows each view, and a button that moves it: of a notebook Voila shows the outputs.
+BESIDE = """
+import ipywidgets
+def beside(name, view):
+    said = ipywidgets.Label(f"{name}: {view.layer}")
+    view.observe(lambda change: setattr(said, "value", f"{name}: {change.new}"), "layer")
+    button = ipywidgets.Button(description=f"{name} to 1")
+    button.on_click(lambda _: setattr(view, "layer", 1))
+    return ipywidgets.HBox([said, button])
+"""
+# What Voila itself does wrong, whatever the notebook holds.
+KNOWN = (
+    # Its page takes icons from a CDN; nothing answers there.
+    r"fontawesome",
+    r"ERR_(NAME_NOT_RESOLVED|INTERNET_DISCONNECTED|FAILED|CONNECTION)",
+    # It tries the extensions of Notebook 7, which need more of JupyterLab than it has.
+    r"getter for the shared module is not a function",
+    # The Jupyter logo, which the server keeps elsewhere.
+    r"favicon",
+)
+
+
+@pytest.fixture(scope="module")
+def watch() -> Watch:
+    return Watch(known=KNOWN)
+
+
+@pytest.fixture(scope="module")
+def voila(
+    chromium: Browser, tmp_path_factory: pytest.TempPathFactory, watch: Watch
+) -> Iterator[Page]:
+    """The page of a notebook with every view, in Voila's dark theme."""
+    folder: Path = tmp_path_factory.mktemp("voila")
+    cells = [RECORD, BESIDE]
+    for view in VIEWS:
+        name = view.class_name
+        cells += [f"{name} = {view.make}\n{name}", f"beside({name!r}, {name})"]
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
+        metadata={
+            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}
+        },
+    )
+    nbformat.write(notebook, folder / "views.ipynb")
+    port = free_port()
+    log = folder / "server.log"
+    watch.origin = f"http://127.0.0.1:{port}"
+    environment = {
+        **os.environ,
+        "HOME": str(folder),
+        "IPYTHONDIR": str(folder / "ipython"),
+        "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTER_DATA_DIR": str(folder / "data"),
+        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+    }
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "voila", "views.ipynb", "--no-browser", "--theme=dark"),
+                *(f"--port={port}", "--Voila.ip=127.0.0.1"),
+            ],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    context = chromium.new_context(viewport={"width": 1000, "height": 900})
+    context.set_default_timeout(TIMEOUT)
+    try:
+        # A file of its own: its first page runs the notebook.
+        wait_for(f"{watch.origin}/voila/static/voila.js", process, log)
+        page = context.new_page()
+        watch.follow(page)
+        page.goto(watch.origin, wait_until="commit", timeout=FIRST_PICTURE)
+        yield page
+    finally:
+        context.close()
+        # At SIGTERM it ends its kernels before itself.
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a server answers."""
+    end = time.monotonic() + SERVER_START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except urllib.error.HTTPError:
+            return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    pytest.fail(f"Voila did not start:\n{log.read_text(encoding='utf-8')[-3000:]}", pytrace=False)
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=[view.class_name for view in VIEWS])
+def test_a_live_view_is_drawn_and_both_sides_move_it(
+    voila: Page, watch: Watch, view: HostedView
+) -> None:
+    root = voila.locator(f".attnviz[data-attnviz-drawn^='{view.name}:']").first
+    root.wait_for(timeout=FIRST_PICTURE)
+    root.scroll_into_view_if_needed()
+    view.drawn(root, 0)
+    expect(root).to_have_attribute("data-theme", "dark")
+    voila.get_by_role("button", name=f"{view.class_name} to 1", exact=True).click()
+    view.drawn(root, 1)
+    view.press(voila, root, view.previous_layer)
+    view.drawn(root, 0)
+    expect(voila.get_by_text(f"{view.class_name}: 0", exact=True)).to_be_visible()
+    watch.check()
