@@ -7,8 +7,6 @@ npm's files answer in the CDN's place.
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets
@@ -21,23 +19,16 @@ from nbconvert import HTMLExporter
 from playwright.sync_api import expect
 
 import attnviz as av
+from browser.cdn import serve_scripts
 from browser.chromium import TIMEOUT, Watch
 from browser.hosts import FIRST_PICTURE, VIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from playwright.sync_api import Browser, Page, Route
 
-PACKAGES = Path(__file__).parents[2] / "js" / "node_modules"
-# By what their addresses contain.
-SCRIPTS = {
-    "/@jupyter-widgets/html-manager@": PACKAGES.joinpath(
-        "@jupyter-widgets", "html-manager", "dist", "embed-amd.js"
-    ),
-    "/anywidget@": Path(sys.prefix, "share", "jupyter", "nbextensions", "anywidget", "index.js"),
-    "/require": PACKAGES / "requirejs" / "require.js",
-}
 # What the manager itself does: it looks for a widget's script beside the page first.
 KNOWN = (r"ERR_FILE_NOT_FOUND \(file:.*/anywidget\.js\)", r"request to https://")
 HOSTILE = "</script><script>document.title = 'run'</script>"
@@ -62,22 +53,13 @@ def tab(chromium: Browser, requested: list[str]) -> Iterator[Page]:
     """A page to which the CDN's scripts are served from this machine, and nothing else."""
 
     def serve(route: Route) -> None:
-        url = route.request.url
-        if url.startswith("file:"):
-            route.continue_()
-            return
-        requested.append(url)
-        found = next((path for part, path in SCRIPTS.items() if part in url), None)
-        if found is None:
-            route.abort()
-            return
-        allowed = {"Access-Control-Allow-Origin": "*"}
-        route.fulfill(path=found, content_type="text/javascript", headers=allowed)
+        requested.append(route.request.url)
+        serve_scripts(route)
 
     watch = Watch(known=KNOWN)
     context = chromium.new_context(viewport={"width": 1000, "height": 900})
     context.set_default_timeout(TIMEOUT)
-    context.route("**/*", serve)
+    context.route(lambda url: not url.startswith("file:"), serve)
     page = context.new_page()
     watch.follow(page)
     yield page

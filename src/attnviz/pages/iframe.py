@@ -43,12 +43,16 @@ def check_height(height: object) -> float | Literal["auto"]:
     return height
 
 
-def iframe(page: str, height: float | Literal["auto"], estimate: float) -> str:
-    """The frame; one that follows its content has the estimate until the content has told."""
+def iframe(page: str, height: float | Literal["auto"], estimate: float, *, kind: str = "") -> str:
+    """The frame; one that follows its content has the estimate until the content has told.
+
+    `kind` is a class for style sheets.
+    """
     pixels, follow = (estimate, f' onload="{_FOLLOW}"') if height == "auto" else (height, "")
+    named = f' class="{kind}"' if kind else ""
     # allow-scripts alone: the page gets an origin of its own and cannot reach the one around it.
     return (
-        f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts allow-downloads" '
+        f'<iframe{named} srcdoc="{html.escape(page)}" sandbox="allow-scripts allow-downloads" '
         'style="display: block; width: 100%; min-width: min(100%, 320px); '
         f'height: {pixels:g}px; border: 0" '
         f'title="Interactive attention view"{follow}></iframe>'

