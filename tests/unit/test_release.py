@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import attnviz
 
@@ -27,7 +28,7 @@ def test_the_changelog_names_the_formats_that_are_written(tmp_path: Path) -> Non
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     said = re.search(r"^Formats of this version(.*?)\n\n", changelog, re.MULTILINE | re.DOTALL)
     assert said is not None
-    records = {
+    records: dict[str, Any] = {
         "weights": attnviz.AttentionRecord.from_weights([[[[1.0]]]], ["a"]),
         "differences": attnviz.AttentionRecord.from_weights(
             [[[[-1.0]]]], ["a"], signed=True, measure="difference"
