@@ -6,7 +6,7 @@ import base64
 import html
 import re
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 import torch
@@ -176,12 +176,20 @@ def test_a_policy_that_forbids_scripts_leaves_a_sentence(
     frame = page.frame_locator("iframe").locator("#attnviz-note")
     expect(frame).to_be_visible()
     expect(frame).to_contain_text("forbidden by the website around the page: open the file itself")
+    expect(page.frame_locator("iframe").get_by_text("Weights of 2 layers (0 to 1)")).to_be_visible()
     # Where styles are allowed, the sentence waits for scripts that may still come.
     page = opened(in_a_host("script-src 'none'", text))
     frame = page.frame_locator("iframe").locator("#attnviz-note")
     expect(frame).to_be_hidden()
-    frame.evaluate("(note) => note.getAnimations()[0].finish()")
+    picture = page.frame_locator("iframe").locator("#attnviz-still img")
+    expect(picture).to_be_hidden()
+    # Until then it takes no room.
+    assert frame.evaluate("(note) => note.getBoundingClientRect().top") < 60
+    frame.evaluate("() => document.getAnimations().forEach((each) => each.finish())")
     expect(frame).to_be_visible()
+    expect(picture).to_be_visible()
+    assert picture.evaluate("(image) => image.naturalWidth") == 22
+    assert "Weights of 2 layers" in (picture.get_attribute("alt") or "")
 
 
 @pytest.mark.parametrize(
@@ -230,6 +238,25 @@ def test_an_error_of_the_unpacked_code_is_named(opened: Callable[..., Page], tex
     expect(note(page)).to_contain_text("is not a function")
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_frame_without_scripts_shows_the_picture(
+    opened: Callable[..., Page], text: str, scheme: Literal["light", "dark"]
+) -> None:
+    page = opened(f'<!doctype html><iframe sandbox="" srcdoc="{html.escape(text)}"></iframe>')
+    page.emulate_media(color_scheme=scheme)
+    frame = page.frame_locator("iframe")
+    expect(frame.locator("#attnviz-still img")).to_be_visible()
+    expect(frame.get_by_text("Weights of 2 layers (0 to 1)")).to_be_visible()
+    expect(frame.locator("#attnviz-note")).to_be_visible()
+
+
+def test_a_page_that_opens_takes_the_picture_away(opened: Callable[..., Page], text: str) -> None:
+    for each in (text, re.sub(r'"error": [\d.e-]+', '"error": 0.5', text, count=1)):
+        page = opened(each)
+        expect(page.locator("[data-attnviz-drawn]")).to_have_count(1)
+        expect(page.locator("#attnviz-still")).to_have_count(0)
+
+
 def test_without_javascript_the_page_says_so(chromium: Browser, text: str, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text(text, encoding="utf-8")
@@ -239,6 +266,7 @@ def test_without_javascript_the_page_says_so(chromium: Browser, text: str, tmp_p
         expect(note(page)).to_be_visible()
         expect(note(page)).to_contain_text("JavaScript is switched off")
         expect(note(page)).to_contain_text(BROWSERS)
+        expect(page.locator("#attnviz-still img")).to_be_visible()
 
 
 def test_a_frame_is_as_high_as_what_it_says(opened: Callable[..., Page], view: av.HeadView) -> None:

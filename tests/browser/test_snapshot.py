@@ -163,6 +163,7 @@ def test_without_a_browser_a_table_stands_in_for_the_picture(
     assert "strongest weights of layer 1" in table
     assert "<iframe" in frame
     # It stands in the frame as well, until the view is drawn there.
-    assert escape(f'<div id="attnviz-still">{table}</div>') in frame
+    assert escape(f'<div id="attnviz-still" class="attnviz-exact">{table}</div>') in frame
+    assert frame.count(escape('<div id="attnviz-still"')) == 1
     said = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
     assert "a table stands in for the picture" in said

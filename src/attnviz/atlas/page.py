@@ -29,6 +29,7 @@ from attnviz.atlas.answers import (
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import code_too_large, megabytes
+from attnviz.pages.picture import titled
 
 __all__ = ["MAX_BYTES", "MOST_CLASSES", "make_atlas_page", "roles_table"]
 
@@ -40,6 +41,10 @@ MOST_CLASSES = 24
 # Pages are made so many times until one fits: each is smaller than the one before.
 _MOST_TRIES = 12
 _ROWS_IN_TABLE = 12
+_STILL_SAYS = (
+    f"\n<p>The {_ROWS_IN_TABLE} surest roles at most; all heads, their scores and their strongest "
+    "edges are in the interactive view.</p>"
+)
 
 
 def make_atlas_page(
@@ -60,6 +65,8 @@ def make_atlas_page(
     bare = len(document(statistics.model, "atlas", state, {}).encode())
     if max_bytes is not None and bare > max_bytes:
         raise ValueError(code_too_large(max_bytes, bare))
+    # A picture would show one score of each head; the roles say what the heads do.
+    still = titled(statistics.model, "atlas", roles_table(statistics, state["stack"])) + _STILL_SAYS
     stacks = {name: statistics.stack(name) for name in statistics.stack_names}
     heads = {name: _embedded_heads(stack) for name, stack in stacks.items()}
 
@@ -79,7 +86,7 @@ def make_atlas_page(
                 ]
             },
         }
-        return document(statistics.model, "atlas", state, data)
+        return document(statistics.model, "atlas", state, data, still)
 
     page = page_of(stacks)
     if max_bytes is None or len(page.encode()) <= max_bytes:

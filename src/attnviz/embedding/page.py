@@ -10,6 +10,7 @@ by both.
 from __future__ import annotations
 
 import base64
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -26,6 +27,7 @@ from attnviz.embedding.threads import one_thread
 from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import check_top_keys, code_too_large, megabytes
 from attnviz.pages.packing import packed
+from attnviz.pages.picture import MOST_BYTES, SIDES, Cells, grid_figure, numbered, titled
 from attnviz.server.images import encoded_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.utils.bars import Bar
@@ -48,6 +50,15 @@ _HEADS_TRIED = 4
 _DEFLATED_LEAST = 0.6
 # Trust, means by position and what its plot spans.
 _BYTES_OF_A_HEAD = 1_200
+
+# The ground, and queries and keys from few to many, as in the light theme (palette.ts).
+_QUERY_KEY_COLORS = 255 - np.array(
+    [
+        (0, 0, 0),
+        *(np.array([71, 183, 237]) * share for share in (0.4, 0.7, 1.0)),
+        *(np.array([235, 193, 53]) * share for share in (0.4, 0.7, 1.0)),
+    ]
+)
 
 Codes = NDArray[np.uint8]
 
@@ -84,7 +95,7 @@ def make_embedding_page(
             raise ValueError(code_too_large(max_bytes, bare))
         points, keys = _expected(corpus, top_keys)
         if bare + _DEFLATED_LEAST * (points + keys) > max_bytes:
-            size = bare + len(_heads(corpus)) * _BYTES_OF_A_HEAD + points + keys
+            size = bare + MOST_BYTES + len(_heads(corpus)) * _BYTES_OF_A_HEAD + points + keys
             raise ValueError(_too_large(corpus, (points, keys), max_bytes, size, about=True))
     placing = _placing(state)
     # First what may fail: all else takes seconds to compute.
@@ -111,7 +122,8 @@ def make_embedding_page(
             "images": list(_embedded_images(corpus)),
         },
     }
-    page = document(corpus.model, "embedding", state, data)
+    still = titled(corpus.model, "embedding", _figure(corpus, state["stack"], stacks))
+    page = document(corpus.model, "embedding", state, data, still)
     size = len(page.encode())
     if max_bytes is not None and size > max_bytes:
         raise ValueError(_too_large(corpus, _embedded(stacks), max_bytes, size))
@@ -316,6 +328,60 @@ def _embedded_images(corpus: Corpus) -> Iterator[dict[str, Any]]:
     for text, index, image in pictures:
         header, data = completed(encoded_image(image, max(3, largest)))
         yield {"text": text, "index": index} | header | {"data": packed(data)}
+
+
+def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> str:
+    """All heads' points as a picture, for browsers that may not run the page's code."""
+    points = corpus.points(name)
+    layers = next(each for each in stacks if each["stack"] == name)["layers"]
+    heads = sorted({each["head"] for layer in layers for each in layer["heads"]})
+    plots: dict[tuple[int, int], NDArray[np.uint8]] = {}
+    for layer in layers:
+        # High bytes are enough: of a coordinate, a head and a point.
+        codes = np.frombuffer(zlib.decompress(base64.b64decode(layer["points"])), np.uint8)
+        planes = codes[: len(codes) // 2].reshape(2, len(layer["heads"]), -1)
+        for place, each in enumerate(layer["heads"]):
+            if not each["problem"]:
+                plots[layer["layer"], each["head"]] = planes[:, place]
+
+    def drawn(plane: NDArray[np.uint8], side: int) -> Cells:
+        across, up = plane.astype(np.intp) * side // 256
+        places = (side - 1 - up) * side + across
+        first = points.num_queries
+        sides = [np.bincount(each, minlength=side**2) for each in np.split(places, [first])]
+        # As many levels as a part of the most points is: a third, two thirds, all.
+        many = np.maximum(*sides) / (max(1, *(int(each.max()) for each in sides)))
+        levels = np.ceil(3 * many).astype(np.uint8)
+        shown = np.where((levels > 0) & (sides[1] > sides[0]), levels + 3, levels)
+        return shown.reshape(side, side).astype(np.uint8)
+
+    def cells(side: int) -> list[list[Cells | None]]:
+        return [
+            [
+                drawn(plots[layer["layer"], head], side)
+                if (layer["layer"], head) in plots
+                else None
+                for head in heads
+            ]
+            for layer in layers
+        ]
+
+    of_layers = numbered("layer", [each["layer"] for each in layers])
+    says = (
+        f"Queries (brown) and keys (blue) of {of_layers} from top to bottom and "
+        f"{numbered('head', heads)} from left to right (stack {name}), "
+        f"{len(points):,} points of each head on its two principal components."
+    )
+    return grid_figure(
+        cells,
+        _QUERY_KEY_COLORS,
+        says,
+        lambda _: (
+            "Where both fall together the more frequent is seen, and darker is more. Tokens, "
+            "texts and other projections are in the interactive view."
+        ),
+        sides=(40, 32, 24, *SIDES),
+    )
 
 
 def _expected(corpus: Corpus, count: int) -> tuple[int, int]:

@@ -48,7 +48,7 @@ class Entry:
     @cached_property
     def picture(self) -> NDArray[np.uint8]:
         """All heads of the stack that is shown, (height, width, 3)."""
-        from attnviz.integrations.picture import heads_picture
+        from attnviz.pages.picture import heads_picture
 
         view = self._shown
         if not isinstance(view, RecordView):

@@ -27,6 +27,7 @@ from attnviz.pages.limits import (
     vectors_too_large,
 )
 from attnviz.pages.packing import packed
+from attnviz.pages.picture import heads_figure
 from attnviz.pages.vectors import embedded_vectors
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES
@@ -63,7 +64,7 @@ _WIDGET = Path(__file__).with_name("widget.js")
 # 99) and container queries (Chrome 105).
 _BROWSERS = "Chrome or Edge 105, Firefox 113, Safari 16.4, or any newer version of them"
 
-# The note is in sight where no script runs, or none for seconds.
+# The note and a picture are in sight where no script runs, or none for seconds.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -80,13 +81,29 @@ body {{ margin: 16px; }}
   max-width: 42em; margin: 0; padding: 12px; font: 15px/1.5 system-ui, sans-serif; color: {ink};
   visibility: hidden; animation: attnviz-wait 0s 3s forwards;
 }}
+#attnviz-still {{
+  color: {ink}; font: 13px/1.5 system-ui, sans-serif;
+  max-height: 0; overflow: hidden; visibility: hidden; animation: attnviz-wait 0s 3s forwards;
+}}
+#attnviz-still.attnviz-exact {{ max-height: none; visibility: visible; animation: none; }}
+#attnviz-still p {{ max-width: 50em; margin: 8px 12px; }}
+#attnviz-still .attnviz-title {{ font-size: 15px; font-weight: 600; }}
+#attnviz-still img {{
+  display: block; box-sizing: border-box; max-width: 100%; height: auto; padding: 12px;
+  background: {light_ground}; image-rendering: pixelated;
+}}
+#attnviz-still.attnviz-exact img {{ padding: 0; background: none; image-rendering: auto; }}
+#attnviz-still :is(caption, th, td) {{ padding: 2px 12px; text-align: left; }}
 #attnviz-note.attnviz-said {{ visibility: visible; animation: none; }}
-@keyframes attnviz-wait {{ to {{ visibility: visible; }} }}
-@media (scripting: none) {{ #attnviz-note {{ animation-delay: 0s; }} }}
+@keyframes attnviz-wait {{ to {{ max-height: none; visibility: visible; }} }}
+@media (scripting: none) {{ #attnviz-note, #attnviz-still {{ animation-delay: 0s; }} }}
 {follow}
 </style>
 </head>
 <body>
+<div id="attnviz-still">
+{still}
+</div>
 <p id="attnviz-note">This page draws attention weights with JavaScript, and has not begun to. If
 it does not begin soon, JavaScript is switched off, or forbidden by the website around the page:
 open the file itself, with JavaScript switched on, in
@@ -106,11 +123,11 @@ _INK = {_LIGHT: "#1f2328", _DARK: "#e6e6e9"}
 # A page without a theme is as the page around it says (`note.js`), else as the system is.
 _FOLLOW = f"""@media (prefers-color-scheme: dark) {{
 html:not([theme=light]) {{ background: {_DARK}; }}
-html:not([theme=light]) #attnviz-note {{ color: {_INK[_DARK]}; }}
+html:not([theme=light]) :is(#attnviz-note, #attnviz-still) {{ color: {_INK[_DARK]}; }}
 }}
 html[theme=light] {{ color-scheme: light; }}
 html[theme=dark] {{ background: {_DARK}; color-scheme: dark; }}
-html[theme=dark] #attnviz-note {{ color: {_INK[_DARK]}; }}"""
+html[theme=dark] :is(#attnviz-note, #attnviz-still) {{ color: {_INK[_DARK]}; }}"""
 
 
 def make_page(
@@ -143,6 +160,8 @@ def page_steps(
     bare = len(document(record.model, view, state, {}).encode())
     if max_bytes is not None and bare > max_bytes:
         raise ValueError(code_too_large(max_bytes, bare))
+    still = yield from heads_figure(record, view, state)
+    bare += len(still.encode())
     # Before the scores, so that what is too large is refused before minutes of computing.
     stacks = record.stacks.values()
     vectors = None
@@ -187,7 +206,7 @@ def page_steps(
     if "weights" in embeds:
         if record.images:
             data["images"] = [_embedded_image(image) for image in record.images]
-        rest = len(document(record.model, view, state, data).encode())
+        rest = len(document(record.model, view, state, data, still).encode())
         weights = yield from embedded_weights(
             record,
             precision=precision,
@@ -198,7 +217,7 @@ def page_steps(
         data |= {"blocks": weights.blocks, "maps": weights.maps, "embedded": weights.summary()}
         if weights.vectors is not None:
             data["vectors"] = weights.vectors
-    page = document(record.model, view, state, data)
+    page = document(record.model, view, state, data, still)
     size = len(page.encode())
     if max_bytes is not None and size > max_bytes:
         raise ValueError(too_large(record, max_bytes, size))
@@ -241,8 +260,12 @@ def document(
     view: str,
     state: Mapping[str, Any],
     data: Mapping[str, Any],
+    still: str = "",
 ) -> str:
-    """Write the document of a page around what it contains."""
+    """Write the document of a page around what it contains.
+
+    `still` is HTML that a reader sees where the page's code may not run.
+    """
     scripts = {name: path.read_text(encoding="utf-8") for name, path in _SCRIPTS.items()}
     code = bundle(view, "page")
     allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in (*scripts.values(), code))
@@ -259,6 +282,8 @@ def document(
         policy=policy,
         title=html.escape(title),
         light=ground,
+        light_ground=_LIGHT,
+        still=still,
         ink=_INK[ground],
         scheme={"light": "light", "dark": "dark"}.get(theme, "light dark"),
         follow=_FOLLOW if theme == "auto" else "",
@@ -273,8 +298,10 @@ def document(
 
 def with_still(page: str, still: str) -> str:
     """A page that shows some HTML until its code has drawn the view, or where it may not run."""
-    note = '<p id="attnviz-note">'
-    return page.replace(note, f'<div id="attnviz-still">{still}</div>\n{note}', 1)
+    start = page.index('<div id="attnviz-still">')
+    end = page.index('<p id="attnviz-note">', start)
+    exact = f'<div id="attnviz-still" class="attnviz-exact">{still}</div>\n'
+    return page[:start] + exact + page[end:]
 
 
 def _sha256(text: str) -> str:

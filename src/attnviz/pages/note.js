@@ -127,11 +127,10 @@
             "download it again, or save the view again."
         );
       }
-      if (said) return;
-      note.parentNode.removeChild(note);
-      // A picture of the view, in the frame of a snapshot.
+      // The picture for readers whose browser may not run the page's code.
       var still = document.getElementById("attnviz-still");
       if (still) still.parentNode.removeChild(still);
+      if (!said) note.parentNode.removeChild(note);
     },
     failed: failed,
     forbidden: forbidden

@@ -15,7 +15,6 @@ import torch
 import attnviz as av
 from attnviz.integrations import log
 from attnviz.integrations.log import Entry, write
-from attnviz.integrations.picture import heads_picture
 
 
 def record() -> av.AttentionRecord:
@@ -100,30 +99,6 @@ def test_a_page_larger_than_allowed_is_refused_before_anything_is_written(tmp_pa
     with pytest.raises(ValueError, match="max_mb"):
         log(av.HeadView(record()), tmp_path, max_mb=0.001)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -> None:
-    picture = heads_picture(record().stack(), cell=8)
-    assert picture.dtype == np.uint8
-    # Two heads of 8 x 8 pixels, each with a frame of one and four around.
-    assert picture.shape == (4 + 10 + 4, 4 + 10 + 4 + 10 + 4, 3)
-    darkest, blank = (18, 10, 26), (255, 255, 255)
-    first, second = picture[5:13, 5:13], picture[5:13, 19:27]
-    assert tuple(first[0, 0]) == darkest  # weight 1
-    assert tuple(first[0, 7]) == blank  # weight 0
-    assert tuple(second[7, 0]) == darkest
-    assert tuple(second[7, 7]) == blank
-    # 0.75 is the seventh of nine colours, but for the byte that a weight travels as.
-    assert np.abs(first[7, 7].astype(int) - (64, 64, 111)).max() <= 2
-
-
-def test_signed_numbers_have_two_colours() -> None:
-    values = [[[[0.5, 0.0], [-0.5, 0.25]]]]
-    stack = av.AttentionRecord.from_weights(values, ["a", "b"], signed=True).stack()
-    picture = heads_picture(stack, cell=2)
-    assert tuple(picture[5, 5]) == (27, 106, 179)
-    assert tuple(picture[6, 5]) == (217, 111, 14)
-    assert tuple(picture[5, 6]) == (255, 255, 255)
 
 
 def test_a_module_without_a_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,10 @@ TAGS = [
     "title",
     "style",
     "body",
+    "div",
+    "p",
+    "img",
+    "p",
     "p",
     "span",
     "div",
@@ -122,7 +126,8 @@ def test_the_page_has_its_own_tags_and_no_others(make: Any) -> None:
     assert [tag for tag, _ in page.tags] == TAGS
     for tag, attributes in page.tags:
         assert not [name for name in attributes if name.startswith("on")], tag
-        assert not {"src", "href", "action"} & set(attributes), tag
+        assert not {"href", "action"} & set(attributes), tag
+        assert (attributes.get("src") or "data:image/png;base64,").startswith("data:image/png;")
     kinds = [attributes.get("type") for tag, attributes in page.tags if tag == "script"]
     assert kinds == [None, "application/json", "text/plain", "module"]
 

@@ -1,0 +1,314 @@
+"""Pictures of all heads, drawn without a browser.
+
+As an array for trackers that show pictures only, and as small HTML for pages: a reader whose
+browser may not run a page's code sees that instead.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import struct
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.record.record import AttentionRecord
+from attnviz.record.rows import sampled_queries
+from attnviz.record.stack import AttentionStack
+from attnviz.server.codec import decode, pool_max
+from attnviz.server.maps import encoded_maps
+from attnviz.server.pooling import joined, parted
+from attnviz.utils.progress import Pace, Steps, completed
+
+__all__ = [
+    "MOST_BYTES",
+    "SIDES",
+    "Cells",
+    "grid_figure",
+    "heads_figure",
+    "heads_picture",
+    "numbered",
+    "titled",
+]
+
+_CELL = 64
+_GAP = 4
+# The colours of the views' heat-maps in the light theme: palette.ts and color-scales.ts in
+# js/src/ui/colors.
+_BACKGROUND = np.array([255, 255, 255], np.float64)
+_FRAME = np.array([223, 226, 232], np.float64)
+_POSITIVE = np.array([27, 106, 179], np.float64)
+_NEGATIVE = np.array([217, 111, 14], np.float64)
+_WEIGHTS = np.array(
+    [
+        *((237, 244, 241), (194, 230, 214), (134, 208, 186), (73, 176, 172), (55, 137, 165)),
+        *((60, 99, 148), (64, 64, 111), (42, 31, 63), (18, 10, 26)),
+    ],
+    np.float64,
+)
+
+
+def heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uint8]:
+    """Draw every head of a stack as a small heat-map, a row a layer.
+
+    Queries are down, keys across. Colours are those of the matrix view, from 0 to the largest
+    number of the stack; negative numbers have a colour of their own.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        Heads that were not kept stay blank.
+    cell : int
+        Pixels of a heat-map's longer side; a longer text is pooled by the largest size.
+
+    Returns
+    -------
+    ndarray of uint8, (height, width, 3)
+    """
+    columns = max(max(stack.kept_heads(layer), default=0) for layer in stack.layers) + 1
+    longest = max(len(stack.query_tokens), len(stack.key_tokens))
+    tall, wide = (
+        max(round(cell * len(tokens) / longest), 1)
+        for tokens in (stack.query_tokens, stack.key_tokens)
+    )
+    step = np.array([tall + 2 + _GAP, wide + 2 + _GAP])
+    shape = step * [len(stack.layers), columns] + _GAP
+    picture = np.tile(_BACKGROUND, (*shape, 1))
+    for row, layer in enumerate(stack.layers):
+        heads = stack.kept_heads(layer)
+        if not heads:
+            continue
+        encoded = completed(encoded_maps(stack, layer, cell)).encoded
+        for head, values in zip(heads, decode(encoded), strict=True):
+            top, left = step * [row, head] + _GAP
+            picture[top : top + tall + 2, left : left + wide + 2] = _FRAME
+            drawn = _colored(values, encoded.maximum, signed=stack.signed)
+            rows = np.arange(tall) * drawn.shape[0] // tall
+            across = np.arange(wide) * drawn.shape[1] // wide
+            inside = drawn[rows][:, across]
+            picture[top + 1 : top + 1 + tall, left + 1 : left + 1 + wide] = inside
+    return np.rint(picture).astype(np.uint8)
+
+
+def _colored(values: NDArray[np.float32], maximum: float, *, signed: bool) -> NDArray[np.float64]:
+    """Numbers as colours, (rows, columns, 3)."""
+    sizes = np.abs(values).astype(np.float64)
+    share = np.clip(sizes / maximum, 0, 1) if maximum else sizes
+    if signed:
+        end = np.where(values[..., None] < 0, _NEGATIVE, _POSITIVE)
+        mixed: NDArray[np.float64] = share[..., None] * end + (1 - share[..., None]) * _BACKGROUND
+        return mixed
+    stops = np.linspace(0, 1, len(_WEIGHTS))
+    channels = [np.interp(share, stops, _WEIGHTS[:, channel]) for channel in range(3)]
+    # Only zero has the background, so that a masked pair does not look like a small weight.
+    return np.where(values[..., None] > 0, np.stack(channels, axis=-1), _BACKGROUND)
+
+
+# What a cell of a grid is without anything in it: the first colour.
+_GROUND = 0
+
+#: Pixels of a map's side in a page's picture: the first with which the file is small enough.
+SIDES = (16, 12, 10, 8, 6, 4, 3, 2, 1)
+_MOST_PNG_BYTES = 6_000
+#: Bytes of a page's picture and its sentences, at most where a page has less than 10,000 heads.
+MOST_BYTES = 9_500
+# How large it is shown, where a reader has the room: the sentences below stay in sight.
+_SHOWN_SIZE = 480
+_LARGEST_PIXEL = 8
+# A PNG of 4 bits a pixel has so many colours: the ground, what stands between maps, and numbers.
+_LEVELS = 14
+
+#: Numbers of colours.
+Cells = NDArray[np.uint8]
+
+
+def heads_figure(record: AttentionRecord, view: str, state: Mapping[str, Any]) -> Steps[str]:
+    """Draw all heads of the stack that a view shows, as HTML of about 8 kB, step by step.
+
+    A map of a text of more than 16 tokens has 16 rows, each of one query, so that it costs little
+    however long the text is.
+    """
+    name = state.get("stack")
+    if "comparison" in state:
+        name = state["comparison"]["stacks"][name]["differences"][state["member"]]
+    stack = record.stack(name or next(iter(record.stacks)))
+    known = f"attnviz.pages.picture {stack.name}"
+    if known not in record.computed:
+        record.computed[known] = yield from _heads_figure(stack)
+    return titled(record.model, view, str(record.computed[known]))
+
+
+def titled(model: str, view: str, figure: str) -> str:
+    """A figure under the name of what it shows."""
+    title = html.escape(f"{model or 'Attention'} · {view} view")
+    return f'<p class="attnviz-title">{title}</p>\n{figure}'
+
+
+def _heads_figure(stack: AttentionStack) -> Steps[str]:
+    side = SIDES[0]
+    queries = sampled_queries(len(stack.query_tokens), side)
+    columns = sorted({head for layer in stack.layers for head in stack.kept_heads(layer)})
+    pace = Pace("picture", len(stack.layers) * len(columns) * len(queries) * len(stack.key_tokens))
+    maps: dict[tuple[int, int], NDArray[np.float32]] = {}
+    for layer in stack.layers:
+        attention = stack.attention(layer)
+        for head in stack.kept_heads(layer):
+            weights = np.nan_to_num(attention.weights_of_rows(head, queries)[0])
+            maps[layer, head] = _pooled(weights, side, signed=stack.signed)
+            yield from pace.did(weights.size)
+    largest = max((float(np.abs(each).max(initial=0)) for each in maps.values()), default=0.0)
+
+    def cells(side: int) -> list[list[Cells | None]]:
+        return [
+            [
+                _levels(
+                    _pooled(maps[layer, head], side, signed=stack.signed),
+                    largest,
+                    signed=stack.signed,
+                )
+                if (layer, head) in maps
+                else None
+                for head in columns
+            ]
+            for layer in stack.layers
+        ]
+
+    says = (
+        f"{stack.measure.capitalize()}s of {numbered('layer', stack.layers)} from top to bottom "
+        f"and {numbered('head', columns)} from left to right (stack {stack.name}). In each map "
+        f"queries go down and keys across; {_scale(stack, largest)}."
+    )
+    num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
+
+    def left_out(side: int) -> str:
+        rest = "Tokens, numbers and lines are in the interactive view."
+        if max(num_queries, num_keys) <= side:
+            return rest
+        some = f" of {len(queries)} of its queries" if len(queries) < num_queries else ""
+        return (
+            f"A map of {num_queries:,} queries and {num_keys:,} keys shows the largest "
+            f"{stack.measure}s{some}, in {min(side, num_queries)} by {min(side, num_keys)} cells. "
+            f"{rest}"
+        )
+
+    return grid_figure(cells, _palette(signed=stack.signed), says, left_out)
+
+
+def grid_figure(
+    cells: Callable[[int], Sequence[Sequence[Cells | None]]],
+    palette: NDArray[np.float64],
+    says: str,
+    left_out: Callable[[int], str],
+    sides: Sequence[int] = SIDES,
+) -> str:
+    """A picture of small maps in rows and columns, as HTML, and what it says.
+
+    Parameters
+    ----------
+    cells : callable
+        From pixels of a side to the maps, each the numbers of colours, (rows, columns) alike;
+        0 is the ground. None where no map is.
+    palette : ndarray
+        Colours, at most 15, (colours, 3). The first is the ground.
+    says : str
+        What is seen.
+    left_out : callable
+        From pixels of a side to what is not seen.
+    sides : sequence of int
+        Those that are tried.
+    """
+    for side in sides:
+        pixels = _grid(cells(side))
+        picture = _png(pixels, np.vstack([palette, _FRAME]))
+        if len(picture) <= _MOST_PNG_BYTES:
+            break
+    width = pixels.shape[1] * min(max(_SHOWN_SIZE // max(pixels.shape), 1), _LARGEST_PIXEL)
+    return (
+        f'<img alt="{html.escape(says)}" width="{width}" '
+        f'src="data:image/png;base64,{base64.b64encode(picture).decode()}">\n'
+        f"<p>{html.escape(says)} {html.escape(left_out(side))}</p>"
+    )
+
+
+def numbered(what: str, numbers: Sequence[int]) -> str:
+    """Say how many there are, and which.
+
+    >>> numbered("layer", [0, 1, 2]), numbered("head", [3]), numbered("layer", [0, 4, 8])
+    ('3 layers (0 to 2)', 'head 3', '3 layers (from 0 to 8)')
+    """
+    if len(numbers) == 1:
+        return f"{what} {numbers[0]}"
+    first, last = numbers[0], numbers[-1]
+    gaps = "" if last - first + 1 == len(numbers) else "from "
+    return f"{len(numbers)} {what}s ({gaps}{first} to {last})"
+
+
+def _scale(stack: AttentionStack, largest: float) -> str:
+    if stack.signed:
+        return f"blue is above zero and orange below, up to {largest:.2g}"
+    return f"darker is more, up to {largest:.2g}"
+
+
+def _pooled(weights: NDArray[np.float32], side: int, *, signed: bool) -> NDArray[np.float32]:
+    """One map with at most so many rows and columns."""
+    found: NDArray[np.float32] = joined(pool_max(parted(weights, signed=signed), side))
+    return found
+
+
+def _palette(*, signed: bool) -> NDArray[np.float64]:
+    """The ground and the colours of `_levels`."""
+    if not signed:
+        levels = np.arange(1, _LEVELS + 1) / _LEVELS
+        return np.vstack([_BACKGROUND, _colored(levels.astype(np.float32), 1.0, signed=False)])
+    levels = np.arange(1, _LEVELS // 2 + 1) / (_LEVELS // 2)
+    both = np.concatenate([levels, -levels]).astype(np.float32)
+    return np.vstack([_BACKGROUND, _colored(both, 1.0, signed=True)])
+
+
+def _levels(values: NDArray[np.float32], largest: float, *, signed: bool) -> Cells:
+    """Numbers of colours; only zero is the ground."""
+    sizes = np.abs(values) / (largest or 1.0)
+    if not signed:
+        return np.ceil(np.clip(sizes, 0, 1) * _LEVELS).astype(np.uint8)
+    half = _LEVELS // 2
+    levels = np.ceil(np.clip(sizes, 0, 1) * half)
+    return np.where(values < 0, levels + half, levels).astype(np.uint8)
+
+
+def _grid(cells: Sequence[Sequence[Cells | None]]) -> Cells:
+    """All maps as one, with a line of the last colour around each."""
+    found = [each for row in cells for each in row if each is not None]
+    height, width = (max((each.shape[axis] for each in found), default=1) for axis in (0, 1))
+    columns = max(len(row) for row in cells)
+    grid = np.full((len(cells) * (height + 1) + 1, columns * (width + 1) + 1), 255, np.uint8)
+    for row, maps in enumerate(cells):
+        for column, each in enumerate(maps):
+            top, left = 1 + row * (height + 1), 1 + column * (width + 1)
+            inside = grid[top : top + height, left : left + width]
+            inside[:] = _GROUND
+            if each is not None:
+                inside[:] = each
+    return grid
+
+
+def _png(pixels: Cells, palette: NDArray[np.float64]) -> bytes:
+    """A PNG of at most 16 colours, 4 bits a pixel; 255 is the last colour."""
+    numbers = np.minimum(pixels, len(palette) - 1)
+    padded = np.pad(numbers, ((0, 0), (0, numbers.shape[1] % 2)))
+    # Before each row stands the number of its filter, none.
+    rows = np.pad(padded[:, ::2] << 4 | padded[:, 1::2], ((0, 0), (1, 0)))
+    height, width = pixels.shape
+    parts = {
+        b"IHDR": struct.pack(">IIBBBBB", width, height, 4, 3, 0, 0, 0),
+        b"PLTE": np.rint(palette).astype(np.uint8).tobytes(),
+        b"IDAT": zlib.compress(rows.astype(np.uint8).tobytes(), 9),
+        b"IEND": b"",
+    }
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts.items()
+    )

@@ -1,0 +1,205 @@
+"""Pictures of all heads without a browser: for trackers, and for pages whose code may not run."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import re
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+import attnviz as av
+from attnviz.pages.picture import MOST_BYTES, heads_figure, heads_picture
+from attnviz.record.attention import GivenWeights, HeadSubset, QueryKeyAttention
+from attnviz.record.tokens import Tokens
+from attnviz.utils.progress import completed
+from attnviz.views.base import View
+from benchmarks.corpora import made
+from benchmarks.inputs import texts, weights
+from unit.atlas.statistics_made import made_statistics
+from unit.long_records import long_record
+
+WHITE, DARKEST = (255, 255, 255), (18, 10, 26)
+BLUE, ORANGE = (27, 106, 179), (217, 111, 14)
+
+
+def record() -> av.AttentionRecord:
+    weights = [[[[1.0, 0.0], [0.25, 0.75]], [[1.0, 0.0], [1.0, 0.0]]]]
+    return av.AttentionRecord.from_weights(weights, ["a", "b"], model="tiny")
+
+
+def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -> None:
+    picture = heads_picture(record().stack(), cell=8)
+    assert picture.dtype == np.uint8
+    # Two heads of 8 x 8 pixels, each with a frame of one and four around.
+    assert picture.shape == (4 + 10 + 4, 4 + 10 + 4 + 10 + 4, 3)
+    darkest, blank = (18, 10, 26), (255, 255, 255)
+    first, second = picture[5:13, 5:13], picture[5:13, 19:27]
+    assert tuple(first[0, 0]) == darkest  # weight 1
+    assert tuple(first[0, 7]) == blank  # weight 0
+    assert tuple(second[7, 0]) == darkest
+    assert tuple(second[7, 7]) == blank
+    # 0.75 is the seventh of nine colours, but for the byte that a weight travels as.
+    assert np.abs(first[7, 7].astype(int) - (64, 64, 111)).max() <= 2
+
+
+def test_signed_numbers_have_two_colours() -> None:
+    values = [[[[0.5, 0.0], [-0.5, 0.25]]]]
+    stack = av.AttentionRecord.from_weights(values, ["a", "b"], signed=True).stack()
+    picture = heads_picture(stack, cell=2)
+    assert tuple(picture[5, 5]) == (27, 106, 179)
+    assert tuple(picture[6, 5]) == (217, 111, 14)
+    assert tuple(picture[5, 6]) == (255, 255, 255)
+
+
+def still_of(page: str) -> str:
+    return page.split('<div id="attnviz-still">')[1].split("</div>", 1)[0]
+
+
+def pixels_of(still: str) -> NDArray[np.uint8]:
+    """The picture as a browser reads it, (rows, columns, 3)."""
+    [data] = re.findall(r'src="data:image/png;base64,([^"]+)"', still)
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
+
+
+def test_a_page_has_every_weight_of_a_short_text_as_a_pixel() -> None:
+    still = still_of(av.HeadView(record()).to_html())
+    pixels = pixels_of(still)
+    # Two maps of 2 x 2 with a line around each.
+    assert pixels.shape == (4, 7, 3)
+    first, second = pixels[1:3, 1:3], pixels[1:3, 4:6]
+    assert [tuple(each) for each in first[0]] == [DARKEST, WHITE]
+    assert [tuple(each) for each in second[1]] == [DARKEST, WHITE]
+    light, dark = (int(first[1, key].sum()) for key in (0, 1))
+    assert sum(DARKEST) < dark < light < sum(WHITE)
+    assert "Weights of layer 0 from top to bottom and 2 heads (0 to 1) from left to right" in still
+    assert "darker is more, up to 1." in still
+    assert "tiny · head view" in still
+
+
+def test_signed_numbers_of_a_page_have_two_colours() -> None:
+    values = [[[[0.5, 0.0], [-0.5, 0.25]]]]
+    signed = av.AttentionRecord.from_weights(values, ["a", "b"], signed=True)
+    still = still_of(av.MatrixView(signed).to_html())
+    cells = [[tuple(each) for each in row] for row in pixels_of(still)[1:3, 1:3]]
+    assert cells[0] == [BLUE, WHITE]
+    assert cells[1][0] == ORANGE
+    assert cells[1][1][2] > cells[1][1][0], "0.25 is a light blue"
+    assert "blue is above zero and orange below, up to 0.5" in still
+
+
+def test_heads_that_were_not_kept_take_no_room() -> None:
+    some = torch.softmax(torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0)), -1)
+    layers = {
+        0: HeadSubset(GivenWeights(some), heads=(1, 7), model_heads=9),
+        4: HeadSubset(GivenWeights(some[:1]), heads=(7,), model_heads=9),
+    }
+    chosen = av.AttentionRecord(
+        {"self": av.AttentionStack("self", layers, Tokens.of(list("abcde")))}
+    )
+    still = still_of(av.HeadView(chosen).to_html())
+    pixels = pixels_of(still)
+    # Heads 1 and 7 of two layers, and nothing where layer 4 has no head 1.
+    assert pixels.shape == (13, 13, 3)
+    assert (pixels[7:12, 1:6] == 255).all()
+    assert (pixels[7:12, 7:12] != 255).any()
+    assert "2 layers (from 0 to 4) from top to bottom and 2 heads (from 1 to 7) from left" in still
+
+
+@pytest.mark.parametrize(("layers", "tokens"), [(12, 16), (12, 64), (12, 256)])
+def test_a_picture_of_noise_is_small(layers: int, tokens: int) -> None:
+    noise = av.AttentionRecord.from_weights(weights(layers, 12, tokens), texts(tokens))
+    assert len(completed(heads_figure(noise, "head", {}))) <= MOST_BYTES
+
+
+def test_a_long_text_costs_16_queries_of_each_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = long_record(3_000, layers=2, heads=3, key_heads=3)
+    rows: list[int] = []
+    compute = QueryKeyAttention.weights_of_rows
+
+    def counted(attention: QueryKeyAttention, head: int, which: NDArray[np.int64]) -> object:
+        rows.append(len(which))
+        return compute(attention, head, which)
+
+    monkeypatch.setattr(QueryKeyAttention, "weights_of_rows", counted)
+    # No tile of weights is computed either.
+    monkeypatch.setattr(QueryKeyAttention, "weights", None)
+    still = completed(heads_figure(long, "head", {}))
+    assert rows == [16] * 6
+    assert len(still) <= MOST_BYTES
+    assert (
+        "A map of 3,000 queries and 3,000 keys shows the largest weights of 16 of its queries, in "
+        "16 by 16 cells." in still
+    )
+    # A second page computes nothing.
+    assert completed(heads_figure(long, "model", {})).endswith(still.split("</p>", 1)[1])
+    assert rows == [16] * 6
+
+
+def views() -> dict[str, View]:
+    made_record = av.AttentionRecord.from_weights(weights(2, 3, 8), texts(8), model='<b>&"m')
+    other = av.AttentionRecord.from_weights(weights(2, 3, 8).flip(0), texts(8))
+    return {
+        "head": av.HeadView(made_record),
+        "matrix": av.MatrixView(made_record),
+        "model": av.ModelView(made_record),
+        "neuron": av.NeuronView(long_record(8, layers=2, heads=3, key_heads=3)),
+        "dashboard": av.Dashboard(made_record),
+        "compare": av.CompareView(av.compare(made_record, other)),
+        "embedding": av.EmbeddingView(made(100, 2, 3)),
+        "atlas": av.AtlasView(made_statistics()),
+    }
+
+
+def test_every_kind_of_page_says_what_it_contains_without_scripts() -> None:
+    for name, view in views().items():
+        still = still_of(view.to_html())
+        assert f" · {name} view</p>" in still
+        assert "in the interactive view." in still
+        assert "<b>" not in still
+        assert len(still.encode()) <= MOST_BYTES
+        if name == "atlas":
+            assert "<table><caption>" in still
+            continue
+        [alt] = re.findall(r'<img alt="([^"]+)"', still)
+        assert "from top to bottom and 3 heads (0 to 2) from left to right" in html.unescape(alt)
+        # Two rows of three maps, with lines of their own around them.
+        pixels = pixels_of(still)
+        line = tuple(pixels[0, 0])
+        is_line = (pixels == line).all(axis=2)
+        assert (is_line.all(axis=1).sum(), is_line.all(axis=0).sum()) == (3, 4)
+        assert len({tuple(each) for each in pixels.reshape(-1, 3)}) > 3
+        assert alt.startswith(
+            {"compare": "Differences of", "embedding": "Queries (brown)"}.get(name, "Weights of")
+        )
+
+
+def test_a_picture_of_points_has_them_where_they_lie() -> None:
+    corpus = made(200, 1, 1)
+    page = av.EmbeddingView(corpus).to_html()
+    pixels = pixels_of(still_of(page)).astype(int)
+    side = pixels.shape[0] - 2
+    assert side == 40
+    inside = pixels[1:-1, 1:-1]
+    seen = (inside != 255).any(axis=2)
+    # The points of a head fill their plot from side to side, or from top to bottom.
+    assert seen.any(axis=0).all() or seen[:, [0, -1]].any() or seen[[0, -1]].any()
+    queries, keys = inside[..., 0] > inside[..., 2], inside[..., 0] < inside[..., 2]
+    assert queries.any()
+    assert keys.any()
+    assert queries.sum() <= corpus.points("self").num_queries
+
+
+def test_the_limit_counts_the_picture() -> None:
+    view = av.HeadView(av.AttentionRecord.from_weights(weights(4, 4, 128), texts(128)))
+    page = view.to_html()
+    size = len(page.encode())
+    assert view.to_html(max_mb=size / 1e6) == page
+    smaller = view.to_html(max_mb=(size - 1_000) / 1e6)
+    assert len(smaller.encode()) <= size - 1_000
+    assert still_of(smaller) == still_of(page)
