@@ -40,7 +40,7 @@ MAY_IMPORT = {
         *("server", "pages", "views"),
     },
     "integrations": {
-        *("utils", "record", "analysis", "extraction", "comparison", "server", "views"),
+        *("utils", "record", "analysis", "extraction", "comparison", "server", "pages", "views"),
     },
     "demos": {"record", "analysis", "extraction"},
 }
