@@ -32,7 +32,10 @@ const LIMITS_KB = {
   model: 254,
   compare: 318,
   embedding: 343,
+  open: 440,
 };
+// Of these no widget is made.
+const PAGES_ALONE = new Set(["open"]);
 
 const watching = process.argv.includes("--watch");
 
@@ -96,6 +99,7 @@ const options = {
 /** The options of the two builds. */
 const builds = ["widget", "page"].map((use) => ({
   ...options,
+  entryPoints: entryPoints.filter(({ out }) => use === "page" || !PAGES_ALONE.has(out)),
   entryNames: use === "page" ? "[name]-page" : "[name]",
   ...(use === "page" ? { format: "iife", globalName: "attnvizPage.view" } : {}),
   define: { "process.env.NODE_ENV": '"production"', BUNDLE_FOR: JSON.stringify(use) },

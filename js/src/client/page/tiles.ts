@@ -20,48 +20,77 @@ export interface Starts {
 }
 
 /**
- * The mean over heads of a block of a layer, pooled. Of numbers of both signs a cell shows the
- * larger in size: one of them, or the mean of the positive or of the negative ones.
+ * The mean over heads of a block of a layer, pooled, from some rows after the others. Of numbers of
+ * both signs a cell shows the larger in size: one of them, or the mean of the positive or of the
+ * negative ones.
  */
+export class PooledMean {
+  readonly #starts: Starts;
+  readonly #pooled: Pooled;
+  readonly #columns: number;
+  readonly #over: Float64Array;
+  readonly #under: Float64Array;
+  readonly #line: Float32Array;
+
+  constructor(starts: Starts, pooled: Pooled) {
+    this.#starts = starts;
+    this.#pooled = pooled;
+    this.#columns = starts.columns.length - 1;
+    const cells = (starts.rows.length - 1) * this.#columns;
+    this.#over = new Float64Array(cells);
+    this.#under = new Float64Array(cells);
+    const [left, right] = [starts.columns[0] as number, starts.columns[this.#columns] as number];
+    this.#line = new Float32Array(right - left);
+  }
+
+  /** Takes in a row, which `from` has. */
+  take(from: Pick<Rows, "add">, heads: readonly number[], row: number, cellRow: number): void {
+    const { columns } = this.#starts;
+    const left = columns[0] as number;
+    const line = this.#line.fill(0);
+    const most = this.#pooled === "max";
+    from.add(heads, row, left, line);
+    for (let c = 0; c < this.#columns; c++) {
+      const begin = (columns[c] as number) - left;
+      const end = (columns[c + 1] as number) - left;
+      const cell = cellRow * this.#columns + c;
+      let [over, under] = [this.#over[cell] as number, this.#under[cell] as number];
+      for (let x = begin; x < end; x++) {
+        const weight = line[x] as number;
+        if (weight < 0) under = most ? Math.min(under, weight) : under + weight;
+        else over = most ? Math.max(over, weight) : over + weight;
+      }
+      this.#over[cell] = over;
+      this.#under[cell] = under;
+    }
+  }
+
+  /** The cells, once all rows were taken in. */
+  cells(numHeads: number): Float32Array {
+    const { rows, columns } = this.#starts;
+    return Float32Array.from(this.#over, (over, cell) => {
+      const [r, c] = [Math.floor(cell / this.#columns), cell % this.#columns];
+      const height = (rows[r + 1] as number) - (rows[r] as number);
+      const width = (columns[c + 1] as number) - (columns[c] as number);
+      const size = this.#pooled === "max" ? 1 : height * width;
+      return joined(over, this.#under[cell] as number) / (size * numHeads);
+    });
+  }
+}
+
+/** The same of rows that are all at hand. */
 export function pooledMean(
   from: Rows,
   heads: readonly number[],
   starts: Starts,
   pooled: Pooled,
 ): Float32Array {
-  const numRows = starts.rows.length - 1;
-  const numColumns = starts.columns.length - 1;
-  const out = new Float64Array(numRows * numColumns);
-  const below = new Float64Array(numRows * numColumns);
-  const left = starts.columns[0] as number;
-  const line = new Float32Array((starts.columns[numColumns] as number) - left);
-  for (let r = 0; r < numRows; r++) {
-    const [top, bottom] = [starts.rows[r] as number, starts.rows[r + 1] as number];
-    for (let row = top; row < bottom; row++) {
-      line.fill(0);
-      from.add(heads, row, left, line);
-      for (let c = 0; c < numColumns; c++) {
-        const begin = (starts.columns[c] as number) - left;
-        const end = (starts.columns[c + 1] as number) - left;
-        const cell = r * numColumns + c;
-        let [over, under] = [out[cell] as number, below[cell] as number];
-        for (let x = begin; x < end; x++) {
-          const weight = line[x] as number;
-          if (weight < 0) under = pooled === "max" ? Math.min(under, weight) : under + weight;
-          else over = pooled === "max" ? Math.max(over, weight) : over + weight;
-        }
-        out[cell] = over;
-        below[cell] = under;
-      }
-    }
-    for (let c = 0; c < numColumns; c++) {
-      const width = (starts.columns[c + 1] as number) - (starts.columns[c] as number);
-      const cells = pooled === "max" ? 1 : (bottom - top) * width;
-      const cell = r * numColumns + c;
-      out[cell] = joined(out[cell] as number, below[cell] as number) / (cells * heads.length);
-    }
+  const mean = new PooledMean(starts, pooled);
+  for (let r = 0; r + 1 < starts.rows.length; r++) {
+    const bottom = starts.rows[r + 1] as number;
+    for (let row = starts.rows[r] as number; row < bottom; row++) mean.take(from, heads, row, r);
   }
-  return Float32Array.from(out);
+  return mean.cells(heads.length);
 }
 
 /** Where runs of `each` begin within a range, and its end. */

@@ -3,6 +3,7 @@
 import { attentionRow, type RowInputs } from "../attention";
 import type { Reply } from "../carrier";
 import { fromBase64, inflate } from "../codec";
+import { bandMask, denseBias, distanceBias, inserted, type OfRow, packedMask } from "../masks";
 import type { VectorsHeader, VectorsRequest } from "../protocol";
 import { Recent } from "../recent";
 import type { Rows } from "./rows";
@@ -68,9 +69,6 @@ export interface EmbeddedVectors {
   arrays: string[];
 }
 
-/** Something of each key of a row of a head. */
-type OfRow<T> = (head: number, token: number) => (key: number) => T;
-
 /** Keys of the whole row that an answer names. */
 const STRONGEST = 5;
 /** Inflated bytes that are kept. */
@@ -95,6 +93,63 @@ export function readFloats(bytes: Uint8Array, encoding: VectorEncoding): Float32
   return new Float32Array(Uint32Array.from(halves, (half) => half * 65536).buffer);
 }
 
+/** What a reply about queries and keys says of their layer. */
+type VectorLayer = Pick<
+  EmbeddedLayer,
+  "num_heads" | "num_key_heads" | "scale" | "softcap" | "error" | "logit_error" | "measured"
+> & { bias: unknown };
+
+/** The answer to a view that asks how the weights of a query come from it and the keys. */
+export function vectorsReply(
+  { head, keys: [start, stop] }: VectorsRequest,
+  layer: VectorLayer,
+  inputs: RowInputs,
+): Reply {
+  const { allowed, bias, numKeys } = inputs;
+  const dim = inputs.query.length;
+  const row = attentionRow(inputs);
+  const strongest = Array.from(row.weights, (weight, key): [number, number] => [key, weight])
+    .filter(([, weight]) => weight > 0)
+    .sort((a, b) => b[1] - a[1] || a[0] - b[0])
+    .slice(0, STRONGEST);
+  const range = Array.from({ length: stop - start }, (_, i) => start + i);
+  const parts: [string, number[], ArrayLike<number>][] = [
+    ["query", [dim], inputs.query],
+    ["keys", [range.length, dim], inputs.keys.subarray(start * dim, stop * dim)],
+    ["bias", [range.length], range.map(bias)],
+    ["allowed", [range.length], range.map((key) => (allowed(key) ? 1 : 0))],
+    ["logits", [range.length], row.logits.subarray(start, stop)],
+    ["weights", [range.length], row.weights.subarray(start, stop)],
+  ];
+  let numAllowed = 0;
+  for (let key = 0; key < numKeys; key++) if (allowed(key)) numAllowed++;
+  const header: VectorsHeader = {
+    parts: parts.map(([name, shape]) => ({ name, shape })),
+    scale: layer.scale,
+    softcap: layer.softcap,
+    has_bias: layer.bias !== null,
+    sink: inputs.sink === null ? null : { logit: inputs.sink, weight: row.sinkWeight ?? 0 },
+    log_sum_exp: row.logSumExp,
+    head,
+    num_heads: layer.num_heads,
+    key_head: Math.floor(head / (layer.num_heads / layer.num_key_heads)),
+    num_key_heads: layer.num_key_heads,
+    num_allowed: numAllowed,
+    strongest,
+    weight_in_range: row.weights.subarray(start, stop).reduce((sum, each) => sum + each, 0),
+    error: layer.error,
+    logit_error: layer.logit_error,
+    ...(layer.measured && { measured: layer.measured }),
+  };
+  const data = new Float32Array(parts.reduce((sum, [, , values]) => sum + values.length, 0));
+  let offset = 0;
+  for (const [, , values] of parts) {
+    data.set(values, offset);
+    offset += values.length;
+  }
+  return { header, data };
+}
+
 /** Answers requests for vectors, as the kernel does. */
 export class VectorCarrier {
   readonly #data: EmbeddedVectors;
@@ -115,55 +170,10 @@ export class VectorCarrier {
         `This page does not contain queries and keys of layer ${request.layer} of "${request.stack}".`,
       );
     }
-    const { head, token } = request;
-    const [start, stop] = request.keys;
-    const { head_dim: dim, num_keys: numKeys } = layer;
-    const keyHead = Math.floor(head / (layer.num_heads / layer.num_key_heads));
-    const place = layer.heads ? layer.heads.indexOf(head) : head;
-    if (place < 0) throw new Error(`Head ${head} of layer ${layer.layer} was not kept.`);
-    const inputs = (await this.#inputs(layer))(place, token);
-    const { allowed, bias } = inputs;
-    const row = attentionRow(inputs);
-    const strongest = Array.from(row.weights, (weight, key): [number, number] => [key, weight])
-      .filter(([, weight]) => weight > 0)
-      .sort((a, b) => b[1] - a[1] || a[0] - b[0])
-      .slice(0, STRONGEST);
-    const range = Array.from({ length: stop - start }, (_, i) => start + i);
-    const parts: [string, number[], ArrayLike<number>][] = [
-      ["query", [dim], inputs.query],
-      ["keys", [range.length, dim], inputs.keys.subarray(start * dim, stop * dim)],
-      ["bias", [range.length], range.map(bias)],
-      ["allowed", [range.length], range.map((key) => (allowed(key) ? 1 : 0))],
-      ["logits", [range.length], row.logits.subarray(start, stop)],
-      ["weights", [range.length], row.weights.subarray(start, stop)],
-    ];
-    let numAllowed = 0;
-    for (let key = 0; key < numKeys; key++) if (allowed(key)) numAllowed++;
-    const header: VectorsHeader = {
-      parts: parts.map(([name, shape]) => ({ name, shape })),
-      scale: layer.scale,
-      softcap: layer.softcap,
-      has_bias: layer.bias !== null,
-      sink: inputs.sink === null ? null : { logit: inputs.sink, weight: row.sinkWeight ?? 0 },
-      log_sum_exp: row.logSumExp,
-      head,
-      num_heads: layer.num_heads,
-      key_head: keyHead,
-      num_key_heads: layer.num_key_heads,
-      num_allowed: numAllowed,
-      strongest,
-      weight_in_range: row.weights.subarray(start, stop).reduce((sum, each) => sum + each, 0),
-      error: layer.error,
-      logit_error: layer.logit_error,
-      ...(layer.measured && { measured: layer.measured }),
-    };
-    const data = new Float32Array(parts.reduce((sum, [, , values]) => sum + values.length, 0));
-    let offset = 0;
-    for (const [, , values] of parts) {
-      data.set(values, offset);
-      offset += values.length;
-    }
-    return { header, data };
+    const place = layer.heads ? layer.heads.indexOf(request.head) : request.head;
+    if (place < 0) throw new Error(`Head ${request.head} of layer ${layer.layer} was not kept.`);
+    const inputs = (await this.#inputs(layer))(place, request.token);
+    return vectorsReply(request, layer, inputs);
   }
 
   /** Heads that were kept, queries and keys of a layer; nothing where it is not embedded. */
@@ -240,18 +250,12 @@ export class VectorCarrier {
   }
 
   async #bias(bias: EmbeddedBias | null, size: Sizes): Promise<OfRow<number>> {
-    const { num_keys: numKeys, num_queries: numQueries } = size;
     if (!bias) return () => () => 0;
     if (bias.kind === "inserted") return this.#inserted(bias, await this.#bias(bias.base, bias), 0);
     const values = await this.#floats(bias.values, "float32");
-    return (head, token) => {
-      const at = bias.heads > 1 ? head : 0;
-      const from =
-        bias.kind === "distance"
-          ? at * (numQueries + numKeys - 1) + numQueries - 1 - token
-          : (at * bias.rows + (bias.rows > 1 ? token : 0)) * numKeys;
-      return (key) => values[from + key] as number;
-    };
+    const sizes = { heads: bias.heads, queries: size.num_queries, keys: size.num_keys };
+    if (bias.kind === "distance") return distanceBias(values, sizes);
+    return denseBias(values, { ...sizes, rows: bias.rows });
   }
 
   async #allowed(mask: EmbeddedMask | null, size: Sizes): Promise<OfRow<boolean>> {
@@ -259,18 +263,10 @@ export class VectorCarrier {
     if (mask.kind === "inserted") {
       return this.#inserted(mask, await this.#allowed(mask.base, mask), false);
     }
-    if (mask.kind === "band") {
-      const { after, before, offset } = mask;
-      return (_, token) => (key) =>
-        (after === null || key - token - offset <= after) &&
-        (before === null || token + offset - key <= before);
-    }
+    if (mask.kind === "band") return bandMask(mask.before, mask.after, mask.offset);
     const bits = await this.#bytes(mask.bits);
-    const each = Math.ceil(size.num_keys / 8);
-    return (head, token) => {
-      const from = ((mask.heads > 1 ? head : 0) * size.num_queries + token) * each;
-      return (key) => (((bits[from + (key >> 3)] as number) >> (key & 7)) & 1) === 1;
-    };
+    const { heads } = mask;
+    return packedMask(bits, { heads, queries: size.num_queries, keys: size.num_keys });
   }
 
   /** The same among tokens of which it knows nothing. */
@@ -285,15 +281,7 @@ export class VectorCarrier {
         return new Int32Array(bytes.slice().buffer);
       }),
     );
-    return (head, token) => {
-      const query = queries?.[token] ?? -1;
-      if (query < 0) return () => missing;
-      const row = base(head, query);
-      return (key) => {
-        const place = keys?.[key] ?? -1;
-        return place < 0 ? missing : row(place);
-      };
-    };
+    return inserted(queries as Int32Array, keys as Int32Array, base, missing);
   }
 
   #floats(place: number, encoding: VectorEncoding): Promise<Float32Array> {

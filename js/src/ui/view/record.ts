@@ -39,7 +39,7 @@ import {
   readShownRun,
 } from "../what-if/changed-run";
 import type { Opening } from "./opening";
-import { assign, type HashFields, readIndex, readIndices, type Signals } from "./state";
+import { assign, type HashFields, readIndex, readIndices, type Signals, valuesOf } from "./state";
 
 /** The traits that every view has; the names are Python's. */
 export interface RecordState extends ChangedRunState {
@@ -109,6 +109,12 @@ export const RECORD_DEFAULTS: RecordState = {
   opening: null,
   ...CHANGED_RUN_DEFAULTS,
 };
+
+/** Where a view is in a record, for another view of the same. */
+export function sameRecordPlace(state: Signals<RecordState>): Partial<RecordState> {
+  const { stack, layer, heads, as_query, prediction, token, key, pair, order } = valuesOf(state);
+  return { stack, layer, heads, as_query, prediction, token, key, pair, order };
+}
 
 /** What a page's URL keeps. */
 export const RECORD_HASH: HashFields<RecordState> = {

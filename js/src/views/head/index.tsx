@@ -235,5 +235,5 @@ const view = defineView<HeadState>({
   component: HeadViewWithWhatIf,
 });
 
-export const openPage = view.openPage;
+export const { openPage, showSource } = view;
 export default view.widget;

@@ -153,5 +153,5 @@ const view = defineView<HeatMapState>({
   component: MatrixView,
 });
 
-export const openPage = view.openPage;
+export const { openPage, showSource } = view;
 export default view.widget;

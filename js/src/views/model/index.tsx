@@ -476,5 +476,5 @@ const view = defineView<ModelState>({
   component: ModelView,
 });
 
-export const openPage = view.openPage;
+export const { openPage, showSource } = view;
 export default view.widget;

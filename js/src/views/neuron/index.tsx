@@ -116,5 +116,5 @@ const view = defineView<NeuronState>({
   component: NeuronView,
 });
 
-export const openPage = view.openPage;
+export const { openPage, showSource } = view;
 export default view.widget;
