@@ -261,6 +261,8 @@ def document(
     state: Mapping[str, Any],
     data: Mapping[str, Any],
     still: str = "",
+    *,
+    title: str | None = None,
 ) -> str:
     """Write the document of a page around what it contains.
 
@@ -273,7 +275,7 @@ def document(
         f"default-src 'none'; script-src {allowed}; "
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    title = f"{model or 'Attention'} · {view} view · attnviz"
+    title = title or f"{model or 'Attention'} · {view} view · attnviz"
     theme = state.get("theme", "auto")
     ground = _DARK if theme == "dark" else _LIGHT
     # A "<" in a string can then begin no tag, and JSON reads it back as the same string.

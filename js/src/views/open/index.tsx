@@ -23,10 +23,10 @@ import { showSource as showNeuron } from "../neuron";
 import css from "./open.css";
 
 const VIEWS = [
-  ["head", "Head view", showHead],
-  ["matrix", "Matrix view", showMatrix],
-  ["model", "Model view", showModel],
-  ["neuron", "Neuron view", showNeuron],
+  ["head", "Head", showHead],
+  ["matrix", "Matrix", showMatrix],
+  ["model", "Model", showModel],
+  ["neuron", "Neuron", showNeuron],
 ] as const satisfies readonly (readonly [string, string, ShowSource])[];
 
 type ViewName = (typeof VIEWS)[number][0];

@@ -368,6 +368,8 @@ def _all_heads_from_header(
 ) -> QueryKeyAttention | GivenWeights:
     if fields["kind"] == "weights":
         return GivenWeights(_three_axes(arrays[f"{prefix}/weights"], f"{prefix}/weights"))
+    if fields["kind"] != "queries and keys":
+        raise ValueError(f"{prefix} is a layer of an unknown kind, {fields['kind']!r}")
     scale = float(fields["scale"])
     softcap = None if fields["softcap"] is None else float(fields["softcap"])
     if not math.isfinite(scale) or not (softcap is None or 0 < softcap < math.inf):
