@@ -11,7 +11,6 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from playwright.sync_api import expect
 
