@@ -26,7 +26,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from sybil import Document, Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
@@ -164,11 +166,58 @@ def readme(names: Mapping[str, Any], printed: str) -> None:
     assert Path("head_view.html").is_file()
 
 
+def first_steps(names: Mapping[str, Any], printed: str) -> None:
+    assert "street 0.92" in printed
+    assert "becomes 'animal' instead of 'street'" in printed
+    assert len(names["scores"]) == 3
+    assert names["scores"][0].argmax() == 0
+    assert {"attention.html", "record.safetensors"} <= {each.name for each in Path().iterdir()}
+
+
+def reading_attention(names: Mapping[str, Any], printed: str) -> None:
+    """The page names four heads of the demo decoder."""
+    rows = re.findall(r"(\d\.\d): weight on street (\S+), effect without it +(\S+)", printed)
+    weights = {head: float(weight) for head, weight, _ in rows}
+    effects = {head: float(effect) for head, _, effect in rows}
+    assert sorted(weights, key=lambda head: -weights[head])[:2] == ["1.0", "1.2"]
+    assert min(effects, key=lambda head: effects[head]) == "1.0"
+    assert abs(effects["1.2"]) < 0.1
+    assert max(weights["0.0"], weights["0.3"]) < 0.02
+    assert max(effects["0.0"], effects["0.3"]) < -10
+
+
+def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
+    """The page quotes the effect, but for the noise, which another machine may have otherwise."""
+    page = " ".join((ROOT / "docs/does-it-matter.md").read_text(encoding="utf-8").split())
+    quoted = re.search(r"It prints `(.+?) \(noise", page)
+    assert quoted is not None
+    assert quoted[1] in printed
+
+
+def neuron(names: Mapping[str, Any], printed: str) -> None:
+    """What the page computes is a logit: the softmax over all keys gives the weights."""
+    stack, query = names["stack"], names["query"]
+    logits = stack.keys(layer=1, head=0) @ query / len(query) ** 0.5
+    assert float(printed.rsplit(maxsplit=1)[-1]) == pytest.approx(float(logits[6]), abs=1e-3)
+    shares = np.exp(logits - logits.max())
+    assert_allclose(shares / shares.sum(), stack.weights(layer=1, head=0)[-1], atol=1e-5)
+
+
+def from_inseq(names: Mapping[str, Any], printed: str) -> None:
+    assert "street 1.0\nstreet 0.92" in printed
+    assert names["signed"].stack().signed
+
+
 # What a page says of the results of its blocks.
 RESULTS: dict[str, Callable[[Mapping[str, Any], str], None]] = {
     "README.md": readme,
     "docs/analysis.md": analysis,
+    "docs/does-it-matter.md": does_it_matter,
+    "docs/first-steps.md": first_steps,
+    "docs/from-inseq.md": from_inseq,
     "docs/heads.md": heads,
+    "docs/reading-attention.md": reading_attention,
+    "docs/views/neuron.md": neuron,
 }
 
 
