@@ -45,7 +45,7 @@ _PICTURE = re.compile(
     r"(?P<img><img [^>]*>)\s*</picture>",
     re.DOTALL,
 )
-_REST = '<!-- README.md from "## Start" on -->'
+_REST = '<!-- README.md from "## Views" on -->'
 _ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:|//|#", re.IGNORECASE)
 # Alternative texts: nbconvert's own template writes "png".
 _NOTEBOOK = """
@@ -129,14 +129,14 @@ def with_both_themes(text: str) -> str:
 
 
 def write_start() -> None:
-    """Write the start page: its own beginning, then README.md after its introduction."""
+    """Write the start page: its own beginning, then README.md from its views on."""
     readme = ROOT / "README.md"
-    rest = readme.read_text(encoding="utf-8").partition("\n## Start\n")[2]
+    rest = readme.read_text(encoding="utf-8").partition("\n## Views\n")[2]
     start = OWN / "start.md"
     own = with_live_views(
         with_links(start.read_text(encoding="utf-8"), start, Path("index.md")), ""
     )
-    page = own.replace(_REST, with_links(f"## Start\n{rest}", readme, Path("index.md")))
+    page = own.replace(_REST, with_links(f"## Views\n{rest}", readme, Path("index.md")))
     (SOURCES / "index.md").write_text(with_both_themes(page), encoding="utf-8")
 
 
