@@ -14,6 +14,7 @@ import pytest
 
 import build_site
 import griffe_show
+import site_gallery
 import site_reference
 
 ROOT = Path(__file__).parents[2]
@@ -48,8 +49,37 @@ def test_every_page_has_one_line_in_the_navigation(folder: str, navigation: list
 
 
 def test_the_pages_that_scripts_write_are_in_the_navigation(navigation: list[str]) -> None:
-    written = {f"api/{page}.md" for page in site_reference.REFERENCE}
+    written = {f"api/{page}.md" for page in ("index", *site_reference.REFERENCE)}
+    files = {
+        path.relative_to(site_gallery.EXAMPLES) for path in site_gallery.EXAMPLES.rglob("*.py")
+    }
+    written |= {f"gallery/{file.with_suffix('.md').as_posix()}" for file in files}
     assert written <= set(navigation)
+    ordered = {
+        f"{group}/{name}.py" for group, (_, names) in site_gallery.GROUPS.items() for name in names
+    }
+    assert ordered == {file.as_posix() for file in files}
+
+
+def test_a_live_view_takes_the_place_of_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_gallery, "frame", lambda example, up: f"<{example.title} {up}>\n")
+    picture = '<picture>\n  <source srcset="x">\n  <img src="y">\n</picture>\n'
+    for replaced in ("", picture, '<img src="y">\n'):
+        text = f"Before.\n\n<!-- live: views/head -->\n{replaced}\nAfter.\n"
+        assert site_gallery.with_live_views(text, "../") == (
+            "Before.\n\n<Head view ../>\n\n\nAfter.\n"
+        )
+
+
+def test_pictures_of_both_themes_follow_the_switch_of_the_site() -> None:
+    text = (
+        '<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="a-dark.webp">\n'
+        '  <img src="a-light.webp" width="430" alt="A view.">\n</picture>\n'
+    )
+    assert build_site.with_both_themes(text) == (
+        '<img src="a-light.webp#only-light" width="430" alt="A view.">'
+        '<img src="a-dark.webp#only-dark" width="430" alt="A view.">\n'
+    )
 
 
 MODULES = ["attnviz", "attnviz.analysis", "attnviz.demos", "attnviz.integrations"]
