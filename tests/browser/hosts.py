@@ -27,7 +27,12 @@ def vectors(seed):
 
 tokens = "The cat sat on the mat . The cat".split()
 record = av.AttentionRecord.from_qk(vectors(0), vectors(1), tokens, causal=True)
+statistics = av.HeadStatistics()
+for _ in range(6):
+    statistics.fold(record)
 """
+#: What views are made of there.
+MADE = ("record", "statistics")
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,8 @@ class HostedView:
         Whether the view is of several records of a model.
     compared : bool
         Whether the view is of a comparison of two records.
+    measured : bool
+        Whether the view is of statistics over texts.
     """
 
     class_name: str
@@ -60,13 +67,16 @@ class HostedView:
     given: str = "layer=0"
     several: bool = False
     compared: bool = False
+    measured: bool = False
 
     @property
     def make(self) -> str:
-        """Python that makes the widget from ``record``."""
+        """Python that makes the widget from ``record`` or ``statistics``."""
         shown = "[record, record]" if self.several else "record"
         if self.compared:
             shown = "av.compare(record, record)"
+        if self.measured:
+            shown = "statistics"
         return f"av.{self.class_name}({shown}, {self.given})"
 
     def widget(self, record: AttentionRecord, **traits: Any) -> Any:
@@ -74,6 +84,9 @@ class HostedView:
         shown: Any = [record, record] if self.several else record
         if self.compared:
             shown = av.compare(record, record)
+        if self.measured:
+            # Of fewer texts no head has a role.
+            shown = av.head_statistics([record] * 6, progress=False)
         return getattr(av, self.class_name)(shown, **traits)
 
     def drawn(self, root: Locator, layer: int, timeout: int = 20_000) -> None:
@@ -113,5 +126,14 @@ VIEWS = [
     ),
     # All heads at once have no layer.
     HostedView("EmbeddingView", "embedding", given="layer=0, enlarged=True", several=True),
+    HostedView(
+        "AtlasView",
+        "atlas",
+        focus=".av-grid-box",
+        next_layer="ArrowDown",
+        previous_layer="ArrowUp",
+        given="layer=0, heads=[0]",
+        measured=True,
+    ),
 ]
 VIEW_IDS = [view.class_name for view in VIEWS]

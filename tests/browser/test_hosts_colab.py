@@ -43,8 +43,14 @@ sys.modules |= {{"google": google, "google.colab": colab, "google.colab.output":
 RECORD = """
 import attnviz as av
 record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["a", "b"])
+statistics = av.HeadStatistics()
+statistics.fold(record)
 """
-SHOWN = ["av.HeadView(record)", "view = av.show_head_view(record)\nview"]
+SHOWN = [
+    "av.HeadView(record)",
+    "view = av.show_head_view(record)\nview",
+    "av.AtlasView(statistics)",
+]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from browser.hosts import FIRST_PICTURE, RECORD, VIEW_IDS, VIEWS
+from browser.hosts import FIRST_PICTURE, MADE, RECORD, VIEW_IDS, VIEWS
 from browser.marimo_app import Cell, Marimo
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def cells_of(view: HostedView) -> list[Cell]:
     name = view.class_name
     said = f"f\"{name} is at layer {{{name}.value['layer']}}.\""
     return [
-        Cell(f"{name} = mo.ui.anywidget({view.make})\n{name}", ("av", "mo", "record"), (name,)),
+        Cell(f"{name} = mo.ui.anywidget({view.make})\n{name}", ("av", "mo", *MADE), (name,)),
         Cell(f"mo.md({said})", ("mo", name)),
         Cell(
             f"def _move(_):\n    {name}.layer = 1\n\n"
@@ -40,7 +40,7 @@ def cells_of(view: HostedView) -> list[Cell]:
 @pytest.fixture(scope="module")
 def marimo(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Marimo]:
     cells = [
-        Cell(f"import marimo as mo\n{RECORD}", (), ("av", "mo", "record")),
+        Cell(f"import marimo as mo\n{RECORD}", (), ("av", "mo", *MADE)),
         *(cell for view in VIEWS for cell in cells_of(view)),
         Cell("bare = av.show_head_view(record, layer=1)\nbare", ("av", "record")),
     ]
@@ -89,7 +89,7 @@ def test_a_view_that_is_not_wrapped_shows_once(marimo: Marimo) -> None:
 def test_the_editor_shows_it_too(chromium: Browser, tmp_path: Path) -> None:
     view = VIEWS[0]
     cells = [
-        Cell(f"import marimo as mo\n{RECORD}", (), ("av", "mo", "record")),
+        Cell(f"import marimo as mo\n{RECORD}", (), ("av", "mo", *MADE)),
         *cells_of(view),
     ]
     editor = Marimo.start(chromium, tmp_path, cells, mode="edit")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -30,6 +30,15 @@ def record() -> av.AttentionRecord:
         torch.randn(3, 4, 9, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
     )
     return av.AttentionRecord.from_qk(queries, keys, TOKENS, causal=True)
+
+
+def view_of(name: str) -> Any:
+    if name == "AtlasView":
+        statistics = av.HeadStatistics()
+        for _ in range(6):
+            statistics.fold(record())
+        return av.AtlasView(statistics, layer=0)
+    return getattr(av, name)(record(), layer=0)
 
 
 def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
@@ -67,14 +76,14 @@ def test_a_live_view_is_drawn_and_both_sides_move_it(vscode: VSCode) -> None:
     expect(root.get_by_role("button", name="Layer 1")).to_have_attribute("aria-pressed", "true")
 
 
-# Of every text in the view: its colour, and the first colour behind it that is not clear.
+# Of every text in the view: its colour, and the one behind it, of all layers that shine through.
 COLOURS = r"""(root) => {
   const behind = (element) => {
-    for (let node = element; node; node = node.parentElement) {
-      const { backgroundColor } = getComputedStyle(node);
-      if (!/^rgba\(.*, 0\)$/.test(backgroundColor)) return backgroundColor;
-    }
-    return "rgb(255, 255, 255)";
+    const [red, green, blue, opacity = 1] = getComputedStyle(element)
+      .backgroundColor.match(/[\d.]+/g).map(Number);
+    const above = opacity < 1 ? element.parentElement : null;
+    const below = above ? behind(above) : [255, 255, 255];
+    return [red, green, blue].map((value, i) => value * opacity + below[i] * (1 - opacity));
   };
   const words = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   const found = [];
@@ -82,7 +91,7 @@ COLOURS = r"""(root) => {
     const element = node.parentElement;
     if (!node.data.trim() || element.closest("style, option, .av-unseen, :disabled")) continue;
     if (!element.checkVisibility()) continue;
-    found.push([node.data.trim(), getComputedStyle(element).color, behind(element)]);
+    found.push([node.data.trim(), getComputedStyle(element).color, `rgb(${behind(element)})`]);
   }
   return found;
 }"""
@@ -107,7 +116,7 @@ def rgb(text: str) -> tuple[float, ...]:
 
 # Every theme with one view, and every view with the theme that is hardest.
 CASES = [("HeadView", theme) for theme in THEMES] + [
-    (name, THEMES[0]) for name in ("MatrixView", "ModelView", "NeuronView")
+    (name, THEMES[0]) for name in ("MatrixView", "ModelView", "NeuronView", "AtlasView")
 ]
 
 
@@ -119,7 +128,7 @@ CASES = [("HeadView", theme) for theme in THEMES] + [
 )
 def test_text_can_be_read_in_every_theme(vscode: VSCode, name: str) -> None:
     theme: Theme = vscode.theme
-    vscode.show(lambda: getattr(av, name)(record(), layer=0))
+    vscode.show(lambda: view_of(name))
     root = vscode.root
     expect(root).to_have_attribute("data-attnviz-drawn", re.compile("self:0"))
     expect(root).to_have_attribute("data-theme", "dark" if theme.is_dark else "light")

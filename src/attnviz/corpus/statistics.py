@@ -59,6 +59,8 @@ EFFECT = "effect"
 _FIELD = {name: place for place, name in enumerate(FIELDS)}
 # A column with more classes than this is not a system of classes.
 _MOST_CLASSES = 100
+# Margins and levels whose roles are cached.
+_ROLES_CACHED = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -557,6 +559,7 @@ class StackStatistics:
         self.layers, self.heads = totals.layers, totals.heads
         self.causal, self.one_text = totals.causal, totals.one_text
         self.class_systems = tuple(class_systems)
+        self._roles: dict[tuple[float, float], Roles] = {}
         self.offset_labels = OFFSET_LABELS
         known = [*SCORES, EFFECT, *sorted(set(totals.scores) - {*SCORES, EFFECT})]
         self.score_names = tuple(
@@ -786,7 +789,7 @@ class StackStatistics:
         """
         some = self._heads_of(layer)
         edges = (self._totals.sampled if sampled else self._totals.strongest).kept
-        here = edges[(edges.head >= some.start) & (edges.head < some.stop)]
+        here = _of_heads(edges, some.start, some.stop)
         return replace(here, head=here.head - np.int32(some.start))
 
     def with_edges(self, most: int) -> StackStatistics:
@@ -894,6 +897,15 @@ class StackStatistics:
         """
         margin = checked_share("margin", margin)
         level = checked_share("level", level, below=0.5)
+        # Testing thousands of heads takes a second; views ask again and again.
+        roles = self._roles.get((margin, level))
+        if roles is None:
+            if len(self._roles) == _ROLES_CACHED:
+                self._roles.clear()
+            roles = self._roles[margin, level] = self._tested(margin, level)
+        return roles
+
+    def _tested(self, margin: float, level: float) -> Roles:
         asked = {role: score for role, score in ROLES.items() if score in self.score_names}
         asked |= {name: name for name in self.score_names if name.startswith(SYNTACTIC)}
         evidence = {role: self._evidence(score) for role, score in asked.items()}
@@ -938,10 +950,8 @@ class StackStatistics:
         number = from_end(head, heads)
         if number not in heads:
             raise IndexError(f"head={shown(head)}: layer {layer} has heads {spans(heads)}")
-        start, stop = np.searchsorted(
-            edges.head, [some.start + heads.index(number)] * 2 + np.arange(2)
-        )
-        here = edges[start:stop]
+        place = some.start + heads.index(number)
+        here = _of_heads(edges, place, place + 1)
         columns = (here.weight, here.text, here.query, here.key)
         return [
             self._edge(*each) for each in zip(*(column.tolist() for column in columns), strict=True)
@@ -1055,6 +1065,12 @@ def _mean_and_error(
         variance = (as_numbers(squares) - counts * mean**2) / (counts - 1)
         error = np.sqrt(np.maximum(variance, 0) / counts)
     return mean, np.where(counts > 1, error, np.nan)
+
+
+def _of_heads(edges: EdgeColumns, start: int, stop: int) -> EdgeColumns:
+    """Edges of some heads; they are ordered by head."""
+    first, last = np.searchsorted(edges.head, [start, stop])
+    return edges[first:last]
 
 
 def _window(kept: KeptTokens, around: Sequence[int]) -> list[tuple[int, str]]:

@@ -62,6 +62,25 @@ def roles_of(found: dict[str, Evidence], heads: int, **options: float) -> Roles:
     return Roles([3], [range(heads)], found, **{"margin": 0.1, "level": 0.05, **options})
 
 
+def test_roles_are_tested_once_and_again_after_another_text() -> None:
+    weights = [[[[1.0, 0.0, 0.0], [0.9, 0.1, 0.0], [0.0, 0.9, 0.1]]]]
+    record = AttentionRecord.from_weights(weights, ["a", "b", "c"])
+    statistics = HeadStatistics()
+    for _ in range(6):
+        statistics.fold(record)
+    stack = statistics.stack()
+    roles = stack.roles()
+    assert roles.names == [["previous token"]]
+    assert stack.roles() is roles
+    assert stack.roles(margin=0.99).names == [[None]]
+    for number in range(6):
+        assert stack.roles(margin=0.2 + number / 10).margin == 0.2 + number / 10
+    assert stack.roles().names == roles.names
+    statistics.fold(record)
+    assert statistics.stack().roles().of(0, 0)[0].texts == 7
+    assert roles.of(0, 0)[0].texts == 6
+
+
 def test_a_role_needs_its_margin_and_its_certainty() -> None:
     roles = roles_of({"induction": evidence([0.5, 0.11, 0.09, np.nan])}, 4)
     assert roles.names == [["induction", None, None, None]]

@@ -78,10 +78,13 @@ export function windowOf(count: number, around: number, most = MOST_TOKENS): [nu
   return [start, start + most];
 }
 
-/** Opacity of a shade below text, which has to stay readable: 0 to 0.5. */
+/** Below this opacity text stays readable in VS Code's dark theme, whose ink is the palest. */
+const DARKEST_SHADE = 0.4;
+
+/** Opacity of a shade below text. */
 export function shadeOf(weight: number, end: number): number {
   if (!(weight > 0) || !(end > 0)) return 0;
-  return 0.5 * Math.min(1, weight / end);
+  return DARKEST_SHADE * Math.min(1, weight / end);
 }
 
 /** Pixels that tokens of one line may stand apart, which have different heights. */

@@ -26,6 +26,9 @@ import type { AtlasStore } from "./store";
 type Context = ViewContext<AtlasState>;
 
 const NOTHING = "Nothing is drawn yet, so there is nothing to export.";
+/** What the view has of the chosen head, and the figure has not. */
+const LEFT_OUT =
+  "Left out: the head’s other statistics, its mean weights by class of token, and its edges.";
 /** Between the grid and what stands beside it. */
 const GAP = 28;
 const HEAD_WIDTH = 400;
@@ -164,7 +167,7 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
     title: atlas.model || "attention",
     subtitle: subtitleOf(atlas, stack),
     sentence: sentenceOf(table, head),
-    coverage: coverageOf(atlas, stack),
+    coverage: `${coverageOf(atlas, stack)} ${LEFT_OUT}`,
   };
   const size = beside
     ? {

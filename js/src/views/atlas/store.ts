@@ -98,7 +98,7 @@ export interface AtlasStore {
 
 const MOST_HEIGHT = 1000;
 /** A table of more classes is not read; a page has none (`attnviz/atlas/page.py`). */
-const MOST_CLASSES = 24;
+export const MOST_CLASSES = 24;
 /** Texts whose weights are kept, and bytes of them. */
 const MOST_TEXTS = 4;
 const TEXT_BYTES = 16_000_000;
@@ -140,8 +140,9 @@ export function createAtlasStore(
   });
   const ofLayer = <T>(
     ask: (stack: AtlasStack, layer: number, ended: AbortSignal) => Promise<T>,
+    asked = layer,
   ) => {
-    const given = record.answer(layer, async ({ layer }, ended) =>
+    const given = record.answer(asked, async ({ layer }, ended) =>
       ask(stack.peek() as AtlasStack, layer, ended),
     );
     return computed(() =>
@@ -149,7 +150,12 @@ export function createAtlasStore(
     );
   };
   const offsets = ofLayer((here, at, ended) => offsetsOf(source, here, at, ended));
-  const edges = ofLayer((here, at, ended) => edgesOf(source, here, at, ended));
+  // Edges need the tokens of their texts, which are asked for once.
+  const edgesAsked = computed(() => (texts.value ? layer.value : null));
+  const edges = ofLayer(
+    (here, at, ended) => edgesOf(source, here, at, texts.peek() as Texts, ended),
+    edgesAsked,
+  );
 
   const wantedSystem = signal("");
   const systems = computed(() =>
@@ -196,7 +202,7 @@ export function createAtlasStore(
   const searching = computed(
     () => sought.value.query.sought !== null || sought.value.key.sought !== null,
   );
-  const result = createSearch(context, { stack, search, searching });
+  const result = createSearch(context, { stack, texts, search, searching });
 
   const coloring = computed<Coloring | null>(() => {
     const [here, numbers] = [stack.value, table.value];
@@ -322,22 +328,26 @@ function orderedCells(table: Table, order: string): ScoredHead[] | null {
   return cells.sort((a, b) => value(b) - value(a));
 }
 
-/** What a search has found so far is shown so often: every so many milliseconds. */
+/** What a search has found so far is shown every so many milliseconds, and more for each head: */
 const SHOWN_EVERY = 60;
+/** all cells are painted again, which would take longer than the search itself. */
+const SHOWN_EVERY_OF_HEAD = 0.1;
 
 /** Goes over the sampled edges of all layers, one after the other. */
 function createSearch(
   { record, source }: ViewContext<AtlasState>,
-  parts: Pick<AtlasStore, "stack" | "search" | "searching">,
+  parts: Pick<AtlasStore, "stack" | "texts" | "search" | "searching">,
 ): ReadonlySignal<SearchResult | null> {
-  const { stack, search, searching } = parts;
+  const { stack, texts, search, searching } = parts;
   const counted = signal<ReadonlyMap<number, Count[]>>(new Map());
   record.live(() => {
     const [here, sought] = [stack.value, search.value];
     counted.value = new Map();
-    if (!here || !sought || !searching.value) return undefined;
+    const tokens = texts.value;
+    if (!here || !tokens || !sought || !searching.value) return undefined;
     const controller = new AbortController();
     const found = new Map<number, Count[]>();
+    const wait = SHOWN_EVERY + SHOWN_EVERY_OF_HEAD * here.heads.flat().length;
     let timer: ReturnType<typeof setTimeout> | undefined;
     const show = (): void => {
       clearTimeout(timer);
@@ -346,10 +356,10 @@ function createSearch(
     };
     const go = async (): Promise<void> => {
       for (const [at, layer] of here.layers.entries()) {
-        const { sampled } = await edgesOf(source, here, layer, controller.signal);
+        const { sampled } = await edgesOf(source, here, layer, tokens, controller.signal);
         if (controller.signal.aborted) return;
         found.set(layer, countFound(sampled, here.heads[at]?.length ?? 0, sought));
-        timer ??= setTimeout(show, SHOWN_EVERY);
+        timer ??= setTimeout(show, wait);
       }
       show();
     };

@@ -91,7 +91,7 @@ describe.each([
   it("has the edges of a layer, each with its tokens", async () => {
     const texts = await textsOf(source, "self");
     for (const [at, layer] of STACK.layers.entries()) {
-      const edges = await edgesOf(source, STACK, layer);
+      const edges = await edgesOf(source, STACK, layer, texts);
       for (const list of ["strongest", "sampled"] as const) {
         expect(columnsOf(edges[list], 2)).toEqual(values.edges[at]?.[list]);
         const { text, query, key } = edges[list].edge(1);

@@ -62,7 +62,7 @@ describe("a search", () => {
     const source = new Source(pageCarrier());
     const texts = await textsOf(source, "self");
     for (const [at, layer] of STACK.layers.entries()) {
-      const { sampled } = await edgesOf(source, STACK, layer);
+      const { sampled } = await edgesOf(source, STACK, layer, texts);
       const count = (query: string, key: string, offsets: [number, number] | null): number[] =>
         countFound(
           sampled,

@@ -4,7 +4,7 @@ import { markDrawn } from "../../../src/ui/view/define-view";
 import { assign } from "../../../src/ui/view/state";
 import { AtlasView } from "../../../src/views/atlas";
 import type { AtlasState } from "../../../src/views/atlas/state";
-import { FIXTURE, Kernel, pageCarrier, type Room, roomWith } from "./kernel";
+import { FIXTURE, Kernel, pageCarrier, type Room, roomWith, STACK } from "./kernel";
 
 /** Machines that test are busy. */
 const PATIENT = { timeout: 15_000 };
@@ -308,12 +308,25 @@ describe("a search", () => {
     type("Query", "*");
     await vi.waitFor(() => expect(cells()[0]).toContain("of 2 sampled edges"), PATIENT);
     expect(cells()[0]).toBe("Layer 2, head 0: 2 of 2 sampled edges (34% to 100%)");
-    expect(root.querySelectorAll(".av-atlas-found li").length).toBe(4);
+    // The other layer's heads may come a picture later.
+    await vi.waitFor(
+      () => expect(root.querySelectorAll(".av-atlas-found li").length).toBe(4),
+      PATIENT,
+    );
     expect(root.textContent).toContain("no hit among 2 still allows up to 65.8%");
     type("Query", "pos:NOUN");
     await vi.waitFor(() => expect(cells()[0]).not.toContain("2 of 2"), PATIENT);
     button("Clear the search").click();
     await vi.waitFor(() => expect(cells()[0]).toContain("previous"), PATIENT);
+  });
+
+  it("waits the longer between two pictures, the more heads there are", async () => {
+    const timer = vi.spyOn(globalThis, "setTimeout");
+    await open();
+    type("Query", "*");
+    await vi.waitFor(() => expect(cells()[0]).toContain("of 2 sampled edges"), PATIENT);
+    // Four heads: 60 ms and a tenth for each.
+    expect(timer.mock.calls.map(([, wait]) => wait)).toContain(60.4);
   });
 
   it("for a class that there is not says which there are", async () => {
@@ -400,6 +413,29 @@ describe("the text of an edge", () => {
   });
 });
 
+describe("what is asked", () => {
+  it("is each thing once until all is drawn", async () => {
+    const kernel = new Kernel();
+    await open({}, kernel);
+    const names = kernel.asked.map(([name]) => name).sort();
+    expect(names).toEqual(["classes", "describe", "edges", "offsets", "statistics", "texts"]);
+  });
+
+  it("leaves out a table of more classes than are read, and says so", async () => {
+    const kernel = new Kernel();
+    const many = { name: "lemma", values: Array.from({ length: 25 }, (_, i) => `l${i}`) };
+    const stacks = [{ ...STACK, classes: [...STACK.classes, many] }];
+    kernel.description = { ...FIXTURE.description, stacks };
+    await open({}, kernel);
+    const shown = root.querySelector("[aria-label='Weights by class of token']");
+    expect(shown?.querySelectorAll("option").length).toBe(STACK.classes.length);
+    expect(shown?.textContent).toContain(
+      'No table of lemma: it has 25 classes, and a table shows at most 24. Python has all: statistics.stack("self").class_weights(2, "lemma").',
+    );
+    expect(kernel.asked.filter(([, args]) => args.system === "lemma")).toEqual([]);
+  });
+});
+
 describe("exports", () => {
   it("are a table of all heads and a figure with the grid and the chosen head", async () => {
     await open();
@@ -424,6 +460,7 @@ describe("exports", () => {
       "previous 1",
       "none 2",
       "mean weight by offset",
+      "class of token, and its edges.",
     ])
       expect(svg).toContain(words);
   });

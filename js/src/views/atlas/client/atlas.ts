@@ -252,14 +252,14 @@ export async function textsOf(source: Source, stack: string, signal?: AbortSigna
   return source.question("texts", { stack }, read, bytes, signal);
 }
 
-/** The edges of a layer's heads, with their places among the texts' tokens. */
+/** The edges of a layer's heads, with their places among the tokens of the stack's texts. */
 export async function edgesOf(
   source: Source,
   stack: AtlasStack,
   layer: number,
+  texts: Texts,
   signal?: AbortSignal,
 ): Promise<LayerEdges> {
-  const texts = await textsOf(source, stack.name, signal);
   const request = { stack: stack.name, layer };
   const heads = stack.heads[stack.layers.indexOf(layer)]?.length ?? 0;
   const read = async (reply: Reply): Promise<LayerEdges> => {

@@ -79,8 +79,8 @@ describe("what of a text is in sight", () => {
     expect(shadeOf(0, 1)).toBe(0);
     expect(shadeOf(0.5, 0)).toBe(0);
     expect(shadeOf(Number.NaN, 1)).toBe(0);
-    expect(shadeOf(0.3, 0.6)).toBeCloseTo(0.25);
-    expect(shadeOf(2, 1)).toBe(0.5);
+    expect(shadeOf(0.3, 0.6)).toBeCloseTo(0.2);
+    expect(shadeOf(2, 1)).toBe(0.4);
   });
 });
 

@@ -1,0 +1,65 @@
+"""The atlas of 96 x 96 heads in a real JupyterLab: what it asks for, and what stands in the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.hosts import FIRST_PICTURE
+
+if TYPE_CHECKING:
+    from browser.jupyter import JupyterLab
+
+HEADS = 96
+# What a kernel answers is counted where it is answered: names and bytes.
+SETUP = f"""
+import attnviz as av, numpy as np
+statistics = av.HeadStatistics("made", edges=4)
+for number in range(6):
+    weights = np.random.default_rng(number).dirichlet(np.ones(5), size=({HEADS}, {HEADS}, 5))
+    record = av.AttentionRecord.from_weights(list(weights.astype(np.float32)), list("abcde"))
+    statistics.fold(record, number)
+asked = []
+view = av.AtlasView(statistics, layer=90, heads=[80])
+reply = view._atlas_server.reply
+def counted(name, arguments):
+    answer = reply(name, arguments)
+    asked.append((name, len(answer.data or b"")))
+    return answer
+view._atlas_server.reply = counted
+"""
+OPENED = ["classes", "describe", "edges", "offsets", "statistics", "texts"]
+# Statistics of 9,216 heads, deflated, have 0.5 MB.
+MOST_BYTES = 1_000_000
+# A page of a dozen heads has some 700; those of 9,216 heads that stand out are as many.
+MOST_NODES = 2_000
+
+
+@pytest.mark.slow
+def test_thousands_of_heads_ask_for_little_and_stand_in_few_nodes(lab: JupyterLab) -> None:
+    notebook = lab.open([SETUP, "view"])
+    notebook.run_all()
+    view = notebook.output(1).locator(".attnviz").first
+    expect(view).to_have_attribute("data-attnviz-drawn", "atlas:self:90", timeout=FIRST_PICTURE)
+    asked = notebook.evaluate("asked")
+    assert sorted(name for name, _ in asked) == OPENED
+    assert max(size for _, size in asked) < MOST_BYTES
+    assert view.locator("*").count() < MOST_NODES
+    # A click asks for what is of that head and its layer.
+    notebook.execute("asked.clear()")
+    grid = view.get_by_role("grid")
+    box, label = grid.bounding_box(), view.get_by_text("L5", exact=True).bounding_box()
+    assert box is not None
+    assert label is not None
+    middle = label["y"] + label["height"] / 2 - box["y"]
+    grid.click(position={"x": label["width"] + 4, "y": middle})
+    expect(view).to_have_attribute("data-attnviz-drawn", "atlas:self:5")
+    notebook.becomes("(view.layer, len(view.heads))", (5, 1))
+    assert sorted(name for name, _ in notebook.evaluate("asked")) == ["classes", "edges", "offsets"]
+    # Colours and orders are of what is there already.
+    notebook.execute("asked.clear()\nview.color, view.order = 'entropy', 'entropy'")
+    expect(view.locator(".av-atlas-scale")).to_contain_text("entropy")
+    expect(view).to_have_attribute("data-attnviz-drawn", "atlas:self:5")
+    assert notebook.evaluate("asked") == []
