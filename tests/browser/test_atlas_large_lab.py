@@ -1,4 +1,4 @@
-"""The atlas of 96 x 96 heads in a real JupyterLab: what it asks for, and what stands in the page."""
+"""The atlas of 96 x 96 heads in a real JupyterLab: what it asks for, and how many nodes it has."""
 
 from __future__ import annotations
 
