@@ -100,8 +100,9 @@ def compare(
         )
     if words:
         records = [record.merge_words() for record in records]
+    said = [] if c is not None else _shared_parameters([model for model, _ in models], named)
     if not matched:
-        common = align_records(records, named)
+        common = align_records(records, named, said)
         return Comparison(common, given=records, names=named, models=models)
     if len(records) > 2:
         raise ValueError(
@@ -225,6 +226,26 @@ def _check_count(count: int, names: Sequence[str] | None) -> None:
             f"names={shown(names)} are {len(names)} names, and {count} are compared; give a name "
             "for each"
         )
+
+
+def _shared_parameters(models: Sequence[Any], names: Sequence[str]) -> list[str]:
+    """Say which models have the parameters of the first: they cannot differ from it.
+
+    PEFT puts adapters into the model that it is given, so that the "base" model has them too.
+    """
+    if not models or not hasattr(models[0], "parameters"):
+        return []
+    first = {id(each) for each in models[0].parameters()}
+    notes = []
+    for model, name in zip(models[1:], names[1:], strict=True):
+        own = {id(each) for each in model.parameters()} if hasattr(model, "parameters") else set()
+        if first and own and (first <= own or own <= first):
+            notes.append(
+                f"{names[0]} and {name} have the same parameters in memory, so they cannot differ. "
+                "An adapter changes the model that it is put into: extract a record with it, one "
+                "inside `with model.disable_adapter()`, and compare the records."
+            )
+    return notes
 
 
 def _check_left_out(c: Any, options: dict[str, Any], argument: str = "c") -> None:
