@@ -70,6 +70,19 @@ def test_two_texts_against_the_models_own_weights(minilm: tuple[Any, Any]) -> No
     assert edge["difference"] == pytest.approx(two[place] - one[place], abs=1e-4)
 
 
+def test_models_with_the_same_parameters_are_told(minilm: tuple[Any, Any]) -> None:
+    """As a model is beside the one that PEFT puts around it."""
+    model, tokenizer = minilm
+    found = av.compare((model, model), HE, tokenizer=tokenizer, names=("base", "tuned"))
+    (note,) = found.notes
+    assert note.startswith("base and tuned have the same parameters in memory")
+    other = av.compare((model, copy.deepcopy(model)), HE, tokenizer=tokenizer)
+    assert other.notes == ()
+    # Weights of several steps, loaded into one model one after the other, are different models.
+    steps = av.compare((model for _ in range(2)), HE, tokenizer=tokenizer)
+    assert steps.notes == ()
+
+
 def test_inserted_tokens_have_no_weight_in_the_other_text(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
     longer = HE.replace(" tired", " very very tired")

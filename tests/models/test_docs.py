@@ -47,6 +47,8 @@ DOCUMENTS = (*PAGES, "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md")
 RUN_ELSEWHERE = {
     "docs/from-bertviz.md": "test_from_bertviz.py",
     "docs/from-elsewhere.md": "test_from_elsewhere.py",
+} | {
+    path.relative_to(ROOT).as_posix(): "test_recipes.py" for path in ROOT.glob("docs/recipes/*.md")
 }
 # Pages that take more than a second or two.
 SLOW = {"docs/atlas.md", "docs/figures.md"}
@@ -246,7 +248,7 @@ def test_no_block_is_overlooked() -> None:
             assert re.fullmatch(r'next "[^"]+"', reason), f"{page}: {reason}"
     for page, file in RUN_ELSEWHERE.items():
         own = (Path(__file__).parent / file).read_text(encoding="utf-8")
-        assert Path(page).name in own, page
+        assert Path(page).stem in own, page
 
 
 @pytest.mark.parametrize("page", DOCUMENTS)

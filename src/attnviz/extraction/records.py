@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.extraction.capture.calls import Captured
 from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.capture.stacks import StackLayers, select_layers, selection_notes
 from attnviz.extraction.inputs.batch import Batch
@@ -18,6 +19,7 @@ from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.tokens.arrange import ImageLayout, arrange_patches
 from attnviz.extraction.tokens.labels import TokenNames
 from attnviz.extraction.tokens.patches import pictures
+from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.utils.host import warn_caller
 
@@ -57,12 +59,23 @@ def records_of_forward(
             "Query · key is only a part of the logits: this model adds products with positions, "
             "which the neuron view shows as bias."
         )
+    if any(
+        _has_sinks(layer) for layers in stacks.values() for layer in layers.examples[0].values()
+    ):
+        notes.append(
+            "Each head has a learned sink, which takes a share of every row: weights sum to less "
+            "than 1."
+        )
     if collector.most_examples == 1 < batch.size:
         notes.append(
             f"The {batch.size} rows given are one example: tokens are shown by their place."
         )
         batch.size, batch.tokens, batch.own_notes = 1, {}, []
     return _RecordMaker(loaded, batch, stacks).records(notes, title)
+
+
+def _has_sinks(layer: Captured) -> bool:
+    return isinstance(layer, QueryKeyAttention) and layer.sinks is not None
 
 
 class _RecordMaker:

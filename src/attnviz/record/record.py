@@ -119,6 +119,7 @@ class AttentionRecord:
         normalized: bool | None = None,
         signed: bool = False,
         measure: str = "weight",
+        stack: str = "self",
     ) -> Self:
         """Make a record from weights that came from anywhere.
 
@@ -157,17 +158,21 @@ class AttentionRecord:
         measure : str, default "weight"
             What the numbers are, in a word or two, such as ``"difference"``: legends, captions and
             tables use it.
+        stack : str, default "self"
+            Name of the stack of `attentions`, as in `from_qk`: views show a name that they do not
+            know as it is.
 
         Returns
         -------
         AttentionRecord
-            With the stack ``"self"``, or ``"encoder"``, ``"decoder"`` and ``"cross"``. Tensors on
-            the CPU and arrays are not copied: do not change them afterwards.
+            With the stack ``"self"`` (or `stack`), or ``"encoder"``, ``"decoder"`` and ``"cross"``.
+            Tensors on the CPU and arrays are not copied: do not change them afterwards.
 
         Raises
         ------
         TypeError
-            If an argument that is needed is missing or is not an array.
+            If an argument that is needed is missing or is not an array, or `stack` is not a name,
+            or names the stacks of an encoder-decoder model.
         ValueError
             If a shape does not fit or a weight is NaN, infinite, negative (unless `signed`) or in
             a row that does not sum to 1; the layer, head and row are named, and what other axes may
@@ -203,6 +208,7 @@ class AttentionRecord:
             normalized=normalized,
             signed=signed,
             measure=measure,
+            stack=stack,
         )
         return cls(stacks, model=model, notes=notes, images=images)
 

@@ -71,6 +71,7 @@ def stacks_of_weights(
     normalized: bool | None,
     signed: bool,
     measure: str,
+    stack: object = "self",
 ) -> tuple[dict[str, AttentionStack], list[str]]:
     """Make the stacks of weights that came from anywhere, and notes for a reader.
 
@@ -93,6 +94,13 @@ def stacks_of_weights(
     for_self |= {"sentence_b_start": sentence_b_start}
     for_others = {name: tokens[name] for name in ("encoder_tokens", "decoder_tokens")}
     _refuse_unused(for_others if "self" in given else for_self, given)
+    if not isinstance(stack, str) or not stack.strip():
+        raise TypeError(f'stack={shown(stack)} must be a name, such as "self"')
+    if stack != "self" and "self" not in given:
+        raise TypeError(
+            f"stack={stack!r} names the stack of attentions=; those of an encoder-decoder model "
+            "have their own names"
+        )
     if not isinstance(signed, bool | np.bool_):
         raise TypeError(f"signed={shown(signed)} must be True or False")
     normalized = rows_are_shares(normalized=normalized, signed=signed)
@@ -117,8 +125,9 @@ def stacks_of_weights(
             notes += said
         for position, tensor in enumerate(values.values()):
             _refuse_other_order(tensor, f"{argument}[{position}]", queries, keys)
-        stacks[name] = AttentionStack(
-            name,
+        called = stack if name == "self" else name
+        stacks[called] = AttentionStack(
+            called,
             {number: GivenWeights(tensor) for number, tensor in values.items()},
             queries,
             keys,

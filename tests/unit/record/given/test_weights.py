@@ -357,6 +357,12 @@ def test_layers_are_numbered_once_each(numbers: list[int]) -> None:
             },
             "tokens, sentence_b_start",
         ),
+        (
+            {"encoder_attentions": LAYERS, "encoder_tokens": TOKENS, "stack": "joint"},
+            "stack='joint' names the stack of attentions=",
+        ),
+        ({"attentions": LAYERS, "tokens": TOKENS, "stack": " "}, "must be a name"),
+        ({"attentions": LAYERS, "tokens": TOKENS, "stack": 3}, "stack=3 must be a name"),
     ],
 )
 def test_arguments_that_are_missing_or_do_not_go_together(
@@ -364,6 +370,12 @@ def test_arguments_that_are_missing_or_do_not_go_together(
 ) -> None:
     with pytest.raises(TypeError, match=message):
         AttentionRecord.from_weights(**options)
+
+
+def test_a_stack_has_the_name_that_is_given() -> None:
+    record = taken(LAYERS, stack="joint")
+    assert list(record.stacks) == ["joint"]
+    assert record.stack().name == "joint"
 
 
 def test_the_argument_with_the_fault_is_named() -> None:

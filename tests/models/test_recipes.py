@@ -1,0 +1,404 @@
+"""What docs/recipes says: its blocks run, and its numbers are the models' own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.typing import NDArray
+
+import attnviz as av
+from attnviz import AttentionRecord
+from models.seeing import TEXT
+from models.test_docs import parsed, run
+from models.tiny import SIZE, assert_own, built, own_fields, own_modules
+
+pytestmark = pytest.mark.models
+
+
+@pytest.fixture
+def read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], tuple[dict[str, Any], str]]:
+    """A reader who runs a recipe in an empty folder: the names and lines that it leaves."""
+    monkeypatch.chdir(tmp_path)
+    # In a script a view is written to a file there.
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def run_page(name: str) -> tuple[dict[str, Any], str]:
+        names = run(parsed(f"docs/recipes/{name}.md"))
+        return names, capsys.readouterr().out
+
+    return run_page
+
+
+def eager(model: Any, **arguments: Any) -> list[NDArray[np.float32]]:
+    """A model's own weights, (heads, queries, keys) a layer."""
+    own = copy.deepcopy(model).eval()
+    own.set_attn_implementation("eager")
+    with torch.no_grad():
+        outputs = own(**arguments, output_attentions=True)
+    return [layer[0].numpy() for layer in outputs.attentions]
+
+
+def assert_equal(found: AttentionRecord, own: list[NDArray[np.float32]]) -> None:
+    for weights, expected in zip(found.to_numpy("self"), own, strict=True):
+        assert weights.shape == expected.shape
+        assert np.abs(weights - expected).max() < 1e-4
+
+
+def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
+    names, printed = read("vision-language")
+    first, last = names["stack"].query_tokens.predictions
+    assert first.token.text == "triangle"
+    image = np.asarray(names["image"]).astype(int)
+    red = (image[..., 0] > 150) & (image[..., 1:].max(-1) < 120)
+    on_red, on_white = (
+        pixels.reshape(8, 4, 8, 4).any(axis=(1, 3)).ravel() for pixels in (red, image.min(-1) > 150)
+    )
+    rows = np.stack(names["record"].to_numpy("self"))[:, :, first.query, :64]
+    # The text asks for the red shape. The head that the answer needs looks there, ...
+    assert rows[names["layer"], names["head"], on_red].sum() == pytest.approx(0.98, abs=0.005)
+    # ... the sharpest one does not, ...
+    sharp = np.sort(rows)[..., -8:].sum(-1)
+    layer, head = np.unravel_index(sharp.argmax(), sharp.shape)
+    assert rows[layer, head, on_white].sum() == pytest.approx(0.99, abs=0.005)
+    assert last.token.text == "<end>"
+    # ... and hiding what all heads read changes the answer, hiding as many others does not.
+    strongest, others = printed.strip().splitlines()[-2:]
+    assert "the likeliest becomes" in strongest
+    assert "the likeliest stays 'triangle'" in others
+
+
+_IMAGE_TOKENS = {
+    "image_token_id": 390,
+    "video_token_id": 391,
+    "vision_start_token_id": 392,
+    "vision_end_token_id": 393,
+}
+_QWEN_TEXT = {**TEXT, "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2]}}
+_QWEN_VISION = {
+    "num_heads": 2,
+    "depth": 2,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "out_hidden_size": 48,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+}
+
+
+def _qwen(name: str, patch: int, **config: Any) -> tuple[Any, dict[str, Any]]:
+    model = built(name, {**config, **_IMAGE_TOKENS}, factor=10)
+    ids = torch.tensor([[5, 392, *[390] * 12, 393, 9, 11]])
+    values = torch.randn(6 * 8, 3 * 2 * patch**2, generator=torch.Generator().manual_seed(0))
+    return model, {
+        "input_ids": ids,
+        "pixel_values": values,
+        "image_grid_thw": torch.tensor([[1, 6, 8]]),
+        "mm_token_type_ids": (ids == 390).int(),
+    }
+
+
+def _qwen2_5() -> tuple[Any, dict[str, Any]]:
+    # The first layer sees windows of 4 x 4 patches.
+    vision = {**_QWEN_VISION, "patch_size": 14, "window_size": 56, "fullatt_block_indexes": [1]}
+    return _qwen(
+        "Qwen2_5_VLForConditionalGeneration", 14, text_config=_QWEN_TEXT, vision_config=vision
+    )
+
+
+def _qwen3() -> tuple[Any, dict[str, Any]]:
+    vision = {
+        **_QWEN_VISION,
+        "patch_size": 16,
+        "deepstack_visual_indexes": [0],
+        "num_position_embeddings": 64,
+    }
+    rope = {**_QWEN_TEXT["rope_scaling"], "rope_type": "default"}
+    text = {**_QWEN_TEXT, "rope_scaling": rope, "head_dim": 12}
+    return _qwen("Qwen3VLForConditionalGeneration", 16, text_config=text, vision_config=vision)
+
+
+def _values(tiles: int) -> torch.Tensor:
+    return torch.randn(tiles, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def _llava() -> tuple[Any, dict[str, Any]]:
+    config = transformers.LlavaConfig(
+        vision_config=transformers.CLIPVisionConfig(**SIZE, image_size=32, patch_size=8),
+        text_config=transformers.LlamaConfig(**TEXT),
+        image_token_id=390,
+    )
+    ids = torch.tensor([[5, *[390] * 16, 9, 11]])
+    model = built("LlavaForConditionalGeneration", config, factor=10)
+    return model, {"input_ids": ids, "pixel_values": _values(1)}
+
+
+def _internvl() -> tuple[Any, dict[str, Any]]:
+    vision = {**SIZE, "image_size": [32, 32], "patch_size": [4, 4]}
+    config = transformers.InternVLConfig(
+        vision_config=vision,
+        text_config=transformers.Qwen2Config(**TEXT),
+        image_token_id=390,
+        image_seq_length=16,
+        downsample_ratio=0.5,
+    )
+    ids = torch.tensor([[5, *[390] * 32, 9, 11]])
+    model = built("InternVLForConditionalGeneration", config, factor=10)
+    return model, {"input_ids": ids, "pixel_values": _values(2)}
+
+
+# The rows and columns of each image: in the language model, in the tower.
+GRIDS = {
+    "Qwen2.5-VL": (_qwen2_5, [(3, 4)], [(6, 8)]),
+    "Qwen3-VL": (_qwen3, [(3, 4)], [(6, 8)]),
+    "LLaVA 1.5": (_llava, [(4, 4)], [(4, 4)]),
+    "InternVL 3": (_internvl, [(4, 4)] * 2, [(8, 8)] * 2),
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_a_row_of_the_table_of_vision_language_models(name: str) -> None:
+    make, in_text, in_tower = GRIDS[name]
+    model, inputs = make()
+    page = parsed("docs/recipes/vision-language.md").text
+    (line,) = (line for line in page.splitlines() if line.startswith(f"| {name} |"))
+    assert type(model).__name__ in line
+    assert all(f"`{each}`" in line for each in inputs)
+    record = av.extract(model, inputs, generate=3, progress=False)
+    grids = {
+        stack: [(grid.rows, grid.columns) for grid in record.stacks[stack].query_tokens.grids]
+        for stack in ("self", "vision")
+    }
+    assert grids == {"self": in_text, "vision": in_tower}
+    # Every weight of a token of the answer is the model's own, over the prompt and the answer.
+    ids = torch.tensor([record.stacks["self"].query_tokens.ids])
+    whole = {**inputs, "input_ids": ids}
+    if "mm_token_type_ids" in whole:
+        whole["mm_token_type_ids"] = (ids == 390).int()
+    own = own_fields(model, whole)["attentions"]
+    assert_own(record, "self", {number: layer[0] for number, layer in enumerate(own)})
+
+
+def test_only_some_layers(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
+    names, printed = read("large-models")
+    assert printed.startswith("<self: layers 5, 11, 2 of 8 heads each, 512 tokens>")
+    # The same layers and heads as with all of them.
+    config, ids = names["config"], names["ids"]
+    everything = av.extract(names["model"], ids, progress=False).stack()
+    assert names["row"].shape == (1, 512)
+    assert np.array_equal(names["row"], everything.weights(layer=5, head=3, rows=slice(511, 512)))
+    # "To stop after layer 5": the first layers attend as before.
+    model = names["model"]
+    model.model.layers = model.model.layers[:6]
+    config.num_hidden_layers = 6
+    fewer = av.extract(model, ids, progress=False).stack()
+    assert fewer.layers == tuple(range(6))
+    for layer in fewer.layers:
+        assert np.array_equal(fewer.weights(layer=layer), everything.weights(layer=layer))
+
+
+@pytest.mark.slow
+# peft asks transformers for a property by its former name.
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+def test_lora(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
+    pytest.importorskip("peft")
+    names, _ = read("lora")
+    adapted, text, tokenizer = names["adapted"], names["text"], names["tokenizer"]
+    inputs = tokenizer(text, return_tensors="pt")
+    # What peft itself merges is the model after; the demo model loaded anew is the one before.
+    merged = copy.deepcopy(adapted).merge_and_unload()
+    assert_equal(names["after"], eager(merged, **inputs))
+    base, _ = av.demos.load("decoder")
+    assert_equal(names["before"], eager(base, **inputs))
+    assert max(distances.max() for distances in names["comparison"].distance()) > 0.3
+    # The trap.
+    trapped = av.compare((names["model"], adapted), text, tokenizer=tokenizer)
+    assert max(distances.max() for distances in trapped.distance()) == 0
+    assert "disable_adapter" in trapped.notes[0]
+    assert av.compare((base, adapted), text, tokenizer=tokenizer).notes == ()
+
+
+@pytest.mark.slow
+def test_training(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
+    names, printed = read("training")
+    best = [float(line.rpartition(" ")[2]) for line in printed.splitlines() if "best head" in line]
+    assert len(best) == len(names["records"]) == 4
+    assert best[0] < 0.3
+    assert best[-1] > 0.7
+    path = Path("record.safetensors")
+    names["records"][60].save(path)
+    # "16 kB", beside tokens and checksums.
+    assert 16_384 <= path.stat().st_size < 24_000
+
+
+def test_model_families(
+    read: Callable[[str], tuple[dict[str, Any], str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[Any, Mapping[str, Any], AttentionRecord]] = []
+    extract = av.extract
+
+    def noting(model: Any, inputs: Any, **options: Any) -> Any:
+        record = extract(model, inputs, **options)
+        made.append((model, inputs if isinstance(inputs, dict) else {"input_ids": inputs}, record))
+        return record
+
+    monkeypatch.setattr(av, "extract", noting)
+    names, printed = read("model-families")
+    gpt_oss, llama4, whisper, t5 = made
+    for model, inputs, record in (gpt_oss, llama4):
+        own = own_modules(model, inputs)
+        assert_own(record, "self", {number: own[each][0][0] for number, each in enumerate(own)})
+    features = names["extractor"](names["sound"], sampling_rate=16_000, return_tensors="pt")
+    decoder = {"decoder_input_ids": torch.tensor([[1, 50, 60, 70]])}
+    for (model, _, record), given in (
+        (whisper, {"input_features": features["input_features"], **decoder}),
+        (t5, t5[1]),
+    ):
+        own = own_fields(model, given)
+        for stack in ("encoder", "decoder", "cross"):
+            layers = own[f"{stack}_attentions"]
+            expected = {number: layer[0] for number, layer in enumerate(layers)}
+            assert_own(record, stack, expected, peak=0.0)
+    # What the page says of each.
+    record = gpt_oss[2]
+    assert any("sink" in note for note in record.notes)
+    for layer, sinks in enumerate(module.self_attn.sinks for module in gpt_oss[0].model.layers):
+        weights = record.stack().weights(layer=layer)
+        assert (weights.sum(-1) < 1).any()
+        # A window of 8 in every second layer.
+        assert ((weights[:, 23] > 0).sum(-1) == (8 if layer % 2 == 0 else 24)).all()
+        assert sinks.shape == (4,)
+    assert not any("sink" in note for note in llama4[2].notes)
+    chunked = llama4[2].stack()
+    assert printed.count("(chunked_attention): query 17 reads 2 keys") == 3
+    assert "layer 3 (full_attention): query 17 reads 18 keys" in printed
+    for query in range(24):
+        allowed = chunked.weights(layer=0)[:, query] > 0
+        assert set(np.flatnonzero(allowed.any(0))) <= set(range(query // 8 * 8, query + 1))
+    assert whisper[2].stacks["cross"].key_tokens.text[:3] == ("0.00s", "0.02s", "0.04s")
+    assert any("The sound ends at 1.00s" in note for note in whisper[2].notes)
+    assert "['encoder', 'decoder', 'cross']" in printed
+
+
+class Outputs:
+    """What torch's attention is called with, and what it returns."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[torch.Tensor, torch.Tensor]] = []
+        own = torch.nn.functional.scaled_dot_product_attention
+
+        def noting(query: Any, key: Any, value: Any, *args: Any, **options: Any) -> Any:
+            output = own(query, key, value, *args, **options)
+            self.calls.append((value, output))
+            return output
+
+        monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noting)
+
+
+@pytest.mark.slow
+def test_diffusion(
+    read: Callable[[str], tuple[dict[str, Any], str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diffusers = pytest.importorskip("diffusers")
+    names, _ = read("diffusion")
+    assert [len(step.queries) for step in names["steps"]] == [2, 2, 2]
+    assert names["blocks"].stack().layers == (0, 1)
+    assert names["first_block"].stack().layers == (0, 1, 2)
+    assert names["tokens"].grids[0].start == 5
+
+    torch.manual_seed(1)
+    sd3 = diffusers.SD3Transformer2DModel(
+        sample_size=12,
+        patch_size=2,
+        in_channels=4,
+        num_layers=2,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=32,
+        caption_projection_dim=32,
+        pooled_projection_dim=32,
+        out_channels=4,
+        pos_embed_max_size=12,
+        qk_norm="rms_norm",
+    ).eval()
+    prompt, pooled, time = torch.randn(2, 5, 32), torch.randn(2, 32), torch.ones(2)
+    shared = {"encoder_hidden_states": prompt, "pooled_projections": pooled, "timestep": time}
+    flux = {
+        "hidden_states": torch.randn(2, 36, 4),
+        "img_ids": names["places"],
+        "txt_ids": torch.zeros(5, 3),
+    }
+    for model, inputs in (
+        (names["model"], flux),
+        (sd3, {"hidden_states": torch.randn(2, 4, 12, 12)}),
+    ):
+        # Peaked, so that a wrong formula shows.
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if "norm_q" in name or "norm_k" in name or "norm_added" in name:
+                    weight.mul_(3)
+        with names["Attended"]() as attended, torch.no_grad():
+            model(**inputs, **shared)
+        with monkeypatch.context() as patch, torch.no_grad():
+            outputs = Outputs(patch)
+            model(**inputs, **shared)
+        record = AttentionRecord.from_qk(attended.queries, attended.keys)
+        for weights, (value, output) in zip(record.to_numpy(), outputs.calls, strict=True):
+            assert weights.shape == (2, 41, 41)
+            assert weights.max(-1).mean() > 0.2
+            # softmax(q k) v of the second example, which is the module's own output.
+            expected = output[-1].numpy()
+            assert np.abs(weights @ value[-1].numpy() - expected).max() < 1e-4
+    vectors = torch.zeros(1, 1, 2, 4)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    with names["Attended"](), pytest.raises(ValueError, match="pass mask="):
+        attend(vectors, vectors, vectors, is_causal=True)
+
+
+def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
+    names, printed = read("mamba")
+    assert printed.count("differs from the model's own output by") == 2
+    stack = names["record"].stacks["hidden attention"]
+    assert stack.signed
+    assert stack.measure == "factor"
+
+    from transformers.models.mamba.modeling_mamba import mamba_selective_scan
+
+    # The recurrence itself, step by step, of a model whose states matter: no skip, no gate.
+    config = transformers.MambaConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=2, state_size=4, initializer_range=0.5
+    )
+    torch.manual_seed(0)
+    model = transformers.MambaForCausalLM(config).eval()
+    with torch.no_grad():
+        for mixer, seen in names["run"](model, torch.randint(0, 50, (1, 30))):
+            channels = torch.arange(mixer.intermediate_size)
+            matrices = names["hidden_attention"](mixer, seen, channels)
+            u, projected = seen["x_proj"]
+            step, b, c = projected.split([mixer.time_step_rank, 4, 4], dim=-1)
+            expected = mamba_selective_scan(
+                u.T[None],
+                (step @ mixer.dt_proj.weight.T).T[None],
+                -mixer.A_log.exp(),
+                b.T[None],
+                c.T[None],
+                delta_bias=mixer.dt_proj.bias,
+                delta_softplus=True,
+            )[0]
+            assert expected.abs().max() > 0.01
+            found = (matrices @ u.T[..., None])[..., 0]
+            assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+            assert (matrices.triu(1) == 0).all()
+            # A choice of channels is that of all.
+            some = names["hidden_attention"](mixer, seen, torch.tensor([3, 7]))
+            assert torch.allclose(some, matrices[[3, 7]], atol=1e-6)
+    with pytest.raises(ValueError, match="has no attention to show"):
+        av.extract(model, torch.tensor([[1, 2]]), progress=False)
