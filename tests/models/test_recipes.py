@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 import attnviz as av
 from attnviz import AttentionRecord
-from models.seeing import TEXT
+from models.seeing import TEXT, mixing_nothing
 from models.test_docs import parsed, run
-from models.tiny import SIZE, assert_own, built, own_fields, own_modules
+from models.tiny import SIZE, assert_own, built, changed_queries, own_fields, own_modules
 
 pytestmark = pytest.mark.models
 
@@ -162,6 +162,34 @@ GRIDS = {
     "LLaVA 1.5": (_llava, [(4, 4)], [(4, 4)]),
     "InternVL 3": (_internvl, [(4, 4)] * 2, [(8, 8)] * 2),
 }
+
+
+def _with_other_pixels(inputs: dict[str, Any], grid: tuple[int, int], tile: int) -> dict[str, Any]:
+    """The same inputs with other pixels in patch 3,2 of a tower's grid."""
+    values = inputs["pixel_values"].clone()
+    if "image_grid_thw" in inputs:
+        # Four patches that are merged stand one behind the other.
+        values[(1 * (grid[1] // 2) + 1) * 4 + 2] *= -1
+    else:
+        side = values.shape[-1] // grid[0]
+        values[tile, :, 3 * side : 4 * side, 2 * side : 3 * side] *= -1
+    return {**inputs, "pixel_values": values}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_a_patch_of_other_pixels_is_the_token_of_its_name(name: str) -> None:
+    make, in_text, in_tower = GRIDS[name]
+    model, inputs = make()
+    model = mixing_nothing(model)
+    tile = len(in_tower) - 1
+    changed = changed_queries(
+        model, None, (inputs, _with_other_pixels(inputs, in_tower[tile], tile)), "self", 0
+    )
+    tokens = av.extract(model, inputs, progress=False).stacks["self"].query_tokens
+    merged = in_tower != in_text
+    patch = "1,1" if merged else "3,2"
+    label = f"{tile + 1}: {patch}" if tile else patch
+    assert [tokens.text[each] for each in sorted(changed)] == [label]
 
 
 @pytest.mark.parametrize("name", GRIDS)

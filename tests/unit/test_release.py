@@ -38,7 +38,8 @@ def test_the_changelog_names_the_formats_that_are_written(tmp_path: Path) -> Non
     statistics.fold(records["weights"])
     page = attnviz.HeadView(records["weights"]).to_html()
     written = {}
-    for name, each in (*records.items(), ("statistics", statistics)):
+    saved: dict[str, Any] = {**records, "statistics": statistics}
+    for name, each in saved.items():
         path = tmp_path / f"{name}.safetensors"
         each.save(path)
         # In a header's JSON, which is a string within the JSON of safetensors.

@@ -63,7 +63,7 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
         raise TypeError(
             "model must be a transformers model (PreTrainedModel), a hub id, a folder or a "
             f"pipeline; got {type(model).__name__}. For attention from elsewhere use "
-            "AttentionRecord.from_weights(attentions, tokens)"
+            "AttentionRecord.from_weights(attentions, tokens) or from_qk(queries, keys, tokens)"
         )
     check_parallel(model)
     if isinstance(processor, str | PathLike):
