@@ -67,7 +67,7 @@ def test_rows_of_a_decoder_are_those_of_its_steps(
     assert_predictions(record.tokens, own, 8)
     assert record.tokens.predictions[-1].row == 19
     assert record.tokens.sequence == (0,) * 8 + (1,) * 12
-    assert record.notes[-1] == "The last 12 tokens were generated greedily."
+    assert "The last 12 tokens were generated greedily." in record.notes
 
 
 @pytest.mark.parametrize("kind", ENCODER_DECODERS)
