@@ -16,8 +16,10 @@ Both are comments of Sybil, which reads the pages.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
+import inspect
 import re
 import shlex
 import tomllib
@@ -272,6 +274,55 @@ def test_every_command_exists(page: str) -> None:
 def test_a_command_that_does_not_exist_is_noticed(line: str) -> None:
     with pytest.raises(AssertionError):
         check_command(line)
+
+
+def public(dotted: str) -> Any:
+    """What a name in a sentence means: `av.analysis.head_scores`, or None for another's."""
+    found: Any = av
+    names = dotted.removeprefix("attnviz.").removeprefix("av.").split(".")
+    if dotted == names[0] and names[0] not in av.__all__:
+        return None
+    for name in names:
+        found = getattr(found, name)
+    return found
+
+
+def check_names(text: str) -> None:
+    """Give an error where code in a sentence names what attnviz does not have."""
+    for code in re.findall(r"`([^`\n]+)`", re.sub(r"^```.+?^```", "", text, flags=re.S | re.M)):
+        if " -m " in code:
+            continue
+        for dotted in re.findall(r"(?<![\w/.])(?:av|attnviz)(?:\.[A-Za-z_]\w*)+", code):
+            public(dotted)
+        with contextlib.suppress(SyntaxError):
+            for call in ast.walk(ast.parse(code, mode="eval")):
+                if isinstance(call, ast.Call):
+                    check_arguments(call)
+
+
+def check_arguments(call: ast.Call) -> None:
+    """Give an error where a function of attnviz does not have an argument of that name."""
+    function = public(ast.unparse(call.func)) if isinstance(call.func, ast.Name) else None
+    if isinstance(call.func, ast.Attribute) and ast.unparse(call.func).startswith("av."):
+        function = public(ast.unparse(call.func))
+    if function is None:
+        return
+    parameters = inspect.signature(function).parameters
+    if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        assert {word.arg for word in call.keywords} <= {*parameters, None}, ast.unparse(call)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_names_in_sentences_exist(page: str) -> None:
+    check_names((ROOT / page).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "text", ["`av.extracts`", "`av.analysis.head_score`", "`av.Ablate(layer=1)`"]
+)
+def test_a_name_that_does_not_exist_is_noticed(text: str) -> None:
+    with pytest.raises((AttributeError, AssertionError)):
+        check_names(text)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
