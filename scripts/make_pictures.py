@@ -50,8 +50,8 @@ MODULES = (
     *("sched", "secrets", "shelve", "statistics", "string", "tempfile", "textwrap", "unittest"),
 )
 WIDTH = 900
-# Its panes stand beside each other.
-WIDTHS = {"compare-view": 1200}
+# Their panes stand beside each other.
+WIDTHS = {"compare-view": 1200, "dashboard": 1200}
 THEMES = ("light", "dark")
 GROUNDS = {"light": "#ffffff", "dark": "#17181c"}
 # A hundred thousand tokens, every pair of them, on a busy machine.
@@ -91,6 +91,7 @@ def views() -> dict[str, View]:
     )
     return {
         "compare-view": av.CompareView(compared, token="he→she"),
+        "dashboard": av.Dashboard(record, layer=3, heads=[1], top_k=3, **pins),
         "head-view": av.HeadView(record, layer=3, heads=[1, 7, 9], token=it),
         "model-view": av.ModelView(record),
         "neuron-view": av.NeuronView(record, layer=3, heads=[1], **pins),
