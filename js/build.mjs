@@ -2,7 +2,8 @@
 // same for exported pages, <view>-page.js: the one asks a kernel, the other what the page carries.
 //
 // A page's code is a script that leaves what it exports at `attnvizPage.view`, where the page's loader
-// finds it: a page allows it by its hash, and a module that is allowed so exports nothing.
+// finds it: a page allows it by its hash, and a module that is allowed so exports nothing. It is ASCII,
+// since not every browser took the hash of other text from UTF-8.
 //
 //   node build.mjs            build once; fails when a bundle is over its limit
 //   node build.mjs --watch    build again on every change
@@ -10,7 +11,7 @@
 // One file a view, because a widget's module is loaded from a blob URL, from where a second
 // file ("./chunk.js") cannot be found.
 
-import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -96,12 +97,37 @@ const options = {
   logLevel: "warning",
 };
 
+// esbuild escapes strings and leaves regular expressions as they are.
+const asciiAlone = {
+  name: "ascii-alone",
+  setup(build) {
+    build.onEnd(({ outputFiles = [] }) => {
+      for (const { path, text } of outputFiles) {
+        const escaped = text.replace(
+          /[\u0080-\uffff]/g,
+          (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+        );
+        writeFileSync(path, escaped);
+      }
+    });
+  },
+};
+
+/** How a page's code is built, which runs in place. */
+const inPlace = {
+  format: "iife",
+  globalName: "attnvizPage.view",
+  charset: "ascii",
+  write: false,
+  plugins: [...options.plugins, asciiAlone],
+};
+
 /** The options of the two builds. */
 const builds = ["widget", "page"].map((use) => ({
   ...options,
   entryPoints: entryPoints.filter(({ out }) => use === "page" || !PAGES_ALONE.has(out)),
   entryNames: use === "page" ? "[name]-page" : "[name]",
-  ...(use === "page" ? { format: "iife", globalName: "attnvizPage.view" } : {}),
+  ...(use === "page" ? inPlace : {}),
   define: { "process.env.NODE_ENV": '"production"', BUNDLE_FOR: JSON.stringify(use) },
 }));
 

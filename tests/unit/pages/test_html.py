@@ -190,6 +190,14 @@ def test_the_page_contains_the_bundle_of_its_view() -> None:
     assert unpacked(page.scripts[2]).decode() == bundle("head", "page")
 
 
+def test_what_is_allowed_by_its_hash_is_ascii() -> None:
+    folder = Path(attnviz.pages.html.__file__).parent
+    scripts = [folder / "note.js", folder / "loader.js", *folder.parent.glob("static/*-page.js")]
+    assert len(scripts) >= 10
+    # WebKit took the hash of other text in another encoding for years.
+    assert [path.name for path in scripts if not path.read_bytes().isascii()] == []
+
+
 def test_a_bundle_cannot_end_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
     code = 'const a = "</script><script>alert(1)</script><!--", b = "</SCRIPT >";'
     monkeypatch.setattr(attnviz.pages.html, "bundle", lambda *_: code)
