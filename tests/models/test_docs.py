@@ -170,6 +170,13 @@ def readme(names: Mapping[str, Any], printed: str) -> None:
     assert Path("head_view.html").is_file()
 
 
+def install(names: Mapping[str, Any], printed: str) -> None:
+    """The table has every extra, and no other."""
+    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/install.md").read_text("utf-8"), re.M)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert set(table) == set(project["optional-dependencies"])
+
+
 def first_steps(names: Mapping[str, Any], printed: str) -> None:
     assert "street 0.92" in printed
     assert "becomes 'animal' instead of 'street'" in printed
@@ -220,6 +227,7 @@ RESULTS: dict[str, Callable[[Mapping[str, Any], str], None]] = {
     "docs/first-steps.md": first_steps,
     "docs/from-inseq.md": from_inseq,
     "docs/heads.md": heads,
+    "docs/install.md": install,
     "docs/reading-attention.md": reading_attention,
     "docs/views/neuron.md": neuron,
 }
