@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ MODULES = (
 )
 WIDTH = 900
 # Their panes stand beside each other.
-WIDTHS = {"compare-view": 1200, "dashboard": 1200}
+WIDTHS = {"atlas-view": 1200, "compare-view": 1200, "dashboard": 1200}
 THEMES = ("light", "dark")
 GROUNDS = {"light": "#ffffff", "dark": "#17181c"}
 # A hundred thousand tokens, every pair of them, on a busy machine.
@@ -110,7 +110,23 @@ def corpus_views() -> dict[str, View]:
     return {
         "embedding-view": av.EmbeddingView(corpus, color="position"),
         "embedding-head": av.EmbeddingView(corpus, color="position", enlarged=True, **place),
+        "atlas-view": atlas_view(),
     }
+
+
+def atlas_view() -> View:
+    """What heads do over paragraphs about Python's modules, their classes and functions."""
+    modules = list(map(import_module, MODULES))
+    about = [*modules, *(vars(module).get(name) for module in modules for name in dir(module))]
+    documented = (each for each in about if isinstance(each, type | FunctionType | ModuleType))
+    found = [
+        " ".join(paragraph.split())
+        for each in documented
+        for paragraph in (inspect.getdoc(each) or "").split("\n\n")
+    ]
+    texts = list(dict.fromkeys(text for text in found if 6 <= len(text.split()) <= 100))[:400]
+    statistics = av.head_statistics(minilm(), texts, name="all-MiniLM-L6-v2")
+    return av.AtlasView(statistics)
 
 
 def long_views() -> dict[str, View]:

@@ -13,8 +13,15 @@ import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from transformers import (
+    CLIPConfig,
+    CLIPImageProcessor,
+    CLIPModel,
+    CLIPProcessor,
+    CLIPTextModel,
+)
 
-from attnviz import Corpus, demos, extract, extract_corpus
+from attnviz import Corpus, demos, extract, extract_corpus, head_statistics
 from attnviz.analysis import measure_trust, place, principal_components, problems
 from attnviz.extraction.models import _load_model
 
@@ -590,3 +597,87 @@ def test_a_target_that_is_missing_is_no_texts_and_one_that_is_empty_is() -> None
 def test_a_model_without_attention_says_so(make_model: Make, byte_tokenizer: Any) -> None:
     with pytest.raises(ValueError, match=r"^model: .*has no attention"):
         extract_corpus(make_model("mamba"), TEXTS[:3], tokenizer=byte_tokenizer, progress=False)
+
+
+def clip(tokenizer: Any) -> Any:
+    """A small random CLIP, with sharpened queries and keys."""
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    size["intermediate_size"] = 32
+    special = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id}
+    text = {**size, **special, "vocab_size": len(tokenizer), "max_position_embeddings": 32}
+    vision = {**size, "image_size": 32, "patch_size": 8}
+    config = CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)
+    model = CLIPModel._from_config(config, attn_implementation="eager").eval()
+    for name, weight in model.named_parameters():
+        if "q_proj.weight" in name or "k_proj.weight" in name:
+            weight.data *= 30
+        if "token_embedding" in name:
+            weight.data *= 50
+    return model
+
+
+def batch_sizes(model: Any) -> list[int]:
+    """How many examples each forward of a model has, as they come."""
+    sizes: list[int] = []
+    model.register_forward_pre_hook(
+        lambda _, args, options: sizes.append(len((args or tuple(options.values()))[0])),
+        with_kwargs=True,
+    )
+    return sizes
+
+
+def test_texts_of_clip_are_read_in_batches(decoder: tuple[Any, Any]) -> None:
+    tokenizer = decoder[1]
+    model = CLIPTextModel(clip(tokenizer).config.text_config).eval()
+    model.load_state_dict(
+        {
+            name.removeprefix("text_model."): weight
+            for name, weight in clip(tokenizer).text_model.state_dict().items()
+        }
+    )
+    sizes = batch_sizes(model)
+    texts = TEXTS[:4]
+    corpus = extract_corpus(model, texts, tokenizer=tokenizer, points=10_000, progress=False)
+    assert max(sizes) > 1
+    model.set_attn_implementation("eager")
+    for record, place_of_text in zip(corpus.records, corpus.places, strict=True):
+        given = tokenizer([texts[place_of_text]], return_tensors="pt")
+        own = model(given.input_ids, given.attention_mask, output_attentions=True).attentions
+        assert len(own) == 2
+        for layer, weights in enumerate(own):
+            assert weights.std() > 0.01
+            found = record.stack("self").weights(layer=layer)
+            assert_allclose(np.asarray(found), weights[0].detach().numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["clip", "vision-language"])
+def test_images_with_texts_are_read_one_a_forward(kind: str, decoder: tuple[Any, Any]) -> None:
+    model, processor = demos.load("vision-language")
+    picture = demos.example("vision-language")["inputs"][0]
+    if kind == "clip":
+        square = {"height": 32, "width": 32}
+        images = CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=square)
+        model, processor = clip(decoder[1]), CLIPProcessor(images, decoder[1])
+    pairs = [(picture, "the red"), (picture.rotate(90), "the blue"), (picture.rotate(180), "the")]
+    alone = [extract(model, pair, processor=processor) for pair in pairs]
+    sizes = batch_sizes(model)
+    corpus = extract_corpus(model, pairs, processor=processor, points=10_000, progress=False)
+    statistics = head_statistics(model, pairs, processor=processor, progress=False)
+    assert set(sizes) == {1}
+    assert corpus.places == (0, 1, 2)
+    expected = head_statistics(alone, progress=False)
+    assert statistics.stack_names == expected.stack_names == ("self", "vision")
+    for name in statistics.stack_names:
+        for record, own in zip(corpus.records, alone, strict=True):
+            for layer in own.stack(name).layers:
+                weights = [
+                    np.asarray(each.stack(name).weights(layer=layer)) for each in (record, own)
+                ]
+                assert_allclose(weights[0], weights[1], atol=1e-4)
+        for score in ("entropy", "first token"):
+            assert_allclose(
+                np.concatenate(statistics.stack(name).mean(score)),
+                np.concatenate(expected.stack(name).mean(score)),
+                atol=1e-4,
+            )

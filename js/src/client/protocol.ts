@@ -1002,7 +1002,7 @@ export interface ClassesRequest {
 /**
  * What a reply says of a head's mean weights by class of query and class of key.
  *
- * float32, (classes, classes), each row of one class of query; NaN where there is no such query.
+ * float32, (classes, classes), each row of one class of query; NaN where no query has this class.
  */
 export interface ClassesHeader {
   classes: number;

@@ -192,7 +192,7 @@ class OffsetsHeader(TypedDict):
 class ClassesHeader(TypedDict):
     """What a reply says of a head's mean weights by class of query and class of key.
 
-    float32, (classes, classes), each row of one class of query; NaN where there is no such query.
+    float32, (classes, classes), each row of one class of query; NaN where no query has this class.
     """
 
     classes: int

@@ -1,7 +1,7 @@
 """The page of an atlas: statistics, roles and offsets of all heads, and edges as far as they fit.
 
 What a kernel would send is embedded as it is, deflated, but for mean weights by offset and by
-class of token, of which each is one byte: 0 where there is no such pair, else the weight is
+class of token, of which each is one byte: 0 where no such pair exists, else the weight is
 ``maximum * ((code - 1) / 254) ** 2``, with a head's own maximum.
 ``js/src/views/atlas/client/page.ts`` reads all of it, ``tests/fixtures/atlas.json`` is read by
 both.

@@ -90,7 +90,7 @@ class AtlasServer:
         """The statistics of a stack."""
         if name not in self.statistics.stack_names:
             known = ", ".join(map(repr, self.statistics.stack_names))
-            raise KeyError(f"there is no stack {reprlib.repr(name)}; this atlas has {known}")
+            raise KeyError(f"stack {reprlib.repr(name)} does not exist; this atlas has {known}")
         return self.statistics.stack(name)
 
     def layer(self, stack: str, layer: int) -> tuple[StackStatistics, int]:
@@ -223,7 +223,7 @@ class ClassesRequest:
             )
         if self.system not in stack.class_systems:
             known = ", ".join(map(repr, stack.class_systems))
-            raise KeyError(f"there are no classes {reprlib.repr(self.system)}; there are {known}")
+            raise KeyError(f"classes {reprlib.repr(self.system)} do not exist; known are {known}")
         weights = stack.class_weights(layer, self.system)[heads.index(self.head)]
         return Reply({"classes": len(weights)}, np.asarray(weights, dtype="<f4").tobytes())
 

@@ -155,5 +155,5 @@ def _check_names(where: str, known: Iterable[str], names: Sequence[str]) -> None
     for name in names:
         if name not in there:
             raise ValueError(
-                f"{where}: there is no column {name!r}; there are {', '.join(map(repr, there))}"
+                f"{where}: column {name!r} does not exist; there are {', '.join(map(repr, there))}"
             )

@@ -479,7 +479,7 @@ class _Measuring:
     def _position_alone(self) -> Numbers:
         """Weight on the pairs of each score if they had what others at the same offset have.
 
-        Where there are no others, what they have themselves.
+        Without others, what they have themselves.
         """
         alone = np.full((self._num_heads, len(self._names)), np.nan)
         if not self._one_text:

@@ -123,8 +123,7 @@ def engine_of(engine: Any, texts: Any) -> RayEngine | None:
     if engine is None:
         return None
     raise ValueError(
-        f'engine={shown(engine)}: there is no such engine; give "ray" or a RayEngine, or leave it '
-        "out"
+        f'engine={shown(engine)} does not exist; give "ray" or a RayEngine, or leave it out'
     )
 
 

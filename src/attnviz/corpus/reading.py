@@ -126,7 +126,7 @@ def read_records(
     target : sequence of str, optional
         What the model is made to produce, an entry for each of `texts`.
     batch_size : int or "auto"
-        How many texts a forward has at most; as many as memory holds and are no slower by default.
+        How many texts a forward has at most; by default as many as memory holds and are not slower.
     ordered : bool
         Whether records come in the order of `places`, for which some have to wait. Otherwise they
         come as forwards end.
@@ -292,7 +292,7 @@ class _Reader:
     def window(
         self, places: Iterator[int], ahead: Callable[[int], bool] | None, *, alone: bool
     ) -> list[_Entry]:
-        """Encode the texts that are read next; empty where there are no more."""
+        """Encode the texts that are read next; empty after the last."""
         window: list[_Entry] = []
         tokens = 0
         enough = self._most_tokens * _FORWARDS_OF_A_WINDOW

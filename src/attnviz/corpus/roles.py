@@ -210,7 +210,7 @@ class Roles:
         Raises
         ------
         IndexError
-            If there is no such head.
+            If the head does not exist.
         """
         return [role for role, holds in self._of(layer, head) if holds]
 
@@ -230,7 +230,7 @@ class Roles:
         Raises
         ------
         IndexError
-            If there is no such head.
+            If the head does not exist.
         """
         return [role for role, _ in self._of(layer, head)]
 
@@ -250,7 +250,7 @@ class Roles:
         Raises
         ------
         IndexError
-            If there is no such head.
+            If the head does not exist.
         """
         roles = self.of(layer, head)
         if not roles:

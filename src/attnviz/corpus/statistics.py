@@ -201,12 +201,12 @@ class HeadStatistics:
         Raises
         ------
         KeyError
-            If there is no such stack; says which there are.
+            If the stack does not exist; says which exist.
         ValueError
             If nothing was folded yet.
         """
         if not self._state.stacks:
-            raise ValueError("no text was folded yet: there is no stack")
+            raise ValueError("no text was folded yet, so no stack exists")
         chosen = self.stack_names[0] if name is None else name
         if chosen not in self._state.stacks:
             known = ", ".join(map(repr, self.stack_names))
@@ -388,7 +388,7 @@ class HeadStatistics:
         Raises
         ------
         FileNotFoundError
-            If there is no such file.
+            If the file does not exist.
         ValueError
             If it is damaged, or does not hold statistics.
         """
@@ -584,7 +584,7 @@ class StackStatistics:
         Raises
         ------
         KeyError
-            If there is no such score; says which there are.
+            If the score does not exist; says which exist.
         """
         return self._by_layer(self._evidence(score).score)
 
@@ -604,7 +604,7 @@ class StackStatistics:
         Raises
         ------
         KeyError
-            If there is no such score.
+            If the score does not exist.
         """
         return self._by_layer(self._evidence(score).error)
 
@@ -625,7 +625,7 @@ class StackStatistics:
         Raises
         ------
         KeyError
-            If there is no such score.
+            If the score does not exist.
         """
         if not self._has_baseline(score):
             return None
@@ -647,7 +647,7 @@ class StackStatistics:
         Raises
         ------
         KeyError
-            If there is no such score.
+            If the score does not exist.
         """
         return self._by_layer(self._evidence(score).texts)
 
@@ -664,12 +664,12 @@ class StackStatistics:
         ndarray of float64, (heads, offsets)
             By `offset_labels`: the mean over all pairs of this offset, but for those whose key is
             the first; "first" and "rest", the keys that are farther away, are the mean over queries
-            of the weight that falls there. NaN where there is no such pair.
+            of the weight that falls there. NaN where no pair has it.
 
         Raises
         ------
         IndexError
-            If there is no such layer.
+            If the layer does not exist.
         """
         some = self._heads_of(layer)
         sums = as_numbers(self._totals.offsets[some], pairs=True)
@@ -697,7 +697,7 @@ class StackStatistics:
         Raises
         ------
         KeyError
-            If there is no such system.
+            If the system does not exist.
         """
         return self._table(system).names
 
@@ -719,7 +719,7 @@ class StackStatistics:
         Raises
         ------
         IndexError, KeyError
-            If there is no such layer or system.
+            If the layer or the system does not exist.
         """
         table, some = self._table(system), self._heads_of(layer)
         sums = as_numbers(table.sums[some], pairs=True)
@@ -743,7 +743,7 @@ class StackStatistics:
         Raises
         ------
         IndexError
-            If there is no such head.
+            If the head does not exist.
         """
         return self._edges(self._totals.strongest.kept, layer, head)
 
@@ -763,7 +763,7 @@ class StackStatistics:
         Raises
         ------
         IndexError
-            If there is no such head.
+            If the head does not exist.
         """
         return self._edges(self._totals.sampled.kept, layer, head)
 
@@ -785,7 +785,7 @@ class StackStatistics:
         Raises
         ------
         IndexError
-            If there is no such layer.
+            If the layer does not exist.
         """
         some = self._heads_of(layer)
         edges = (self._totals.sampled if sampled else self._totals.strongest).kept

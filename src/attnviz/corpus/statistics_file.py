@@ -182,7 +182,7 @@ def _statistics(
     found.remarks = tuple(_text(each) for each in header["remarks"])
     words = [_text(each) for each in header["words"]]
     stacks: dict[str, StackTotals] = {}
-    _check(isinstance(header["stacks"], list), "stacks are no list")
+    _check(isinstance(header["stacks"], list), "stacks are not a list")
     for fields in header["stacks"]:
         name = _text(fields["name"])
         _check(name not in stacks, f"stack {name!r} is there twice")

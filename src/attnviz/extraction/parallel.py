@@ -114,7 +114,7 @@ class Processes:
 
     def exchange(self, data: bytes) -> list[bytes]:
         """Give some bytes to all processes, and get theirs."""
-        # One byte more: there is no tensor of nothing.
+        # One byte more: a tensor of nothing cannot be stored.
         own = torch.frombuffer(bytearray(data) + b"\0", dtype=torch.uint8)
         sizes = [int(size) for size in self._gathered(torch.tensor([len(own)]))]
         return [bytes(each[:-1].numpy()) for each in self.gather(own, 0, sizes)]

@@ -165,7 +165,7 @@ class RepeatedInterventions:
             raise LookupError("the model has not run yet")
         shown = self._shown.stack(stack)
         if shown.measure != "weight" or shown.signed:
-            raise LookupError("these numbers are no attention weights")
+            raise LookupError("these numbers are not attention weights")
         place = (stack, layer, head)
         if place not in self._norms:
             while len(self._norms) >= _NORMS_KEPT:

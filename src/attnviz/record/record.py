@@ -339,7 +339,7 @@ class AttentionRecord:
         Raises
         ------
         KeyError
-            If there is no such stack; says which there are.
+            If the stack does not exist; says which exist.
         """
         if name is None:
             return next(iter(self.stacks.values()))

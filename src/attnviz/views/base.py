@@ -352,7 +352,7 @@ class View(anywidget.AnyWidget):
         try:
             shown = self.to_iframe()
         except ValueError as error:
-            # Also views are written that nobody asked for: all that there are.
+            # All views are written, also those that were not asked for.
             warn_caller(f"a view is not embedded: {error}")
             shown = f"<p>This view was not embedded: {escape(str(error))}</p>"
         names = [*_EMBEDDED_TRAITS, "_esm", "_anywidget_id"]

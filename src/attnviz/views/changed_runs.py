@@ -134,7 +134,7 @@ class ChangedRuns:
     def run(self, changes: tuple[WantedChange, ...]) -> Steps[tuple[ChangedRecord, ShownStacks]]:
         """The record of a changed run; the model runs where it is not kept.
 
-        Raises MemoryError where there is no room for it.
+        Raises MemoryError where it does not fit.
         """
         key = _key(changes)
         if key not in self._runs:
@@ -149,7 +149,7 @@ class ChangedRuns:
     def changed(self, changes: tuple[WantedChange, ...]) -> Steps[ChangedHeader]:
         """Describe the stacks of a changed run."""
         if not changes:
-            raise ValueError("changes is empty: there is no changed run")
+            raise ValueError("changes is empty: nothing was changed")
         record, shown = yield from self.run(changes)
         stacks = []
         for name, after in shown.after.items():

@@ -90,7 +90,7 @@ class WhatIf(RecordView):
         ValueError
             If the view has no model.
         MemoryError
-            If there is no room for it.
+            If it does not fit into memory.
 
         Examples
         --------

@@ -226,7 +226,7 @@ def test_statistics_alone_open_no_text() -> None:
     [
         ("block", {}, "request 'block' is unknown of an atlas"),
         ("statistics", {}, "'stack' is missing"),
-        ("statistics", {"stack": "cross"}, "there is no stack 'cross'; this atlas has 'self'"),
+        ("statistics", {"stack": "cross"}, "stack 'cross' does not exist; this atlas has 'self'"),
         ("statistics", {"stack": "self", "part": 7}, "part 7 of statistics of 1 parts"),
         ("edges", {"stack": "self", "layer": 5}, r"layer=5: stack 'self' has the layers 0, 1"),
         ("offsets", {"stack": "self", "layer": "0"}, "layer='0' must be a whole number"),
@@ -256,7 +256,7 @@ def test_weights_by_class_are_those_of_the_statistics() -> None:
     assert_allclose(found[there].sum(axis=1), 1, rtol=1e-5)
     with pytest.raises(IndexError, match="head=7: layer 1 of stack 'self' has the heads 0, 1, 2"):
         server.reply("classes", asked | {"head": 7})
-    with pytest.raises(KeyError, match="there are no classes 'pos'; there are 'kind'"):
+    with pytest.raises(KeyError, match="classes 'pos' do not exist; known are 'kind'"):
         server.reply("classes", asked | {"system": "pos"})
 
 

@@ -55,10 +55,15 @@ def test_other_columns_and_strings_alone_are_read(tmp_path: Path) -> None:
         ("x.txt", b"\xff\xfe\x00", [], "is not UTF-8"),
         ("x.jsonl", b'{"text": "a"}\n{', [], "line 2 is not JSON"),
         ("x.jsonl", b"[1, 2]", [], "line 1: each line must be an object with 'text'"),
-        ("x.jsonl", b'{"words": "a"}', [], "line 1: there is no column 'text'; there are 'words'"),
+        (
+            "x.jsonl",
+            b'{"words": "a"}',
+            [],
+            "line 1: column 'text' does not exist; there are 'words'",
+        ),
         ("x.jsonl", b'{"text": 3}', [], "contains no text"),
-        ("x.csv", b"words\na", [], "there is no column 'text'; there are 'words'"),
-        ("x.csv", b"", [], "there is no column 'text'"),
+        ("x.csv", b"words\na", [], "column 'text' does not exist; there are 'words'"),
+        ("x.csv", b"", [], "column 'text' does not exist"),
         ("x.parquet", b"no table", [], "cannot be read as Parquet"),
     ],
 )

@@ -22,7 +22,7 @@ def test_engines() -> None:
 
 @pytest.mark.parametrize("given", ["spark", "", 1, True, ["ray"], av.RayEngine])
 def test_other_engines_are_refused(given: object) -> None:
-    with pytest.raises(ValueError, match=r'engine=.*there is no such engine; give "ray"'):
+    with pytest.raises(ValueError, match=r'engine=.* does not exist; give "ray"'):
         engine_of(given, ["a"])
 
 

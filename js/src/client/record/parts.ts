@@ -155,7 +155,7 @@ function insertedOf<T>(file: RecordFile, name: string, fields: Fields, base: Par
       if (counts[0] !== sizes[1] || counts[1] !== sizes[2]) missing("mask or bias");
       await base?.check(await inner(sizes));
     },
-    /** @param whole what is said of all pairs where there is no base; `absent` of other pairs. */
+    /** @param whole what is said of all pairs without a base; `absent` of other pairs. */
     read: (whole: T, absent: T) => {
       const places = once(async (sizes) => {
         const [queries, keys] = await units(sizes);

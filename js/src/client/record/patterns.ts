@@ -55,7 +55,7 @@ export class PatternShare {
 
   constructor(stack: SavedStack, pattern: string) {
     const pairs = Object.hasOwn(PATTERNS, pattern) ? PATTERNS[pattern] : undefined;
-    if (!pairs) throw new Error(`There are no scores for "${pattern}".`);
+    if (!pairs) throw new Error(`Scores for "${pattern}" do not exist.`);
     this.#pairs = pairs;
     this.#codes = codesOf(stack);
   }

@@ -107,7 +107,7 @@ export interface ChangedRun {
   known: ReadonlySignal<Known | null>;
   /** How many answers have come. */
   answers: ReadonlySignal<number>;
-  /** What is drawn: the unchanged run, as long as there is no other. */
+  /** What is drawn: the unchanged run, until another comes. */
   shown: ReadonlySignal<ShownRun>;
   /** Whether there is, or can be, a changed run to draw. */
   drawable: ReadonlySignal<boolean>;

@@ -15,7 +15,7 @@ export type EdgeList = "sampled" | "strongest";
 /**
  * The atlas's traits; the names are Python's.
  *
- * `token` and `key` are no traits of it: they are the pins of the text that is open, at first those
+ * `token` and `key` are not among its traits: they are the pins of the text that is open, at first those
  * of its edge.
  */
 export interface AtlasState extends RecordState {

@@ -302,7 +302,7 @@ export interface ClassWeights {
   head: number;
   system: string;
   classes: number;
-  /** Class of query after class of query; NaN where there is no such query. */
+  /** Class of query after class of query; NaN where no query has this class. */
   weights: Float32Array;
 }
 
