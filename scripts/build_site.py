@@ -23,6 +23,7 @@ from pathlib import Path
 import nbformat
 from nbconvert import MarkdownExporter
 
+from colab import with_link
 from site_gallery import with_live_views, write_gallery
 from site_reference import write_reference
 
@@ -145,7 +146,8 @@ def write_notebook(origin: Path) -> None:
     exporter = MarkdownExporter(raw_template=_NOTEBOOK)
     pictures = f"{origin.stem}_files"
     text, resources = exporter.from_notebook_node(
-        nbformat.read(origin, as_version=4),
+        # A badge is a request to another server, and the page installs nothing.
+        with_link(nbformat.read(origin, as_version=4), origin.stem),
         resources={"unique_key": origin.stem, "output_files_dir": pictures},
     )
     folder = SOURCES / "notebooks" / pictures

@@ -25,6 +25,7 @@ from nbclient import NotebookClient
 from PIL import Image
 
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from colab import with_colab
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 # Needs the widget's state, which ends with the kernel.
@@ -143,7 +144,7 @@ def with_pictures(notebook: Any, width: int, colors: int) -> str:
 
 def render(path: Path) -> None:
     """Run, tidy and write one notebook."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = with_colab(nbformat.read(path, as_version=4), path.stem)
     folder = run(notebook)
     if warned := warnings_of(notebook):
         sys.exit(f"{path.name} is not stored, because it warned:\n{warned}")

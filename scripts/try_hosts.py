@@ -284,7 +284,7 @@ def install_code_server(folder: Path, package: Path, path: dict[str, str]) -> No
     run(shim, "install", *options, CODE_SERVER, cwd=folder, extra=path)
     code = folder / "node_modules" / "code-server" / "lib" / "vscode"
     run(shim, "install", *options, cwd=code, extra=path)
-    run(shim, "rebuild", "spdlog", "native-watchdog", cwd=code, extra=path)
+    run(shim, "rebuild", "@vscode/spdlog", "@vscode/native-watchdog", cwd=code, extra=path)
     folder.joinpath("installed.txt").write_text(CODE_SERVER, encoding="utf-8")
 
 
@@ -323,7 +323,9 @@ def code_server(folder: Path) -> bool:
     try:
         url = f"http://127.0.0.1:{port}"
         wait_for(url, process)
-        payload = json.dumps([["openFile", f"vscode-remote:///{book / 'views.ipynb'}"]])
+        payload = json.dumps(
+            [["openFile", f"vscode-remote://127.0.0.1:{port}{book / 'views.ipynb'}"]]
+        )
         address = f"{url}/?folder={book}&payload={payload}"
         with opened(address) as page:
             return report(page, CODE_SERVER, folder, {"head:self:1"})

