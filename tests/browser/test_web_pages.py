@@ -1,7 +1,7 @@
-"""`view.to_iframe()` in the pages of other programs: Streamlit, Gradio, Panel, a static site.
+"""Views in the pages of other programs: Streamlit, Gradio, Panel, Dash, a static site.
 
 Each program runs in an environment of its own (`make .hosts/installed`): what they need does not
-fit what other tests need. It gets the frame as a text.
+fit what other tests need. It gets the frame as a text, and Dash the page.
 """
 
 from __future__ import annotations
@@ -51,6 +51,18 @@ pn.extension()
 page = pn.pane.HTML(frame, sizing_mode="stretch_width")
 pn.Column("# An app", page, sizing_mode="stretch_width").servable()
 """
+DASH = """
+import os
+from dash import Dash, html
+app = Dash()
+shown = html.Iframe(
+    srcDoc=frame,
+    sandbox="allow-scripts allow-downloads",
+    style={"width": "100%", "height": "900px", "border": "0"},
+)
+app.layout = html.Div([html.H1("An app"), shown])
+app.run(host="127.0.0.1", port=int(os.environ["PORT"]))
+"""
 COMMANDS = {
     "streamlit": (
         STREAMLIT,
@@ -59,8 +71,9 @@ COMMANDS = {
     ),
     "gradio": (GRADIO, "app"),
     "panel": (PANEL, "panel", "serve", "app.py", "--port={port}", "--address=127.0.0.1"),
+    "dash": (DASH, "app"),
 }
-PATHS = {"streamlit": "/", "gradio": "/", "panel": "/app"}
+PATHS = {"streamlit": "/", "gradio": "/", "panel": "/app", "dash": "/"}
 
 
 def view() -> Any:
@@ -181,7 +194,18 @@ def works(frame: Frame) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("host", COMMANDS)
+def test_a_page_in_dash(tab: Page, tmp_path: Path) -> None:
+    with served("dash", tmp_path, view().to_html()) as url:
+        tab.goto(url)
+        frame = frame_of(tab)
+        works(frame)
+        # Dash takes no text of HTML, so the frame has the height that it was given.
+        assert frame.evaluate("() => innerHeight") == 900
+        assert frame.evaluate("() => innerWidth") > 500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", sorted(COMMANDS.keys() - {"dash"}))
 def test_a_view_in_an_app(host: str, tab: Page, tmp_path: Path) -> None:
     with served(host, tmp_path, view().to_iframe()) as url:
         tab.goto(url)
@@ -216,6 +240,12 @@ def test_a_view_in_an_app(host: str, tab: Page, tmp_path: Path) -> None:
 def test_the_documentation_shows_what_is_tested(line: str) -> None:
     text = (ROOT / "docs" / "web-pages.md").read_text(encoding="utf-8")
     assert line.replace("(frame", "(view.to_iframe()") in text
+
+
+def test_the_documentation_shows_the_frame_that_dash_gets() -> None:
+    text = (ROOT / "docs" / "web-pages.md").read_text(encoding="utf-8")
+    shown = DASH[DASH.index("html.Iframe(") : DASH.index("app.layout")].strip()
+    assert shown.replace("srcDoc=frame", "srcDoc=view.to_html()") in text
 
 
 def static_page(folder: Path, text: str) -> str:
