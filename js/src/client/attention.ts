@@ -39,9 +39,21 @@ export interface AttentionRow {
 export function scaledProduct(inputs: RowInputs, key: number): number {
   const { query, keys } = inputs;
   const from = key * query.length;
-  let sum = 0;
-  for (let i = 0; i < query.length; i++) sum += (query[i] as number) * (keys[from + i] as number);
-  return sum * inputs.scale;
+  const count = query.length;
+  // Four sums at once: one addition need not wait for the last.
+  let a = 0;
+  let b = 0;
+  let c = 0;
+  let d = 0;
+  let i = 0;
+  for (let at = from; i + 3 < count; i += 4, at += 4) {
+    a += (query[i] as number) * (keys[at] as number);
+    b += (query[i + 1] as number) * (keys[at + 1] as number);
+    c += (query[i + 2] as number) * (keys[at + 2] as number);
+    d += (query[i + 3] as number) * (keys[at + 3] as number);
+  }
+  for (; i < count; i++) a += (query[i] as number) * (keys[from + i] as number);
+  return (a + b + (c + d)) * inputs.scale;
 }
 
 /** A scaled product, bounded by the soft cap where there is one. */

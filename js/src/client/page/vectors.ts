@@ -84,13 +84,31 @@ export function fromHalf(bits: number): number {
   return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
 }
 
+let numbersOfHalves: Float32Array | null = null;
+
+/** Numbers of 16 bits, of either kind, as floats. */
+export function halvesToFloats(
+  halves: Uint16Array,
+  encoding: "float16" | "bfloat16",
+): Float32Array {
+  const count = halves.length;
+  if (encoding === "float16") {
+    numbersOfHalves ??= Float32Array.from({ length: 65536 }, (_, bits) => fromHalf(bits));
+    const floats = new Float32Array(count);
+    for (let i = 0; i < count; i++) floats[i] = numbersOfHalves[halves[i] as number] as number;
+    return floats;
+  }
+  // bfloat16 is the upper half of a float32.
+  const bits = new Uint32Array(count);
+  for (let i = 0; i < count; i++) bits[i] = (halves[i] as number) * 65536;
+  return new Float32Array(bits.buffer);
+}
+
 /** Vectors as floats. */
 export function readFloats(bytes: Uint8Array, encoding: VectorEncoding): Float32Array {
-  if (encoding === "float32") return new Float32Array(bytes.slice().buffer);
-  const halves = new Uint16Array(bytes.slice().buffer);
-  if (encoding === "float16") return Float32Array.from(halves, fromHalf);
-  // bfloat16 is the upper half of a float32.
-  return new Float32Array(Uint32Array.from(halves, (half) => half * 65536).buffer);
+  const { buffer } = bytes.slice();
+  if (encoding === "float32") return new Float32Array(buffer);
+  return halvesToFloats(new Uint16Array(buffer), encoding);
 }
 
 /** What a reply about queries and keys says of their layer. */

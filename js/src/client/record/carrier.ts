@@ -11,6 +11,7 @@ import type {
   MapsRequest,
   PieceHeader,
   Pooled,
+  Range,
   RecordRequests,
   ScoresRequest,
   SourcesHeader,
@@ -29,8 +30,11 @@ import { maximumOf, type Place, placeIn, Weights } from "./weights";
 
 /** Pairs of query and key of a head, up to 4,096 of each: beyond, Python estimates. */
 const MOST_PAIRS = 1 << 24;
-/** Small maps of heads with more pairs are made of some queries. */
-const MAPPED_PAIRS = 1 << 20;
+/**
+ * Multiplications that small maps of all heads of a stack take: some seconds. Where they take more, each
+ * is made of some queries.
+ */
+const MAPPED_WORK = 2 ** 32;
 /** Its multiples fall evenly into any part of a circle. */
 const GOLDEN = (Math.sqrt(5) - 1) / 2;
 /** Keys that a list of sources has, and digits of its numbers. */
@@ -147,10 +151,12 @@ export class RecordCarrier implements Carrier {
     const values = new Float32Array(request.heads.length * (bottom - top) * width);
     let offset = 0;
     for (const head of request.heads) {
-      const rows = await this.#weights.rows(at, [head], request.rows, signal);
-      for (let row = top; row < bottom; row++) {
-        rows.add([head], row, left, values.subarray(offset, offset + width));
-        offset += width;
+      const found = this.#weights.each(at, [head], request.rows, signal);
+      for await (const { rows, range } of found) {
+        for (let row = range[0]; row < range[1]; row++) {
+          rows.add([head], row, left, values.subarray(offset, offset + width));
+          offset += width;
+        }
       }
     }
     return this.#piece(at, values, [request.heads.length, bottom - top, width]);
@@ -163,20 +169,28 @@ export class RecordCarrier implements Carrier {
     const columns = request.columns ?? [0, numKeys];
     const groups = (request.heads ?? at.layer.heads).map((head) => [head]);
     const starts = { rows: parts(rows, request.size), columns: parts(columns, request.size) };
-    const pairs = (rows[1] - rows[0]) * (columns[1] - columns[0]);
-    if (pairs <= MAPPED_PAIRS) return this.#pooled(at, groups, starts, "max", signal);
+    const layers = [...at.stack.layers.values()];
+    const ofRow = layers.reduce((sum, each) => sum + each.heads.length * numKeys * each.cost, 0);
+    if ((rows[1] - rows[0]) * ofRow <= MAPPED_WORK)
+      return this.#pooled(at, groups, starts, "max", signal);
     const queries = sampledQueries(rows[1] - rows[0], request.size).map((row) => rows[0] + row);
     const each = queries.length * (starts.columns.length - 1);
     const values = new Float32Array(groups.length * each);
     for (const [place, group] of groups.entries()) {
       const mean = new PooledMean(starts, "max");
-      for (const [cellRow, row] of queries.entries()) {
+      const [head] = group as [number];
+      const together = this.#weights.rowsAtOnce(at);
+      for (let first = 0; first < queries.length; first += together) {
         await this.#weights.turns.rest(signal);
-        const found = await this.#weights.row(at, group[0] as number, row);
-        const add = (_: unknown, __: number, left: number, line: Float32Array): void => {
-          line.set(found.subarray(left, left + line.length));
-        };
-        mean.take({ add }, group, row, cellRow);
+        const some = queries.slice(first, first + together);
+        const found = await this.#weights.some(at, head, some);
+        for (const i of some.keys()) {
+          const from = i * numKeys;
+          const add = (_: unknown, __: number, left: number, line: Float32Array): void => {
+            line.set(found.subarray(from + left, from + left + line.length));
+          };
+          mean.take({ add }, group, i, first + i);
+        }
       }
       values.set(mean.cells(1), place * each);
     }
@@ -207,11 +221,12 @@ export class RecordCarrier implements Carrier {
     const values = new Float32Array(groups.length * numRows * numColumns);
     for (const [place, heads] of groups.entries()) {
       const mean = new PooledMean(starts, pooled);
-      for (let r = 0; r < numRows; r++) {
-        const bottom = starts.rows[r + 1] as number;
-        for (let row = starts.rows[r] as number; row < bottom; row++) {
-          const found = await this.#weights.rows(at, heads, [row, row + 1], signal);
-          mean.take(found, heads, row, r);
+      const all: Range = [starts.rows[0] as number, starts.rows[numRows] as number];
+      let cell = 0;
+      for await (const { rows, range } of this.#weights.each(at, heads, all, signal)) {
+        for (let row = range[0]; row < range[1]; row++) {
+          while (row >= (starts.rows[cell + 1] as number)) cell++;
+          mean.take(rows, heads, row, cell);
         }
       }
       values.set(mean.cells(heads.length), place * numRows * numColumns);
@@ -229,11 +244,13 @@ export class RecordCarrier implements Carrier {
       const ofLayer: (number | null)[] = new Array(layer.numHeads).fill(null);
       for (const head of request.heads ?? layer.heads) {
         const share = new PatternShare(at.stack, pattern);
-        for (let row = 0; row < layer.numQueries; row++) {
-          const rows = await this.#weights.rows(at, [head], [row, row + 1], signal);
-          const line = new Float32Array(layer.numKeys);
-          rows.add([head], row, 0, line);
-          share.take(row, line, await layer.allowed(head, row));
+        const line = new Float32Array(layer.numKeys);
+        const all = this.#weights.each(at, [head], [0, layer.numQueries], signal);
+        for await (const { rows, range } of all) {
+          for (let row = range[0]; row < range[1]; row++) {
+            rows.add([head], row, 0, line.fill(0));
+            share.take(row, line, await layer.allowed(head, row));
+          }
         }
         ofLayer[head] = share.score;
       }
@@ -261,7 +278,7 @@ export class RecordCarrier implements Carrier {
       const at = { stack, number, layer };
       for (const head of layer.heads) {
         await this.#weights.turns.rest(signal);
-        const weights = await this.#weights.row(at, head, query);
+        const weights = await this.#weights.some(at, head, [query]);
         const allowed = await layer.allowed(head, query);
         const seen = allowed.reduce((sum, flag) => sum + flag, 0);
         heads++;

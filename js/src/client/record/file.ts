@@ -8,7 +8,7 @@
  * as `attnviz.load` does.
  */
 
-import { fromHalf } from "../page/vectors";
+import { halvesToFloats } from "../page/vectors";
 import { Recent } from "../recent";
 import { damaged, type Fields, fieldsOf, listOf, quoted, RefusedFile, textOf } from "./fields";
 
@@ -19,7 +19,7 @@ const ALWAYS_SUMMED = 1 << 24;
 /** Bytes that are read and summed at once. */
 const PIECE = 1 << 22;
 /** Numbers of arrays that are kept, in bytes. */
-const KEPT_BYTES = 96_000_000;
+const KEPT_BYTES = 128_000_000;
 
 /** Bytes of a number, and what torch calls it. */
 const KINDS = {
@@ -198,10 +198,7 @@ export class RecordFile {
     const buffer = await bytesAt(this.#file, place.start + size * from, place.start + size * to);
     if (place.kind === "F32") return new Float32Array(buffer);
     if (place.kind === "F64") return Float32Array.from(new Float64Array(buffer));
-    const halves = new Uint16Array(buffer);
-    if (place.kind === "F16") return Float32Array.from(halves, fromHalf);
-    // bfloat16 is the upper half of a float32.
-    return new Float32Array(Uint32Array.from(halves, (half) => half * 65536).buffer);
+    return halvesToFloats(new Uint16Array(buffer), place.kind === "F16" ? "float16" : "bfloat16");
   }
 
   /** One entry of an array's first axis, which is kept for who asks again. */

@@ -53,8 +53,8 @@ export interface Layer {
   given: boolean;
   /** Multiplications that a weight takes. */
   cost: number;
-  /** Weights of some rows of a head and all keys. */
-  weights: (head: number, rows: Range) => Promise<Float32Array>;
+  /** Weights of some rows of a head and all keys; neighbours are read at once. */
+  weights: (head: number, rows: readonly number[]) => Promise<Float32Array>;
   /** Which keys the mask lets a query attend to, 1 where it does; all where it is not known. */
   allowed: (head: number, row: number) => Promise<Uint8Array>;
 }
@@ -78,6 +78,11 @@ function upTo(count: number): number[] {
   return Array.from({ length: count }, (_, number) => number);
 }
 
+/** The numbers from one to another. */
+export function between([start, stop]: Range): number[] {
+  return Array.from({ length: Math.max(0, stop - start) }, (_, i) => start + i);
+}
+
 /** The axes of an array of floating-point numbers: none of them is empty. */
 function threeAxes(place: ArrayPlace): [number, number, number] {
   if (place.shape.includes(0)) return damaged(`${quoted(place.name)} is empty`);
@@ -91,9 +96,15 @@ function givenLayer(file: RecordFile, name: string): Layer {
     ...{ numHeads, numKeyHeads: null, heads: upTo(numHeads), numQueries, numKeys },
     ...{ causal: false, offset: 0, bound: null, merged: false, isDifference: false, vectors: null },
     ...{ given: true, cost: 1 },
-    weights: (head, [top, bottom]) => {
+    weights: async (head, rows) => {
       const first = head * numQueries;
-      return file.floats(place, (first + top) * numKeys, (first + bottom) * numKeys);
+      const read = (top: number, count: number): Promise<Float32Array> =>
+        file.floats(place, (first + top) * numKeys, (first + top + count) * numKeys);
+      const [top = 0] = rows;
+      if (rows.every((row, i) => row === top + i)) return read(top, rows.length);
+      const out = new Float32Array(rows.length * numKeys);
+      for (const [i, row] of rows.entries()) out.set(await read(row, 1), i * numKeys);
+      return out;
     },
     allowed: async () => new Uint8Array(numKeys).fill(1),
   };
@@ -159,14 +170,14 @@ async function computedLayer(shared: Shared, name: string, fields: Fields): Prom
     causal: mask !== null && (await mask.causal(sizes)),
     offset: mask === null ? 0 : await mask.offset(sizes),
     vectors: { scale, softcap, hasBias: bias !== null, inputs },
-    weights: async (head, [top, bottom]) => {
+    weights: async (head, rows) => {
       const of = await inputs(head);
-      const out = new Float32Array((bottom - top) * numKeys);
-      for (let row = top; row < bottom; row++) {
+      const out = new Float32Array(rows.length * numKeys);
+      for (const [i, row] of rows.entries()) {
         const { weights, logits, logSumExp } = attentionRow(of(row));
         // Of numbers that are NaN all comparisons are false, also that with the largest.
         const lost = logSumExp === null ? logits.some(Number.isNaN) : !Number.isFinite(logSumExp);
-        out.set(lost ? weights.fill(Number.NaN) : weights, (row - top) * numKeys);
+        out.set(lost ? weights.fill(Number.NaN) : weights, i * numKeys);
       }
       return out;
     },
@@ -242,12 +253,12 @@ async function mergedLayer(
     ...base,
     ...{ numQueries, numKeys, merged: true, vectors: null, given: false },
     causal: base.causal && numQueries <= numKeys && sameWords(),
-    weights: async (head, [top, bottom]) => {
-      const out = new Float32Array((bottom - top) * numKeys);
+    weights: async (head, words) => {
+      const out = new Float32Array(words.length * numKeys);
       const sums = new Float64Array(numKeys);
-      for (let word = top; word < bottom; word++) {
+      for (const [i, word] of words.entries()) {
         const [first, last] = tokensOf(word);
-        const found = await base.weights(head, [first, last]);
+        const found = await base.weights(head, between([first, last]));
         sums.fill(0);
         for (let token = first; token < last; token++) {
           const from = (token - first) * base.numKeys;
@@ -263,7 +274,7 @@ async function mergedLayer(
         const count = last - first;
         out.set(
           sums.map((sum) => sum / count),
-          (word - top) * numKeys,
+          i * numKeys,
         );
       }
       return out;
@@ -302,9 +313,8 @@ function differenceLayer(a: Layer, b: Layer, name: string): Layer {
     weights: async (head, rows) => {
       const [before, after] = await Promise.all([a.weights(head, rows), b.weights(head, rows)]);
       const out = after.map((weight, at) => weight - (before[at] as number));
-      for (let row = rows[0]; row < rows[1]; row++) {
-        const from = (row - rows[0]) * numKeys;
-        if (!(await attends(head, row))) out.fill(0, from, from + numKeys);
+      for (const [i, row] of rows.entries()) {
+        if (!(await attends(head, row))) out.fill(0, i * numKeys, (i + 1) * numKeys);
       }
       return out;
     },

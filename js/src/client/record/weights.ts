@@ -3,7 +3,7 @@
 import type { Rows } from "../page/rows";
 import type { Range } from "../protocol";
 import { Recent } from "../recent";
-import type { Layer } from "./layers";
+import { between, type Layer } from "./layers";
 import type { SavedRecord, SavedStack } from "./record";
 
 /** Multiplications that rows take which are computed together: some ten milliseconds. */
@@ -13,7 +13,7 @@ const WEIGHTS = 1 << 18;
 /** Bytes of weights that are kept. */
 const KEPT_BYTES = 128_000_000;
 /** Milliseconds after which the browser has a turn. */
-const TURN = 24;
+const TURN = 40;
 /** Weights may exceed the largest by rounding. */
 const ROUNDING = 1.005;
 
@@ -82,22 +82,41 @@ export class Weights {
     this.#maximum = maximum;
   }
 
-  /** Weights of one query of a head. */
-  async row(at: Place, head: number, row: number): Promise<Float32Array> {
-    const weights = await at.layer.weights(head, [row, row + 1]);
-    return check(weights, at, head, this.#maximum(at.stack));
+  /** Weights of some queries of a head, of which not many are asked for at once. */
+  async some(at: Place, head: number, rows: readonly number[]): Promise<Float32Array> {
+    return check(await at.layer.weights(head, rows), at, head, this.#maximum(at.stack));
   }
 
-  /** Weights of some heads and queries, of which not many are asked for at once. */
+  /** How many rows of a layer are computed at once. */
+  rowsAtOnce({ layer: { numQueries, numKeys, cost } }: Place): number {
+    const most = Math.min(WEIGHTS, WORK / cost) / numKeys;
+    return Math.min(numQueries, Math.max(1, Math.floor(most)));
+  }
+
+  /** All rows of a range, some after the others; the browser has its turns between them. */
+  async *each(
+    at: Place,
+    heads: readonly number[],
+    [top, bottom]: Range,
+    signal?: AbortSignal,
+  ): AsyncGenerator<{ rows: Rows; range: Range }> {
+    const each = this.rowsAtOnce(at);
+    for (let row = top; row < bottom; ) {
+      const range: Range = [row, Math.min(bottom, (Math.floor(row / each) + 1) * each)];
+      yield { rows: await this.rows(at, heads, range, signal), range };
+      row = range[1];
+    }
+  }
+
+  /** The rows of a range at once, of which not many are asked for. */
   async rows(
     at: Place,
     heads: readonly number[],
     [top, bottom]: Range,
     signal?: AbortSignal,
   ): Promise<Rows> {
-    const { numQueries, numKeys, cost } = at.layer;
-    const most = Math.min(WEIGHTS, WORK / cost) / numKeys;
-    const each = Math.min(numQueries, Math.max(1, Math.floor(most)));
+    const { numQueries, numKeys } = at.layer;
+    const each = this.rowsAtOnce(at);
     const parts = new Map<number, Float32Array[]>();
     const first = Math.floor(top / each);
     for (const head of heads) {
@@ -140,7 +159,9 @@ export class Weights {
     let found = this.#kept.get(key);
     if (!found) {
       const maximum = this.#maximum(at.stack);
-      found = at.layer.weights(head, range).then((values) => check(values, at, head, maximum));
+      found = at.layer
+        .weights(head, between(range))
+        .then((values) => check(values, at, head, maximum));
       this.#kept.set(key, found, 4 * (range[1] - range[0]) * at.layer.numKeys);
       found.catch(() => this.#kept.delete(key));
     }
@@ -172,7 +193,7 @@ export async function maximumOf(stack: SavedStack, turns: Turns): Promise<number
       for (let row = 0; row < layer.numQueries; row += rows) {
         await turns.rest();
         const range: Range = [row, Math.min(layer.numQueries, row + rows)];
-        for (const value of await layer.weights(head, range)) {
+        for (const value of await layer.weights(head, between(range))) {
           const size = stack.signed ? Math.abs(value) : value;
           if (size > most) most = size;
         }
