@@ -129,9 +129,11 @@ protocol: environment
 	$(VENV_PYTHON) scripts/protocol.py
 
 docs: test-environment
+	@$(VENV_PYTHON) scripts/find_browser.py --install
 	$(VENV_PYTHON) scripts/build_site.py
 
 docs-serve: test-environment
+	@$(VENV_PYTHON) scripts/find_browser.py --install
 	$(VENV_PYTHON) scripts/build_site.py --serve
 
 package: test-environment

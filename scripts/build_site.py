@@ -2,6 +2,7 @@
 
 .venv/bin/python scripts/build_site.py          # build/site, with every warning an error
 .venv/bin/python scripts/build_site.py --serve  # http://localhost:8000
+.venv/bin/python scripts/build_site.py --publish FOLDER  # also as a version of the published site
 
 The sources in build/site-sources are docs/, the notebooks as Markdown, the start page
 (site/start.md and README.md), the gallery (`site_gallery`) and the API reference
@@ -12,6 +13,7 @@ address on the code host.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -23,6 +25,7 @@ from pathlib import Path
 import nbformat
 from nbconvert import MarkdownExporter
 
+import attnviz
 from colab import with_link
 from site_gallery import with_live_views, write_gallery
 from site_reference import write_reference
@@ -47,6 +50,14 @@ _PICTURE = re.compile(
     re.DOTALL,
 )
 _REST = '<!-- README.md from "## Views" on -->'
+_TO_LATEST = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>attnviz</title>
+<meta http-equiv="refresh" content="0; url=latest/">
+<a href="latest/">attnviz</a>
+</html>
+"""
 _ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:|//|#", re.IGNORECASE)
 # Alternative texts: nbconvert's own template writes "png".
 _NOTEBOOK = """
@@ -168,6 +179,9 @@ def write_sources() -> None:
     write_gallery(SOURCES)
     write_reference(SOURCES)
     write_start()
+    # Where the reader of the site opens a saved record.
+    command = [sys.executable, str(ROOT / "scripts" / "open_page.py"), str(SOURCES / "open.html")]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     for name in ("style.css", "frames.js"):
         shutil.copyfile(OWN / name, SOURCES / name)
     for path in sorted((ROOT / "docs").rglob("*")):
@@ -187,12 +201,60 @@ def zensical(*arguments: str) -> int:
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
+def build(version: str | None = None) -> int:
+    """Build the site; as one of several versions, it offers the others."""
+    if version is None:
+        return zensical("build", "--clean", "--strict")
+    # The theme asks for versions.json beside the folder of the version, as mike writes it.
+    config = ROOT / f"zensical-{version}.toml"
+    text = (ROOT / "zensical.toml").read_text(encoding="utf-8")
+    site = tomllib.loads(text)["project"]["site_url"]
+    text = text.replace(f'site_url = "{site}"', f'site_url = "{site}{version}/"')
+    offered = '\n[project.extra.version]\nprovider = "mike"\ndefault = "latest"\n'
+    config.write_text(text + offered, encoding="utf-8")
+    try:
+        return zensical("build", "--clean", "--strict", "--config-file", config.name)
+    finally:
+        config.unlink()
+
+
+def publish(site: Path, published: Path, version: str) -> None:
+    """Put a built site among the versions of the published one, as the latest.
+
+    The same version is replaced. The addresses without a version lead to `latest`.
+    """
+    shutil.rmtree(published / version, ignore_errors=True)
+    shutil.copytree(site, published / version)
+    shutil.rmtree(published / "latest", ignore_errors=True)
+    shutil.copytree(site, published / "latest")
+    listed = published / "versions.json"
+    known = json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else []
+    older = [each | {"aliases": []} for each in known if each["version"] != version]
+    newest = {"version": version, "title": version, "aliases": ["latest"]}
+    listed.write_text(json.dumps([newest, *older], indent=1) + "\n", encoding="utf-8")
+    (published / "index.html").write_text(_TO_LATEST, encoding="utf-8")
+    # Else GitHub leaves out names that begin with an underscore.
+    (published / ".nojekyll").touch()
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--serve", action="store_true", help="serve the site on localhost:8000")
+    parser.add_argument(
+        "--publish", metavar="FOLDER", type=Path, help="put the site among the versions in FOLDER"
+    )
     options = parser.parse_args()
     write_sources()
-    return zensical("serve") if options.serve else zensical("build", "--clean", "--strict")
+    if options.serve:
+        return zensical("serve")
+    if options.publish is None:
+        return build()
+    # Patches of a minor version share its pages.
+    version = ".".join(attnviz.__version__.split(".")[:2])
+    status = build(version)
+    if status == 0:
+        publish(ROOT / "build" / "site", options.publish, version)
+    return status
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,3 +149,21 @@ def test_code_stays_as_it_is() -> None:
     text = code + 'Here [x](../README.md) and\n<img src="images/head-view.webp"> are not.\n'
     expected = code + 'Here [x](index.md) and\n<img src="images/head-view.webp"> are not.\n'
     assert build_site.with_links(text, origin, place) == expected
+
+
+def test_a_version_is_published_beside_the_others(tmp_path: Path) -> None:
+    site, published = tmp_path / "site", tmp_path / "published"
+    site.mkdir()
+    for version in ("0.1", "0.2", "0.1", "0.2"):
+        (site / "index.html").write_text(f"of {version}", encoding="utf-8")
+        build_site.publish(site, published, version)
+    listed = json.loads((published / "versions.json").read_text(encoding="utf-8"))
+    assert [(each["version"], each["aliases"]) for each in listed] == [
+        ("0.2", ["latest"]),
+        ("0.1", []),
+    ]
+    texts = {
+        name: (published / name / "index.html").read_text("utf-8") for name in ("0.1", "latest")
+    }
+    assert texts == {"0.1": "of 0.1", "latest": "of 0.2"}
+    assert 'url=latest/"' in (published / "index.html").read_text(encoding="utf-8")
