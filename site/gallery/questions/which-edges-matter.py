@@ -1,7 +1,7 @@
 """Which edges matter?
 
 Integrated gradients share out the answer among all weights. Blue edges speak for "street" rather
-than "animal", red ones against it.
+than "animal", orange ones against it.
 """
 
 import attnviz as av
