@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +122,35 @@ def test_training_goes_on_as_without_it(tmp_path: Path) -> None:
     assert all(len(records) == 2 for records in callback.records.values())
     both = av.compare([callback.records[step][0] for step in (0, 3)], names=["0", "3"])
     assert max(layer.max() for layer in both.distance()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without processes")
+def test_two_processes_train_as_without_it_and_one_writes(tmp_path: Path) -> None:
+    """DDP by the Trainer, then parameters divided by `fully_shard`."""
+    script = Path(__file__).parent / "training_processes.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    ran = subprocess.run(
+        [*command, str(script), str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    for kind in ("ddp", "fsdp"):
+        for rank in range(2):
+            found = json.loads((tmp_path / f"{kind}-{rank}.json").read_text())
+            assert len(found["alone"]) == 2
+            assert found["watched"] == found["alone"], kind
+            assert found["shape"] == [2, 4, LENGTH, LENGTH]
+            assert found["error"] < 1e-5, kind
+        # Written once: a second process would have doubled the rows.
+        with (tmp_path / kind / "log" / "metrics.csv").open(encoding="utf-8", newline="") as file:
+            rows = [(row["step"], row["metric"]) for row in csv.DictReader(file)]
+        assert len(rows) == len(set(rows))
+        assert {step for step, _ in rows} == {"0", "1", "2"}
 
 
 def test_where_no_run_is_under_way_it_says_so_once_and_keeps_the_records(tmp_path: Path) -> None:
