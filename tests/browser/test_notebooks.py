@@ -40,6 +40,7 @@ NAMES = (
     "compare",
     "does_it_matter",
     "head_atlas",
+    "training",
 )
 # Each takes a cold kernel and a model: `make test` runs the one that a newcomer opens first.
 EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name != "quickstart")) for name in NAMES]
@@ -576,3 +577,18 @@ def test_head_atlas_finds_known_heads_and_refuses_what_one_text_suggests(runs: R
     refused = run.number("refused = both", "of which")
     assert 0 < refused < run.number("refused = both", "...\n")
     assert float(run.printed("wrong / given").partition("%")[0]) > 1
+
+
+@pytest.mark.slow
+def test_training_a_previous_token_head_forms(runs: Runs) -> None:
+    run = runs["training"]
+    (scores,) = run.outputs("score[[0, 30, 100]]")
+    first, _, last = (
+        float(each.partition(": ")[2]) for each in scores.data["text/plain"].strip("{}").split(",")
+    )
+    assert first < 0.2
+    assert last > 0.9
+    # The record is the model's own attention.
+    assert run.number("own.numpy()", "weights: ") < 0.001
+    pages = {path.parent.name for path in (run.folder / "log" / "attention").glob("*/*.html")}
+    assert pages == {"text-0", "text-0-all-steps"}
