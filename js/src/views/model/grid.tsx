@@ -118,7 +118,7 @@ function Caption(props: { store: ModelStore; cell: ScoredHead; x: number; layout
     <div
       class="av-model-caption"
       aria-hidden="true"
-      style={`left:${middle}px;top:${layout.cell + 4 + layout.bars}px;width:${layout.across - 2}px`}
+      style={`left:${middle}px;top:${layout.cell + 4 + layout.bars}px;width:${Math.min(layout.across - 2, layout.cell + 2 * layout.left)}px`}
     >
       {name} <span class="av-score">{score}</span>
     </div>
