@@ -599,6 +599,14 @@ def test_a_model_without_attention_says_so(make_model: Make, byte_tokenizer: Any
         extract_corpus(make_model("mamba"), TEXTS[:3], tokenizer=byte_tokenizer, progress=False)
 
 
+def test_of_a_batch_the_shortest_text_is_read_alone_too(
+    decoder: tuple[Any, Any], forwards: list[int]
+) -> None:
+    # It has the most padding: where others change it, its weights differ the most.
+    read(decoder, ["the dog", "the cat sat", "the cat sat on"], points=1000)
+    assert forwards[-3:] == [3, 3, 2]
+
+
 def clip(tokenizer: Any) -> Any:
     """A small random CLIP, with sharpened queries and keys."""
     torch.manual_seed(0)
