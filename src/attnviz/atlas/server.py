@@ -13,22 +13,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from cachetools import LRUCache
 
 from attnviz.atlas.answers import deflated, describe_atlas, edges_of, table_of, texts_of
 from attnviz.atlas.description import AtlasDescription, ClassesHeader, OffsetsHeader
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.record.record import AttentionRecord
 from attnviz.server.cache import ByteCache
-from attnviz.server.protocol import PartHeader, Reply, Request, Requests, checked, part_of
-from attnviz.server.server import MakePage, PageHeader, PageRequest, RecordServer
+from attnviz.server.protocol import PartHeader, Reply, Request, Requests, part_of
+from attnviz.server.server import MakePage, PageHeader, PageRequest
+from attnviz.server.texts import TextServers
 from attnviz.server.unfinished import Unfinished
 from attnviz.utils.progress import Steps
 
 __all__ = ["ATLAS_REQUESTS", "AtlasServer", "OpenText"]
 
-# Texts whose records are cached.
-_TEXTS_CACHED = 4
 # Deflated answers that come in parts.
 _PACKED_CACHED = 64_000_000
 
@@ -67,24 +65,20 @@ class AtlasServer:
         self.page: tuple[Any, str, bytes] | None = None
         self.unfinished = Unfinished()
         self._packed: ByteCache[bytes] = ByteCache(_PACKED_CACHED, len)
-        self._texts: LRUCache[int, RecordServer] = LRUCache(_TEXTS_CACHED)
+        self._texts = TextServers(open_text or _no_text)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
         """Answer one of `ATLAS_REQUESTS`, or with ``text`` one of `RECORD_REQUESTS`."""
-        server, rest = self._asked(arguments)
-        if server is not None:
-            return server.reply(name, rest)
+        if (of_text := self._texts.reply(name, arguments)) is not None:
+            return of_text
         request = self._request(name, arguments)
         answer = request.answer(self)
         return answer if isinstance(answer, Reply) else self.unfinished.reply(request, answer)
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Stop an answer that is under way."""
-        text = self._number_of_text(arguments)
-        if text is None:
+        if not self._texts.cancel(name, arguments):
             self.unfinished.forget(self._request(name, arguments))
-        elif (server := self._texts.get(text)) is not None:
-            server.cancel(name, _without_text(arguments))
 
     def stack(self, name: str) -> StackStatistics:
         """The statistics of a stack."""
@@ -113,7 +107,7 @@ class AtlasServer:
 
     def record_of(self, text: int) -> AttentionRecord:
         """The record of a text, read where it is not cached."""
-        return self._text(text).record
+        return self._texts.record_of(text)
 
     @staticmethod
     def _request(name: str, arguments: Mapping[str, Any]) -> Request[AtlasServer]:
@@ -124,38 +118,12 @@ class AtlasServer:
             )
         return ATLAS_REQUESTS.request(name, arguments)
 
-    def _asked(self, arguments: Mapping[str, Any]) -> tuple[RecordServer | None, Mapping[str, Any]]:
-        """The server of the text that is meant, if one is, and what is asked of it."""
-        text = self._number_of_text(arguments)
-        return (None, arguments) if text is None else (self._text(text), _without_text(arguments))
 
-    @staticmethod
-    def _number_of_text(arguments: Mapping[str, Any]) -> int | None:
-        if not isinstance(arguments, dict) or arguments.get("text") is None:
-            return None
-        return checked(_OfText, arguments).text
-
-    def _text(self, text: int) -> RecordServer:
-        server = self._texts.get(text)
-        if server is not None:
-            return server
-        if self.open_text is None:
-            raise ValueError(
-                "this atlas is of statistics alone, and opens no texts: show it with its model "
-                "and texts, show_head_atlas(model, texts)"
-            )
-        server = RecordServer(self.open_text(text), share=_TEXTS_CACHED)
-        self._texts[text] = server
-        return server
-
-
-@dataclass(frozen=True)
-class _OfText:
-    text: int
-
-
-def _without_text(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if name != "text"}
+def _no_text(text: int) -> AttentionRecord:
+    raise ValueError(
+        f"text={text}: this atlas is of statistics alone, and opens no texts: show it with its "
+        "model and texts, show_head_atlas(model, texts)"
+    )
 
 
 ATLAS_REQUESTS: Requests[AtlasServer] = Requests()

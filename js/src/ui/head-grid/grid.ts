@@ -170,7 +170,7 @@ export function stepCell(
 }
 
 /** Where cells lie, in pixels: labels first, then a cell every `across` and `down`. */
-export interface GridLayout {
+export interface GridCells {
   /** The side of a cell's picture, and how far its frame goes beyond it on each side. */
   cell: number;
   frame: number;
@@ -181,11 +181,37 @@ export interface GridLayout {
   left: number;
   top: number;
   columns: number;
-  /** Of all cells with their labels, and of the box that they scroll in. */
+  /** Of all cells with their labels. */
   width: number;
   height: number;
+}
+
+/** Cells in the box that they scroll in. */
+export interface GridLayout extends GridCells {
   boxWidth: number;
   boxHeight: number;
+}
+
+/**
+ * Cells in a box of at most `mostWidth` and `mostHeight` that they scroll in: once they scroll
+ * downwards, the bar takes some of the width that they are laid out in.
+ */
+export function inScrollBox<Cells extends GridCells>(
+  layOutIn: (width: number) => Cells,
+  width: number,
+  mostHeight: number,
+  mostWidth = width,
+): Cells & { boxWidth: number; boxHeight: number } {
+  const free = layOutIn(width);
+  const cells = free.height > mostHeight ? layOutIn(width - SCROLLBAR) : free;
+  const upright = cells.height > mostHeight;
+  const needed = cells.width + (upright ? SCROLLBAR : 0);
+  const sideways = needed > mostWidth;
+  return {
+    ...cells,
+    boxWidth: Math.min(needed, mostWidth),
+    boxHeight: upright ? mostHeight : cells.height + (sideways ? SCROLLBAR : 0),
+  };
 }
 
 /** What a column's label says: the number alone where there is little room. */
@@ -232,7 +258,7 @@ export function sightOf(
 }
 
 /** What a scroll bar takes of a box. */
-export const SCROLL_BAR = 15;
+export const SCROLLBAR = 15;
 /** Pixels that a cell may lack and still is seen. */
 const NEARLY = 3;
 
@@ -243,8 +269,8 @@ export function wholeInSight(
   scroll: { x: number; y: number },
 ): { rows: [number, number]; columns: [number, number] } {
   const { left, top, across, down, cell, width, height, boxWidth, boxHeight } = layout;
-  const upright = height > boxHeight ? SCROLL_BAR : 0;
-  const sideways = width + upright > boxWidth ? SCROLL_BAR : 0;
+  const upright = height > boxHeight ? SCROLLBAR : 0;
+  const sideways = width + upright > boxWidth ? SCROLLBAR : 0;
   const within = (from: number, room: number, bar: number, each: number, count: number) => {
     const first = Math.max(0, Math.ceil((from - NEARLY) / each));
     // At the end all is in sight, also where a browser's bars take no room.

@@ -21,7 +21,7 @@ import {
   isSameHead,
   labelledEvery,
   rowLabel,
-  SCROLL_BAR,
+  SCROLLBAR,
   type ScoredHead,
 } from "./grid";
 import type { HeadGridStore } from "./store";
@@ -94,7 +94,7 @@ export function VirtualHeadGrid(props: HeadGridProps) {
     const now = store.layout.value;
     if (!now) return "";
     const { x } = store.scroll.value;
-    const bar = now.height > now.boxHeight ? SCROLL_BAR : 0;
+    const bar = now.height > now.boxHeight ? SCROLLBAR : 0;
     const after = now.width - x > now.boxWidth - bar + 1;
     return `${x > 1 ? " av-before" : ""}${after ? " av-after" : ""}`;
   });
@@ -275,12 +275,12 @@ function scrollTo(
 ): void {
   const { left, top, across, down, width, height, boxWidth, boxHeight } = layout;
   const y = at.row * down;
-  const visibleHeight = boxHeight - top - (width > boxWidth ? SCROLL_BAR : 0);
+  const visibleHeight = boxHeight - top - (width > boxWidth ? SCROLLBAR : 0);
   if (y < box.scrollTop) box.scrollTop = y;
   else if (y + down > box.scrollTop + visibleHeight) box.scrollTop = y + down - visibleHeight;
   if (!acrossToo) return;
   const x = at.column * across;
-  const visibleWidth = boxWidth - left - (height > boxHeight ? SCROLL_BAR : 0);
+  const visibleWidth = boxWidth - left - (height > boxHeight ? SCROLLBAR : 0);
   if (x < box.scrollLeft) box.scrollLeft = x;
   else if (x + across > box.scrollLeft + visibleWidth) box.scrollLeft = x + across - visibleWidth;
 }

@@ -1,6 +1,6 @@
 /** Where the cells of the atlas lie. Pure functions. */
 
-import type { GridLayout } from "../../ui/head-grid/grid";
+import { type GridCells, type GridLayout, inScrollBox, SCROLLBAR } from "../../ui/head-grid/grid";
 
 /** Cells from which on there is room for a letter, and for two digits. */
 export const WITH_LETTER = 8;
@@ -19,7 +19,6 @@ const SHORT_LABELS = 420;
 const LABEL_HEIGHT = 22;
 /** Below a cell of a gallery, for "8.3". */
 const CAPTION_HEIGHT = 14;
-const SCROLLBAR = 15;
 const BEYOND = 4;
 
 /** So many heads in a list have their names below them; of more, a cell is too small. */
@@ -55,7 +54,7 @@ export function layOut(options: {
   const { columns, rows, listed, width, printed = false } = options;
   const mostHeight = printed ? Number.POSITIVE_INFINITY : options.mostHeight;
   const frame = 0;
-  const at = (room: number): GridLayout => {
+  const at = (room: number): GridCells => {
     const wide = (left: number): number => Math.floor((room - left - BEYOND) / columns);
     const roomy = width >= SHORT_LABELS && wide(LABEL_WIDTH) >= WIDE_CELL + GAP;
     const left = listed ? BEYOND : roomy ? LABEL_WIDTH : SHORT_LABEL_WIDTH;
@@ -68,9 +67,6 @@ export function layOut(options: {
     const top = listed ? BEYOND : LABEL_HEIGHT;
     // With what the last label and the mark of a chosen cell go beyond the cells.
     const whole = { width: left + columns * across + BEYOND, height: top + rows * down + BEYOND };
-    const upright = whole.height > mostHeight;
-    const bar = upright ? SCROLLBAR : 0;
-    const sideways = whole.width + bar > width;
     return {
       cell,
       frame,
@@ -80,11 +76,7 @@ export function layOut(options: {
       top,
       columns,
       ...whole,
-      boxWidth: Math.min(whole.width + bar, width),
-      boxHeight: upright ? mostHeight : whole.height + (sideways ? SCROLLBAR : 0),
     };
   };
-  const free = at(width);
-  // Once it scrolls, the bar takes some of the width.
-  return free.height > mostHeight ? at(width - SCROLLBAR) : free;
+  return inScrollBox(at, width, mostHeight);
 }

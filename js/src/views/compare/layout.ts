@@ -1,6 +1,6 @@
 /** Where the cells of the grid lie, and how the panes stand. Pure functions. */
 
-import type { GridLayout } from "../../ui/head-grid/grid";
+import { type GridCells, type GridLayout, inScrollBox, SCROLLBAR } from "../../ui/head-grid/grid";
 
 /** From this width on the panes stand beside each other. */
 const COLUMNS = 900;
@@ -27,7 +27,6 @@ const SHORT_LABELS = 480;
 const LABEL_HEIGHT = 24;
 /** Below a cell of a gallery, for "8.3". */
 const CAPTION_HEIGHT = 15;
-const SCROLLBAR = 15;
 
 /** Cells of a gallery in one row. */
 export function cellsInRow(width: number): number {
@@ -49,16 +48,13 @@ export function layOut(options: {
   const short = printed ? NARROW_LABEL : SHORT_LABEL_WIDTH;
   const left = gallery ? 2 : width < SHORT_LABELS ? short : LABEL_WIDTH;
   const top = gallery ? 2 : LABEL_HEIGHT;
-  const at = (room: number): GridLayout => {
+  const at = (room: number): GridCells => {
     const fitting = Math.floor((room - left) / columns) - GAP;
     const least = printed ? LEAST_PRINTED : LEAST_CELL;
     const cell = gallery ? MOST_CELL : Math.max(least, Math.min(MOST_CELL, fitting));
     const across = cell + GAP;
     const down = across + (gallery ? CAPTION_HEIGHT : 0);
     const whole = { width: left + columns * across, height: top + rows * down };
-    const upright = whole.height > mostHeight;
-    const bar = upright ? SCROLLBAR : 0;
-    const sideways = whole.width + bar > width;
     return {
       cell,
       frame: 1,
@@ -68,11 +64,7 @@ export function layOut(options: {
       top,
       columns,
       ...whole,
-      boxWidth: Math.min(whole.width + bar, width),
-      boxHeight: upright ? mostHeight : whole.height + (sideways ? SCROLLBAR : 0),
     };
   };
-  const free = at(width);
-  // Once it scrolls, the bar takes some of the width.
-  return free.height > mostHeight ? at(width - SCROLLBAR) : free;
+  return inScrollBox(at, width, mostHeight);
 }

@@ -1,6 +1,12 @@
 /** Where thumbnails lie, and how fine their maps are. Pure functions. */
 
-import type { GridLayout, HeadIndex } from "../../ui/head-grid/grid";
+import {
+  type GridCells,
+  type GridLayout,
+  type HeadIndex,
+  inScrollBox,
+  SCROLLBAR,
+} from "../../ui/head-grid/grid";
 
 /** How large thumbnails are; "fit" for what the width allows. */
 export type CellSize = "fit" | "small" | "medium" | "large";
@@ -25,12 +31,11 @@ const CAPTION_HEIGHT = 32;
 const CAPTION_WIDTH = 52;
 /** A thumbnail as wide as this has room for "layer 3, head 1" below it. */
 const WIDE_CAPTION = 84;
-export const SCROLLBAR = 15;
 /** A gallery has rows of any length: its thumbnails need not fit. */
 const GALLERY_CELL = 64;
 
 /** Pixels of everything in the grid. */
-export interface Layout extends GridLayout {
+interface Cells extends GridCells {
   /** Pixels below each thumbnail with its bar; 0 without bars. */
   bars: number;
   /** Pixels below that with the role of its head; 0 without roles, or without room for them. */
@@ -38,6 +43,8 @@ export interface Layout extends GridLayout {
   /** What a gallery writes below its thumbnails: nothing, in short, or in words. */
   caption: "none" | "short" | "words";
 }
+
+export type Layout = Cells & GridLayout;
 
 /** A thumbnail as wide as this has room for the name of a role below it, and how high that is. */
 const LEAST_NAMED = 48;
@@ -110,7 +117,7 @@ export function layOut(options: {
   const left = gallery ? 2 : width < SHORT_LABELS ? narrow : LABEL_WIDTH;
   const top = gallery ? 2 : LABEL_HEIGHT;
   const bars = options.bars ? BAR_GAP + BAR_HEIGHT : 0;
-  const at = (room: number): Layout => {
+  const at = (room: number): Cells => {
     const byWidth = fitting(room - left, columns, least);
     const byHeight =
       embedded && !printed ? fitting(mostHeight - top - rows * bars, rows, LEAST_CELL) : MOST_CELL;
@@ -122,9 +129,6 @@ export function layOut(options: {
     const roles = options.roles && !gallery && cell >= LEAST_NAMED ? ROLE_HEIGHT : 0;
     const down = cell + gapOf(cell) + bars + (gallery ? CAPTION_HEIGHT : roles);
     const whole = { width: left + columns * across, height: top + rows * down };
-    const upright = whole.height > mostHeight;
-    const bar = upright ? SCROLLBAR : 0;
-    const sideways = whole.width + bar > mostWidth;
     return {
       cell,
       across,
@@ -138,13 +142,9 @@ export function layOut(options: {
       caption: !gallery ? "none" : across >= WIDE_CAPTION + 8 ? "words" : "short",
       columns,
       ...whole,
-      boxWidth: Math.min(whole.width + bar, mostWidth),
-      boxHeight: upright ? mostHeight : whole.height + (sideways ? SCROLLBAR : 0),
     };
   };
-  const free = at(width);
-  // Once it scrolls, the bar takes some of the width.
-  return free.height > mostHeight ? at(width - SCROLLBAR) : free;
+  return inScrollBox(at, width, mostHeight, mostWidth);
 }
 
 /** Between the grid and the detail beside it. */

@@ -13,6 +13,7 @@ import {
   layerGrid,
   offeredHeads,
   rankedCells,
+  SCROLLBAR,
 } from "../../ui/head-grid/grid";
 import type { HeadRole } from "../../ui/head-grid/head-roles";
 import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
@@ -30,7 +31,6 @@ import {
   type Layout,
   layOut,
   mapSizeFor,
-  SCROLLBAR,
   type Side,
   sideFor,
 } from "./layout";

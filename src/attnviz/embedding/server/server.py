@@ -10,9 +10,8 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypedDict
-
-from cachetools import LRUCache
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing
@@ -27,6 +26,7 @@ from attnviz.embedding.server.plots import (
     ProjectionHeader,
 )
 from attnviz.embedding.server.weights import AggregateHeader, LinesHeader, aggregate, lines
+from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.cache import ByteCache
 from attnviz.server.description import Description
@@ -35,18 +35,16 @@ from attnviz.server.protocol import (
     Reply,
     Request,
     Requests,
-    checked,
     heads_of,
     part_of,
 )
 from attnviz.server.server import MakePage, PageHeader, PageRequest, RecordServer
+from attnviz.server.texts import TextServers
 from attnviz.server.unfinished import Unfinished
 from attnviz.utils.progress import Steps
 
 __all__ = ["CORPUS_REQUESTS", "MOST_BINS", "CorpusServer"]
 
-# Texts whose servers are cached: each may hold what rows were divided by.
-_TEXTS_CACHED = 4
 #: Rows and columns of a mean by position at most.
 MOST_BINS = 256
 # Plots in parts: a reader has one or two under way.
@@ -84,13 +82,12 @@ class CorpusServer:
         self.points: dict[str, bytes] = {}
         self.parts: ByteCache[Answer] = ByteCache(_PARTS_CACHED, lambda answer: len(answer[1]))
         self.unfinished = Unfinished()
-        self._texts: LRUCache[int, RecordServer] = LRUCache(_TEXTS_CACHED)
+        self._texts = TextServers(partial(_text_of, corpus))
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
         """Answer one of `CORPUS_REQUESTS`, or with ``text`` one of `RECORD_REQUESTS`."""
-        server, rest = self._asked(arguments)
-        if server is not None:
-            return server.reply(name, rest)
+        if (of_text := self._texts.reply(name, arguments)) is not None:
+            return of_text
         request = self._request(name, arguments)
         check_mapped({file for record in self.corpus.records for file in record.mapped_files})
         answer = request.answer(self)
@@ -98,10 +95,7 @@ class CorpusServer:
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Stop an answer that is under way."""
-        server, rest = self._asked(arguments)
-        if server is not None:
-            server.cancel(name, rest)
-        else:
+        if not self._texts.cancel(name, arguments):
             self.unfinished.forget(self._request(name, arguments))
 
     @staticmethod
@@ -113,27 +107,12 @@ class CorpusServer:
             )
         return CORPUS_REQUESTS.request(name, arguments)
 
-    def _asked(self, arguments: Mapping[str, Any]) -> tuple[RecordServer | None, Mapping[str, Any]]:
-        """The server of the text that is meant, if one is, and what is asked of it."""
-        if not isinstance(arguments, dict) or arguments.get("text") is None:
-            return None, arguments
-        text = checked(_OfText, arguments).text
-        return self._text(text), {key: arguments[key] for key in arguments if key != "text"}
 
-    def _text(self, text: int) -> RecordServer:
-        count = len(self.corpus.records)
-        if not 0 <= text < count:
-            raise IndexError(f"text={reprlib.repr(text)}: the corpus has texts 0 to {count - 1}")
-        server = self._texts.get(text)
-        if server is None:
-            server = RecordServer(self.corpus.records[text], share=_TEXTS_CACHED)
-            self._texts[text] = server
-        return server
-
-
-@dataclass(frozen=True)
-class _OfText:
-    text: int
+def _text_of(corpus: Corpus, text: int) -> AttentionRecord:
+    count = len(corpus.records)
+    if not 0 <= text < count:
+        raise IndexError(f"text={reprlib.repr(text)}: the corpus has texts 0 to {count - 1}")
+    return corpus.records[text]
 
 
 CORPUS_REQUESTS: Requests[CorpusServer] = Requests()

@@ -8,6 +8,7 @@ import {
   layerGrid,
   offeredHeads,
   rankedCells,
+  SCROLLBAR,
 } from "../../../ui/head-grid/grid";
 import { BY_ROLE, type NamedHeads } from "../../../ui/head-grid/head-roles";
 import { headKey } from "../state";
@@ -72,7 +73,6 @@ const GALLERY_CELL = 104;
 const LEAST_GAP = 6;
 const FIGURE_HEIGHT = 15;
 const NAME_HEIGHT = 15;
-const SCROLLBAR = 15;
 /** So much is shown without a box of its own that scrolls. */
 const WHOLE_HEIGHT = 1400;
 

@@ -1,0 +1,70 @@
+"""Passes on what is asked of one text of a corpus to that text's own server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cachetools import LRUCache
+
+from attnviz.record.record import AttentionRecord
+from attnviz.server.protocol import Reply, checked
+from attnviz.server.server import RecordServer
+
+__all__ = ["TextServers"]
+
+# Texts whose servers are cached: each may hold what rows were divided by.
+_CACHED = 4
+
+
+class TextServers:
+    """The servers of a corpus's texts, each made when it is first asked.
+
+    Parameters
+    ----------
+    open_text : callable
+        The record of the text with a number.
+    """
+
+    def __init__(self, open_text: Callable[[int], AttentionRecord]) -> None:
+        self._open = open_text
+        self._servers: LRUCache[int, RecordServer] = LRUCache(_CACHED)
+
+    def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply | None:
+        """Answer a request with ``text``; None for one that is about the whole corpus."""
+        text = _number_of_text(arguments)
+        return None if text is None else self._server(text).reply(name, _without_text(arguments))
+
+    def cancel(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Stop an answer with ``text`` that is under way; False for one about the whole corpus."""
+        text = _number_of_text(arguments)
+        if text is not None and text in self._servers:
+            self._servers[text].cancel(name, _without_text(arguments))
+        return text is not None
+
+    def record_of(self, text: int) -> AttentionRecord:
+        """The record of a text, opened where it is not cached."""
+        return self._server(text).record
+
+    def _server(self, text: int) -> RecordServer:
+        server = self._servers.get(text)
+        if server is None:
+            server = RecordServer(self._open(text), share=_CACHED)
+            self._servers[text] = server
+        return server
+
+
+@dataclass(frozen=True)
+class _OfText:
+    text: int
+
+
+def _number_of_text(arguments: Mapping[str, Any]) -> int | None:
+    if not isinstance(arguments, dict) or arguments.get("text") is None:
+        return None
+    return checked(_OfText, arguments).text
+
+
+def _without_text(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name != "text"}
