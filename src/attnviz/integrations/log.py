@@ -56,7 +56,7 @@ class Entry:
                 f"to= is a tracker that shows pictures only, and a picture is drawn of heads; "
                 f"{type(view).__name__} has none: give a folder, or a tracker that shows pages"
             )
-        return heads_picture(view.record.stack(view.stack or None))
+        return heads_picture(view.pictured_stack)
 
     @property
     def path(self) -> str:

@@ -32,6 +32,7 @@ __all__ = [
     "heads_figure",
     "heads_picture",
     "numbered",
+    "shown_stack",
     "titled",
 ]
 
@@ -86,7 +87,8 @@ def heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uin
         for head, values in zip(heads, decode(encoded), strict=True):
             top, left = step * [row, head] + _GAP
             picture[top : top + tall + 2, left : left + wide + 2] = _FRAME
-            drawn = _colored(values, encoded.maximum, signed=stack.signed)
+            pooled = _pooled(values, (tall, wide), signed=stack.signed)
+            drawn = _colored(pooled, encoded.maximum, signed=stack.signed)
             rows = np.arange(tall) * drawn.shape[0] // tall
             across = np.arange(wide) * drawn.shape[1] // wide
             inside = drawn[rows][:, across]
@@ -132,14 +134,19 @@ def heads_figure(record: AttentionRecord, view: str, state: Mapping[str, Any]) -
     A map of a text of more than 16 tokens has 16 rows, each of one query, so that it costs little
     however long the text is.
     """
-    name = state.get("stack")
-    if "comparison" in state:
-        name = state["comparison"]["stacks"][name]["differences"][state["member"]]
-    stack = record.stack(name or next(iter(record.stacks)))
+    stack = shown_stack(record, state)
     known = f"attnviz.pages.picture {stack.name}"
     if known not in record.computed:
         record.computed[known] = yield from _heads_figure(stack)
     return titled(record.model, view, str(record.computed[known]))
+
+
+def shown_stack(record: AttentionRecord, state: Mapping[str, Any]) -> AttentionStack:
+    """The stack that the state of a page shows: where records are compared, what differs."""
+    name = state.get("stack")
+    if "comparison" in state:
+        name = state["comparison"]["stacks"][name]["differences"][state["member"]]
+    return record.stack(name or None)
 
 
 def titled(model: str, view: str, figure: str) -> str:
@@ -253,7 +260,9 @@ def _scale(stack: AttentionStack, largest: float) -> str:
     return f"darker is more, up to {largest:.2g}"
 
 
-def _pooled(weights: NDArray[np.float32], side: int, *, signed: bool) -> NDArray[np.float32]:
+def _pooled(
+    weights: NDArray[np.float32], side: int | tuple[int, int], *, signed: bool
+) -> NDArray[np.float32]:
     """One map with at most so many rows and columns."""
     found: NDArray[np.float32] = joined(pool_max(parted(weights, signed=signed), side))
     return found

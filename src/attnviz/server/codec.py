@@ -237,15 +237,15 @@ def decode(encoded: Encoded) -> NDArray[np.float32]:
     return values.reshape(encoded.shape)
 
 
-def pool_max(weights: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+def pool_max(weights: NDArray[np.float32], size: int | tuple[int, int]) -> NDArray[np.float32]:
     """Shrink maps by the maximum, so that a single bright cell does not vanish.
 
     Parameters
     ----------
     weights : ndarray
         float32, (heads, rows, columns).
-    size : int
-        Largest number of rows and of columns wanted, at least 1.
+    size : int or tuple of int
+        Largest number of rows and of columns wanted, at least 1; one number is both.
 
     Returns
     -------
@@ -253,10 +253,11 @@ def pool_max(weights: NDArray[np.float32], size: int) -> NDArray[np.float32]:
         float32, (heads, min(rows, size), min(columns, size)). Cell a of r covers the rows from
         ``a * rows // r`` to before ``(a + 1) * rows // r``; columns likewise.
     """
+    rows, columns = size if isinstance(size, tuple) else (size, size)
     # Along the rows first, as they lie in memory.
-    for axis in (2, 1):
+    for axis, most in ((2, columns), (1, rows)):
         count = weights.shape[axis]
-        cells = min(count, size)
+        cells = min(count, most)
         starts = np.arange(cells) * count // cells
         weights = np.maximum.reduceat(weights, starts, axis=axis)
     return weights

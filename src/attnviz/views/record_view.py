@@ -13,6 +13,7 @@ import traitlets
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.html import Embedded, make_page, page_steps
 from attnviz.pages.limits import PagePrecision
+from attnviz.pages.picture import shown_stack
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
@@ -260,6 +261,11 @@ class RecordView(PositionedView):
     def served_record(self) -> AttentionRecord:
         """What the browser and pages get; a view of several records has more in it."""
         return self._record
+
+    @property
+    def pictured_stack(self) -> AttentionStack:
+        """The stack of which a picture has all heads."""
+        return shown_stack(self.served_record, self._page_state(self.state))
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """A page's state, with what the view knows beside its traits."""

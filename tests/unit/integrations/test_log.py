@@ -31,6 +31,19 @@ def test_a_folder_holds_the_page_by_name_and_step(tmp_path: Path) -> None:
     assert found.relative_to(tmp_path).as_posix() == "text-0/x/step-00000100.html"
 
 
+def test_a_picture_of_a_comparison_shows_what_differs_from_the_member_that_is_shown() -> None:
+    first, second, third = ([[[[1.0, 0.0], [1 - x, x]]]] for x in (0.0, 0.5, 1.0))
+    members = [av.AttentionRecord.from_weights(each, ["a", "b"]) for each in (first, second, third)]
+    view = av.CompareView(av.compare(members, names=["0", "1", "2"]))
+    orange, white, blue = (217, 111, 14), (255, 255, 255), (27, 106, 179)
+    for member in (1, 2):
+        view.member = member
+        inside = Entry("x", view).picture[5:69, 5:69]
+        # Of a row the first key has lost what the second has got.
+        corners = [tuple(inside[at]) for at in ((0, 0), (0, -1), (-1, 0), (-1, -1))]
+        assert corners == [white, white, orange, blue]
+
+
 def test_metrics_are_appended_to_a_table(tmp_path: Path) -> None:
     for step in (0, 10):
         write(Entry("x", step=step, metrics={'a,"b"': 0.5}), [tmp_path])

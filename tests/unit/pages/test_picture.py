@@ -57,6 +57,22 @@ def test_signed_numbers_have_two_colours() -> None:
     assert tuple(picture[5, 6]) == (255, 255, 255)
 
 
+def test_every_query_of_an_answer_is_in_the_picture_beside_a_long_text() -> None:
+    # 48 keys are 8 pixels wide, and 24 queries 4 high. The fourth query looks elsewhere.
+    weights = np.zeros((1, 24, 48), np.float32)
+    weights[:, :, 0] = 1
+    weights[:, 3] = np.eye(48, dtype=np.float32)[47]
+    record = av.AttentionRecord.from_weights(
+        cross_attentions=[weights],
+        encoder_tokens=[f"k{i}" for i in range(48)],
+        decoder_tokens=[f"q{i}" for i in range(24)],
+    )
+    inside = heads_picture(record.stack(), cell=8)[5:-5, 5:-5]
+    assert inside.shape == (4, 8, 3)
+    dark = np.array([[tuple(each) == DARKEST for each in row] for row in inside])
+    assert np.argwhere(dark).tolist() == [[0, 0], [0, 7], [1, 0], [2, 0], [3, 0]]
+
+
 def still_of(page: str) -> str:
     return page.split('<div id="attnviz-still">')[1].split("</div>", 1)[0]
 
