@@ -8,8 +8,11 @@ import type { Description, StackDescription } from "../../../src/client/protocol
 import { RecordCarrier, sampledQueries } from "../../../src/client/record/carrier";
 import { RefusedFile } from "../../../src/client/record/fields";
 import { Checksum } from "../../../src/client/record/file";
+import type { Layer } from "../../../src/client/record/layers";
+import type { SavedStack } from "../../../src/client/record/record";
 import { openRecord } from "../../../src/client/record/record";
 import { visibleWithParts } from "../../../src/client/record/tokens";
+import { Weights } from "../../../src/client/record/weights";
 import { askStrongest, type Strongest } from "../../../src/client/requests/strongest";
 import { askVectors } from "../../../src/client/requests/vectors";
 import { keptHeads, Source } from "../../../src/client/source";
@@ -277,4 +280,22 @@ it("queries are sampled as in Python", () => {
   // From the docstring of attnviz.record.rows.sampled_queries.
   expect(sampledQueries(3, 64)).toEqual([0, 1, 2]);
   expect(sampledQueries(32_768, 64).slice(0, 4)).toEqual([256, 572, 1400, 1717]);
+});
+
+describe("weights that exceed the largest one that the file names", () => {
+  // Two runs that differ by rounding differ by other roundings here than in Python.
+  const some = (given: boolean, values: number[]) => {
+    const layer = { given, weights: async () => Float32Array.from(values) } as unknown as Layer;
+    const stack = { name: "b − a", signed: true } as SavedStack;
+    return new Weights(() => 1e-6).some({ stack, number: 0, layer }, 0, [0]);
+  };
+
+  it("are shown where they are computed, and off by rounding alone", async () => {
+    expect(await some(false, [1.5e-6, -1.2e-6])).toHaveLength(2);
+    await expect(some(false, [0.01, -1.2e-6])).rejects.toThrow("the file was changed");
+  });
+
+  it("are refused where the file has them", async () => {
+    await expect(some(true, [1.5e-6])).rejects.toThrow("the file was changed");
+  });
 });
