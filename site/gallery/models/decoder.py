@@ -1,8 +1,8 @@
 """Decoder
 
-A tiny GPT-2 goes on with a text. Each query attends only to tokens before it. The cursor stands
-on the first word that the model wrote: head 0 of layer 1 attends to "street", which is the
-answer.
+A tiny GPT-2 continues a text. Each query attends only to itself and to tokens before it. The
+slider stands at the first word that the model wrote: head 0 of layer 1 attends to "street", which
+is the answer.
 """
 
 import attnviz as av

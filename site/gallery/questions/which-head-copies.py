@@ -1,8 +1,8 @@
-"""Which head copies?
+"""Which is the induction head?
 
 A text that repeats itself, and the model view with all heads ordered by their induction score:
-the share of the weight on the token after the last occurrence of the query's token. Head 0 of
-layer 1 comes first, far before all others.
+the share of the weight on tokens that follow an earlier occurrence of the query's token. Head 0 of
+layer 1 comes first, far before all others. The score shows where it looks, not that it copies.
 """
 
 import attnviz as av
