@@ -198,8 +198,9 @@ def test_a_policy_that_forbids_scripts_leaves_a_sentence(
         "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'",
         "script-src {hashes}",
         "script-src 'unsafe-inline'; require-trusted-types-for 'script'",
+        "script-src 'unsafe-inline'; trusted-types others",
     ],
-    ids=["inline", "hashes", "trusted types"],
+    ids=["inline", "hashes", "trusted types", "names of trusted types"],
 )
 def test_a_policy_without_blob_lets_a_page_draw(
     opened: Callable[..., Page], text: str, policy: str
@@ -212,12 +213,20 @@ def test_a_policy_without_blob_lets_a_page_draw(
     assert page.frames[1].evaluate("document.scripts.length") == 4
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "script-src {hashes}",
+        "script-src 'unsafe-inline'; require-trusted-types-for 'script'; trusted-types others",
+    ],
+    ids=["hashes", "trusted types"],
+)
 def test_a_policy_that_forbids_unpacked_code_is_named(
-    opened: Callable[..., Page], text: str
+    opened: Callable[..., Page], text: str, policy: str
 ) -> None:
     [hashes] = re.findall(r"script-src (.*?);", text)
     # What unpacks the code may run, and the code itself may not.
-    page = opened(in_a_host(f"script-src {hashes.rpartition(' ')[0]}", text))
+    page = opened(in_a_host(policy.format(hashes=hashes.rpartition(" ")[0]), text))
     frame = page.frame_locator("iframe")
     expect(frame.locator("#attnviz-note")).to_contain_text(
         "not allowed to run, by a security policy"

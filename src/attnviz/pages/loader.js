@@ -30,11 +30,27 @@ if (page.begin()) {
 // allow inline scripts alone. What the code throws is an error of the window.
 function run(code) {
   const script = document.createElement("script");
-  // Where a website demands it of every text that becomes code.
-  const types = globalThis.trustedTypes?.createPolicy("attnviz", { createScript: (text) => text });
-  script.textContent = types?.createScript(code) ?? code;
+  try {
+    script.textContent = trusted(code);
+  } catch {
+    // Trust is demanded, and not given: without the view the note says so.
+    return;
+  }
   document.head.append(script);
   script.remove();
+}
+
+// Where a website demands it of every text that becomes code.
+function trusted(code) {
+  try {
+    const types = globalThis.trustedTypes?.createPolicy("attnviz", {
+      createScript: (text) => text,
+    });
+    return types?.createScript(code) ?? code;
+  } catch {
+    // A website may allow policies of other names alone, and demand nothing.
+    return code;
+  }
 }
 
 // Adler-32 of the text in UTF-16, low bytes first, as `zlib.adler32` has it.
