@@ -149,6 +149,19 @@ def test_another_file_is_refused_in_words(
     expect(page.get_by_role("alert")).to_contain_text("<script>alert(1)</script>.safetensors")
 
 
+def test_a_folder_is_refused_with_the_way_to_a_file(
+    page: Page, opener: Path, tmp_path: Path
+) -> None:
+    start(page, opener)
+    devtools = page.context.new_cdp_session(page)
+    data = {"items": [], "files": [str(tmp_path)], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        dragged = {"type": kind, "x": 200, "y": 200, "data": data}
+        devtools.send("Input.dispatchDragEvent", dragged)
+    expect(page.get_by_role("alert")).to_contain_text("This is a folder.")
+    expect(page.get_by_role("alert")).to_contain_text('av.load("folder").save(')
+
+
 def test_hostile_texts_are_text(page: Page, opener: Path, tmp_path: Path) -> None:
     page.on("dialog", lambda dialog: pytest.fail(dialog.message))
     record = av.AttentionRecord.from_weights(

@@ -46,7 +46,8 @@ interface Opener {
   /** Why a file cannot be shown. */
   failure: Signal<{ file: string; reason: string } | null>;
   view: Signal<ViewName>;
-  read: (files: ArrayLike<File>) => Promise<void>;
+  /** @param isFolder whether the first of them is a folder, whose name a browser gives as a file's. */
+  read: (files: ArrayLike<File>, isFolder?: boolean) => Promise<void>;
 }
 
 function createOpener(): Opener {
@@ -54,7 +55,7 @@ function createOpener(): Opener {
   const reading = signal<string | null>(null);
   const failure = signal<{ file: string; reason: string } | null>(null);
   let last = 0;
-  const read = async (files: ArrayLike<File>): Promise<void> => {
+  const read = async (files: ArrayLike<File>, isFolder = false): Promise<void> => {
     const file = files[0];
     if (!file) return;
     const turn = ++last;
@@ -63,6 +64,12 @@ function createOpener(): Opener {
     try {
       if (files.length > 1) {
         throw new RefusedFile(`These are ${files.length} files. Open one record at a time.`);
+      }
+      if (isFolder) {
+        throw new RefusedFile(
+          "This is a folder. A record in a folder, as spool= makes it, becomes a file in Python: " +
+            'av.load("folder").save("x.safetensors").',
+        );
       }
       const carrier = await RecordCarrier.of(await openRecord(file));
       if (turn !== last) return;
@@ -258,7 +265,9 @@ function takeDrops(root: HTMLElement, opener: Opener): void {
   window.addEventListener("drop", (event) => {
     event.preventDefault();
     over(-depth);
-    void opener.read([...(event.dataTransfer?.files ?? [])]);
+    const [first] = event.dataTransfer?.items ?? [];
+    const isFolder = first?.webkitGetAsEntry()?.isDirectory;
+    void opener.read([...(event.dataTransfer?.files ?? [])], isFolder);
   });
 }
 
