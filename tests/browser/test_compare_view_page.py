@@ -156,6 +156,21 @@ def test_a_slider_leads_through_several_members(page: Page, tmp_path: Path) -> N
     expect(root.locator(".av-pane-b").get_by_role("heading", name="middle")).to_be_visible()
     expect(root.get_by_role("img", name="Distance from start by member")).to_be_visible()
     assert "member=2" in page.evaluate("() => location.hash")
+    # The sentence, the table and the picture have the same numbers, within what they say.
+    first, _, third = weights()
+    table = list(csv.DictReader(io.StringIO(root.evaluate("(root) => root.attnviz.csv()"))))
+    assert {(row["a_name"], row["b_name"]) for row in table} == {("start", "middle")}
+    changes = {}
+    for row in table:
+        at, error = (int(row["query"]), int(row["key"])), float(row["largest_error"]) + 1e-9
+        a, b = first[MOVED][at], third[MOVED][at]
+        assert float(row["a"]) == pytest.approx(a, abs=error)
+        assert float(row["b"]) == pytest.approx(b, abs=error)
+        assert float(row["difference"]) == pytest.approx(b - a, abs=error)
+        changes[at] = float(row["difference"])
+    lost, gained = (f"{changes[QUERY, key]:+.2f}".replace("-", "−") for key in (4, 1))
+    expect(sentence).to_contain_text(f"from “nurse” ({lost}) to “doctor” ({gained})")
+    expect(root.locator(".av-pane-difference .av-sentence")).to_contain_text(gained)
 
 
 @pytest.mark.parametrize("width", [360, 1000])

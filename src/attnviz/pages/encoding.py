@@ -12,7 +12,8 @@ There are three, from the most exact to the smallest:
 
 Of signed numbers, such as differences, ``"all"`` has a byte each with its sign, off by at most
 0.008 of the largest; ``"strongest"`` has those of the largest size, and nothing is spread. A record
-with such a stack has no form ``"vectors"``.
+with such a stack has no form ``"vectors"``. Where it has what they are differences of, too, the
+codes of one help to pack those of the other (`attnviz.pages.likeness`).
 
 All weights are tried first. Where they are too large, one sweep over them collects the strongest,
 of which as many are taken as are needed, or as there is room for.
@@ -29,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.pages import limits
+from attnviz.pages.likeness import Codes, LikeBlocks
 from attnviz.pages.limits import PagePrecision
 from attnviz.pages.packing import packed, upper_halves, upper_halves_bytes, values_of_halves
 from attnviz.pages.strongest import StrongestRows, Sweep, first_level
@@ -177,12 +179,20 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
     embedded = EmbeddedWeights("all")
     small = limits.count_weights(record) <= _POOLED_WEIGHTS
     total, done = _count_tiled(record), 0.0
+    like = LikeBlocks(record)
     for stack, layer in _layers(record):
-        maps = None if small else _maps(stack, layer)
+        # Of a short text they would be the weights once more.
+        short = max(len(stack.query_tokens), len(stack.key_tokens)) <= MAP_SIZE
+        maps = None if small or short else _maps(stack, layer)
         before = done
-        header, data = yield from _whole_layer(stack, layer, maps, before, total, fine=fine)
-        embedded.blocks.append({"stack": stack.name, "layer": layer, **header})
-        embedded.blocks[-1]["data"] = packed(data)
+        header, codes = yield from _whole_layer(stack, layer, maps, before, total, fine=fine)
+        _, rows, columns = codes.shape
+        held = np.tri(rows, columns, header["reach"], dtype=np.bool_)
+        if fine:
+            data = {"data": packed(upper_halves_bytes(codes[:, held]))}
+        else:
+            data = like.packed(stack.name, layer, Codes(codes, header["maximum"]), held)
+        embedded.blocks.append({"stack": stack.name, "layer": layer, **header, **data})
         if maps is not None:
             embedded.maps.append(_small(stack, layer, maps))
         embedded.error = max(embedded.error, header["error"])
@@ -400,10 +410,10 @@ def _whole_layer(
     total: float,
     *,
     fine: bool,
-) -> Steps[tuple[dict[str, Any], bytes]]:
-    """All weights of a layer's heads in one byte each, or in two, row by row.
+) -> Steps[tuple[dict[str, Any], NDArray[Any]]]:
+    """All weights of a layer's heads as codes of one byte each, or of two.
 
-    Row r is embedded for its first ``r + 1 + reach`` keys, after which there are zeros alone.
+    Row r has codes for its first ``r + 1 + reach`` keys, after which there are zeros alone.
     `maps` take in the same weights; `done` of `total` weights were embedded before.
     """
     rows, columns = len(stack.query_tokens), len(stack.key_tokens)
@@ -436,7 +446,6 @@ def _whole_layer(
     some = codes.max(axis=0) > 0
     ends = np.where(some.any(axis=1), columns - some[:, ::-1].argmax(axis=1), 0)
     reach = int(np.max(ends - np.arange(rows) - 1, initial=0))
-    embedded = np.tri(rows, columns, reach, dtype=np.bool_)
     header = {
         "shape": [len(heads), rows, columns],
         "encoding": "bfloat16" if fine else "int8-sqrt" if stack.signed else "uint8-sqrt",
@@ -444,8 +453,7 @@ def _whole_layer(
         "error": error,
         "reach": reach,
     }
-    chosen = codes[:, embedded]
-    return header, upper_halves_bytes(chosen) if chosen.dtype == np.uint16 else chosen.tobytes()
+    return header, codes
 
 
 class TilePlace(NamedTuple):

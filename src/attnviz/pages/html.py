@@ -43,7 +43,7 @@ from attnviz.utils.progress import Steps, completed, finished
 
 __all__ = ["FORMAT", "Embedded", "bundle", "document", "make_page", "page_steps", "with_still"]
 
-Embedded = Literal["weights", "vectors"]
+Embedded = Literal["weights", "vectors", "scores"]
 
 #: How pages lay out what they contain.
 FORMAT = 2
@@ -135,7 +135,7 @@ def make_page(
     view: str,
     state: Mapping[str, Any],
     *,
-    embeds: Collection[Embedded] = frozenset({"weights"}),
+    embeds: Collection[Embedded] = frozenset({"weights", "scores"}),
     precision: PagePrecision = "auto",
     max_mb: float | None = None,
 ) -> str:
@@ -149,7 +149,7 @@ def page_steps(
     view: str,
     state: Mapping[str, Any],
     *,
-    embeds: Collection[Embedded] = frozenset({"weights"}),
+    embeds: Collection[Embedded] = frozenset({"weights", "scores"}),
     precision: PagePrecision = "auto",
     max_mb: float | None = None,
 ) -> Steps[str]:
@@ -184,7 +184,7 @@ def page_steps(
     sampled = [stack for stack in stacks if stack.name in estimated]
     # Signed numbers have no patterns, and are not sources of a token.
     scored_by_patterns = [stack for stack in (stacks if few else sampled) if not stack.signed]
-    scores = _embedded_scores(scored_by_patterns, sampled)
+    scores = _embedded_scores(scored_by_patterns, sampled) if "scores" in embeds else []
     scored = {(each["stack"], each["pattern"]) for each in scores}
     for each in description["stacks"]:
         # A pattern is offered where its scores are at hand.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import traitlets
 
+from attnviz.pages.html import Embedded
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.filenames import file_stem
@@ -25,6 +26,8 @@ __all__ = ["CompareView"]
 # Above so many tokens all lines together are only ink; the head view has the same number.
 _TOKENS_WITH_ALL_LINES = 32
 _MODELS_NAMED = 3
+# Digits of a distance in a page: a view shows two.
+_DIGITS = 6
 
 
 class CompareView(TokenWindows, RecordView):
@@ -88,6 +91,8 @@ class CompareView(TokenWindows, RecordView):
     """
 
     name: ClassVar[str] = "compare"
+    # Heads are ordered by their distance alone, so that a page needs no scores.
+    embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights"})
 
     # The member while the traits are being made.
     _shown_member = 1
@@ -202,7 +207,7 @@ class CompareView(TokenWindows, RecordView):
         self._show_snapshot(page, self._members, shown)
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        return {**state, "comparison": self._described}
+        return {**state, "comparison": _rounded(self._described)}
 
     @traitlets.observe("member")
     def _remember_member(self, change: Mapping[str, Any]) -> None:
@@ -247,6 +252,22 @@ def _check_comparison(comparison: object) -> None:
             f"comparison must be a Comparison, got {type(comparison).__name__}; "
             f"attnviz.compare makes one{hint if isinstance(comparison, AttentionRecord) else ''}"
         )
+
+
+def _rounded(described: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with as many digits as a page has use for."""
+
+    def few(scores: list[list[float | None]] | None) -> list[list[float | None]] | None:
+        return scores and [
+            [None if each is None else float(f"{each:.{_DIGITS}g}") for each in row]
+            for row in scores
+        ]
+
+    stacks = {
+        name: {**about, **{of: [*map(few, about[of])] for of in ("distances", "rounding")}}
+        for name, about in described["stacks"].items()
+    }
+    return {**described, "stacks": stacks}
 
 
 def _missing(comparison: Comparison, stack: str) -> list[dict[str, list[int]]]:

@@ -57,7 +57,7 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
     """
 
     name: ClassVar[str] = "neuron"
-    embeds: ClassVar[frozenset[Embedded]] = frozenset({"vectors"})
+    embeds: ClassVar[frozenset[Embedded]] = frozenset({"vectors", "scores"})
 
     sort_dimensions = traitlets.Bool(default_value=True).tag(sync=True)
 

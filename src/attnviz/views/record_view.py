@@ -65,7 +65,7 @@ class RecordView(PositionedView):
     """
 
     #: What an exported page has to contain beside the description and the small maps.
-    embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights"})
+    embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights", "scores"})
 
     #: Whether the view opens at the head with the most distinct pattern.
     opens_at_pattern: ClassVar[bool] = True

@@ -3,7 +3,14 @@
 import type { StackDescription } from "../protocol";
 import { Recent } from "../recent";
 import { keptHeads } from "../source";
-import { type EmbeddedPiece, type Rows, wholeRows } from "./rows";
+import {
+  type EmbeddedPiece,
+  type HeldBytes,
+  heldBytes,
+  type Rows,
+  rowsOf,
+  wholeRows,
+} from "./rows";
 import { type EmbeddedKeys, sparseRows } from "./sparse";
 import type { VectorCarrier } from "./vectors";
 
@@ -23,6 +30,30 @@ function isOf(piece: LayerPlace, wanted: LayerPlace): boolean {
   return piece.stack === wanted.stack && piece.layer === wanted.layer;
 }
 
+function sizeOf({ bytes }: HeldBytes): number {
+  return bytes.length;
+}
+
+/** What was made for a key, or is made now. */
+function once<V>(
+  kept: Recent<Promise<V>>,
+  parts: readonly unknown[],
+  make: () => Promise<V>,
+  size: (made: V) => number,
+): Promise<V> {
+  const key = JSON.stringify(parts);
+  const known = kept.get(key);
+  if (known) return known;
+  const made = make();
+  kept.set(key, made, 0);
+  // Its size is known once it is there.
+  made.then(
+    (value) => kept.set(key, made, size(value)),
+    () => kept.delete(key),
+  );
+  return made;
+}
+
 /** Finds a layer's weights, whichever form they are embedded in. */
 export class EmbeddedLayers {
   readonly #stacks: StackDescription[];
@@ -30,6 +61,7 @@ export class EmbeddedLayers {
   readonly #maps: EmbeddedPiece[];
   readonly #vectors: VectorCarrier;
   readonly #kept = new Recent<Promise<Rows>>(KEPT_BYTES);
+  readonly #bytes = new Recent<Promise<HeldBytes>>(KEPT_BYTES);
 
   constructor(
     stacks: StackDescription[],
@@ -47,7 +79,8 @@ export class EmbeddedLayers {
   async rows(at: LayerPlace): Promise<Rows> {
     return this.#once("rows", at, async () => {
       const block = this.#blocks.find((each) => isOf(each, at));
-      if (block) return block.encoding === "strongest-keys" ? sparseRows(block) : wholeRows(block);
+      if (block?.encoding === "strongest-keys") return sparseRows(block);
+      if (block) return rowsOf(await this.#held(block));
       const computed = await this.#vectors.rows(at);
       if (computed) return computed;
       throw new Error(`This page does not contain layer ${at.layer} of "${at.stack}".`);
@@ -79,18 +112,24 @@ export class EmbeddedLayers {
     });
   }
 
+  /** The bytes of a block, computed from those of blocks before it where it says so. */
+  async #held(block: EmbeddedPiece): Promise<HeldBytes> {
+    const like = block.like ?? [];
+    const before = this.#blocks.slice(0, this.#blocks.indexOf(block));
+    const others = like.map((stack) => {
+      const found = before.find((each) => isOf(each, { stack, layer: block.layer }));
+      if (found && found.encoding !== "strongest-keys") return this.#heldOnce(found);
+      throw new Error(`This page does not contain layer ${block.layer} of "${stack}".`);
+    });
+    return heldBytes(block, await Promise.all(others));
+  }
+
+  /** The same, kept: each of several members is computed from the one before it. */
+  #heldOnce(block: EmbeddedPiece): Promise<HeldBytes> {
+    return once(this.#bytes, [block.stack, block.layer], () => this.#held(block), sizeOf);
+  }
+
   #once(kind: string, { stack, layer }: LayerPlace, make: () => Promise<Rows>): Promise<Rows> {
-    const key = JSON.stringify([kind, stack, layer]);
-    let rows = this.#kept.get(key);
-    if (!rows) {
-      rows = make();
-      this.#kept.set(key, rows, 0);
-      // Its size is known once it is there.
-      rows.then(
-        ({ bytes }) => this.#kept.set(key, rows as Promise<Rows>, bytes),
-        () => this.#kept.delete(key),
-      );
-    }
-    return rows;
+    return once(this.#kept, [kind, stack, layer], make, ({ bytes }) => bytes);
   }
 }

@@ -3,6 +3,7 @@
 import { codeRanges, codeValues, fromBase64, inflate } from "../codec";
 import type { Encoding } from "../protocol";
 import type { RowRange } from "../quotients";
+import { expectedCode, type RowCodes } from "./likeness";
 
 /** A layer's heads, row by row; heads by their place among those that were kept. */
 export interface Rows {
@@ -32,13 +33,29 @@ export interface EmbeddedPiece {
   reach?: number;
   maximum: number;
   error: number;
+  /** Stacks that give the codes of which `data` holds what has to be added, one or two. */
+  like?: string[];
   /** base64 of the deflated bytes. */
   data: string;
 }
 
-/** @throws Error where the bytes are not those of the shape. */
-export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
-  const { shape, encoding, maximum, error } = piece;
+/** The bytes of a piece as they are meant, row by row of each head. */
+export interface HeldBytes {
+  piece: EmbeddedPiece;
+  bytes: Uint8Array;
+  /** Where the rows of a head begin, and its end. */
+  ends: Float64Array;
+}
+
+/**
+ * @param like what the piece is to be computed from.
+ * @throws Error where the bytes are not those of the shape.
+ */
+export async function heldBytes(
+  piece: EmbeddedPiece,
+  like: readonly HeldBytes[] = [],
+): Promise<HeldBytes> {
+  const { shape, encoding, maximum } = piece;
   const [count, rows, columns] = shape;
   const bytes = await inflate(fromBase64(piece.data));
   const ends = new Float64Array(rows + 1);
@@ -55,6 +72,35 @@ export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
       `Layer ${piece.layer} holds ${bytes.length} bytes; its shape ${shape.join(" x ")} needs ${count * each * size}.`,
     );
   }
+  for (let head = 0; like.length > 0 && head < count; head++) {
+    for (let row = 0; row < rows; row++) {
+      const there = like.map((other) => rowCodes(other, head, row));
+      const start = head * each + (ends[row] as number);
+      const width = (ends[row + 1] as number) - (ends[row] as number);
+      for (let key = 0; key < width; key++) {
+        // A byte keeps what is left of 256.
+        bytes[start + key] = (bytes[start + key] as number) + expectedCode(there, key, maximum);
+      }
+    }
+  }
+  return { piece, bytes, ends };
+}
+
+function rowCodes({ piece, bytes, ends }: HeldBytes, head: number, row: number): RowCodes {
+  const start = head * (ends[piece.shape[1]] as number);
+  const [from, to] = [start + (ends[row] as number), start + (ends[row + 1] as number)];
+  return { values: bytes.subarray(from, to), maximum: piece.maximum };
+}
+
+/** @throws Error where the bytes are not those of the shape. */
+export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
+  return rowsOf(await heldBytes(piece));
+}
+
+export function rowsOf({ piece, bytes, ends }: HeldBytes): Rows {
+  const { shape, encoding, maximum, error } = piece;
+  const [, numRows, columns] = shape;
+  const each = ends[numRows] as number;
   const weights = READERS[encoding](bytes, maximum);
   return {
     ...{ shape, maximum, error, bytes: bytes.length },

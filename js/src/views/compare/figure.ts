@@ -9,7 +9,7 @@ import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import { columnLabel, type GridLayout, type HeadGrid, rowLabel } from "../../ui/head-grid/grid";
 import { formatDistance } from "./captions";
 import { type CellStyle, cellMarks, distanceColor, TREND, trendMarks } from "./marks";
-import { type ComparePlace, distanceOf } from "./state";
+import { type ComparePlace, distanceOf, missingQueries } from "./state";
 
 export interface GridFigure {
   grid: HeadGrid;
@@ -156,11 +156,15 @@ export async function pairsCsv(
   }
   const ask = (stack: string) =>
     source.block({ stack, layer, heads: [head], rows, columns, precision: "float32" });
+  const difference = compared.differences[member];
   const [one, two] = await Promise.all([
     ask(compared.members[0] as string),
     ask(compared.members[member] as string),
   ]);
-  const error = Math.max(one.error, two.error);
+  // Of rounded members, what differs is rounded by itself: the number of the picture and sentence.
+  const rounded = difference && one.error + two.error > 0 ? await ask(difference) : null;
+  const changes = rounded?.matrices[0] as Float32Array | undefined;
+  const missing = new Set(missingQueries(place));
   const lines: (string | number)[][] = [];
   const width = columns[1] - columns[0];
   const [a, b] = [one.matrices[0] as Float32Array, two.matrices[0] as Float32Array];
@@ -169,6 +173,9 @@ export async function pairsCsv(
     if (from === 0 && to === 0) continue;
     const query = rows[0] + Math.floor(at / width);
     const key = columns[0] + (at % width);
+    // A query that only one has is not in the picture of what differs.
+    const drawn = missing.has(query) ? undefined : changes?.[at];
+    const errors = [one.error, two.error];
     lines.push([
       place.stack.name,
       layer,
@@ -179,9 +186,13 @@ export async function pairsCsv(
       place.keys.text[key] ?? "",
       roundedTo(from, one.error),
       roundedTo(to, two.error),
-      roundedTo(to - from, error),
-      // A difference is off by no more than both of its numbers together.
-      writtenError(one.error + two.error),
+      drawn === undefined
+        ? roundedTo(to - from, Math.max(...errors))
+        : roundedTo(drawn, rounded?.error ?? 0),
+      // A difference of two numbers is off by no more than both of them together.
+      writtenError(
+        drawn === undefined ? one.error + two.error : Math.max(...errors, rounded?.error ?? 0),
+      ),
       names[0] ?? "",
       names[member] ?? "",
     ]);
