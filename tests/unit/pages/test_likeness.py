@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 import attnviz as av
+from attnviz.pages import encoding
 from attnviz.pages.encoding import embedded_weights
 from attnviz.pages.likeness import Codes, expected_codes
 from attnviz.server.codec import encode
@@ -132,6 +133,14 @@ def test_a_page_of_a_comparison_has_no_scores_that_it_does_not_show() -> None:
     _, data = page_of(steps(3, 1, 2, 6))
     assert data["scores"] == []
     assert all(stack["patterns"] == [] for stack in data["description"]["stacks"])
+
+
+def test_a_short_text_has_no_maps_that_are_its_weights_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(encoding, "_POOLED_WEIGHTS", 0)
+    assert page_of(steps(2, 1, 2, 32))[1]["maps"] == []
+    assert len(page_of(steps(2, 1, 2, 33))[1]["maps"]) == 3
 
 
 def test_both_sides_compute_the_same_codes() -> None:
