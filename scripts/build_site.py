@@ -157,7 +157,7 @@ def write_notebook(origin: Path) -> None:
     exporter = MarkdownExporter(raw_template=_NOTEBOOK)
     pictures = f"{origin.stem}_files"
     text, resources = exporter.from_notebook_node(
-        # A badge is a request to another server, and the page installs nothing.
+        # The page installs nothing, and has its own pictures alone.
         with_link(nbformat.read(origin, as_version=4), origin.stem),
         resources={"unique_key": origin.stem, "output_files_dir": pictures},
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import sys
 import tomllib
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ FOLDER = ROOT / "notebooks"
 RELEASED = False
 
 BADGE, INSTALL = "colab-badge", "colab-install"
-_PICTURE = "https://colab.research.google.com/assets/colab-badge.svg"
+# It is attached to the cell: a notebook needs no network for its text.
+_PICTURE = Path(__file__).with_name("colab-badge.png")
 _NAME = "Open in Colab"
 _CODE = """import sys
 
@@ -49,7 +51,11 @@ def with_colab(notebook: Any, name: str) -> Any:
     """A notebook with badge and cell after its first cell, its title; cells are numbered anew."""
     notebook = copy.deepcopy(notebook)
     cells = [cell for cell in notebook.cells if cell.get("id") not in {BADGE, INSTALL}]
-    badge = nbformat.v4.new_markdown_cell(f"[![{_NAME}]({_PICTURE})]({address(name)})", id=BADGE)
+    badge = nbformat.v4.new_markdown_cell(
+        f"[![{_NAME}](attachment:{_PICTURE.name})]({address(name)})",
+        id=BADGE,
+        attachments={_PICTURE.name: {"image/png": b64encode(_PICTURE.read_bytes()).decode()}},
+    )
     install = nbformat.v4.new_code_cell(_install(cells), id=INSTALL)
     notebook.cells = [*cells[:1], badge, install, *cells[1:]]
     number = 0
@@ -65,12 +71,13 @@ def with_colab(notebook: Any, name: str) -> Any:
 
 
 def with_link(notebook: Any, name: str) -> Any:
-    """A notebook for readers of a page: a link without a picture, and no cell that installs."""
+    """A notebook for readers of a page: a link without its badge, and no cell that installs."""
     notebook = copy.deepcopy(notebook)
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") != INSTALL]
     for cell in notebook.cells:
         if cell.get("id") == BADGE:
             cell.source = f"[{_NAME}]({address(name)})"
+            cell.pop("attachments", None)
     return notebook
 
 

@@ -74,13 +74,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Name each test that passed only on its second try, and why the first one failed."""
-    passed = {report.nodeid for report in terminalreporter.stats.get("passed", [])}
-    again = [
-        report for report in terminalreporter.stats.get("rerun", []) if report.nodeid in passed
-    ]
+    """Name each test that had a second try, and why the first one failed."""
+    again = terminalreporter.stats.get("rerun", [])
     if again:
-        terminalreporter.section("passed only on the second try")
+        terminalreporter.section("first tries that failed")
     for report in again:
         terminalreporter.write_line(f"{report.nodeid}\n{report.longreprtext}\n")
 

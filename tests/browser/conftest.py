@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from browser.chromium import TIMEOUT, Watch, launch
 from browser.jupyter import LAB_VIEWPORT, JupyterLab, JupyterServer
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
 
+# On a busy machine a kernel's answer may take longer than Playwright's five seconds.
+expect.set_options(timeout=TIMEOUT)
 # How often a test failed so far, also one that is run again.
 FAILED = pytest.StashKey[int]()
 
