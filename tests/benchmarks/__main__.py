@@ -1,42 +1,46 @@
 """Measure attnviz beside BertViz, CircuitsVis and inspectus, in one run.
 
-make bench                                          everything, some twenty minutes
+make bench                                          everything, 15 minutes on a quiet machine
 cd tests && python -m benchmarks --quick            its small cases, two minutes
 cd tests && python -m benchmarks --write-docs       and docs/benchmarks.*, README.md
 
 Every page is made and opened in processes of its own, one after the other, under a limit of time
 and memory: what hangs or eats memory is told as such. Prints tables; asserts nothing, as machines
-differ and are noisy. `benchmarks.counts` compares what does not depend on the machine.
+differ and are noisy: it says how much of the machine other processes took meanwhile.
+`benchmarks.counts` compares what does not depend on the machine. A new table is a `Section`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
-from benchmarks.extracting import WAYS
-from benchmarks.guarded import PEERS, ROOT, Limits, guarded
-from benchmarks.machine import machine
+from benchmarks.guarded import PEERS, ROOT, Limits, Outcome, guarded, put_together
+from benchmarks.machine import PartClock, machine
 from benchmarks.opening import PACKAGES
-from benchmarks.report import Case, Results, Row, document, tables, with_figures
+from benchmarks.report import (
+    REPEATS,
+    SECTIONS,
+    Case,
+    Results,
+    Row,
+    document,
+    published_on_a_gpu,
+    tables,
+    with_figures,
+)
+from benchmarks.section import Section
 from benchmarks.tools import VIEWS
 
 LAYERS = 12
-DRAWN_LENGTHS = (64, 256, 1024)
-# What takes less is measured twice more, for a median.
-_QUICK_S = 10.0
-# Ways take turns there, seven of each.
-_EXTRACTION_LIMITS = Limits(300, 12 << 30)
-_READING_LIMITS = Limits(1200, 12 << 30)
-_DRAWING_LIMITS = Limits(120, 12 << 30, more_seconds=600)
 
 
 @dataclass(frozen=True)
@@ -48,24 +52,25 @@ class Plan:
     between: tuple[int, ...]
     long: tuple[int, ...]
     grids: tuple[int, ...]
-    extracted: tuple[int, ...]
     repeats: int
+    #: Of making a page, and of opening it.
     limits: Limits
-    #: Texts of a corpus.
-    texts: int
+    is_quick: bool = False
+
+    def runs(self, section: Section) -> tuple[tuple[str, ...], ...]:
+        """Arguments of a section's processes."""
+        return section.quick if self.is_quick else section.runs
 
 
 FULL = Plan(
     lengths=(64, 256, 512, 1024),
     between=(128,),
-    long=(2048, 4096, 8192),
+    long=(4096, 8192),
     grids=(12, 32),
-    extracted=(256, 1024),
-    repeats=3,
-    limits=Limits(120, 12 << 30),
-    texts=2000,
+    repeats=REPEATS,
+    limits=Limits(60, 12 << 30),
 )
-QUICK = Plan((64,), (), (), (12,), (256,), 1, Limits(60, 4 << 30, more_seconds=30), 200)
+QUICK = Plan((64,), (), (), (12,), 1, Limits(60, 4 << 30, more_seconds=30), is_quick=True)
 
 
 class Run:
@@ -75,49 +80,58 @@ class Run:
         self._plan = plan
         self._folder = folder
         self._browser = browser
-        self.results = Results(machine(browser), plan.limits.words, [], {}, {})
+        self._cpu_s = 0.0
+        self.results = Results(machine(browser), plan.limits.words, [], {})
 
-    def pages(self) -> None:
-        """Head views, longer and longer, and grids of all heads."""
-        for view, layers, tokens in self._cases():
-            given = self._weights(layers, tokens) if view != "long" else ""
-            for tool in VIEWS[view]:
-                if self._is_worth_trying(view, tool, tokens):
-                    self._add(self._measured(Case(view, tool, layers, tokens), given))
+    def all(self) -> None:
+        """Every part of it."""
+        self._timed("Head views", self._pages, "head")
+        self._timed("Longest text", self._pages, "long")
+        self._timed("All heads at once", self._pages, "model")
+        for section in SECTIONS:
+            if self._plan.runs(section):
+                self._timed(section.title, self._section, section)
+
+    def _timed(self, name: str, measure: Callable[[Any], None], what: Any) -> None:
+        clock, before = PartClock(), self._cpu_s
+        measure(what)
+        part = clock.part(name, self._cpu_s - before)
+        self.results.parts.append(part)
+        _say(f"{name}: {part.seconds:.0f} s, other processes {part.others:.0%} of all cores")
+
+    def _guarded(self, module: str, *arguments: str, limits: Limits) -> Outcome:
+        outcome = guarded(module, *arguments, limits=limits)
+        self._cpu_s += outcome.cpu_s
+        return outcome
+
+    def _pages(self, view: str) -> None:
+        """Pages of all tools, longer and longer, or of more and more heads."""
+        for layers, tokens in self._sizes(view):
+            worth = [tool for tool in VIEWS[view] if self._is_worth_trying(view, tool, tokens)]
+            given = self._weights(layers, tokens) if worth and view != "long" else ""
+            for tool in worth:
+                self._add(self._measured(Case(view, tool, layers, tokens), given))
             if given:
                 Path(given).unlink()
 
-    def extraction(self) -> None:
-        """Time and memory of a forward."""
-        for tokens in self._plan.extracted:
-            figures: dict[str, float] = {}
-            for what in ("time", *WAYS):
-                done = guarded(
-                    "benchmarks.extracting", what, str(tokens), limits=_EXTRACTION_LIMITS
-                )
-                _say(f"extraction, n={tokens}, {what}: {done.fault or done.figures}")
-                figures.update(done.figures)
-            self.results.extraction[str(tokens)] = figures
+    def _section(self, section: Section) -> None:
+        figures: dict[str, Any] = {}
+        for arguments in self._plan.runs(section):
+            done = self._guarded(section.module, *arguments, limits=section.limits)
+            put_together(figures, done.figures)
+            if done.fault:
+                self.results.faults[section.name] = done.fault
+            _say(f"{' '.join((section.title, *arguments))}: {done.fault or 'done'}")
+        self.results.sections[section.name] = figures
 
-    def reading(self) -> None:
-        """How fast a corpus is read."""
-        count = str(self._plan.texts)
-        done = guarded("benchmarks.reading", count, limits=_READING_LIMITS)
-        _say(f"reading, {count} texts: {done.fault or done.figures}")
-        self.results.reading.update(done.figures)
-
-    def drawing(self) -> None:
-        """How fast attnviz's views draw once their data are in the browser."""
-        lengths = [str(tokens) for tokens in DRAWN_LENGTHS if tokens in self._plan.lengths]
-        done = guarded("benchmarks.drawing", *lengths, limits=_DRAWING_LIMITS)
-        _say(f"drawing: {done.fault or 'done'}")
-        self.results.drawing.update(done.figures)
-
-    def _cases(self) -> Iterator[tuple[str, int, int]]:
-        yield from (("head", LAYERS, tokens) for tokens in self._plan.lengths)
-        yield from (("head", LAYERS, tokens) for tokens in self._plan.between)
-        yield from (("long", LAYERS, tokens) for tokens in self._plan.long)
-        yield from (("model", layers, 64) for layers in self._plan.grids)
+    def _sizes(self, view: str) -> Iterator[tuple[int, int]]:
+        """Layers (and heads of each), and tokens."""
+        plan = self._plan
+        lengths = {"head": plan.lengths + plan.between, "long": plan.long}
+        if view in lengths:
+            yield from ((LAYERS, tokens) for tokens in lengths[view])
+        else:
+            yield from ((layers, 64) for layers in plan.grids)
 
     def _is_worth_trying(self, view: str, tool: str, tokens: int) -> bool:
         """Not what is larger than what did not open, nor what lies between lengths that opened."""
@@ -130,35 +144,23 @@ class Run:
     def _weights(self, layers: int, tokens: int) -> str:
         path = self._folder / "weights.npy"
         arguments = (str(layers), str(tokens), str(path))
-        done = guarded("benchmarks.inputs", *arguments, limits=self._plan.limits)
+        done = self._guarded("benchmarks.inputs", *arguments, limits=self._plan.limits)
         if done.fault:
             sys.exit(f"{layers} layers of weights of {tokens} tokens were not made: {done.fault}")
         return str(path)
 
     def _measured(self, case: Case, given: str) -> Row:
-        row = self._once(case, given, "all")
-        seconds = row.figures.get("build_s", 0) + row.figures.get("drawn_s", 0)
-        if row.fault or seconds > _QUICK_S:
-            return row
-        again = [self._once(case, given, "drawn") for _ in range(self._plan.repeats - 1)]
-        rows = [row, *(each for each in again if not each.fault)]
-        figures = {
-            name: statistics.median(each.figures[name] for each in rows if name in each.figures)
-            for name in row.figures
-        }
-        return Row(**asdict(case), figures=figures, runs=len(rows))
-
-    def _once(self, case: Case, given: str, what: str) -> Row:
         page = self._folder / "page.html"
-        sizes = (str(case.layers), str(case.tokens), str(page), given)
+        which, times = (case.view, case.tool), str(self._plan.repeats)
+        sizes = (str(case.layers), str(case.tokens))
         limits = self._plan.limits
-        made = guarded("benchmarks.building", case.view, case.tool, *sizes, limits=limits)
+        made = self._guarded(
+            "benchmarks.building", *which, *sizes, str(page), times, given, limits=limits
+        )
         figures, fault = made.figures, made.fault and f"building: {made.fault}"
         if not fault:
             paths = (str(page), str(self._folder), self._browser)
-            opened = guarded(
-                "benchmarks.opening", case.view, case.tool, *paths, what, limits=limits
-            )
+            opened = self._guarded("benchmarks.opening", *which, *paths, times, limits=limits)
             figures = {**figures, **opened.figures, "tab_bytes": opened.largest_bytes}
             # One that was drawn has opened, though it may have answered to nothing after that.
             if "drawn_s" not in figures:
@@ -168,7 +170,7 @@ class Run:
 
     def _add(self, row: Row) -> None:
         self.results.rows.append(row)
-        figures = {name: round(value, 3) for name, value in row.figures.items()}
+        figures = {name: round(value, 3) for name, value in row.medians.items()}
         _say(f"{row.name}, {row.layers} layers, n={row.tokens}: {row.fault or figures}")
 
 
@@ -200,7 +202,9 @@ def main() -> None:
     if options.write_docs:
         docs, readme = ROOT / "docs", ROOT / "README.md"
         (docs / "benchmarks.json").write_text(written, encoding="utf-8")
-        (docs / "benchmarks.md").write_text(document(results), encoding="utf-8")
+        (docs / "benchmarks.md").write_text(
+            document(results, published_on_a_gpu()), encoding="utf-8"
+        )
         figures = with_figures(readme.read_text(encoding="utf-8"), results)
         readme.write_text(figures, encoding="utf-8")
 
@@ -215,10 +219,7 @@ def _measure(plan: Plan) -> Results:
         command = ["npm", "install", "--silent", "--no-save", "--ignore-scripts", *PACKAGES]
         subprocess.run(command, cwd=folder, check=True)
         run = Run(plan, Path(folder), browser)
-        run.pages()
-        run.extraction()
-        run.reading()
-        run.drawing()
+        run.all()
     return run.results
 
 

@@ -11,9 +11,9 @@ chosen, and with all tokens as well. Nothing here is a test: machines are noisy.
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 import attnviz as av
 from attnviz.pages.image import find_browser
+from benchmarks.figures import Figure, spread
 from benchmarks.inputs import texts, weights
 from benchmarks.opening import CHROMIUM_FLAGS
+from benchmarks.section import Section
 
-REPEATS = 20
+REPEATS = 8
 LAYERS = 12
 
 # Clicks a layer and waits for the sign of being drawn, which is set after the last draw call.
@@ -66,7 +68,7 @@ def opened(browser: Browser, path: Path) -> Page:
     return page
 
 
-def figures(browser: Browser, path: Path) -> dict[str, float]:
+def figures(browser: Browser, path: Path) -> dict[str, list[float]]:
     """Milliseconds of a change of layer, warm and cold, and of hovering."""
     page = opened(browser, path)
     warm = []
@@ -79,10 +81,9 @@ def figures(browser: Browser, path: Path) -> dict[str, float]:
     cold = [page.evaluate(CHANGE_LAYER, layer) for layer in (4, 7, 10)]
     page.close()
     return {
-        "layer_warm_ms": statistics.median(warm[1:]),
-        "layer_cold_ms": statistics.median(cold),
-        "hover_ms": statistics.median(hover[1:]),
-        "hover_worst_ms": max(hover[1:]),
+        "layer_warm_ms": warm[1:],
+        "layer_cold_ms": cold,
+        "hover_ms": hover[1:],
     }
 
 
@@ -109,6 +110,30 @@ def main(lengths: list[int]) -> None:
                 sys.stdout.write(json.dumps(said) + "\n")
                 sys.stdout.flush()
         browser.close()
+
+
+def rows(drawing: Mapping[str, Mapping[str, Figure]]) -> list[list[str]]:
+    """The table."""
+    lines = [["n", "lines", "change of layer", "to a layer that was not fetched", "hover"]]
+    for case, each in drawing.items():
+        tokens, _, what = case.partition(", ")
+        times = (each["layer_warm_ms"], each["layer_cold_ms"], each["hover_ms"])
+        lines.append([tokens, what, *(spread(time, lambda ms: f"{ms:.1f} ms") for time in times)])
+    return lines
+
+
+SECTION = Section(
+    name="drawing",
+    title="Drawing",
+    words="""attnviz's head view only: from the event to the last draw call, with the data in the
+browser. Neighbouring layers are prefetched; a change to a layer that was not has a column for
+itself.""",
+    module="benchmarks.drawing",
+    rows=rows,
+    runs=(("64", "256", "1024"),),
+    quick=(("64",),),
+    seconds=80,
+)
 
 
 if __name__ == "__main__":

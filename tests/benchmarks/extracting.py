@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import gc
 import json
-import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -22,13 +21,16 @@ from transformers import GPT2Config, GPT2Model
 
 import attnviz as av
 from benchmarks.building import measured
+from benchmarks.figures import Figure, median, megabytes, seconds, spread
+from benchmarks.section import Section
 
 WAYS = {
     "plain": "a forward of the model as it is (sdpa)",
     "extract": "attnviz.extract",
     "attentions": "a forward with output_attentions=True (eager)",
 }
-_TURNS = 7
+# The first turn loads what is loaded when it is first used.
+_TURNS = 6
 
 
 def _runs(ways: list[str]) -> dict[str, Callable[[int], Any]]:
@@ -51,7 +53,7 @@ def _ids(tokens: int) -> dict[str, torch.Tensor]:
 
 @torch.inference_mode()
 def main(what: str, tokens: str) -> None:
-    """Write the median seconds of every way, or the bytes of one."""
+    """Write the seconds of every way, or the bytes of one."""
     torch.set_num_threads(1)
     length = int(tokens)
     if what != "time":
@@ -59,19 +61,72 @@ def main(what: str, tokens: str) -> None:
         run(16)
         gc.collect()
         _, _, memory = measured(lambda: run(length))
-        sys.stdout.write(json.dumps({f"{what}_bytes": memory}) + "\n")
+        sys.stdout.write(json.dumps({tokens: {f"{what}_bytes": memory}}) + "\n")
         return
     runs = _runs(list(WAYS))
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    took: dict[str, list[float]] = {way: [] for way in WAYS}
     # In turns, so that what else the machine does falls on all of them.
     for _ in range(_TURNS):
         for way, run in runs.items():
             start = time.perf_counter()
             run(length)
-            seconds[way].append(time.perf_counter() - start)
-    # The first turn loads what is loaded when it is first used.
-    figures = {f"{way}_s": statistics.median(each[1:]) for way, each in seconds.items()}
-    sys.stdout.write(json.dumps(figures) + "\n")
+            took[way].append(time.perf_counter() - start)
+    figures = {f"{way}_s": each[1:] for way, each in took.items()}
+    ratios = {
+        f"{way}_ratio": [
+            one / plain for one, plain in zip(each[1:], took["plain"][1:], strict=True)
+        ]
+        for way, each in took.items()
+    }
+    sys.stdout.write(json.dumps({tokens: figures | ratios}) + "\n")
+
+
+def rows(figures: Mapping[str, Mapping[str, Figure]]) -> list[list[str]]:
+    """The table."""
+    lines = [["n", "", "time", "of a plain forward's", "memory"]]
+    for tokens, each in figures.items():
+        for way, words in WAYS.items():
+            ratio = f"{way}_ratio"
+            lines.append(
+                [
+                    f"{int(tokens):,}",
+                    words,
+                    _cell(each, f"{way}_s", seconds),
+                    "" if way == "plain" else _cell(each, ratio, lambda value: f"{value:.2f}x"),
+                    _memory(each, way),
+                ]
+            )
+    return lines
+
+
+def _cell(figures: Mapping[str, Figure], name: str, words: Callable[[float], str]) -> str:
+    return spread(figures[name], words) if name in figures else "–"
+
+
+def _memory(figures: Mapping[str, Figure], way: str) -> str:
+    name, base = f"{way}_bytes", figures.get("plain_bytes")
+    if name not in figures:
+        return "–"
+    words = megabytes(median(figures[name]))
+    if way == "plain" or not base:
+        return words
+    return f"{words} ({median(figures[name]) / median(base):.2f}x)"
+
+
+SECTION = Section(
+    name="extraction",
+    title="Extraction",
+    words="""A model of GPT-2 small's size (12 layers of 12 heads, 768 wide, random weights,
+without the language-model head), one thread, one text of n tokens. The ways take turns in one
+process, and each turn has its ratio to the plain forward of the same turn. Memory is the largest
+growth of a process in one forward; if that is small, it depends on memory that was freed before. In
+parentheses: multiples of the plain forward.""",
+    module="benchmarks.extracting",
+    rows=rows,
+    runs=tuple((what, str(n)) for n in (256, 1024) for what in ("time", *WAYS)),
+    quick=tuple((what, "256") for what in ("time", *WAYS)),
+    seconds=80,
+)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,15 @@ import importlib
 import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from benchmarks.guarded import PEERS
 
-Build = Callable[[torch.Tensor, list[str]], str]
+if TYPE_CHECKING:
+    # What opens pages needs none of it.
+    import torch
+
+Build: TypeAlias = "Callable[[torch.Tensor, list[str]], str]"
 _START = "<!doctype html><meta charset=utf-8>"
 _COMPARED = ("bertviz", "circuitsvis", "inspectus")
 

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import psutil
 import pytest
 
-from benchmarks.guarded import Limits, guarded
-from benchmarks.report import Results, Row, document, tables, with_figures
+from benchmarks.figures import Figure, seconds, spread
+from benchmarks.guarded import ROOT, Limits, guarded, put_together
+from benchmarks.machine import BUSY, Part, PartClock
+from benchmarks.report import (
+    SECTIONS,
+    Results,
+    Row,
+    document,
+    published_on_a_gpu,
+    tables,
+    with_figures,
+)
 
 ROOM = 4 << 30
 
@@ -72,49 +84,130 @@ def test_the_error_of_what_fails_is_told() -> None:
     assert "no_such_module" in outcome.fault
 
 
+def test_the_cpu_time_of_what_it_started_is_counted() -> None:
+    # As many seconds of the CPU on a busy machine, which takes longer for them.
+    statement = "import time; [0 for _ in iter(lambda: time.process_time() < 1, False)]"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {statement!r}])"
+    outcome = guarded("timeit", "-n1", "-r1", child, limits=Limits(50, ROOM))
+    assert outcome.fault is None
+    assert 1 <= outcome.cpu_s < 10
+
+
+def test_lines_add_to_what_is_there() -> None:
+    figures: dict[str, Any] = {"64": {"a_s": [1.0]}, "texts": 5}
+    put_together(figures, {"64": {"b_s": [2.0]}, "texts": 6})
+    put_together(figures, {"64": {"a_s": [1.0, 3.0]}})
+    assert figures == {"64": {"a_s": [1.0, 3.0], "b_s": [2.0]}, "texts": 6}
+
+
+@pytest.mark.parametrize(
+    ("figure", "words"),
+    [
+        (0.4, "400 ms"),
+        ([0.4], "400 ms"),
+        ([0.4, 0.46, 0.39], "400 ms [390 to 460]"),
+        ([0.9, 1.2, 1.0], "1.0 s [900 ms to 1.2 s]"),
+        ([2.0, 2.0, 2.0], "2.0 s"),
+        ([0.0015, 0.0021], "1.8 ms [1.5 to 2.1]"),
+        ([0.009, 0.02], "14 ms [9.0 to 20]"),
+        ([120.4, 130.0], "125 s [120 to 130]"),
+    ],
+)
+def test_a_figure_has_its_spread(figure: Figure, words: str) -> None:
+    assert spread(figure, seconds) == words
+
+
+def test_a_part_knows_what_others_took_of_the_machine() -> None:
+    clock = PartClock()
+    done = 0
+    while time.monotonic() - clock._start < 0.3:
+        done += 1
+    part = clock.part("counting", 0.0)
+    assert part.seconds >= 0.3
+    assert 0 <= part.others <= 1
+    # What the processes of the run took is not that of others.
+    assert PartClock().part("nothing", 1e9).others == 0
+    assert Part("a", 1.0, BUSY + 0.01, 0.0).is_busy
+    assert not Part("a", 1.0, BUSY, 0.0).is_busy
+
+
 def results() -> Results:
     slow = {"build_s": 2.0, "drawn_s": 31.4, "html_bytes": 264e6, "nodes": 797_265}
-    quick = {"build_s": 0.5, "drawn_s": 0.4, "html_bytes": 2.64e6, "nodes": 159}
+    quick = {"build_s": [0.5, 0.4, 0.8], "drawn_s": 0.4, "html_bytes": 2.64e6, "nodes": 159}
     rows = [
-        Row("head", "bertviz", 12, 512, {"build_s": 9.0}, "not within 120 s"),
-        Row("head", "bertviz", 12, 256, slow),
-        Row("head", "head", 12, 256, quick),
+        Row("head", "bertviz", 12, 512, {"build_s": 9.0}, "not within 60 s"),
+        Row("head", "bertviz", 12, 256, {**slow}),
+        Row("head", "head", 12, 256, {**quick}),
     ]
     extraction = {
-        "256": {"plain_s": 0.2, "extract_s": 0.21, "plain_bytes": 4e7, "extract_bytes": 5e7}
+        "plain_s": 0.2,
+        "extract_s": 0.21,
+        "extract_ratio": [1.06, 1.02, 1.05],
+        "plain_bytes": 4e7,
+        "extract_bytes": 5e7,
     }
     drawing = {
-        "1,024, as it opens": {"layer_warm_ms": 14.0, "layer_cold_ms": 96.0, "hover_ms": 1.25}
+        "1,024, as it opens": {"layer_warm_ms": [14.0], "layer_cold_ms": 96.0, "hover_ms": 1.25}
     }
     machine = dict.fromkeys(
         ("cores", "memory", "system", "browser", "packages", "date", "load"), "told"
     )
-    return Results(machine, "120 s and 12 GB", rows, extraction, drawing)
+    sections: dict[str, Any] = {"extraction": {"256": extraction}, "drawing": drawing}
+    faults = {"reading": "not within 600 s"}
+    parts = [Part("Head views", 300.0, 0.01, 1.2), Part("Extraction", 60.0, 0.02, 1.0)]
+    return Results(machine, "60 s and 12 GB", rows, sections, faults, parts)
 
 
-def test_figures_are_told_with_their_ratio_to_attnviz() -> None:
-    table = tables(results())
-    assert "| 256 | BertViz, head_view | 2.0 s (4.0x) | – | 264 MB (100x) | 31.4 s (78x) |" in table
+def test_figures_are_told_with_their_spread_and_their_ratio_to_attnviz() -> None:
+    lines = tables(results())
+    assert "| 256 | BertViz, head_view | 2.0 s (4.0x) | – | 264 MB (100x) | 31.4 s (78x) |" in lines
     # attnviz's own has no ratio to itself.
-    assert "| 256 | attnviz, head view as it opens | 500 ms | – | 2.6 MB | 400 ms |" in table
-    assert "| 512 | BertViz, head_view | did not open: not within 120 s |" in table
+    own = "| 256 | attnviz, head view as it opens | 500 ms [400 to 800] | – | 2.6 MB | 400 ms |"
+    assert own in lines
+    assert "| 512 | BertViz, head_view | did not open: not within 60 s |" in lines
 
 
 def test_the_longest_that_opened_is_told_beside_what_did_not() -> None:
-    table = tables(results())
-    assert "| BertViz, head_view | 256 tokens | 31.4 s | 512: not within 120 s |" in table
-    assert "| attnviz, head view as it opens | 256 tokens | 400 ms | none was tried |" in table
+    lines = tables(results())
+    assert "| BertViz, head_view | 256 tokens | 31.4 s | 512: not within 60 s |" in lines
+    assert "| attnviz, head view as it opens | 256 tokens | 400 ms | none was tried |" in lines
 
 
 def test_extraction_is_told_with_its_ratio_to_the_plain_forward() -> None:
-    assert "| 256 | attnviz.extract | 210 ms (1.05x) | 50.0 MB (1.25x) |" in tables(results())
+    line = "| 256 | attnviz.extract | 210 ms | 1.05x [1.02x to 1.06x] | 50.0 MB (1.25x) |"
+    assert line in tables(results())
 
 
 def test_the_document_names_the_machine_and_all_tables() -> None:
     text = document(results())
-    for heading in ("Head views", "Longest text", "Extraction", "Drawing"):
+    for heading in ("Head views", "Longest text", "Extraction", "Drawing", "How long the run took"):
         assert f"\n## {heading}\n" in text
     assert "| 1,024 | as it opens | 14.0 ms | 96.0 ms | 1.2 ms |" in text
+    assert "| Head views | 300 s | 1% | 1.2 |\n" in text
+    assert "| all | 6.0 min | 1% |  |\n" in text
+    # What failed says why, in place of a table.
+    assert "Not measured: not within 600 s.\n" in text
+
+
+def test_a_busy_machine_is_named_before_all_figures() -> None:
+    quiet = results()
+    assert "machine was busy" not in document(quiet)
+    busy = replace(quiet, parts=[*quiet.parts, Part("Drawing", 40.0, 0.62, 6.2)])
+    text = document(busy)
+    assert text.index("**The machine was busy**") < text.index("## Head views")
+    assert "Drawing (62%)" in text
+    assert "Extraction (" not in text
+    assert "**The machine was busy**" in tables(busy)
+
+
+def test_a_run_is_planned_for_fifteen_minutes() -> None:
+    # The pages of all tools take the rest: ten minutes where the limit is 60 s.
+    assert sum(section.seconds for section in SECTIONS) <= 5 * 60
+    names = [section.name for section in SECTIONS]
+    assert len(set(names)) == len(names)
+    for section in SECTIONS:
+        assert importlib.util.find_spec(section.module) is not None
+        assert section.words.strip().endswith(".")
 
 
 def test_results_are_read_back_as_they_were_written() -> None:
@@ -128,7 +221,20 @@ def test_the_readme_gets_its_figures_where_it_has_marks_for_them() -> None:
     written = with_figures(readme, results())
     assert written.startswith("Before\n<!-- figures of make bench -->\n| n = 256, 12 x 12 heads |")
     assert "| BertViz, head_view | 2.0 s | 264 MB | 31.4 s | – | 797,265 |\n" in written
+    assert "| attnviz, head view as it opens | 500 ms | 2.6 MB |" in written
     assert "old" not in written
     assert written.endswith("<!-- end of figures -->\nAfter\n")
     with pytest.raises(ValueError, match="lacks <!-- figures of make bench -->"):
         with_figures("Before", results())
+
+
+@pytest.mark.parametrize("written", ["docs/benchmarks.md", "README.md"])
+def test_what_is_published_comes_wholly_from_the_figures_of_one_run(written: str) -> None:
+    told = json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
+    run, text = Results.from_json(told), (ROOT / written).read_text(encoding="utf-8")
+    on_page = written.startswith("docs")
+    made = document(run, published_on_a_gpu()) if on_page else with_figures(text, run)
+    assert text == made, (
+        "not as the report writes it: write both again with `cd tests && python -m "
+        "benchmarks --from ../docs/benchmarks.json --write-docs`"
+    )

@@ -1,0 +1,69 @@
+"""Figures in words: the median of what was measured, with the least and the most of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable
+
+#: One measurement, or all of them.
+Figure = float | list[float]
+
+
+def all_of(figure: Figure) -> list[float]:
+    """All measurements of a figure."""
+    return list(figure) if isinstance(figure, list) else [figure]
+
+
+def median(figure: Figure) -> float:
+    """Their median."""
+    return statistics.median(all_of(figure))
+
+
+def spread(figure: Figure, words: Callable[[float], str]) -> str:
+    """The median, with the least and the most of several measurements: "423 ms [401 to 460]"."""
+    every = all_of(figure)
+    middle, least, most = (words(each) for each in (median(every), min(every), max(every)))
+    if least == most:
+        return middle
+    unit = middle.partition(" ")[2]
+    if unit == most.partition(" ")[2] and unit == least.partition(" ")[2]:
+        least, most = least.partition(" ")[0], most.partition(" ")[0]
+    return f"{middle} [{least} to {most}]"
+
+
+def seconds(value: float) -> str:
+    """Seconds or milliseconds."""
+    if value < 0.00995:
+        return f"{value * 1e3:.1f} ms"
+    if value < 1:
+        return f"{value * 1e3:.0f} ms"
+    return f"{value:.1f} s" if value < 100 else f"{value:.0f} s"
+
+
+def megabytes(value: float) -> str:
+    """Bytes as MB or GB."""
+    if value < 1e8:
+        return f"{value / 1e6:.1f} MB"
+    return f"{value / 1e6:.0f} MB" if value < 1e9 else f"{value / 1e9:.1f} GB"
+
+
+def count(value: float) -> str:
+    """A whole number."""
+    return f"{value:,.0f}"
+
+
+def multiple(value: float) -> str:
+    """How many times as much."""
+    return f"{value:,.0f}x" if value >= 10 else f"{value:.1f}x"
+
+
+def share(value: float) -> str:
+    """A share of 1 as a percentage."""
+    return f"{value:.0%}"
+
+
+def table(lines: Iterable[list[str]]) -> str:
+    """A Markdown table; the first line is its heading."""
+    head, *body = lines
+    rule = ["---"] * len(head)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *body))

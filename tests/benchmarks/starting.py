@@ -1,0 +1,184 @@
+"""From an empty kernel to the first picture: what takes how long, and whose it is.
+
+    cd tests && python -m benchmarks.starting 3
+
+A Jupyter kernel is started, and cells run in it one after the other, each with what a first picture
+needs next, so that a library's import is not counted as attnviz's. Then the view's own bundle draws
+in a Chromium (`benchmarks.live`): what a notebook's page does before that is not attnviz's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jupyter_client.manager import KernelManager
+from playwright.sync_api import sync_playwright
+
+import attnviz as av
+from attnviz.pages.image import find_browser
+from benchmarks.figures import Figure, median, megabytes, seconds, spread
+from benchmarks.inputs import texts, weights
+from benchmarks.live import LiveView
+from benchmarks.opening import CHROMIUM_FLAGS, VIEWPORT
+from benchmarks.section import Section
+
+_READY_S = 120
+_TEXT = "the animal did not cross the street because it was too wide so the animal sat"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One cell: what it does, and who could make it quicker."""
+
+    name: str
+    code: str
+    whose: str
+
+
+STAGES = (
+    Stage("import torch", "import torch", "torch"),
+    Stage(
+        "import transformers, as loading a model needs it",
+        "from transformers import AutoModelForCausalLM, AutoTokenizer\n"
+        "from transformers import GPT2LMHeadModel, LlamaForCausalLM, PreTrainedTokenizerFast",
+        "transformers",
+    ),
+    Stage("import anywidget and ipywidgets", "import anywidget, ipywidgets", "anywidget"),
+    Stage("import attnviz", "import attnviz as av", "attnviz"),
+    Stage("load the demo model", "model, tokenizer = av.demos.load('decoder')", "transformers"),
+    Stage("import attnviz's modules", "av.extract, av.show_head_view", "attnviz"),
+    Stage(
+        "extract, the first time",
+        f"record = av.extract(model, {_TEXT!r}, tokenizer=tokenizer)",
+        "attnviz",
+    ),
+    Stage(
+        "extract, again", f"record = av.extract(model, {_TEXT!r}, tokenizer=tokenizer)", "attnviz"
+    ),
+    Stage("make the head view", "view = av.HeadView(record)", "attnviz"),
+    Stage("display it", "display(view)", "attnviz"),
+    Stage("make and display another", "display(av.HeadView(record))", "attnviz"),
+)
+# Runs a stage's code in the kernel and prints seconds of the clock and of the CPU.
+_TIMED = """
+import json as _json, time as _time
+_clock, _cpu = _time.perf_counter(), _time.process_time()
+{code}
+_took = [_time.perf_counter() - _clock, _time.process_time() - _cpu]
+print("took", _json.dumps(_took))
+"""
+
+
+def _run(client: Any, code: str) -> tuple[str, dict[str, int]]:
+    """What a cell prints, and the bytes of the messages that it sends, by their kind."""
+    printed: list[str] = []
+    sent: dict[str, int] = {}
+
+    def heard(message: dict[str, Any]) -> None:
+        content, kind = message["content"], message["msg_type"]
+        if kind == "stream" and content["name"] == "stdout":
+            printed.append(content["text"])
+        if kind.startswith("comm_"):
+            size = len(json.dumps(content)) + sum(map(len, message["buffers"]))
+            sent[kind] = sent.get(kind, 0) + size
+
+    reply = client.execute_interactive(code, output_hook=heard, timeout=_READY_S)
+    if reply["content"]["status"] != "ok":
+        raise SystemExit(f"{code}: {reply['content'].get('evalue', '')}")
+    return "".join(printed), sent
+
+
+def in_a_kernel() -> dict[str, Any]:
+    """Seconds of the clock and of the CPU for each stage, in a new kernel."""
+    start = time.perf_counter()
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel()
+    client = manager.blocking_client()
+    try:
+        client.start_channels()
+        client.wait_for_ready(timeout=_READY_S)
+        figures: dict[str, Any] = {"start the kernel": {"clock_s": time.perf_counter() - start}}
+        for stage in STAGES:
+            printed, sent = _run(client, _TIMED.format(code=stage.code))
+            clock, cpu = json.loads(printed.rpartition("took ")[2])
+            figures[stage.name] = {"clock_s": clock, "cpu_s": cpu}
+            if sent:
+                figures[stage.name]["sent_bytes"] = sum(sent.values())
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    return figures
+
+
+def in_a_browser(turns: int) -> dict[str, Any]:
+    """Until a view with a kernel has drawn, in a page that has nothing of it yet."""
+    record = av.AttentionRecord.from_weights(weights(4, 4, 16), texts(16))
+    took = []
+    with sync_playwright() as playwright:
+        for _ in range(turns):
+            browser = playwright.chromium.launch(
+                executable_path=find_browser(), args=list(CHROMIUM_FLAGS)
+            )
+            page = browser.new_page(viewport=VIEWPORT)
+            view = av.HeadView(record)
+            start = time.perf_counter()
+            LiveView(page, view, rest=False)
+            page.wait_for_selector("[data-attnviz-drawn]")
+            took.append(time.perf_counter() - start)
+            browser.close()
+    return {"receive the bundle, parse it, draw": {"clock_s": took}}
+
+
+def main(turns: str = "3") -> None:
+    """Write what each stage took, once a turn."""
+    found = [in_a_kernel() for _ in range(int(turns))]
+    figures = {
+        stage: {name: [each[stage][name] for each in found] for name in found[0][stage]}
+        for stage in found[0]
+    }
+    sys.stdout.write(json.dumps(figures | in_a_browser(int(turns))) + "\n")
+
+
+def rows(figures: Mapping[str, Mapping[str, Figure]]) -> list[list[str]]:
+    """The table."""
+    whose = {stage.name: stage.whose for stage in STAGES}
+    lines = [["", "whose", "clock", "CPU time", "sent to the browser"]]
+    for stage, each in figures.items():
+        sent = each.get("sent_bytes")
+        lines.append(
+            [
+                stage,
+                whose.get(stage, "Jupyter" if "kernel" in stage else "attnviz"),
+                spread(each["clock_s"], seconds),
+                spread(each["cpu_s"], seconds) if "cpu_s" in each else "",
+                "" if sent is None else megabytes(median(sent)),
+            ]
+        )
+    own = [
+        median(each["clock_s"]) for name, each in figures.items() if whose.get(name) == "attnviz"
+    ]
+    lines.append(["attnviz's own, in the kernel", "attnviz", seconds(sum(own)), "", ""])
+    return lines
+
+
+SECTION = Section(
+    name="starting",
+    title="Start",
+    words="""From an empty kernel to the first picture. The stages run one after the other in a new
+Jupyter kernel, so that a library's import is counted as its own; the last one runs in a new browser
+without a notebook. What is sent to the browser contains the view's code, once for each view.""",
+    module="benchmarks.starting",
+    rows=rows,
+    runs=(("3",),),
+    quick=(("1",),),
+    seconds=45,
+)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
