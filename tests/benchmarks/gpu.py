@@ -87,7 +87,7 @@ class Copies(TorchDispatchMode):
     _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
 
     def __init__(self, source: str, target: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._source, self._target = source, target
         self.count = self.bytes = 0
 

@@ -14,6 +14,7 @@ import transformers
 
 from attnviz import AttentionRecord, AttentionStack, extract
 from attnviz.record.attention import QueryKeyAttention
+from benchmarks.gpu import Copies
 
 pytestmark = pytest.mark.gpu
 
@@ -93,6 +94,30 @@ def test_queries_and_keys_leave_the_device_layer_by_layer(
     )
     assert stays - alone > 0.9 * held
     assert moved - alone < 0.2 * held
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_nothing_is_copied_to_the_host_unless_asked(
+    make_model: Callable[..., Any], implementation: str
+) -> None:
+    model = make_model("llama").cuda()
+    model.set_attn_implementation(implementation)
+    ids = torch.randint(3, 400, (1, 512), device="cuda")
+    # What is read once only: the model's masks, and the sizes of a forward.
+    extract(model, ids, device=None)
+    copied = {}
+    for device in (None, "cpu"):
+        with Copies("cuda", "cpu") as counted:
+            record = extract(model, ids, device=device)
+        copied[device] = counted.bytes
+        held = sum(
+            part.element_size() * part.numel()
+            for layer in record.stacks["self"].layers
+            for part in _parts(record.stacks["self"].attention(layer))
+        )
+    # The comparison with the model's output reads a few limits of each layer.
+    assert copied[None] < 0.02 * held
+    assert held <= copied["cpu"] < 1.02 * held
 
 
 def _parts(attention: Any) -> tuple[torch.Tensor, torch.Tensor]:
