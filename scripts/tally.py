@@ -2,7 +2,8 @@
 
 The files are JUnit reports, as pytest and Vitest write them. A file that is missing is a run
 that did not happen, and counts as a failure. A browser test that failed and was run once more is
-named, also where it passed then.
+named, also where it passed then. What failed is named with its reason last of all, as errors: a log
+of which only the end is kept still says it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,21 @@ def second_tries(paths: Iterable[Path]) -> list[str]:
     ]
 
 
+def failures(paths: Iterable[Path]) -> list[str]:
+    """Names of the tests that failed, with the first line of the reason."""
+    found = []
+    for path in paths:
+        if not path.is_file():
+            continue
+        # Reports that this project's own commands have just written.
+        for case in ET.parse(path).getroot().iter("testcase"):  # noqa: S314
+            for fault in (*case.findall("failure"), *case.findall("error")):
+                reason = (fault.get("message") or fault.text or "").strip().split("\n")[0]
+                name = f"{case.get('classname', '')} {case.get('name', '')}"
+                found.append(f"failed: {name}: {reason[:300]}")
+    return found
+
+
 def main(paths: list[str]) -> int:
     """Print the sum; 1 when anything failed."""
     total = failed = skipped = 0
@@ -46,6 +62,8 @@ def main(paths: list[str]) -> int:
         print(f"passed only on the second try: {name}")
     tries = f", {len(again)} passed only on the second try" if again else ""
     print(f"{total - failed - skipped} passed, {failed} failed, {skipped} skipped{tries}")
+    for line in failures(map(Path, paths)):
+        print(line, file=sys.stderr)
     return 1 if failed else 0
 
 

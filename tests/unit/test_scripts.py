@@ -171,10 +171,17 @@ def test_a_failed_browser_test_runs_once_more_and_is_named(
     assert re.search(r"2 failed, 3 passed.*, 2 rerun", said)
     assert tally.second_tries([tmp_path / "some.xml"]) == [once]
     assert tally.main([str(tmp_path / "some.xml")]) == 1
-    assert capsys.readouterr().out == (
+    told = capsys.readouterr()
+    assert told.out == (
         f"passed only on the second try: {once}\n"
         "3 passed, 2 failed, 0 skipped, 1 passed only on the second try\n"
     )
+    # What failed stands last of all, with the reason.
+    failed = told.err.splitlines()
+    assert len(failed) == 2
+    assert failed[0].startswith("failed: tests.browser.test_always test_that_fails: ")
+    assert failed[1].startswith("failed: tests.unit.test_unit test_that_fails_once: ")
+    assert "the frame was detached" in failed[1]
 
 
 STUCK = """

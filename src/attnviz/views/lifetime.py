@@ -146,8 +146,9 @@ class Lifetime:
 
     def closed(self) -> None:
         """The view was closed, here or by the browser."""
-        if sys.is_finalizing():
-            # ipywidgets' names are gone by then.
+        # At Python's end: this module's names may be gone before the last view is, and ipywidgets'
+        # are.
+        if sys is None or sys.is_finalizing():
             return
         with _lock:
             self._cells.clear()

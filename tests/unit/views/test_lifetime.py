@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -492,6 +494,24 @@ def test_views_of_a_kind_share_their_code_and_differ_by_nothing_else() -> None:
     assert len(first._esm) < 2_000, "a browser keeps it for every widget"
     for view in (first, second):
         view.close()
+
+
+AT_THE_END = """
+import os, sys
+from attnviz.views.head import HeadView
+import attnviz as av
+record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+# The view ends after the names of all modules, which other code holds, were taken away.
+os.kept = HeadView(record)
+sys.kept = list(sys.modules.values())
+"""
+
+
+def test_a_view_that_ends_with_python_says_nothing() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", AT_THE_END], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_a_weak_method_does_nothing_once_its_object_is_gone() -> None:
