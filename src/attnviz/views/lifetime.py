@@ -77,6 +77,9 @@ class Lifetime:
         Is not held by this.
     """
 
+    # The name `sys` may be gone from this module before the last view is.
+    _at_the_end = staticmethod(sys.is_finalizing)
+
     def __init__(self, widget: ipywidgets.DOMWidget) -> None:
         self._widget = weakref.ref(widget)
         # Cells by their ids; None is a place that is not known, which no later run replaces.
@@ -146,9 +149,8 @@ class Lifetime:
 
     def closed(self) -> None:
         """The view was closed, here or by the browser."""
-        # At Python's end: this module's names may be gone before the last view is, and ipywidgets'
-        # are.
-        if sys is None or sys.is_finalizing():
+        if self._at_the_end():
+            # ipywidgets' names are gone by then.
             return
         with _lock:
             self._cells.clear()
