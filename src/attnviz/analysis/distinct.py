@@ -16,8 +16,9 @@ from attnviz.analysis.heads import (
     scores_of_heads,
     stack_of,
     token_codes,
+    weights_of_some,
 )
-from attnviz.analysis.patterns import pairs_of
+from attnviz.analysis.patterns import PairPlaces, pairs_of
 from attnviz.utils.progress import completed
 
 if TYPE_CHECKING:
@@ -135,9 +136,10 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     least = max(_LEAST_QUERIES / num_queries, _LEAST_SHARE_OF_QUERIES) * looked_at
     best: tuple[float, int, int, str] | None = None
     for layer in stack.layers:
-        for head in stack.kept_heads(layer):
-            measured = _measured(stack, layer, head, blocks)
-            for pattern, (score, even, count) in zip(patterns, measured, strict=True):
+        heads = stack.kept_heads(layer)
+        measured = _measured(stack, layer, heads, blocks)
+        for head, of_patterns in zip(heads, measured.tolist(), strict=True):
+            for pattern, (score, even, count) in zip(patterns, of_patterns, strict=True):
                 if count < least or even >= 1:
                     continue
                 distinct = (score - even) / (1 - even)
@@ -158,39 +160,36 @@ def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> Dis
     layers = [stack.attention(number) for number in stack.layers]
     queries = None if affords_maps(layers, cells) else min(SAMPLED_QUERIES, num_queries)
     score = float(completed(scores_of_heads(stack, [pattern], layer, [head], queries))[0, 0])
-    [(_, even, _)] = _measured(stack, layer, head, _pairs(stack, [pattern], queries))
+    [[(_, even, _)]] = _measured(stack, layer, [head], _pairs(stack, [pattern], queries)).tolist()
     return DistinctHead(layer, head, pattern, score, even, queries)
 
 
 # Queries, and for each pattern the places of its pairs among them: rows and keys.
-_Block = tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], NDArray[np.int64]]]]
+_Block = tuple[NDArray[np.int64], list[PairPlaces]]
 
 
 def _pairs(stack: AttentionStack, patterns: Sequence[str], queries: int | None) -> list[_Block]:
     codes = token_codes(stack)
     num_keys = len(stack.key_tokens)
-    blocks: list[_Block] = []
-    for rows in row_blocks(stack, queries):
-        found = [np.nonzero(pairs_of(pattern, rows, num_keys, codes)) for pattern in patterns]
-        blocks.append((rows, [(at, keys) for at, keys in found]))
-    return blocks
+    return [
+        (rows, [PairPlaces.of(pairs_of(pattern, rows, num_keys, codes)) for pattern in patterns])
+        for rows in row_blocks(stack, queries)
+    ]
 
 
 def _measured(
-    stack: AttentionStack, layer: int, head: int, blocks: Sequence[_Block]
-) -> list[tuple[float, float, int]]:
-    """For each pattern the score, that of even attention, and how many queries can show it."""
-    totals = np.zeros((len(blocks[0][1]), 3))
+    stack: AttentionStack, layer: int, heads: Sequence[int], blocks: Sequence[_Block]
+) -> NDArray[np.float64]:
+    """For each head and pattern the score, that of even attention, and how many queries show it."""
+    totals = np.zeros((len(heads), len(blocks[0][1]), 3))
     for rows, patterns in blocks:
-        weights, allowed = stack.attention(layer).weights_of_rows(head, rows)
-        evenly = 1 / np.maximum(allowed.sum(axis=1), 1)
-        for number, (at, keys) in enumerate(patterns):
-            can = at[allowed[at, keys]]
-            mass = weights[at, keys].sum(dtype=np.float64)
-            totals[number] += mass, evenly[can].sum(), len(np.unique(can))
+        for some, weights, allowed in weights_of_some(stack, layer, heads, rows):
+            evenly = 1 / np.maximum(allowed.sum(axis=-1), 1)
+            for number, pairs in enumerate(patterns):
+                there = pairs.values_of(allowed)
+                totals[some, number, 0] += pairs.sums_of(weights)
+                totals[some, number, 1] += (evenly[:, pairs.rows] * there).sum(axis=1)
+                totals[some, number, 2] += pairs.count_rows(there)
     with np.errstate(invalid="ignore", divide="ignore"):
-        shares = totals[:, :2] / totals[:, 2:]
-    return [
-        (float(score), float(even), int(count))
-        for (score, even), count in zip(shares, totals[:, 2], strict=True)
-    ]
+        totals[..., :2] /= totals[..., 2:]
+    return totals

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.patterns import PATTERNS, codes_of, pairs_of
+from attnviz.analysis.patterns import PATTERNS, PairPlaces, codes_of, pairs_of
 from attnviz.utils.progress import Pace, Steps, completed
 
 if TYPE_CHECKING:
@@ -166,9 +166,7 @@ def all_head_scores(
     >>> {pattern: float(layers[0][0]) for pattern, layers in scores.items()}
     {'previous token': 0.25, 'next token': 0.0, 'self': 0.875, 'first token': 0.625}
     """
-    stack = stack_of(stack)
-    _need_weights(stack, "scores of patterns")
-    return completed(_measured(stack, patterns_of(stack), queries))
+    return completed(all_scores_in_steps(stack_of(stack), queries))
 
 
 def head_entropy(
@@ -301,6 +299,14 @@ def head_scores_in_steps(
     return (yield from _measured(stack, [pattern], queries))[pattern]
 
 
+def all_scores_in_steps(
+    stack: AttentionStack, queries: int | None = None
+) -> Steps[dict[str, list[Scores]]]:
+    """`all_head_scores`, some weights at a time."""
+    _need_weights(stack, "scores of patterns")
+    return (yield from _measured(stack, patterns_of(stack), queries))
+
+
 def scores_of_heads(
     stack: AttentionStack,
     patterns: Sequence[str],
@@ -337,12 +343,12 @@ def scores_of_heads(
                     _add_sampled(group, places, blocks, into)
                     yield from pace.did(len(places) * len(rows) * num_keys, len(rows))
             continue
-        for place, head in enumerate(heads):
-            weights, allowed = _weights(stack, layer, head, rows)
-            for number, pairs in enumerate(blocks):
-                mass[number, place] += weights.sum(where=pairs, dtype=np.float64)
-                counts[number, place] += np.count_nonzero((pairs & allowed).any(axis=1))
-            yield from pace.did(weights.size)
+        found = [PairPlaces.of(block) for block in blocks]
+        for some, weights, allowed in weights_of_some(stack, layer, heads, rows):
+            for number, pairs in enumerate(found):
+                mass[number, some] += pairs.sums_of(weights)
+                counts[number, some] += pairs.count_rows(pairs.values_of(allowed))
+            yield from pace.did(weights.size, len(weights))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(counts > 0, mass / counts, np.nan)
 
@@ -435,6 +441,17 @@ def _weights(
     """Weights of some queries and what their mask lets through, (rows, keys)."""
     # torch comes with a record, and not with measures of arrays.
     return stack.attention(layer).weights_of_rows(head, rows)
+
+
+def weights_of_some(
+    stack: AttentionStack, layer: int, heads: Sequence[int], rows: NDArray[np.int64]
+) -> Iterator[tuple[slice, NDArray[np.float32], NDArray[np.bool_]]]:
+    """Go through heads, as many at once as are held: which, weights, and what masks let through."""
+    attention = stack.attention(layer)
+    together = max(1, _ENTRIES // max(1, len(rows) * attention.num_keys))
+    for start in range(0, len(heads), together):
+        some = slice(start, start + together)
+        yield some, *attention.rows_of_each_head(heads[some], rows)
 
 
 def row_blocks(stack: AttentionStack, queries: int | None) -> Iterator[NDArray[np.int64]]:

@@ -16,13 +16,15 @@ of a record, which are computed a few rows at a time (`attnviz.analysis.heads`).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "PATTERNS",
+    "PairPlaces",
     "codes_of",
     "first_token",
     "induction",
@@ -41,6 +43,7 @@ Tokens = Sequence[Hashable] | NDArray[Any]
 
 Pairs = NDArray[np.bool_]
 Places = NDArray[np.int64]
+_Value = TypeVar("_Value", np.float32, np.bool_)
 # From queries (rows, 1), keys (1, keys), the code of each token.
 _Definition = Callable[[Places, Places, Places], Pairs]
 
@@ -83,6 +86,55 @@ def pairs_of(
     query = (np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)[:, None]
     key = np.arange(num_keys)[None, :]
     return _DEFINITIONS[pattern](query, key, np.zeros(0, np.int64) if codes is None else codes)
+
+
+@dataclass(frozen=True)
+class PairPlaces:
+    """Where the pairs of a pattern stand in blocks of weights, (rows, keys), row by row.
+
+    Most patterns have one pair a row: weights elsewhere are not looked at.
+
+    Attributes
+    ----------
+    rows, places : ndarray of int64, (pairs,)
+        The row of each, and where it stands in a flattened block.
+    firsts : ndarray of int64
+        The first pair of each row that has any.
+
+    Examples
+    --------
+    >>> pairs = PairPlaces.of(np.eye(2, dtype=np.bool_))
+    >>> pairs.sums_of(np.array([[[0.5, 0.5], [0.25, 0.75]]], np.float32))
+    array([1.25])
+    """
+
+    rows: Places
+    places: Places
+    firsts: Places
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> PairPlaces:
+        """Those of some flags, (rows, keys)."""
+        places = np.flatnonzero(pairs)
+        rows = places // pairs.shape[1]
+        return cls(rows, places, np.flatnonzero(np.diff(rows, prepend=-1)))
+
+    def values_of(self, block: NDArray[_Value]) -> NDArray[_Value]:
+        """The pairs' values of some heads, (heads, rows, keys): (heads, pairs)."""
+        return np.take(block.reshape(len(block), -1), self.places, axis=1)
+
+    def sums_of(self, block: NDArray[np.float32]) -> Scores:
+        """What the pairs have together, (heads,)."""
+        sums: Scores = self.values_of(block).sum(axis=1, dtype=np.float64)
+        return sums
+
+    def count_rows(self, flags: Pairs) -> Places:
+        """How many rows have a flag among their pairs, (heads, pairs): (heads,)."""
+        if not len(self.firsts):
+            return np.zeros(len(flags), np.int64)
+        some = np.logical_or.reduceat(flags, self.firsts, axis=1)
+        counts: Places = np.count_nonzero(some, axis=1)
+        return counts
 
 
 def codes_of(tokens: Sequence[Hashable] | NDArray[Any], num_tokens: int) -> NDArray[np.int64]:

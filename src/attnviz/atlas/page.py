@@ -30,8 +30,9 @@ from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import code_too_large, megabytes
 from attnviz.pages.picture import titled
+from attnviz.utils.progress import Progress, Steps, finished
 
-__all__ = ["MAX_BYTES", "MOST_CLASSES", "make_atlas_page", "roles_table"]
+__all__ = ["MAX_BYTES", "MOST_CLASSES", "atlas_page_steps", "make_atlas_page", "roles_table"]
 
 #: The size of a page by default, in bytes: it opens at once and can be mailed.
 MAX_BYTES = 5_000_000
@@ -50,7 +51,14 @@ _STILL_SAYS = (
 def make_atlas_page(
     statistics: HeadStatistics, state: Mapping[str, Any], *, max_bytes: int | None = MAX_BYTES
 ) -> str:
-    """Make the page of an atlas.
+    """Make the page of an atlas, with a bar where that takes long."""
+    return finished(atlas_page_steps(statistics, state, max_bytes=max_bytes), "page")
+
+
+def atlas_page_steps(
+    statistics: HeadStatistics, state: Mapping[str, Any], *, max_bytes: int | None = MAX_BYTES
+) -> Steps[str]:
+    """Make the page of an atlas step by step.
 
     Parameters
     ----------
@@ -68,9 +76,14 @@ def make_atlas_page(
     # A picture would show one score of each head; the roles say what the heads do.
     still = titled(statistics.model, "atlas", roles_table(statistics, state["stack"])) + _STILL_SAYS
     stacks = {name: statistics.stack(name) for name in statistics.stack_names}
-    heads = {name: _embedded_heads(stack) for name, stack in stacks.items()}
+    heads = {}
+    for name, stack in stacks.items():
+        heads[name] = yield from _embedded_heads(stack)
 
-    def page_of(some: Mapping[str, StackStatistics]) -> str:
+    def page_of(some: Mapping[str, StackStatistics]) -> Steps[str]:
+        edges = {}
+        for name, stack in some.items():
+            edges[name] = yield from _embedded_edges(stack)
         data = {
             "format": FORMAT,
             "view": "atlas",
@@ -79,20 +92,15 @@ def make_atlas_page(
             "blocks": [],
             "maps": [],
             "scores": [],
-            "atlas": {
-                "stacks": [
-                    {"stack": name} | heads[name] | _embedded_edges(stack)
-                    for name, stack in some.items()
-                ]
-            },
+            "atlas": {"stacks": [{"stack": name} | heads[name] | edges[name] for name in some]},
         }
         return document(statistics.model, "atlas", state, data, still)
 
-    page = page_of(stacks)
+    page = yield from page_of(stacks)
     if max_bytes is None or len(page.encode()) <= max_bytes:
         return page
     without = {name: stack.with_edges(0) for name, stack in stacks.items()}
-    smallest = page_of(without)
+    smallest = yield from page_of(without)
     least = len(smallest.encode())
     if least > max_bytes:
         raise ValueError(_too_large(stacks, least, max_bytes))
@@ -105,30 +113,32 @@ def make_atlas_page(
         most = min(most - 1, int(most * share))
         if most < 1:
             break
-        page = page_of({name: stack.with_edges(most) for name, stack in stacks.items()})
+        page = yield from page_of({name: each.with_edges(most) for name, each in stacks.items()})
         if len(page.encode()) <= max_bytes:
             return page
     return smallest
 
 
-def _embedded_heads(stack: StackStatistics) -> dict[str, Any]:
+def _embedded_heads(stack: StackStatistics) -> Steps[dict[str, Any]]:
     """What is there of every head, however small the page is."""
-    return {
-        "table": _text(deflated(table_of(stack))),
-        "offsets": [_coded(stack.offsets(layer)) for layer in stack.layers],
-        "classes": {
-            system: [_coded(stack.class_weights(layer, system)) for layer in stack.layers]
-            for system in stack.class_systems
-            if len(stack.classes_of(system)) <= MOST_CLASSES
-        },
-    }
+    systems = [each for each in stack.class_systems if len(stack.classes_of(each)) <= MOST_CLASSES]
+    table = _text(deflated(table_of(stack)))
+    offsets: list[dict[str, Any]] = []
+    classes: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
+    for done, layer in enumerate(stack.layers):
+        yield Progress("statistics", done, len(stack.layers), "layer")
+        offsets.append(_coded(stack.offsets(layer)))
+        for system in systems:
+            classes[system].append(_coded(stack.class_weights(layer, system)))
+    return {"table": table, "offsets": offsets, "classes": classes}
 
 
-def _embedded_edges(stack: StackStatistics) -> dict[str, Any]:
-    return {
-        "texts": _text(deflated(texts_of(stack))),
-        "edges": [_text(deflated(edges_of(stack, layer))) for layer in stack.layers],
-    }
+def _embedded_edges(stack: StackStatistics) -> Steps[dict[str, Any]]:
+    edges = []
+    for done, layer in enumerate(stack.layers):
+        yield Progress("edges", done, len(stack.layers), "layer")
+        edges.append(_text(deflated(edges_of(stack, layer))))
+    return {"texts": _text(deflated(texts_of(stack))), "edges": edges}
 
 
 def _coded(weights: NDArray[np.floating]) -> dict[str, Any]:

@@ -77,8 +77,12 @@ class AtlasServer:
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Stop an answer that is under way."""
-        if not self._texts.cancel(name, arguments):
-            self.unfinished.forget(self._request(name, arguments))
+        if self._texts.cancel(name, arguments):
+            return
+        request = self._request(name, arguments)
+        self.unfinished.forget(request)
+        if isinstance(request, AtlasPageRequest):
+            request.page.give_up(self)
 
     def stack(self, name: str) -> StackStatistics:
         """The statistics of a stack."""
@@ -237,7 +241,12 @@ class AtlasPageRequest:
 
     def answer(self, server: AtlasServer) -> Steps[Reply]:
         """Make the page once for all its parts."""
-        return PageRequest(self.part, self.state).answer(server)
+        return self.page.answer(server)
+
+    @property
+    def page(self) -> PageRequest:
+        """The same of a page of any view."""
+        return PageRequest(self.part, self.state)
 
 
 def _part(data: bytes, part: int, of: str) -> Reply:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Unpack
 
 import traitlets
 
-from attnviz.atlas.page import MAX_BYTES, make_atlas_page, roles_table
+from attnviz.atlas.page import MAX_BYTES, atlas_page_steps, make_atlas_page, roles_table
 from attnviz.atlas.server import AtlasServer, OpenText
 from attnviz.corpus.roles import SINK_ROLES
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
@@ -19,6 +19,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.server.kernel import Server
 from attnviz.utils.arguments import from_end, shown, spans
 from attnviz.utils.filenames import file_stem
+from attnviz.utils.progress import Steps
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import HeadsView
 from attnviz.views.trait_types import Choice, Index, Numbers, with_controls
@@ -286,6 +287,9 @@ class AtlasView(HeadsView):
 
     def _page(self, state: Mapping[str, Any]) -> str:
         return self._atlas_page(state, None)
+
+    def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
+        return atlas_page_steps(self._statistics, state)
 
     def _atlas_page(self, state: Mapping[str, Any], max_mb: float | None) -> str:
         limit = check_options("auto", max_mb)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -30,10 +30,9 @@ from attnviz.pages.packing import packed
 from attnviz.pages.picture import MOST_BYTES, SIDES, Cells, grid_figure, numbered, titled
 from attnviz.server.images import encoded_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
-from attnviz.utils.bars import Bar
-from attnviz.utils.progress import completed
+from attnviz.utils.progress import Progress, Steps, finished, within
 
-__all__ = ["MAX_BYTES", "SHOWN_KEYS", "make_embedding_page"]
+__all__ = ["MAX_BYTES", "SHOWN_KEYS", "embedding_page_steps", "make_embedding_page"]
 
 #: The size of a page by default, in bytes: a larger one opens slowly.
 MAX_BYTES = 40_000_000
@@ -71,7 +70,20 @@ def make_embedding_page(
     max_bytes: int | None = MAX_BYTES,
     wait: bool = True,
 ) -> str:
-    """Make the page of an embedding view.
+    """Make the page of an embedding view, with bars that say what takes long."""
+    steps = embedding_page_steps(answers, state, top_keys=top_keys, max_bytes=max_bytes, wait=wait)
+    return finished(steps, "page")
+
+
+def embedding_page_steps(
+    answers: EmbeddingAnswers,
+    state: Mapping[str, Any],
+    *,
+    top_keys: int = 0,
+    max_bytes: int | None = MAX_BYTES,
+    wait: bool = True,
+) -> Steps[str]:
+    """Make the page of an embedding view step by step.
 
     Parameters
     ----------
@@ -99,27 +111,35 @@ def make_embedding_page(
             raise ValueError(_too_large(corpus, (points, keys), max_bytes, size, about=True))
     placing = _placing(state)
     # First what may fail: all else takes seconds to compute.
-    shown = _embedded_projections(answers, state, placing, wait=wait)
+    shown = yield from _embedded_projections(answers, state, placing, wait=wait)
     state = dict(state)
     if not shown and (state["method"], state["dimensions"]) != ("pca", 2) and not wait:
         # What is not there yet cannot be shown.
         state |= {"method": "pca", "dimensions": 2}
-    stacks = [_embedded_stack(answers, name, placing, top_keys) for name in corpus.stack_names]
+    stacks: list[dict[str, Any]] = []
+    for name in corpus.stack_names:
+        stack = yield from _embedded_stack(answers, name, placing, top_keys)
+        stacks.append(stack)
+    description = yield from describe_corpus(corpus)
+    keys_add = None
+    if not top_keys:
+        keys_add = yield from _keys_add(corpus)
+    images = yield from _embedded_images(corpus)
     data = {
         "format": FORMAT,
         "view": "embedding",
         "state": state,
-        "description": completed(describe_corpus(corpus)),
+        "description": description,
         "blocks": [],
         "maps": [],
         "scores": [],
         "embedding": {
             "way": asdict(placing),
             "top_keys": top_keys,
-            "top_keys_add": None if top_keys else _keys_add(corpus),
+            "top_keys_add": keys_add,
             "stacks": stacks,
             "projections": shown,
-            "images": list(_embedded_images(corpus)),
+            "images": images,
         },
     }
     still = titled(corpus.model, "embedding", _figure(corpus, state["stack"], stacks))
@@ -136,24 +156,29 @@ def _placing(state: Mapping[str, Any]) -> Placing:
 
 def _embedded_stack(
     answers: EmbeddingAnswers, name: str, placing: Placing, count: int
-) -> dict[str, Any]:
+) -> Steps[dict[str, Any]]:
     corpus = answers.corpus
     layers = corpus.stack(name).layers
-    progress = Bar(layers, desc=f"page: {name}", unit="layer", delay=1.0, leave=False)
+    embedded = []
+    for done, layer in enumerate(layers):
+        steps = _embedded_layer(answers, name, layer, placing, count)
+        embedded.append((yield from within(steps, f"layers of {name}", done, len(layers))))
     return {
         "stack": name,
         "corpus": base64.b64encode(packed_points(corpus, name)).decode("ascii"),
         "count": len(corpus.points(name)),
-        "layers": [_embedded_layer(answers, name, layer, placing, count) for layer in progress],
+        "layers": embedded,
     }
 
 
 def _embedded_layer(
     answers: EmbeddingAnswers, name: str, layer: int, placing: Placing, count: int
-) -> dict[str, Any]:
+) -> Steps[dict[str, Any]]:
     corpus = answers.corpus
     heads = corpus.stack(name).kept_heads(layer)
-    plots = completed(answers.plots(name, layer, heads, placing))
+    # In the order of what they take.
+    parts = 4.0
+    plots = yield from within(answers.plots(name, layer, heads, placing), "plots", 0, parts)
     headers, planes = [], []
     for head, plot in zip(heads, plots, strict=True):
         low, size, codes = coded(plot.coordinates)
@@ -164,10 +189,15 @@ def _embedded_layer(
         )
         planes.append(codes.T)
     together = np.stack(planes, axis=1)
-    with one_thread():
-        norms = _embedded_norms(answers, name, layer, heads)
-        means = _embedded_aggregate(corpus, name, layer, heads)
-        keys = _keys(corpus, name, layer, heads, count) if count else None
+    options = PlotOptions(name, layer, placing, "pca", 2)
+    trust = yield from within(answers.trust(options, heads), "trust", 1, parts)
+    norms = _embedded_norms(answers, name, layer, heads)
+    aggregates = _embedded_aggregate(corpus, name, layer, heads)
+    means = yield from within(aggregates, "means", 2, parts)
+    keys = None
+    if count:
+        keys = yield from within(_keys(corpus, name, layer, heads, count), "keys", 3, parts)
+    yield Progress("layer", parts, parts)
     return {
         "layer": layer,
         "heads": headers,
@@ -176,7 +206,7 @@ def _embedded_layer(
             np.concatenate([together >> 8, together & 255]).astype(np.uint8).tobytes()
         ),
         "norms": norms,
-        "trust": completed(answers.trust(PlotOptions(name, layer, placing, "pca", 2), heads)),
+        "trust": trust,
         "aggregate": means,
         "keys": None if keys is None else packed(keys.tobytes()),
     }
@@ -187,7 +217,8 @@ def _embedded_norms(
 ) -> dict[str, Any]:
     lows, highs, codes = [], [], []
     for head in heads:
-        header, data = answers.norms(name, layer, head)
+        with one_thread():
+            header, data = answers.norms(name, layer, head)
         lows.append(header["low"])
         highs.append(header["high"])
         # 65,535 is 257 times 255.
@@ -197,13 +228,15 @@ def _embedded_norms(
 
 def _embedded_aggregate(
     corpus: Corpus, name: str, layer: int, heads: Sequence[int]
-) -> dict[str, Any]:
+) -> Steps[dict[str, Any]]:
     header: AggregateHeader | None = None
     maxima: list[float] = []
     found: list[Codes | None] = []
-    for head in heads:
+    for done, head in enumerate(heads):
+        yield Progress("means", done, len(heads), "head")
         try:
-            means = aggregate(corpus, name, layer, head, _BINS)
+            with one_thread():
+                means = aggregate(corpus, name, layer, head, _BINS)
         except ValueError:
             # Weights that are no numbers: the plot of the head says so.
             maxima.append(0.0)
@@ -231,12 +264,14 @@ def _embedded_aggregate(
     return {**header, "maximum": maxima, "data": packed(data)}
 
 
-def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: int) -> Codes:
+def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: int) -> Steps[Codes]:
     """Planes of weight, low byte and high byte of the key, (3, heads, keys, queries)."""
     planes = np.zeros((3, len(heads), count, corpus.points(name).num_queries), np.uint8)
     for place, head in enumerate(heads):
+        yield Progress("keys", place, len(heads), "head")
         try:
-            weights, keys = top_keys(corpus, name, layer, head, count)
+            with one_thread():
+                weights, keys = top_keys(corpus, name, layer, head, count)
         except ValueError:
             continue
         planes[0, place] = np.rint(255 * np.sqrt(np.clip(weights, 0.0, 1.0)))
@@ -244,17 +279,17 @@ def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: in
     return planes
 
 
-def _keys_add(corpus: Corpus) -> dict[str, int]:
+def _keys_add(corpus: Corpus) -> Steps[dict[str, int]]:
     """About what lines would add to a page, from some heads."""
     heads = _heads(corpus)
     # From all over the model, and not the same head of each layer.
     tried = [heads[place] for place in range(0, len(heads), max(1, len(heads) // _HEADS_TRIED))]
     tried = tried[:_HEADS_TRIED]
-    with one_thread():
-        taken = sum(
-            len(packed(_keys(corpus, name, layer, [head], SHOWN_KEYS).tobytes()))
-            for name, layer, head in tried
-        )
+    taken = 0
+    for done, (name, layer, head) in enumerate(tried):
+        steps = _keys(corpus, name, layer, [head], SHOWN_KEYS)
+        keys = yield from within(steps, "keys", done, len(tried), "head")
+        taken += len(packed(keys.tobytes()))
     return {"count": SHOWN_KEYS, "bytes": round(taken * len(heads) / len(tried))}
 
 
@@ -269,7 +304,7 @@ def _heads(corpus: Corpus) -> list[tuple[str, int, int]]:
 
 def _embedded_projections(
     answers: EmbeddingAnswers, state: Mapping[str, Any], placing: Placing, *, wait: bool
-) -> list[dict[str, Any]]:
+) -> Steps[list[dict[str, Any]]]:
     """Plots that are not by two principal components: the enlarged head's, and what is finished."""
     method, dimensions = state["method"], state["dimensions"]
     if (method, dimensions) == ("pca", 2):
@@ -279,7 +314,8 @@ def _embedded_projections(
     enlarged = state["heads"][0] if state["heads"] else own[0]
     settings = {name: state[name] for name in ("perplexity", "neighbors", "seed")}
     projections = []
-    for name, layer, head in heads:
+    for done, (name, layer, head) in enumerate(heads):
+        yield Progress("projections", done, len(heads), "head")
         options = PlotOptions(name, layer, placing, method, dimensions, **settings)
         is_shown = (layer, head) == (state["layer"], enlarged)
         plot, header = _as_far_as_it_is(
@@ -287,7 +323,8 @@ def _embedded_projections(
         )
         if plot is None or (method == "pca" and not is_shown):
             continue
-        [trust] = completed(answers.trust(options, [head]))
+        steps = answers.trust(options, [head])
+        [trust] = yield from within(steps, "projections", done, len(heads), "head")
         low, size, codes = coded(plot.coordinates)
         projections.append(
             {"method": method, "dimensions": dimensions, **settings}
@@ -316,7 +353,7 @@ def _as_far_as_it_is(
     return plot, plot.header() | {"work": header}
 
 
-def _embedded_images(corpus: Corpus) -> Iterator[dict[str, Any]]:
+def _embedded_images(corpus: Corpus) -> Steps[list[dict[str, Any]]]:
     """Pictures of the texts that have points."""
     texts = sorted({text for name in corpus.stack_names for text in corpus.points(name).texts})
     pictures = [
@@ -325,9 +362,13 @@ def _embedded_images(corpus: Corpus) -> Iterator[dict[str, Any]]:
         for index, image in enumerate(corpus.records[text].images)
     ]
     largest = min(MAX_REPLY_BYTES, _IMAGE_BYTES // max(1, len(pictures)))
-    for text, index, image in pictures:
-        header, data = completed(encoded_image(image, max(3, largest)))
-        yield {"text": text, "index": index} | header | {"data": packed(data)}
+    embedded = []
+    for done, (text, index, image) in enumerate(pictures):
+        steps = encoded_image(image, max(3, largest))
+        header, data = yield from within(steps, "images", done, len(pictures), "image")
+        embedded.append({"text": text, "index": index} | header | {"data": packed(data)})
+        yield Progress("images", done + 1, len(pictures), "image")
+    return embedded
 
 
 def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> str:

@@ -11,7 +11,7 @@ import traitlets
 
 from attnviz.corpus.columns import COLORINGS
 from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.page import MAX_BYTES, make_embedding_page
+from attnviz.embedding.page import MAX_BYTES, embedding_page_steps, make_embedding_page
 from attnviz.embedding.placement import Placing, Scaling
 from attnviz.embedding.projection import missing_package
 from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions
@@ -22,7 +22,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
 from attnviz.utils.bars import Bar
-from attnviz.utils.progress import completed
+from attnviz.utils.progress import Steps, completed
 from attnviz.views.head_roles import HeadRoles
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import with_layers
@@ -409,6 +409,9 @@ class EmbeddingView(HeadRoles):
     def _page(self, state: Mapping[str, Any]) -> str:
         # The browser asked, and a reply may not take minutes.
         return self._embedding_page(state, "auto", None, 0, wait=False)
+
+    def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
+        return embedding_page_steps(self._answers(), state, wait=False)
 
     def _whole_page(self, state: Mapping[str, Any]) -> str:
         return self._embedding_page(state, "auto", None, 0, wait=True)

@@ -22,28 +22,35 @@ of which as many are taken as are needed, or as there is room for.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.analysis.heads import weights_of_some
 from attnviz.pages import limits
-from attnviz.pages.likeness import Codes, LikeBlocks
+from attnviz.pages.likeness import Codes, LikeBlocks, taken
 from attnviz.pages.limits import PagePrecision
-from attnviz.pages.packing import packed, upper_halves, upper_halves_bytes, values_of_halves
+from attnviz.pages.packing import (
+    packed,
+    packing,
+    upper_halves,
+    upper_halves_bytes,
+    values_of_halves,
+)
 from attnviz.pages.strongest import StrongestRows, Sweep, first_level
 from attnviz.pages.threads import ahead
-from attnviz.pages.vectors import embedded_vectors, size_of_vectors
+from attnviz.pages.vectors import size_of_vectors, vectors_in_steps
 from attnviz.record.record import AttentionRecord
+from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.server.codec import check_weights, encode
+from attnviz.server.codec import byte_codes, check_weights, encode
 from attnviz.server.description import PageForm
 from attnviz.server.pooling import joined, parted
-from attnviz.utils.progress import Progress, Steps
+from attnviz.utils.progress import Pace, Progress, Steps, within
 
-__all__ = ["MAP_SIZE", "EmbeddedWeights", "check_record", "embedded_weights"]
+__all__ = ["MAP_SIZE", "EmbeddedWeights", "check_record", "embedded_weights", "forget_computed"]
 
 #: A page of strongest keys has this share of the weight, where there is room.
 COVERED = 0.95
@@ -55,6 +62,11 @@ _POOLED_WEIGHTS = 1_000_000
 _WEIGHTS_PER_BYTE = 25
 # The page computes a layer's weights from its vectors within a second.
 _COMPUTED_PAIRS = 16_000_000
+# Of so many weights it is estimated first what they take, from so many queries of each head; where
+# that is so many times what there is room for, they are not tried.
+_ESTIMATED = 4_000_000
+_ROWS_TRIED = 16
+_FAR = 1.25
 # At most so many characters describe a layer beside its data.
 _HEADER = 500
 # base64.
@@ -150,7 +162,10 @@ def embedded_weights(
             return everything
     limit = max_bytes
     if limit is None:
-        limit = limits.default_limit(record, filter(_is_causal, record.stacks.values()))
+        causal = {}
+        for stack in record.stacks.values():
+            causal[stack] = yield from _is_causal(stack)
+        limit = limits.default_limit(record, filter(causal.get, causal))
     if rest >= limit:
         raise ValueError(limits.no_room(record, limit, without=rest))
     strongest = yield from _strongest(record, limit, limit - rest, fine=fine)
@@ -176,6 +191,9 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
         return known.everything if known.everything.size <= room else None
     if known.more_than >= room:
         return None
+    if (yield from _are_far_too_large(record, room, fine=fine)):
+        known.more_than = room
+        return None
     embedded = EmbeddedWeights("all")
     small = limits.count_weights(record) <= _POOLED_WEIGHTS
     total, done = _count_tiled(record), 0.0
@@ -187,11 +205,15 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
         before = done
         header, codes = yield from _whole_layer(stack, layer, maps, before, total, fine=fine)
         _, rows, columns = codes.shape
-        held = np.tri(rows, columns, header["reach"], dtype=np.bool_)
+        held = np.flatnonzero(np.tri(rows, columns, header["reach"], dtype=np.bool_))
+        tiled = sum(part.size for part in head_tiles(stack, layer))
         if fine:
-            data = {"data": packed(upper_halves_bytes(codes[:, held]))}
+            steps = _only_data(upper_halves_bytes(taken(codes, held)))
         else:
-            data = like.packed(stack.name, layer, Codes(codes, header["maximum"]), held)
+            steps = like.packing(stack.name, layer, Codes(codes, header["maximum"]), held)
+        # Half of a layer is computing its weights.
+        half = tiled / 2
+        data = yield from within(steps, "all weights", before + half, total, "weight", size=half)
         embedded.blocks.append({"stack": stack.name, "layer": layer, **header, **data})
         if maps is not None:
             embedded.maps.append(_small(stack, layer, maps))
@@ -199,11 +221,37 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
         if embedded.size > room:
             known.more_than = room
             return None
-        tiled = sum(place.size for place in tile_places(stack, layer))
-        done = before + tiled * len(stack.kept_heads(layer))
+        done = before + tiled
         yield Progress("all weights", done, total)
     known.everything = embedded
     return embedded
+
+
+def _are_far_too_large(record: AttentionRecord, room: float, *, fine: bool) -> Steps[bool]:
+    """Whether all weights take far more than `room`, as some queries of all heads tell.
+
+    Of what is computed from other stacks that is not known.
+    """
+    stacks = list(record.stacks.values())
+    size, count = 0.0, limits.count_weights(record)
+    if count < _ESTIMATED or any(stack.signed for stack in stacks):
+        return False
+    for stack, layer in _layers(record):
+        rows = sampled_queries(len(stack.query_tokens), _ROWS_TRIED)
+        pace = Pace("some queries", count)
+        for _, weights, _ in weights_of_some(stack, layer, stack.kept_heads(layer), rows):
+            tried = np.clip(np.nan_to_num(weights), 0.0, stack.maximum)
+            if fine:
+                data = upper_halves_bytes(upper_halves(tried))
+            else:
+                data = byte_codes(tried, stack.maximum)[0].tobytes()
+            size += len((yield from packing(data))) * len(stack.query_tokens) / len(rows)
+            yield from pace.did(2 * weights.size)
+    return size > _FAR * room
+
+
+def _only_data(data: bytes) -> Steps[dict[str, Any]]:
+    return {"data": (yield from packing(data))}
 
 
 def _exact(
@@ -227,7 +275,7 @@ def _vectors(
     record: AttentionRecord, maps: list[dict[str, Any]] | None = None, *, exact: bool = False
 ) -> Steps[EmbeddedWeights]:
     """Queries and keys, and small maps."""
-    vectors = embedded_vectors(record.stacks.values(), exact=exact)
+    vectors = yield from vectors_in_steps(record.stacks.values(), exact=exact)
     error = max((each["error"] for each in vectors["layers"]), default=0.0)
     if maps is None:
         maps = yield from _swept(record, "maps", _Swept(None))
@@ -240,7 +288,8 @@ def _strongest(
     """Each query's strongest keys, and small maps; larger than `room` where nothing fits."""
     found = _computed(record, fine=fine)
     if found.swept is None or not found.swept.suffices(limit):
-        found.swept = _Swept(Sweep(limit, first_level(record, limit), fine=fine))
+        level = yield from first_level(record, COVERED, limit)
+        found.swept = _Swept(Sweep(limit, level, fine=fine))
     maps = yield from _swept(record, "strongest keys", found.swept)
     if not found.swept.suffices(limit):
         # Some queries said that there are more strong keys than there are.
@@ -273,6 +322,17 @@ class _Swept:
     tiles: int = 0
     complete: bool = False
 
+    def is_complete(self) -> bool:
+        """Whether all tiles were taken in, maybe for another page meanwhile."""
+        return self.complete
+
+    @property
+    def taken(self) -> float:
+        """How many tiles were taken in."""
+        # An interrupt may come between two lines: what the sweep took in says where it was.
+        taken = self.tiles if self.keys is None else self.keys.taken
+        return float("inf") if self.complete else taken
+
     def suffices(self, limit: float) -> bool:
         """Whether no key was dropped, or will be, that belongs on a page within a limit."""
         if self.keys is None:
@@ -299,8 +359,18 @@ class _Computed:
     swept: _Swept | None = None
 
 
+# Where that is kept, of pages in one byte a weight and in two.
+_COMPUTED = {False: "pages", True: "fine pages"}
+
+
+def forget_computed(record: AttentionRecord) -> None:
+    """Let go of what was computed for pages of a record: a next page begins anew."""
+    for name in _COMPUTED.values():
+        record.computed.pop(name, None)
+
+
 def _computed(record: AttentionRecord, *, fine: bool) -> _Computed:
-    found = record.computed.setdefault("fine pages" if fine else "pages", _Computed())
+    found = record.computed.setdefault(_COMPUTED[fine], _Computed())
     if not isinstance(found, _Computed):
         raise TypeError("record.computed does not have what pages keep there")
     return found
@@ -312,28 +382,37 @@ def _swept(record: AttentionRecord, doing: str, swept: _Swept) -> Steps[list[dic
     Goes on where the pass was.
     """
     keys, total = swept.keys, _count_tiled(record)
-    # An interrupt may come between two lines: what the sweep took in says where it was.
-    taken = swept.tiles if keys is None else keys.taken
-    done = number = 0
-    for place, (stack, layer) in enumerate([] if swept.complete else _layers(record)):
+    done, number = 0.0, 0
+    for place, (stack, layer) in enumerate(_layers(record)):
+        if swept.is_complete():
+            break
         if len(swept.maps) == place:
             swept.maps.append(_maps(stack, layer))
-        places = tile_places(stack, layer)
-        for index, head in enumerate(stack.kept_heads(layer)):
-            passed = min(len(places), max(0, taken - number))
-            number += len(places)
-            done += sum(each.size for each in places[:passed])
-            look = _Look(stack, layer, head, swept.maps[place], keys)
-            for tile, cells, rows in ahead(look, places[passed:]):
-                swept.maps[place].take(index, cells)
+        maps, parts = swept.maps[place], head_tiles(stack, layer)
+        first, number = number, number + len(parts)
+        passed = int(min(len(parts), max(0, swept.taken - first)))
+        done += sum(each.size for each in parts[:passed])
+        look = _Look(stack, layer, maps, keys)
+        for at, (part, cells, rows) in enumerate(ahead(look, parts[passed:]), first + passed):
+            done += part.size
+            # Two pages of a record may be made at once: each tile is taken in by one of them.
+            if at >= swept.taken:
+                maps.take(part.places, cells)
                 if keys is not None and rows is not None:
                     keys.begin(stack, layer)
                     keys.take(rows)
                 swept.tiles += 1
-                done += tile.size
+            yield Progress(doing, done, total)
+            for _ in () if keys is None or swept.is_complete() else keys.thinned():
                 yield Progress(doing, done, total)
-    if keys is not None and not swept.complete:
-        keys.drop()
+                if swept.is_complete():
+                    break
+            if swept.is_complete():
+                break
+    for _ in () if keys is None or swept.is_complete() else keys.dropped():
+        yield Progress(doing, total, total)
+        if swept.is_complete():
+            break
     swept.complete = True
     return [
         _small(stack, layer, maps)
@@ -343,20 +422,22 @@ def _swept(record: AttentionRecord, doing: str, swept: _Swept) -> Steps[list[dic
 
 @dataclass(frozen=True)
 class _Look:
-    """What a pass over a head's weights takes from each tile, in any thread."""
+    """What a pass over a layer's weights takes from each tile, in any thread."""
 
     stack: AttentionStack
     layer: int
-    head: int
     maps: SmallMaps
     keys: Sweep | None
 
-    def __call__(self, tile: TilePlace) -> tuple[TilePlace, MapCells, StrongestRows | None]:
-        """Compute a tile, and look at it."""
-        [(_, weights)] = weight_tiles(self.stack, self.layer, self.head, [tile])
-        first = tile.columns.start
-        rows = None if self.keys is None else self.keys.strongest(self.stack, weights, first)
-        return tile, self.maps.pooled(tile, weights), rows
+    def __call__(self, part: HeadTiles) -> tuple[HeadTiles, MapCells, StrongestRows | None]:
+        """Compute a tile of some heads, and look at it."""
+        weights = tile_of_heads(self.stack, self.layer, part)
+        rows = None
+        if self.keys is not None:
+            # The rows of one head after those of another.
+            flat = weights.reshape(-1, weights.shape[2])
+            rows = self.keys.strongest(self.stack, flat, part.tile.columns.start)
+        return part, self.maps.pooled(part.tile, weights), rows
 
 
 def _can_compute(record: AttentionRecord) -> bool:
@@ -370,20 +451,22 @@ def _can_compute(record: AttentionRecord) -> bool:
     )
 
 
-def _is_causal(stack: AttentionStack) -> bool:
+def _is_causal(stack: AttentionStack) -> Steps[bool]:
     """Whether queries do not look ahead: the masks say so, or two queries of each head do."""
     if stack.causal:
         return True
-    offset = len(stack.key_tokens) - len(stack.query_tokens)
-    queries = np.unique([0, len(stack.query_tokens) // 2])
-    return not any(
-        weights[max(0, query + offset + 1) :].any()
-        for layer in stack.layers
-        for head in stack.kept_heads(layer)
-        for query, weights in zip(
-            queries, stack.attention(layer).weights_of_rows(head, queries)[0], strict=True
-        )
-    )
+    num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
+    queries = np.unique([0, num_queries // 2])
+    keys = np.arange(num_keys)
+    ahead_of = keys > (queries + num_keys - num_queries)[:, None].clip(-1)
+    pace = Pace("first rows", sum(map(len, map(stack.kept_heads, stack.layers))) * ahead_of.size)
+    for layer in stack.layers:
+        heads = stack.kept_heads(layer)
+        for _, weights, _ in weights_of_some(stack, layer, heads, queries):
+            if weights[:, ahead_of].any():
+                return False
+            yield from pace.did(weights.size, len(weights))
+    return True
 
 
 def _layers(record: AttentionRecord) -> list[tuple[AttentionStack, int]]:
@@ -419,30 +502,26 @@ def _whole_layer(
     rows, columns = len(stack.query_tokens), len(stack.key_tokens)
     heads = stack.kept_heads(layer)
     codes = np.zeros((len(heads), rows, columns), np.uint16 if fine else np.uint8)
-    places = tile_places(stack, layer)
     error = 0.0
-    for index, head in enumerate(heads):
 
-        def one(place: TilePlace, head: int = head) -> tuple[TilePlace, NDArray[np.float32]]:
-            [found] = weight_tiles(stack, layer, head, [place])
-            return found
+    def one(part: HeadTiles) -> tuple[HeadTiles, NDArray[Any], float, MapCells | None]:
+        weights = tile_of_heads(stack, layer, part)
+        cells = None if maps is None else maps.pooled(part.tile, weights)
+        if fine:
+            halves = upper_halves(weights)
+            off = np.abs(values_of_halves(halves) - weights)
+            return part, halves, float(off.max(initial=0)), cells
+        found, off = byte_codes(weights, stack.maximum, signed=stack.signed)
+        return part, found, off, cells
 
-        for tile, weights in ahead(one, places):
-            if fine:
-                halves = upper_halves(weights)
-                off = np.abs(values_of_halves(halves) - weights)
-                error = max(error, float(off.max(initial=0)))
-                codes[index, tile.rows, tile.columns] = halves
-            else:
-                encoded = encode(weights[None], "uint8", stack.maximum, signed=stack.signed)
-                error = encoded.error
-                found = np.frombuffer(encoded.data, np.uint8).reshape(weights.shape)
-                codes[index, tile.rows, tile.columns] = found
-            if maps is not None:
-                maps.add(index, tile, weights)
-            # Half of it is packing them.
-            done += tile.size / 2
-            yield Progress("all weights", done, total)
+    for part, found, off, cells in ahead(one, head_tiles(stack, layer)):
+        codes[part.places, part.tile.rows, part.tile.columns] = found
+        error = max(error, off)
+        if maps is not None and cells is not None:
+            maps.take(part.places, cells)
+        # Half of it is packing them.
+        done += part.size / 2
+        yield Progress("all weights", done, total)
     some = codes.max(axis=0) > 0
     ends = np.where(some.any(axis=1), columns - some[:, ::-1].argmax(axis=1), 0)
     reach = int(np.max(ends - np.arange(rows) - 1, initial=0))
@@ -489,6 +568,48 @@ def tile_places(stack: AttentionStack, layer: int) -> list[TilePlace]:
     return places
 
 
+class HeadTiles(NamedTuple):
+    """A tile of some heads, of which `places` says where they stand among those that were kept."""
+
+    heads: tuple[int, ...]
+    places: slice
+    tile: TilePlace
+
+    @property
+    def size(self) -> int:
+        """How many weights these are."""
+        return len(self.heads) * self.tile.size
+
+
+def head_tiles(stack: AttentionStack, layer: int) -> list[HeadTiles]:
+    """All tiles of all heads, head by head; of a short text those of several heads together."""
+    heads, places = stack.kept_heads(layer), tile_places(stack, layer)
+    together = max(1, _TILE // places[0].size) if len(places) == 1 else 1
+    return [
+        HeadTiles(heads[start : start + together], slice(start, start + together), place)
+        for start in range(0, len(heads), together)
+        for place in places
+    ]
+
+
+def tile_of_heads(stack: AttentionStack, layer: int, part: HeadTiles) -> NDArray[np.float32]:
+    """Weights of a tile of some heads, (heads, rows, columns); checked."""
+    attention = stack.attention(layer)
+    rows, columns = part.tile
+    if attention.given_weights is None:
+        weights = np.stack([attention.weights(head, rows, columns) for head in part.heads])
+    else:
+        weights = attention.weights_of_heads(part.heads, rows)[..., columns]
+    try:
+        check_weights(weights, stack.maximum, signed=stack.signed, of="")
+    except ValueError:
+        for head, each in zip(part.heads, weights, strict=True):
+            of = f"stack {stack.name!r}, layer {layer}, head {head}"
+            check_weights(each[None], stack.maximum, signed=stack.signed, of=of)
+        raise
+    return weights
+
+
 def _count_tiled(record: AttentionRecord) -> int:
     """Weights of all tiles."""
     return sum(
@@ -498,19 +619,8 @@ def _count_tiled(record: AttentionRecord) -> int:
     )
 
 
-def weight_tiles(
-    stack: AttentionStack, layer: int, head: int, places: Iterable[TilePlace]
-) -> Iterator[tuple[TilePlace, NDArray[np.float32]]]:
-    """Some tiles of a head's weights; checked."""
-    of = f"stack {stack.name!r}, layer {layer}, head {head}"
-    for place in places:
-        weights = stack.weights(layer=layer, head=head, rows=place.rows, columns=place.columns)
-        check_weights(weights[None], stack.maximum, signed=stack.signed, of=of)
-        yield place, weights
-
-
 class MapCells(NamedTuple):
-    """Some cells of a small map, and the largest weight of each, (parts, rows, columns)."""
+    """Some cells of small maps, and the largest weight of each, (parts, heads, rows, columns)."""
 
     rows: slice
     columns: slice
@@ -527,8 +637,9 @@ class SmallMaps:
     --------
     >>> maps = SmallMaps(1, 4, 4, size=2)
     >>> all_keys = slice(0, 4)
-    >>> maps.add(0, TilePlace(slice(0, 3), all_keys), np.eye(4, dtype=np.float32)[:3])
-    >>> maps.add(0, TilePlace(slice(3, 4), all_keys), np.eye(4, dtype=np.float32)[3:] / 2)
+    >>> head, weights = slice(0, 1), np.eye(4, dtype=np.float32)[None]
+    >>> maps.add(head, TilePlace(slice(0, 3), all_keys), weights[:, :3])
+    >>> maps.add(head, TilePlace(slice(3, 4), all_keys), weights[:, 3:] / 2)
     >>> maps.cells
     array([[[1., 0.],
             [0., 1.]]], dtype=float32)
@@ -546,12 +657,12 @@ class SmallMaps:
         """The maps, (heads, rows, columns)."""
         return joined(self._parts)
 
-    def add(self, index: int, tile: TilePlace, weights: NDArray[np.float32]) -> None:
-        """Take in a tile of a head, (rows, columns)."""
+    def add(self, index: slice, tile: TilePlace, weights: NDArray[np.float32]) -> None:
+        """Take in a tile of some heads, (heads, rows, columns)."""
         self.take(index, self.pooled(tile, weights))
 
     def pooled(self, tile: TilePlace, weights: NDArray[np.float32]) -> MapCells:
-        """What a tile gives to cells, the same for every head."""
+        """What a tile of some heads, (heads, rows, columns), gives to their cells."""
         pooled = parted(weights, signed=self._signed)
         across = []
         # Along the rows first, as they lie in memory.
@@ -560,12 +671,12 @@ class SmallMaps:
             first = int(np.searchsorted(starts, side.start, side="right")) - 1
             last = int(np.searchsorted(starts, side.stop, side="left"))
             begins = np.maximum(starts[first:last] - side.start, 0)
-            pooled = np.maximum.reduceat(pooled, begins, axis=axis + 1)
+            pooled = np.maximum.reduceat(pooled, begins, axis=axis + 2)
             across.append(slice(first, last))
         return MapCells(across[1], across[0], pooled)
 
-    def take(self, index: int, found: MapCells) -> None:
-        """Take in what a tile of a head gives."""
+    def take(self, index: slice, found: MapCells) -> None:
+        """Take in what a tile of some heads gives."""
         cells = self._parts[:, index, found.rows, found.columns]
         np.maximum(cells, found.most, out=cells)
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis import all_head_scores
-from attnviz.pages.encoding import MAP_SIZE, check_record, embedded_weights
+from attnviz.analysis.heads import all_scores_in_steps
+from attnviz.pages.encoding import MAP_SIZE, check_record, embedded_weights, forget_computed
 from attnviz.pages.limits import (
     MAX_MEASURED,
     PagePrecision,
@@ -28,18 +28,17 @@ from attnviz.pages.limits import (
 )
 from attnviz.pages.packing import packed
 from attnviz.pages.picture import heads_figure
-from attnviz.pages.vectors import embedded_vectors
+from attnviz.pages.vectors import vectors_in_steps
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES
-from attnviz.server.description import describe
+from attnviz.server.description import describing
 from attnviz.server.images import encoded_image
 from attnviz.server.maps import encoded_maps
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
 from attnviz.server.sources import affords_sources, sources_header
 from attnviz.server.strips import strips
-from attnviz.utils.bars import Bar
-from attnviz.utils.progress import Steps, completed, finished
+from attnviz.utils.progress import GivenUp, Progress, Steps, finished, within
 
 __all__ = ["FORMAT", "Embedded", "bundle", "document", "make_page", "page_steps", "with_still"]
 
@@ -153,7 +152,28 @@ def page_steps(
     precision: PagePrecision = "auto",
     max_mb: float | None = None,
 ) -> Steps[str]:
-    """Make the page of a view step by step."""
+    """Make the page of a view step by step.
+
+    What was computed stays with the record, also where that is interrupted; not where the page is
+    given up.
+    """
+    steps = _page_steps(record, view, state, embeds=embeds, precision=precision, max_mb=max_mb)
+    try:
+        return (yield from steps)
+    except GivenUp:
+        forget_computed(record)
+        raise
+
+
+def _page_steps(
+    record: AttentionRecord,
+    view: str,
+    state: Mapping[str, Any],
+    *,
+    embeds: Collection[Embedded],
+    precision: PagePrecision,
+    max_mb: float | None,
+) -> Steps[str]:
     max_bytes = check_options(precision, max_mb)
     if "weights" in embeds:
         check_record(record, precision)
@@ -166,25 +186,17 @@ def page_steps(
     stacks = record.stacks.values()
     vectors = None
     if "vectors" in embeds:
-        few = count_weights(record) <= MAX_MEASURED
-        room = None if max_bytes is None else max_bytes - bare
-        try:
-            vectors = embedded_vectors(
-                stacks,
-                exact=precision == "exact",
-                most_queries=None if few else SAMPLED_QUERIES,
-                max_bytes=room,
-            )
-        except OverflowError:
-            raise ValueError(vectors_too_large(record, max_bytes or 0, bare)) from None
-    description = describe(record)
+        vectors = yield from _embedded_vectors(record, precision, max_bytes, bare)
+    description = yield from describing(record)
     few = count_weights(record) <= _MAX_SCORED_WEIGHTS
     # Estimates in live views are estimates in pages.
     estimated = {each["name"] for each in description["stacks"] if "sampled" in each}
     sampled = [stack for stack in stacks if stack.name in estimated]
     # Signed numbers have no patterns, and are not sources of a token.
     scored_by_patterns = [stack for stack in (stacks if few else sampled) if not stack.signed]
-    scores = _embedded_scores(scored_by_patterns, sampled) if "scores" in embeds else []
+    scores = []
+    if "scores" in embeds:
+        scores = yield from _embedded_scores(scored_by_patterns, sampled)
     scored = {(each["stack"], each["pattern"]) for each in scores}
     for each in description["stacks"]:
         # A pattern is offered where its scores are at hand.
@@ -199,13 +211,13 @@ def page_steps(
         "scores": scores,
     }
     if sampled and "weights" in embeds:
-        data["strips"] = [_embedded_strips(stack, n) for stack in sampled for n in stack.layers]
-    data |= _embedded_sources(stacks)
+        data["strips"] = yield from _embedded_strips(sampled)
+    data |= yield from _embedded_sources(stacks)
     if vectors is not None:
-        data |= {"vectors": vectors, "maps": _embedded_maps(record)}
+        maps = yield from _embedded_maps(record)
+        data |= {"vectors": vectors, "maps": maps}
     if "weights" in embeds:
-        if record.images:
-            data["images"] = [_embedded_image(image) for image in record.images]
+        data |= yield from _embedded_images(record)
         rest = len(document(record.model, view, state, data, still).encode())
         weights = yield from embedded_weights(
             record,
@@ -319,34 +331,60 @@ def _checksum(text: str) -> int:
     return checksum
 
 
+def _embedded_vectors(
+    record: AttentionRecord, precision: PagePrecision, max_bytes: int | None, bare: int
+) -> Steps[dict[str, Any]]:
+    few = count_weights(record) <= MAX_MEASURED
+    try:
+        return (
+            yield from vectors_in_steps(
+                record.stacks.values(),
+                exact=precision == "exact",
+                most_queries=None if few else SAMPLED_QUERIES,
+                max_bytes=None if max_bytes is None else max_bytes - bare,
+            )
+        )
+    except OverflowError:
+        raise ValueError(vectors_too_large(record, max_bytes or 0, bare)) from None
+
+
 def _embedded_scores(
     stacks: Iterable[AttentionStack], sampled: Collection[AttentionStack]
-) -> list[dict[str, Any]]:
-    return [
-        {"stack": stack.name, "pattern": pattern, "scores": finite_scores(_rounded(scores))}
-        for stack in stacks
-        for pattern, scores in all_head_scores(
-            stack, queries=SAMPLED_QUERIES if stack in sampled else None
-        ).items()
-    ]
+) -> Steps[list[dict[str, Any]]]:
+    embedded = []
+    for stack in stacks:
+        queries = SAMPLED_QUERIES if stack in sampled else None
+        for pattern, scores in (yield from all_scores_in_steps(stack, queries)).items():
+            written = finite_scores(_rounded(scores))
+            embedded.append({"stack": stack.name, "pattern": pattern, "scores": written})
+    return embedded
 
 
-def _embedded_sources(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
+def _embedded_sources(stacks: Iterable[AttentionStack]) -> Steps[dict[str, Any]]:
     """Where each token of an answer came from, by stack; empty without an answer."""
-    found = [
-        {"stack": stack.name, "of": [completed(sources_header(stack, query)) for query in queries]}
-        for stack in stacks
-        if (queries := sorted({each.query for each in stack.query_tokens.predictions}))
-        and affords_sources(stack)
-        and not stack.signed
-    ]
-    return {"sources": found} if found else {}
+    embedded = []
+    for stack in stacks:
+        queries = sorted({each.query for each in stack.query_tokens.predictions})
+        if not queries or not affords_sources(stack) or stack.signed:
+            continue
+        found = []
+        for done, query in enumerate(queries):
+            steps = sources_header(stack, query)
+            found.append((yield from within(steps, "sources", done, len(queries), "token")))
+            yield Progress("sources", done + 1, len(queries), "token")
+        embedded.append({"stack": stack.name, "of": found})
+    return {"sources": embedded} if embedded else {}
 
 
-def _embedded_strips(stack: AttentionStack, layer: int) -> dict[str, Any]:
-    found = completed(strips(stack, layer))
-    place = {"stack": stack.name, "layer": layer}
-    return place | found.header() | {"data": packed(found.data)}
+def _embedded_strips(stacks: Iterable[AttentionStack]) -> Steps[list[dict[str, Any]]]:
+    layers = [(stack, layer) for stack in stacks for layer in stack.layers]
+    embedded = []
+    for done, (stack, layer) in enumerate(layers):
+        found = yield from within(strips(stack, layer), "strips", done, len(layers))
+        place = {"stack": stack.name, "layer": layer}
+        embedded.append(place | found.header() | {"data": packed(found.data)})
+        yield Progress("strips", done + 1, len(layers), "layer")
+    return embedded
 
 
 def _rounded(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
@@ -354,17 +392,25 @@ def _rounded(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]
     return [each.round(_SCORE_DIGITS) for each in scores]
 
 
-def _embedded_maps(record: AttentionRecord) -> list[dict[str, Any]]:
-    maps = []
+def _embedded_maps(record: AttentionRecord) -> Steps[list[dict[str, Any]]]:
     layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
-    for stack, layer in Bar(layers, desc="page: maps", unit="layer", delay=1.0, leave=False):
-        small, sampled, _ = completed(encoded_maps(stack, layer, MAP_SIZE))
+    embedded = []
+    for done, (stack, layer) in enumerate(layers):
+        steps = encoded_maps(stack, layer, MAP_SIZE)
+        small, sampled, _ = yield from within(steps, "maps", done, len(layers))
         place = {"stack": stack.name, "layer": layer} | small.header()
         said = {} if sampled is None else {"sampled": sampled}
-        maps.append(place | said | {"data": packed(small.data)})
-    return maps
+        embedded.append(place | said | {"data": packed(small.data)})
+        yield Progress("maps", done + 1, len(layers), "layer")
+    return embedded
 
 
-def _embedded_image(image: NDArray[np.uint8]) -> dict[str, Any]:
-    header, data = completed(encoded_image(image, MAX_REPLY_BYTES))
-    return header | {"data": packed(data)}
+def _embedded_images(record: AttentionRecord) -> Steps[dict[str, Any]]:
+    """The pictures that the model saw; empty without any."""
+    embedded = []
+    for done, image in enumerate(record.images):
+        steps = encoded_image(image, MAX_REPLY_BYTES)
+        header, data = yield from within(steps, "images", done, len(record.images), "image")
+        embedded.append(header | {"data": packed(data)})
+        yield Progress("images", done + 1, len(record.images), "image")
+    return {"images": embedded} if embedded else {}

@@ -11,17 +11,20 @@ two members' codes give. Nothing is lost: the page computes the codes that the b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.pages.packing import packed
+from attnviz.pages.packing import packing
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE
+from attnviz.utils.progress import Progress, Steps
 
-__all__ = ["Codes", "LikeBlocks", "expected_codes"]
+__all__ = ["Codes", "LikeBlocks", "expected_codes", "taken"]
+
+_Code = TypeVar("_Code", np.uint8, np.uint16)
 
 
 class Codes(NamedTuple):
@@ -48,10 +51,10 @@ class LikeBlocks:
         needed = {(stack, layer) for (_, layer), stacks in self._like.items() for stack in stacks}
         self._kept: dict[tuple[str, int], Codes | None] = dict.fromkeys(needed)
 
-    def packed(
-        self, stack: str, layer: int, codes: Codes, held: NDArray[np.bool_]
-    ) -> dict[str, Any]:
-        """Pack the codes of one block where `held`, (rows, columns).
+    def packing(
+        self, stack: str, layer: int, codes: Codes, held: NDArray[np.int64]
+    ) -> Steps[dict[str, Any]]:
+        """Pack the codes of one block at the places `held` of each flattened head, in steps.
 
         Returns
         -------
@@ -62,23 +65,28 @@ class LikeBlocks:
         place = stack, layer
         if place in self._kept:
             self._kept[place] = codes
-        plain = packed(codes.values[:, held].tobytes())
+        plain = yield from packing(taken(codes.values, held).tobytes())
         names = self._like.get(place, ())
         others = [self._kept[name, layer] for name in names]
         alike = [each for each in others if each and each.values.shape == codes.values.shape]
         if not names or len(alike) != len(names) or codes.maximum <= 0:
             return {"data": plain}
-        rest = np.stack(
-            [
-                (values - expected_codes(_head(alike, head), codes.maximum))[held]
-                for head, values in enumerate(codes.values)
-            ]
-        )
-        short = packed(rest.tobytes())
+        rests = []
+        for head, values in enumerate(codes.values):
+            rest = values - expected_codes(_head(alike, head), codes.maximum)
+            rests.append(rest.ravel()[held].tobytes())
+            yield Progress("likeness", head + 1, len(codes.values), "head")
+        short = yield from packing(b"".join(rests))
         # The names take a little, too.
         if len(short) + sum(map(len, names)) >= len(plain):
             return {"data": plain}
         return {"like": list(names), "data": short}
+
+
+def taken(codes: NDArray[_Code], places: NDArray[np.int64]) -> NDArray[_Code]:
+    """The codes at some places of each flattened head, (heads, places)."""
+    flat = codes.reshape(len(codes), -1)
+    return flat if len(places) == flat.shape[1] else np.take(flat, places, axis=1)
 
 
 def expected_codes(like: Sequence[Codes], maximum: float) -> NDArray[np.uint8]:

@@ -8,28 +8,63 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["packed", "upper_halves", "upper_halves_bytes", "values_of_halves"]
+from attnviz.utils.progress import Progress, Steps, completed
+
+__all__ = ["packed", "packing", "upper_halves", "upper_halves_bytes", "values_of_halves"]
 
 # How zlib looks for repeats. Weights have runs of zeros, and otherwise repeat by chance alone:
 # looking for more then takes longer and makes more bytes. Others repeat exactly.
 _STRATEGIES = (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
 
 
+# Both are tried on one of so many bytes, and on so many at least from each of two places: the
+# slower takes five times as long, and which is better hardly differs within the data.
+_TRIED = 16
+_LEAST_TRIED = 1 << 12
+# Bytes that are deflated in one step.
+_PIECE = 1 << 20
+
+
 def packed(data: bytes) -> str:
-    """Deflate bytes in the better of two strategies and write them in base64.
+    """Deflate bytes in the better of two strategies, as a part of them tells, in base64.
 
     Examples
     --------
     >>> zlib.decompress(base64.b64decode(packed(b"weights")))
     b'weights'
     """
-    shortest = min((_deflated(data, strategy) for strategy in _STRATEGIES), key=len)
-    return base64.b64encode(shortest).decode()
+    return completed(packing(data))
 
 
-def _deflated(data: bytes, strategy: int) -> bytes:
-    packer = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, strategy)
-    return packer.compress(data) + packer.flush()
+def packing(data: bytes) -> Steps[str]:
+    """`packed` in steps."""
+    packer = _packer(_strategy(data))
+    pieces = []
+    for start in range(0, len(data), _PIECE):
+        pieces.append(packer.compress(data[start : start + _PIECE]))
+        done = min(len(data), start + _PIECE)
+        yield Progress("packing", done, len(data), "byte")
+    pieces.append(packer.flush())
+    return base64.b64encode(b"".join(pieces)).decode("ascii")
+
+
+def _strategy(data: bytes) -> int:
+    """The strategy that makes fewer bytes of a part of the data, taken from two places."""
+    some = max(_LEAST_TRIED, len(data) // _TRIED // 2)
+    tried = data
+    if 2 * some < len(data):
+        half = len(data) // 2
+        tried = data[half - some : half] + data[-some:]
+
+    def size(strategy: int) -> int:
+        packer = _packer(strategy)
+        return len(packer.compress(tried)) + len(packer.flush())
+
+    return min(_STRATEGIES, key=size)
+
+
+def _packer(strategy: int) -> zlib._Compress:
+    return zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, strategy)
 
 
 def upper_halves(values: NDArray[np.floating]) -> NDArray[np.uint16]:

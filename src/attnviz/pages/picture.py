@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.analysis.heads import weights_of_some
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
@@ -116,6 +117,8 @@ _GROUND = 0
 #: Pixels of a map's side in a page's picture: the first with which the file is small enough.
 SIDES = (16, 12, 10, 8, 6, 4, 3, 2, 1)
 _MOST_PNG_BYTES = 6_000
+# So many times that, deflated fast, are more than that, deflated well.
+_FAR = 1.25
 #: Bytes of a page's picture and its sentences, at most where a page has less than 10,000 heads.
 MOST_BYTES = 9_500
 # How large it is shown, where a reader has the room: the sentences below stay in sight.
@@ -160,29 +163,27 @@ def _heads_figure(stack: AttentionStack) -> Steps[str]:
     queries = sampled_queries(len(stack.query_tokens), side)
     columns = sorted({head for layer in stack.layers for head in stack.kept_heads(layer)})
     pace = Pace("picture", len(stack.layers) * len(columns) * len(queries) * len(stack.key_tokens))
-    maps: dict[tuple[int, int], NDArray[np.float32]] = {}
+    maps: dict[int, NDArray[np.float32]] = {}
     for layer in stack.layers:
-        attention = stack.attention(layer)
-        for head in stack.kept_heads(layer):
-            weights = np.nan_to_num(attention.weights_of_rows(head, queries)[0])
-            maps[layer, head] = _pooled(weights, side, signed=stack.signed)
-            yield from pace.did(weights.size)
+        heads = stack.kept_heads(layer)
+        found = []
+        for _, weights, _ in weights_of_some(stack, layer, heads, queries):
+            found.append(_pooled(np.nan_to_num(weights), side, signed=stack.signed))
+            yield from pace.did(weights.size, len(weights))
+        if found:
+            maps[layer] = np.concatenate(found)
     largest = max((float(np.abs(each).max(initial=0)) for each in maps.values()), default=0.0)
 
     def cells(side: int) -> list[list[Cells | None]]:
-        return [
-            [
-                _levels(
-                    _pooled(maps[layer, head], side, signed=stack.signed),
-                    largest,
-                    signed=stack.signed,
-                )
-                if (layer, head) in maps
-                else None
-                for head in columns
-            ]
-            for layer in stack.layers
-        ]
+        rows = []
+        for layer in stack.layers:
+            there: dict[int, Cells] = {}
+            if layer in maps:
+                pooled = _pooled(maps[layer], side, signed=stack.signed)
+                levels = _levels(pooled, largest, signed=stack.signed)
+                there = dict(zip(stack.kept_heads(layer), levels, strict=True))
+            rows.append([there.get(head) for head in columns])
+        return rows
 
     says = (
         f"{stack.measure.capitalize()}s of {numbered('layer', stack.layers)} from top to bottom "
@@ -230,7 +231,7 @@ def grid_figure(
     """
     for side in sides:
         pixels = _grid(cells(side))
-        picture = _png(pixels, np.vstack([palette, _FRAME]))
+        picture = _png(pixels, np.vstack([palette, _FRAME]), most=_MOST_PNG_BYTES)
         if len(picture) <= _MOST_PNG_BYTES:
             break
     width = pixels.shape[1] * min(max(_SHOWN_SIZE // max(pixels.shape), 1), _LARGEST_PIXEL)
@@ -263,8 +264,10 @@ def _scale(stack: AttentionStack, largest: float) -> str:
 def _pooled(
     weights: NDArray[np.float32], side: int | tuple[int, int], *, signed: bool
 ) -> NDArray[np.float32]:
-    """One map with at most so many rows and columns."""
-    found: NDArray[np.float32] = joined(pool_max(parted(weights, signed=signed), side))
+    """Maps, (..., rows, columns), with at most so many rows and columns."""
+    parts = parted(weights, signed=signed)
+    flat = pool_max(parts.reshape(-1, *parts.shape[-2:]), side)
+    found: NDArray[np.float32] = joined(flat.reshape(*parts.shape[:-2], *flat.shape[-2:]))
     return found
 
 
@@ -304,17 +307,25 @@ def _grid(cells: Sequence[Sequence[Cells | None]]) -> Cells:
     return grid
 
 
-def _png(pixels: Cells, palette: NDArray[np.float64]) -> bytes:
-    """A PNG of at most 16 colours, 4 bits a pixel; 255 is the last colour."""
+def _png(pixels: Cells, palette: NDArray[np.float64], *, most: int) -> bytes:
+    """A PNG of at most 16 colours, 4 bits a pixel; 255 is the last colour.
+
+    Of one that is far larger than `most` it is only known that it is.
+    """
     numbers = np.minimum(pixels, len(palette) - 1)
     padded = np.pad(numbers, ((0, 0), (0, numbers.shape[1] % 2)))
     # Before each row stands the number of its filter, none.
     rows = np.pad(padded[:, ::2] << 4 | padded[:, 1::2], ((0, 0), (1, 0)))
     height, width = pixels.shape
+    data = rows.astype(np.uint8).tobytes()
+    # The best level makes a tenth less of it, in ten times as long.
+    packed = zlib.compress(data, 1)
+    if len(packed) <= _FAR * most:
+        packed = zlib.compress(data, 9)
     parts = {
         b"IHDR": struct.pack(">IIBBBBB", width, height, 4, 3, 0, 0, 0),
         b"PLTE": np.rint(palette).astype(np.uint8).tobytes(),
-        b"IDAT": zlib.compress(rows.astype(np.uint8).tobytes(), 9),
+        b"IDAT": packed,
         b"IEND": b"",
     }
     return b"\x89PNG\r\n\x1a\n" + b"".join(

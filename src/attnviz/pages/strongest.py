@@ -30,6 +30,7 @@ left of a row is not spread: rests are 0, and so are keys that are not embedded.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -37,12 +38,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.pages.packing import packed, upper_halves, upper_halves_bytes, values_of_halves
+from attnviz.analysis.heads import weights_of_some
+from attnviz.pages.packing import packing, upper_halves, upper_halves_bytes, values_of_halves
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE
-from attnviz.utils.progress import Progress, Steps, finished
+from attnviz.utils.progress import Pace, Progress, Steps, finished, within
 
 __all__ = [
     "LEAST_KEYS",
@@ -75,7 +77,7 @@ _TEXT = 4 / 3
 _COLLECTED = 1.5
 _TRIES = 8
 # Texts of no more queries are swept without an estimate before.
-_SHORT = 1024
+_SHORT = 256
 # So many times the keys that have room are collected by an estimate.
 _AIMED = 1.25
 # A page that is less full is tried once more.
@@ -85,6 +87,11 @@ _FEW_KEYS = 1 << 20
 _NEIGHBOURS = 64
 # Keys that are looked at together.
 _BIN = 128
+# Keys and rows that are packed in one step.
+_PART_KEYS = 1 << 19
+_PART_ROWS = 1 << 16
+# What a key has, and not a row.
+_BY_KEY = frozenset({"keys", "weights", "always"})
 # What is not zero is at least this.
 _SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
 # The next try aims a little below the limit.
@@ -167,16 +174,25 @@ class SparseRows:
 
 def encode_sparse(rows: SparseRows) -> tuple[dict[str, Any], bytes]:
     """Write rows as bytes: a header fit for JSON, with the lengths of the runs, and the runs."""
-    heads, num_rows, columns = rows.shape
-    row = np.tile(np.arange(num_rows), heads)
-    # How far ahead of its query any key with weight stands: 0 in causal attention.
-    reach = int(np.max(rows.ends - row - 1, initial=0, where=rows.ends > rows.firsts))
-    last = np.minimum(columns, row + 1 + reach)
+    row = np.arange(len(rows.counts)) % rows.shape[1]
+    reach = _reach(rows, row)
+    runs = _runs(rows, row, reach)
+    return _header(rows, reach, [len(run) for run in runs]), b"".join(runs)
+
+
+def _reach(rows: SparseRows | StrongestRows, row: NDArray[np.int64]) -> int:
+    """How far ahead of its query any key with weight stands: 0 in causal attention."""
+    return int(np.max(rows.ends - row - 1, initial=0, where=rows.ends > rows.firsts))
+
+
+def _runs(rows: SparseRows, row: NDArray[np.int64], reach: int) -> list[bytes]:
+    """The runs of some rows of heads, with their numbers within their heads."""
+    last = np.minimum(rows.shape[2], row + 1 + reach)
     starts = np.cumsum(rows.counts) - rows.counts
     gaps = np.diff(rows.keys, prepend=0) - 1
     begins = starts[rows.counts > 0]
     gaps[begins] = rows.keys[begins] - rows.firsts[rows.counts > 0]
-    runs = [
+    return [
         _packed(rows.counts),
         _packed(rows.firsts),
         _packed(np.maximum(0, last - rows.ends)),
@@ -184,19 +200,22 @@ def encode_sparse(rows: SparseRows) -> tuple[dict[str, Any], bytes]:
         _packed(gaps),
         _bytes_of(rows.codes),
     ]
+
+
+def _header(rows: SparseRows, reach: int, lengths: list[int]) -> dict[str, Any]:
     header = {
         "shape": list(rows.shape),
         "encoding": ENCODING,
         "maximum": rows.maximum,
         "most_rest": rows.most_rest,
         "reach": reach,
-        "runs": [len(run) for run in runs],
+        "runs": lengths,
     }
     if rows.codes.dtype == np.uint16:
         header["fine"] = True
     if rows.signed:
         header["signed"] = True
-    return header, b"".join(runs)
+    return header
 
 
 def decode_sparse(header: dict[str, Any], data: bytes) -> SparseRows:
@@ -466,22 +485,19 @@ def sparse_rows(
     *,
     fine: bool = False,
     signed: bool = False,
+    most_rest: float | None = None,
 ) -> tuple[SparseRows, float]:
     """What a page embeds of all heads' rows, and how far any weight is off at most.
 
     What the keys have together that are not embedded is rounded by itself: the rounding of a strong
-    key would be many times as much as they have.
+    key would be many times as much as they have. Of a part of the rows `most_rest` is what any of
+    all rows has.
     """
     codes = _codes(strongest.weights, maximum, fine=fine, signed=signed)
     rounded = _values(codes, maximum, signed=signed)
-    row = np.repeat(np.arange(len(strongest.counts)), strongest.counts)
     others = strongest.ends - strongest.firsts - strongest.counts
-    embedded = np.bincount(row, strongest.sizes, minlength=len(strongest.counts))
-    rests = np.where(others > 0, np.maximum(0.0, strongest.sums - embedded), 0.0)
-    if signed:
-        # No more is known of the others than how large they are.
-        rests = np.zeros_like(rests)
-    most_rest = float(rests.max(initial=0))
+    rests = _rests(strongest, signed=signed)
+    most_rest = float(rests.max(initial=0)) if most_rest is None else most_rest
     rows = SparseRows(
         shape=shape,
         counts=strongest.counts,
@@ -504,6 +520,18 @@ def sparse_rows(
         # The smallest of the others is not farther from 0 than the largest.
         errors.pop()
     return rows, max(float(each.max(initial=0)) for each in errors)
+
+
+def _rests(strongest: StrongestRows, *, signed: bool) -> NDArray[np.float64]:
+    """What the keys of each row have together that are not embedded."""
+    row = np.repeat(np.arange(len(strongest.counts)), strongest.counts)
+    others = strongest.ends - strongest.firsts - strongest.counts
+    embedded = np.bincount(row, strongest.sizes, minlength=len(strongest.counts))
+    rests = np.where(others > 0, np.maximum(0.0, strongest.sums - embedded), 0.0)
+    if signed:
+        # No more is known of the others than how large they are.
+        rests = np.zeros_like(rests)
+    return rests
 
 
 def _values(codes: Codes, most: float, *, signed: bool = False) -> NDArray[np.float64]:
@@ -541,12 +569,14 @@ class _Histogram:
         # Those that are embedded whatever the threshold.
         self.count, self.mass = 0.0, 0.0
 
-    def add(self, rows: StrongestRows, maximum: float) -> None:
-        shares = rows.sizes[~rows.always]
-        places = _levels(shares, maximum)
+    def add_weights(self, sizes: NDArray[np.float32], maximum: float, times: float = 1) -> None:
+        places = _levels(sizes, maximum)
         bins = _LEVELS + 1
-        self.counts += np.bincount(places, minlength=bins)
-        self.masses += np.bincount(places, shares, minlength=bins)
+        self.counts += times * np.bincount(places, minlength=bins)
+        self.masses += times * np.bincount(places, sizes, minlength=bins)
+
+    def add(self, rows: StrongestRows, maximum: float) -> None:
+        self.add_weights(rows.sizes[~rows.always], maximum)
         self.count += np.count_nonzero(rows.always)
         self.mass += float(rows.sizes[rows.always].sum(dtype=np.float64))
 
@@ -649,6 +679,8 @@ class Sweep:
         Head by head, and the rows of a head in their order.
         """
         self.take(self.strongest(self._layers[-1][0], weights, first))
+        for _ in self.thinned():
+            pass
 
     def strongest(
         self, stack: AttentionStack, weights: NDArray[np.float32], first: int = 0
@@ -658,13 +690,16 @@ class Sweep:
         return strongest_rows(weights, threshold, first, signed=stack.signed)
 
     def take(self, rows: StrongestRows) -> None:
-        """Take in the next rows of the layer."""
+        """Take in the next rows of the layer; then they may have to be `thinned`."""
         # One step, between which and the next nothing is half done.
         self._parts.append((len(self._layers) - 1, rows))
         self._held += int(np.count_nonzero(~rows.always))
+
+    def thinned(self) -> Iterator[None]:
+        """Drop the weakest keys where too many are held, some at a time."""
         most = _most_keys(self._room)
         if self._held > _COLLECTED * most:
-            self._hold(most)
+            yield from self._hold(most)
 
     def suffices(self, share: float, room: float, *, complete: bool) -> bool:
         """Whether no key was dropped that belongs on a page with some room for keys.
@@ -680,10 +715,10 @@ class Sweep:
             return True
         return self._histogram().above(self._level) >= share
 
-    def drop(self) -> None:
-        """Hold no more than pages with as much room take, after the last row."""
+    def dropped(self) -> Iterator[None]:
+        """Hold no more than pages with as much room take, after the last row; some at a time."""
         if self._held > _most_keys(self._room):
-            self._hold(_most_keys(self._room))
+            yield from self._hold(_most_keys(self._room))
 
     def cut(self, share: float, room: float) -> Cut:
         """The fewest keys that cover a share of the weight, or as many as there is room for.
@@ -694,21 +729,29 @@ class Sweep:
 
     def cutting(self, share: float, room: float) -> Steps[Cut]:
         """The same step by step."""
-        layers = self._joined()
+        whole = yield from self._joined()
         histogram = self._histogram()
+        yield Progress("packing", 0, len(whole), "layer")
         most = histogram.holding(histogram.count + _most_keys(room))
         level = lowest = max(self._level, histogram.covering(share), most)
         # However many keys are held, the same are looked at.
-        layers = [(stack, n, _raised(stack, rows, lowest)) for stack, n, rows in layers]
-        yield Progress("packing", 0, len(layers), "layer")
-        level = self._about(level, room, layers, histogram)
-        fuller = False
-        for last in range(1 - _TRIES, 1):
+        layers = []
+        for stack, n, rows in whole:
+            layers.append((stack, n, _raised(stack, rows, lowest)))
+            yield Progress("packing", 0, len(whole), "layer")
+        # What is small is packed as it is, before it is estimated what has room.
+        tries, fuller = -_TRIES, False
+        if any(len(rows.keys) > _FEW_KEYS for _, _, rows in layers):
+            tries, level = 1 - _TRIES, (yield from self._about(level, room, layers, histogram))
+        for last in range(tries, 1):
             cut: list[tuple[dict[str, Any], int, float, float]] = []
             for each in layers:
-                yield Progress("packing", len(cut), len(layers), "layer")
-                cut.append(_embedded(*each, level, fine=self._fine))
+                steps = _embedding(*each, level, fine=self._fine)
+                cut.append((yield from within(steps, "packing", len(cut), len(layers))))
             size = sum(len(block["data"]) for block, *_ in cut)
+            if size > room and last == -_TRIES:
+                level = yield from self._about(level, room, layers, histogram)
+                continue
             holding = histogram.holding(_SPARE * histogram.keys(level) * room / size)
             if size > room and level <= _LEVELS:
                 # In the end the fewest there are: what they take is what a page needs.
@@ -727,29 +770,40 @@ class Sweep:
         room: float,
         layers: list[tuple[AttentionStack, int, StrongestRows]],
         histogram: _Histogram,
-    ) -> int:
+    ) -> Steps[int]:
         """The level from which on keys have room, at least `level`, estimated from some rows."""
-        bare = sum(
-            _size_of(stack, n, _some_of(rows, 0), level, fine=self._fine)[0]
-            for stack, n, rows in layers
-        )
-        sample = [(stack, n, _some_of(rows, _FEW_KEYS)) for stack, n, rows in layers]
+
+        def tried(keys: int, level: int) -> Steps[tuple[int, int]]:
+            """Bytes and keys of some rows of all layers."""
+            size = found = 0
+            for stack, n, rows in layers:
+                steps = _embedding(stack, n, _some_of(rows, keys), level, fine=self._fine)
+                block, count, *_ = yield from within(steps, "packing", 0, len(layers))
+                size += len(block["data"])
+                found += count
+                yield Progress("packing", 0, len(layers), "layer")
+            return size, found
+
+        bare, _ = yield from tried(0, level)
         for _ in range(_TRIES):
-            tried = [_size_of(*each, level, fine=self._fine) for each in sample]
-            each_key = (sum(size for size, _ in tried) - bare) / max(1, sum(k for _, k in tried))
-            size = bare + each_key * histogram.keys(level)
-            holding = histogram.holding(_SPARE * histogram.keys(level) * room / max(1, size))
-            if size <= room or holding <= level:
+            size, keys = yield from tried(_FEW_KEYS, level)
+            each_key = (size - bare) / max(1, keys)
+            whole = bare + each_key * histogram.keys(level)
+            holding = histogram.holding(_SPARE * histogram.keys(level) * room / max(1, whole))
+            if whole <= room or holding <= level:
                 break
             level = holding
         return level
 
-    def _joined(self) -> list[tuple[AttentionStack, int, StrongestRows]]:
+    def _joined(self) -> Steps[list[tuple[AttentionStack, int, StrongestRows]]]:
         """All rows of each layer."""
         parts: list[list[StrongestRows]] = [[] for _ in self._layers]
         for place, rows in self._parts:
             parts[place].append(rows)
-        whole = [joined(each) for each in parts]
+        whole = []
+        for each in parts:
+            whole.append(each[0] if len(each) == 1 else joined(each))
+            yield Progress("packing", 0, len(parts), "layer")
         # No longer in pieces beside it.
         self._parts = list(enumerate(whole))
         return [(*layer, rows) for layer, rows in zip(self._layers, whole, strict=True)]
@@ -761,41 +815,57 @@ class Sweep:
             histogram.add(rows, self._layers[place][0].maximum)
         return histogram
 
-    def _hold(self, most: int) -> None:
-        """Drop the weakest keys, until no more than so many are held."""
+    def _hold(self, most: int) -> Iterator[None]:
+        """Drop the weakest keys, until no more than so many are held; some at a time."""
         histogram = self._histogram()
+        yield
         # First: rows that come before the others are thinned out have no need of more.
         self._level = max(self._level + 1, histogram.holding(histogram.count + most))
-        self._held = 0
+        held = since = 0
         for number, (place, rows) in enumerate(self._parts):
             thinned = _raised(self._layers[place][0], rows, self._level)
             self._parts[number] = (place, thinned)
-            self._held += int(np.count_nonzero(~thinned.always))
+            held += int(np.count_nonzero(~thinned.always))
+            since += len(rows.keys)
+            if since >= _FEW_KEYS:
+                since = 0
+                yield
+        self._held = held
 
 
-def first_level(record: AttentionRecord, room: float) -> int:
-    """A level from which on somewhat more keys lie than have room, estimated from some queries.
+def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int]:
+    """A level from which on somewhat more keys lie than are embedded, estimated from some queries.
 
-    0, all keys, of a short text.
+    Those that have a share of the weight, or as many as there is room for. 0, all keys, of a short
+    text.
     """
-    bins = _LEVELS + 1
-    counts = np.zeros(bins)
-    for stack in record.stacks.values():
-        count = len(stack.query_tokens)
-        if count <= _SHORT:
-            return 0
-        rows = sampled_queries(count)
-        for layer in stack.layers:
-            for head in stack.kept_heads(layer):
-                weights = np.abs(stack.attention(layer).weights_of_rows(head, rows)[0])
-                # What isn't finite is refused by the pass over all rows, in its words.
-                found = weights[(weights > 0) & (weights <= stack.maximum)]
-                counts += np.bincount(_levels(found, stack.maximum), minlength=bins) * (
-                    count / len(rows)
-                )
-    above = np.cumsum(counts[::-1])[::-1]
-    fitting = np.flatnonzero(above <= _AIMED * _most_keys(room))
-    return int(fitting[0]) if len(fitting) else _LEVELS
+    histogram = _Histogram(np.finfo(float).tiny)
+    stacks = list(record.stacks.values())
+    if any(len(stack.query_tokens) <= _SHORT for stack in stacks):
+        return 0
+    layers = [(stack, layer) for stack in stacks for layer in stack.layers]
+    sampled = [sampled_queries(len(stack.query_tokens)) for stack, _ in layers]
+    pace = Pace(
+        "some queries",
+        sum(
+            len(rows) * len(stack.key_tokens) * len(stack.kept_heads(layer))
+            for rows, (stack, layer) in zip(sampled, layers, strict=True)
+        ),
+    )
+    for rows, (stack, layer) in zip(sampled, layers, strict=True):
+        times = len(stack.query_tokens) / len(rows)
+        for _, of_heads, _ in weights_of_some(stack, layer, stack.kept_heads(layer), rows):
+            weights = np.abs(of_heads)
+            # What isn't finite is refused by the pass over all rows, in its words.
+            found = weights[(weights > 0) & (weights <= stack.maximum)]
+            histogram.add_weights(found, stack.maximum, times)
+            histogram.total += times * float(found.sum(dtype=np.float64))
+            yield from pace.did(2 * weights.size)
+    # With half of the weight that may be left out as a reserve.
+    return max(
+        min(_LEVELS, histogram.holding(_AIMED * _most_keys(room))),
+        histogram.covering(1 - (1 - share) / 2),
+    )
 
 
 def _most_keys(room: float) -> int:
@@ -824,23 +894,60 @@ def _raised(stack: AttentionStack, rows: StrongestRows, level: int) -> Strongest
     return rows.raised(_threshold(level) * stack.maximum)
 
 
-def _size_of(
-    stack: AttentionStack, layer: int, rows: StrongestRows, level: int, *, fine: bool
-) -> tuple[int, int]:
-    """Bytes and keys of a layer from a level on."""
-    block, keys = _embedded(stack, layer, rows, level, fine=fine)[:2]
-    return len(block["data"]), keys
+def _in_parts(rows: StrongestRows) -> Iterator[tuple[int, StrongestRows]]:
+    """Neighbouring rows with so many keys that a moment is enough for them, and the first's number.
+
+    A part of the rows is no copy of them.
+    """
+    ends = np.cumsum(rows.counts)
+    first = 0
+    while first < len(rows.counts):
+        begin = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, begin + _PART_KEYS, side="right")))
+        last = min(last, first + _PART_ROWS)
+        of_rows, of_keys = slice(first, last), slice(begin, int(ends[last - 1]))
+        each = {name: getattr(rows, name) for name in (field.name for field in fields(rows))}
+        yield (
+            first,
+            StrongestRows(
+                **{
+                    name: array[of_keys if name in _BY_KEY else of_rows]
+                    for name, array in each.items()
+                }
+            ),
+        )
+        first = last
 
 
-def _embedded(
+def _embedding(
     stack: AttentionStack, layer: int, rows: StrongestRows, level: int, *, fine: bool
-) -> tuple[dict[str, Any], int, float, float]:
+) -> Steps[tuple[dict[str, Any], int, float, float]]:
     """A layer from a level on: its block, how many keys and weight it has, and its error."""
-    rows = _raised(stack, rows, level)
     shape = (len(stack.kept_heads(layer)), len(stack.query_tokens), len(stack.key_tokens))
-    sparse, error = sparse_rows(rows, shape, stack.maximum, fine=fine, signed=stack.signed)
-    header, data = encode_sparse(sparse)
-    mass, total = float(rows.sizes.sum(dtype=np.float64)), float(rows.sums.sum())
+    parts: list[tuple[NDArray[np.int64], StrongestRows]] = []
+    reach, most_rest, mass, keys = 0, 0.0, 0.0, 0
+    for first, some in _in_parts(rows):
+        part = _raised(stack, some, level)
+        row = np.arange(first, first + len(part.counts)) % shape[1]
+        parts.append((row, part))
+        reach = max(reach, _reach(part, row))
+        most_rest = max(most_rest, float(_rests(part, signed=stack.signed).max(initial=0)))
+        mass += float(part.sizes.sum(dtype=np.float64))
+        keys += len(part.keys)
+        yield Progress("packing", 0, 1, "layer")
+    runs: list[list[bytes]] = []
+    error = 0.0
+    for row, part in parts:
+        sparse, off = sparse_rows(
+            part, shape, stack.maximum, fine=fine, signed=stack.signed, most_rest=most_rest
+        )
+        runs.append(_runs(sparse, row, reach))
+        error = max(error, off)
+        yield Progress("packing", 0, 1, "layer")
+    together = [b"".join(each) for each in zip(*runs, strict=True)]
+    total = float(rows.sums.sum())
+    header = _header(sparse, reach, [len(run) for run in together])
     covered = min(1.0, mass / total) if total > 0 else 1.0
     block = {"stack": stack.name, "layer": layer, **header, "error": error, "covered": covered}
-    return block | {"data": packed(data)}, len(rows.keys), mass, error
+    data = yield from packing(b"".join(together))
+    return block | {"data": data}, keys, mass, error

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -19,9 +20,15 @@ from attnviz.record.attention import LayerAttention, QueryKeyAttention
 from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.bars import Bar
+from attnviz.utils.progress import Pace, Progress, Steps, completed, within
 
-__all__ = ["MAX_EXACT_BYTES", "MAX_VECTOR_BYTES", "embedded_vectors", "size_of_vectors"]
+__all__ = [
+    "MAX_EXACT_BYTES",
+    "MAX_VECTOR_BYTES",
+    "embedded_vectors",
+    "size_of_vectors",
+    "vectors_in_steps",
+]
 
 Encoding = Literal["float32", "float16", "bfloat16"]
 
@@ -30,7 +37,7 @@ MAX_EXACT_BYTES = 4_000_000
 #: Above this a browser tab struggles with the page.
 MAX_VECTOR_BYTES = 100_000_000
 
-_WEIGHTS_AT_ONCE = 1 << 22
+_WEIGHTS_AT_ONCE = 1 << 20
 # So much is deflated before it is seen whether there is still room.
 _PIECE = 1 << 18
 _LARGEST_HALF = float(torch.finfo(torch.float16).max)
@@ -69,6 +76,18 @@ def embedded_vectors(
         and ``logit_error`` are the largest absolute errors of a weight and of a logit, measured on
         ``measured`` queries of each head; it has no such entry where that is all of them.
     """
+    steps = vectors_in_steps(stacks, exact=exact, most_queries=most_queries, max_bytes=max_bytes)
+    return completed(steps)
+
+
+def vectors_in_steps(
+    stacks: Iterable[AttentionStack],
+    *,
+    exact: bool = False,
+    most_queries: int | None = None,
+    max_bytes: int | None = None,
+) -> Steps[dict[str, Any]]:
+    """`embedded_vectors`, some bytes and some weights at a time."""
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)
     size = sum(_size(each, unrounded) for *_, each in layers)
@@ -78,16 +97,15 @@ def embedded_vectors(
             f"to open (at most {MAX_VECTOR_BYTES:,}); choose layers with include_layers=[...], or "
             "a shorter text"
         )
-    arrays = _Arrays(max_bytes)
+    arrays = _Arrays(max_bytes, size)
     embedded = []
-    for name, number, whole, each in _progress(layers, "queries and keys"):
-        embedded.append(
-            {"stack": name, "layer": number}
-            | _embedded_layer(each, unrounded, arrays)
-            | _numbers(whole)
-        )
-    for place, (*_, each) in enumerate(_progress(layers, "what rounding does")):
-        embedded[place] |= _measured(each, _rounded(each, unrounded)[1], most_queries)
+    for name, number, whole, each in layers:
+        made = yield from _embedded_layer(each, unrounded, arrays)
+        embedded.append({"stack": name, "layer": number} | made | _numbers(whole))
+    for place, (*_, each) in enumerate(layers):
+        yield Progress("what rounding does", place, len(layers), "layer")
+        steps = _measured(each, _rounded(each, unrounded)[1], most_queries)
+        embedded[place] |= yield from within(steps, "what rounding does", place, len(layers))
     return {"layers": embedded, "arrays": arrays.texts}
 
 
@@ -118,38 +136,38 @@ def _unrounded_bytes(layers: Iterable[_Known], *, exact: bool) -> int:
     return sum(4 * (each.queries.numel() + each.keys.numel()) for *_, each in layers)
 
 
-def _progress(layers: Sequence[_Known], doing: str) -> Iterable[_Known]:
-    # Silent for the second that most texts take.
-    bar: Iterable[_Known] = Bar(layers, desc=f"page: {doing}", unit="layer", delay=1.0, leave=False)
-    return bar
-
-
 class _Arrays:
-    """Arrays as text, each once, until they take more than they may."""
+    """Arrays as text, each once, until they take more than they may; of so many bytes in all."""
 
-    def __init__(self, max_bytes: int | None) -> None:
+    def __init__(self, max_bytes: int | None, size: int) -> None:
         self.texts: list[str] = []
         self._room = float("inf") if max_bytes is None else max_bytes * 3 // 4
         self._places: dict[bytes, int] = {}
+        self._size, self._done = size, 0
 
-    def place(self, values: torch.Tensor) -> int:
+    def place(self, values: torch.Tensor) -> Steps[int]:
         """Where these values are kept."""
         values = values.detach().cpu().contiguous()
         if values.dtype == torch.bfloat16:
             # numpy has no such type; what counts are the bits.
             values = values.view(torch.int16)
         array = values.numpy()
-        data = array.astype(array.dtype.newbyteorder("<")).tobytes()
-        if data not in self._places:
-            self._places[data] = len(self.texts)
-            self.texts.append(base64.b64encode(self._deflated(data)).decode("ascii"))
-        return self._places[data]
+        data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+        # By its digest: the bytes of all of them are not held.
+        known = hashlib.sha256(data).digest()
+        if known not in self._places:
+            deflated = yield from self._deflated(data)
+            self._places[known] = len(self.texts)
+            self.texts.append(base64.b64encode(deflated).decode("ascii"))
+        return self._places[known]
 
-    def _deflated(self, data: bytes) -> bytes:
+    def _deflated(self, data: bytes) -> Steps[bytes]:
         packer = zlib.compressobj(6)
         parts: list[bytes] = []
         for start in range(0, len(data), _PIECE):
             self._take(parts, packer.compress(data[start : start + _PIECE]))
+            self._done += min(_PIECE, len(data) - start)
+            yield Progress("queries and keys", min(self._done, self._size), self._size, "byte")
         self._take(parts, packer.flush())
         return b"".join(parts)
 
@@ -185,9 +203,13 @@ def _size(attention: QueryKeyAttention, exact_bytes: int) -> int:
 
 def _embedded_layer(
     attention: QueryKeyAttention, exact_bytes: int, arrays: _Arrays
-) -> dict[str, Any]:
+) -> Steps[dict[str, Any]]:
     encoding, embedded = _rounded(attention, exact_bytes)
     sinks = attention.sinks
+    queries = yield from arrays.place(embedded.queries)
+    keys = yield from arrays.place(embedded.keys)
+    mask = yield from _embedded_mask(attention, arrays)
+    bias = yield from _embedded_bias(attention, arrays)
     return {
         "num_heads": attention.num_heads,
         "num_key_heads": attention.keys.shape[0],
@@ -195,13 +217,13 @@ def _embedded_layer(
         "num_keys": attention.num_keys,
         "head_dim": attention.queries.shape[2],
         "encoding": encoding,
-        "queries": arrays.place(embedded.queries),
-        "keys": arrays.place(embedded.keys),
+        "queries": queries,
+        "keys": keys,
         "scale": float(attention.scale),
         "softcap": None if attention.softcap is None else float(attention.softcap),
         "sinks": None if sinks is None else sinks.float().cpu().tolist(),
-        "mask": _embedded_mask(attention, arrays),
-        "bias": _embedded_bias(attention, arrays),
+        "mask": mask,
+        "bias": bias,
     }
 
 
@@ -233,37 +255,42 @@ def _numbers(attention: LayerAttention) -> dict[str, Any]:
     }
 
 
-def _embedded_mask(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
+def _embedded_mask(attention: QueryKeyAttention, arrays: _Arrays) -> Steps[dict[str, Any] | None]:
     if attention.mask is None:
         return None
-    return _embedded_part(
-        attention.mask.without_windows(attention.num_queries, attention.num_keys), arrays
-    )
+    mask = attention.mask.without_windows(attention.num_queries, attention.num_keys)
+    return (yield from _embedded_part(mask, arrays))
 
 
-def _embedded_bias(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
+def _embedded_bias(attention: QueryKeyAttention, arrays: _Arrays) -> Steps[dict[str, Any] | None]:
     if attention.bias is None:
         return None
     sizes = attention.num_heads, attention.num_queries, attention.num_keys
-    return _embedded_part(attention.bias.without_windows(*sizes), arrays)
+    return (yield from _embedded_part(attention.bias.without_windows(*sizes), arrays))
 
 
-def _embedded_part(part: Mask | Bias, arrays: _Arrays) -> dict[str, Any]:
+def _embedded_part(part: Mask | Bias, arrays: _Arrays) -> Steps[dict[str, Any]]:
     if isinstance(part, InsertedMask | InsertedBias):
+        queries = yield from arrays.place(_places(part.query_units, part.num_query_units))
+        keys = yield from arrays.place(_places(part.key_units, part.num_key_units))
+        base = None
+        if part.base is not None:
+            base = yield from _embedded_part(part.base, arrays)
         return {
             "kind": "inserted",
             "num_queries": len(part.query_units),
             "num_keys": len(part.key_units),
-            "query_places": arrays.place(_places(part.query_units, part.num_query_units)),
-            "key_places": arrays.place(_places(part.key_units, part.num_key_units)),
-            "base": None if part.base is None else _embedded_part(part.base, arrays),
+            "query_places": queries,
+            "key_places": keys,
+            "base": base,
         }
     numbers, tensors = part.to_parts()
     # The layer says how many queries and keys there are.
     described = {name: each for name, each in numbers.items() if not name.startswith("num_")}
     for name, tensor in tensors.items():
         described |= dict(zip(part.shared_axes, tensor.shape, strict=False))
-        described[name] = arrays.place(tensor.float() if tensor.is_floating_point() else tensor)
+        values = tensor.float() if tensor.is_floating_point() else tensor
+        described[name] = yield from arrays.place(values)
     return described
 
 
@@ -282,13 +309,15 @@ def _same(attention: QueryKeyAttention, embedded: QueryKeyAttention) -> bool:
 
 def _measured(
     attention: QueryKeyAttention, embedded: QueryKeyAttention, most_queries: int | None
-) -> dict[str, Any]:
+) -> Steps[dict[str, Any]]:
     """Largest absolute differences of a weight and of a logit, and where they were looked for."""
     if _same(attention, embedded):
         return {"error": 0.0, "logit_error": 0.0}
     count = attention.num_queries
     measured = count if most_queries is None else min(count, most_queries)
     weight_error = logit_error = 0.0
+    # Logits and weights, of both.
+    pace = Pace("what rounding does", 4 * attention.num_heads * measured * attention.num_keys)
     for part in _parts(sampled_queries(count, measured), attention.num_keys):
         for head in range(attention.num_heads):
             logits = [each.logits(head, torch.from_numpy(part)) for each in (attention, embedded)]
@@ -301,6 +330,7 @@ def _measured(
                 # A sink's weight is off by all that the others are together.
                 lost = other.sum(axis=1, dtype=np.float64) - one.sum(axis=1, dtype=np.float64)
                 weight_error = max(weight_error, float(np.abs(lost).max()))
+            yield from pace.did(4 * len(part) * attention.num_keys)
     said = {} if measured == count else {"measured": measured}
     return {"error": weight_error, "logit_error": logit_error} | said
 

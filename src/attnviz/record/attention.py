@@ -196,6 +196,21 @@ class LayerAttention(ABC):
         """
         return np.stack([self.weights(head, rows, slice(0, self.num_keys)) for head in heads])
 
+    def rows_of_each_head(
+        self, heads: Sequence[int], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """As `weights_of_rows` of some heads, (heads, rows, keys) each.
+
+        Of one mask that all heads share the second is (1, rows, keys).
+
+        >>> given = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
+        >>> given.rows_of_each_head([0], np.array([1]))[0]
+        array([[[0.25, 0.75]]], dtype=float32)
+        """
+        found = [self.weights_of_rows(head, rows) for head in heads]
+        masks = [allowed for _, allowed in found][: 1 if self.one_mask else len(found)]
+        return np.stack([weights for weights, _ in found]), np.stack(masks)
+
     @property
     def one_mask(self) -> bool:
         """Whether it is known that all heads may attend to the same keys."""
@@ -696,8 +711,25 @@ class GivenWeights(LayerAttention):
 
     def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
         """Weights of some heads and queries and all keys, float32, (heads, rows, keys)."""
-        block: NDArray[np.float32] = self.values[list(heads), rows].float().cpu().numpy().copy()
+        # A list of heads copies them.
+        block: NDArray[np.float32] = self.values[list(heads), rows].float().cpu().numpy()
         return block
+
+    def weights_of_rows(
+        self, head: int, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Weights of any queries, and what the mask lets through, (rows, keys) each."""
+        weights, allowed = self.rows_of_each_head([head], rows)
+        return weights[0], allowed[0]
+
+    def rows_of_each_head(
+        self, heads: Sequence[int], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Weights of any queries of some heads, and that all keys are open, as no mask is known."""
+        which = torch.tensor(list(heads), dtype=torch.int64)[:, None]
+        values = self.values[which, torch.from_numpy(rows)]
+        block: NDArray[np.float32] = values.float().cpu().numpy()
+        return block, np.ones((1, *block.shape[1:]), np.bool_)
 
     @property
     def one_mask(self) -> bool:
@@ -852,6 +884,12 @@ class HeadSubset(LayerAttention):
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Weights of any queries, and what the mask lets through, (rows, keys) each."""
         return self.base.weights_of_rows(self.index(head), rows)
+
+    def rows_of_each_head(
+        self, heads: Sequence[int], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """As `weights_of_rows` of some heads, (heads, rows, keys) each."""
+        return self.base.rows_of_each_head([self.index(head) for head in heads], rows)
 
     def rows_of_heads(
         self, heads: Sequence[int], rows: NDArray[np.int64]

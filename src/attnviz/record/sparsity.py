@@ -8,7 +8,7 @@ like a mask's are not counted (see `count_zeros`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -66,70 +66,69 @@ def count_zeros(
         for number, layer in layers.items()
         if (values := layer.given_weights) is not None
     }
-    # Once for what lies ahead, once for the zeros, and once for whether heads share them.
-    pace = Pace("exact zeros", 3 * sum(values.numel() for values in given.values()))
-    causal = bool(given)
-    for values in given.values():
-        causal = causal and (yield from _is_causal(values, pace))
-    counts = {}
+    pace = Pace("exact zeros", sum(values.numel() for values in given.values()))
+    found = {}
     for number, values in given.items():
-        counts[number] = yield from _of_layer(values, pace, causal=causal)
-    return counts
+        found[number] = yield from _look(values, pace)
+    causal = bool(found) and not any(each.ahead for each in found.values())
+    return {number: each.counts(causal=causal) for number, each in found.items()}
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What one pass over a layer's weights says of its zeros.
+
+    Attributes
+    ----------
+    weighted : Tensor
+        int64, (heads, queries): keys with weight.
+    ahead : bool
+        Whether a query has weight on a key after its own, or there are no such keys.
+    alike : bool
+        Whether all heads have weight in the same places.
+    """
+
+    values: torch.Tensor
+    weighted: torch.Tensor
+    ahead: bool
+    alike: bool
+
+    def counts(self, *, causal: bool) -> tuple[ZeroCount, ...]:
+        num_queries, num_keys = self.values.shape[1:]
+        # How many keys each query may see.
+        ends = torch.full((num_queries,), num_keys)
+        if causal:
+            ends = torch.arange(num_queries) + _offset(self.values) + 1
+        counts = []
+        for weighted in self.weighted:
+            counted = int(ends[weighted > 0].sum())
+            counts.append(ZeroCount(counted - int(weighted.sum()), counted))
+        if any(count.zeros for count in counts) and self._is_mask():
+            return tuple(ZeroCount(0, count.counted - count.zeros) for count in counts)
+        return tuple(counts)
+
+    def _is_mask(self) -> bool:
+        """Whether the places of the zeros are those of a mask that all heads share."""
+        if not self.alike or int(self.weighted.max()) < 2:
+            return False
+        return len(self.values) > 1 or isinstance(compact_mask(self.values != 0), BandMask)
+
+
+def _look(values: torch.Tensor, pace: Pace) -> Steps[_Look]:
+    heads, num_queries, num_keys = values.shape
+    weighted = torch.zeros((heads, num_queries), dtype=torch.int64)
+    # Where the first query already sees every key, nothing lies ahead.
+    ahead = _offset(values) < 0 or num_queries == 1
+    alike = True
+    # Flags of all heads are held at once: those of all rows would take a quarter of the weights.
+    for rows in tiles(slice(0, num_queries), heads * num_keys):
+        flags = values[:, rows] != 0
+        weighted[:, rows] = flags.sum(dim=2).cpu()
+        ahead = ahead or bool(flags.any(dim=0).triu(_offset(values) + 1 + rows.start).any())
+        alike = alike and bool((flags[1:] == flags[0]).all())
+        yield from pace.did(flags.numel())
+    return _Look(values, weighted, ahead, alike)
 
 
 def _offset(values: torch.Tensor) -> int:
     return values.shape[2] - values.shape[1]
-
-
-def _tiles(values: torch.Tensor) -> Iterator[slice]:
-    """Rows whose flags are held at once: those of all would take a quarter of the weights."""
-    return tiles(slice(0, values.shape[1]), values.shape[2])
-
-
-def _is_causal(values: torch.Tensor, pace: Pace) -> Steps[bool]:
-    # Where the first query already sees every key, nothing lies ahead.
-    if _offset(values) < 0 or values.shape[1] == 1:
-        return False
-    for head in values:
-        for rows in _tiles(values):
-            if bool(head[rows].triu(_offset(values) + 1 + rows.start).any()):
-                return False
-            yield from pace.did((rows.stop - rows.start) * values.shape[2])
-    return True
-
-
-def _of_layer(values: torch.Tensor, pace: Pace, *, causal: bool) -> Steps[tuple[ZeroCount, ...]]:
-    num_queries, num_keys = values.shape[1:]
-    # How many keys each query may see.
-    ends = torch.full((num_queries,), num_keys, device=values.device)
-    if causal:
-        ends = torch.arange(num_queries, device=values.device) + _offset(values) + 1
-    counts = []
-    for head in values:
-        weighted = torch.zeros(num_queries, dtype=torch.int64, device=values.device)
-        for rows in _tiles(values):
-            weighted[rows] = (head[rows] != 0).sum(dim=1)
-            yield from pace.did((rows.stop - rows.start) * num_keys)
-        counted = int(ends[weighted > 0].sum())
-        counts.append(ZeroCount(counted - int(weighted.sum()), counted))
-    if any(count.zeros for count in counts) and (yield from _is_mask(values, pace)):
-        return tuple(ZeroCount(0, count.counted - count.zeros) for count in counts)
-    return tuple(counts)
-
-
-def _is_mask(values: torch.Tensor, pace: Pace) -> Steps[bool]:
-    """Whether the places of the zeros are those of a mask that all heads share."""
-    if len(values) == 1:
-        first = values[0] != 0
-        if int(first.sum(dim=1).max()) < 2:
-            return False
-        return isinstance(compact_mask(first[None]), BandMask)
-    most = 0
-    for rows in _tiles(values):
-        first = values[0, rows] != 0
-        most = max(most, int(first.sum(dim=1).max()))
-        for head in values[1:]:
-            if not bool(((head[rows] != 0) == first).all()):
-                return False
-            yield from pace.did(first.numel())
-    return most > 1

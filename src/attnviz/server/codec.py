@@ -19,6 +19,7 @@ __all__ = [
     "Encoding",
     "PieceHeader",
     "Precision",
+    "byte_codes",
     "check_weights",
     "decode",
     "encode",
@@ -201,15 +202,34 @@ def encode(
             return Encoded(shape, "float32-deflated", maximum, 0.0, data)
         return Encoded(shape, "float32", maximum, 0.0, exact.tobytes())
     if precision == "uint8":
-        sizes = np.abs(weights) if signed else weights
-        shares = np.clip(sizes / maximum, 0.0, 1.0) if maximum > 0 else np.zeros_like(weights)
-        if signed:
-            roots = np.rint(np.sqrt(shares) * TOP_SIGNED_CODE)
-            data = np.copysign(roots, weights).astype(np.int8).tobytes()
-            return Encoded(shape, "int8-sqrt", maximum, INT8_SQRT_ERROR * maximum, data)
-        codes = np.rint(np.sqrt(shares) * TOP_CODE).astype(np.uint8)
-        return Encoded(shape, "uint8-sqrt", maximum, UINT8_SQRT_ERROR * maximum, codes.tobytes())
+        codes, error = byte_codes(weights, maximum, signed=signed)
+        encoding: Encoding = "int8-sqrt" if signed else "uint8-sqrt"
+        return Encoded(shape, encoding, maximum, error, codes.tobytes())
     raise ValueError(f'precision={precision!r} must be "uint8" or "float32"')
+
+
+def byte_codes(
+    weights: NDArray[np.float32], maximum: float, *, signed: bool = False
+) -> tuple[NDArray[np.uint8], float]:
+    """Weights that were checked in one byte each, as `Encoded` says, and how far they are off.
+
+    >>> byte_codes(np.array([0.0, 0.25, 1.0], np.float32), 1.0)[0]
+    array([  0, 128, 255], dtype=uint8)
+    """
+    error = (INT8_SQRT_ERROR if signed else UINT8_SQRT_ERROR) * maximum
+    if maximum <= 0:
+        return np.zeros(weights.shape, np.uint8), error
+    # In place: what is held in a processor's cache is not waited for.
+    sizes = np.abs(weights) if signed else weights
+    roots = np.clip(sizes if maximum == 1 else sizes / maximum, 0.0, 1.0)
+    np.sqrt(roots, out=roots)
+    roots *= TOP_SIGNED_CODE if signed else TOP_CODE
+    np.rint(roots, out=roots)
+    if signed:
+        signs: NDArray[np.uint8] = np.copysign(roots, weights).astype(np.int8).view(np.uint8)
+        return signs, error
+    codes: NDArray[np.uint8] = roots.astype(np.uint8)
+    return codes, error
 
 
 def decode(encoded: Encoded) -> NDArray[np.float32]:

@@ -102,7 +102,8 @@ class KernelChannel:
             _logger.debug("request %r failed", message.get("name"), exc_info=True)
             self._send({"attnviz": "error", "id": identifier, "message": _reason(error)}, [])
             return
-        if "later" in reply.header:
+        # Of what comes in parts, those that follow may be given up.
+        if "later" in reply.header or "parts" in reply.header:
             self._goes_on[identifier] = (name, arguments)
         buffers = [] if reply.data is None else [reply.data]
         self._send({"attnviz": "reply", "id": identifier, "header": reply.header}, buffers)

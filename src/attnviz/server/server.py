@@ -131,8 +131,11 @@ class RecordServer:
         return answer if isinstance(answer, Reply) else self.unfinished.reply(request, answer)
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Stop an answer that is under way."""
-        self.unfinished.forget(self._request(name, arguments))
+        """Stop an answer that is under way, and free what it holds."""
+        request = self._request(name, arguments)
+        self.unfinished.forget(request)
+        if isinstance(request, PageRequest):
+            request.give_up(self)
 
     @staticmethod
     def _request(name: str, arguments: Mapping[str, Any]) -> Request[RecordServer]:
@@ -693,7 +696,6 @@ class PageRequest:
         # Two tabs may fetch at once, each with its state.
         if server.page is None or server.page[0] != self.state:
             made = server.make_page(self.state)
-            # What was computed stays with the record, also of a page that is given up.
             name, text = made if isinstance(made, tuple) else (yield from made)
             server.page = (self.state, name, text.encode())
         _, name, content = server.page
@@ -701,6 +703,11 @@ class PageRequest:
         if self.part == parts - 1:
             server.page = None
         return Reply({"parts": parts, "name": name}, piece)
+
+    def give_up(self, server: HasPage) -> None:
+        """Free a page of which no further part is wanted."""
+        if server.page is not None and server.page[0] == self.state:
+            server.page = None
 
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:

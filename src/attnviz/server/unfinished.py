@@ -108,9 +108,12 @@ class Unfinished:
         )
 
     def forget(self, request: object) -> None:
-        """Stop the answer to a request, if it is under way."""
+        """Stop the answer to a request, if it is under way, and free what it holds."""
         with self._lock:
-            self._asked = [each for each in self._asked if not _same(each.request, request)]
+            given_up = [each for each in self._asked if _same(each.request, request)]
+            self._asked = [each for each in self._asked if each not in given_up]
+        for each in given_up:
+            each.work.give_up()
 
     def _found(self, request: object, steps: Steps[Reply]) -> _Asked | None:
         """The answer under way, one that is begun, or None where too many are under way."""
@@ -125,6 +128,7 @@ class Unfinished:
                 if self._count - oldest.last <= _FORGOTTEN_AFTER:
                     return None
                 self._asked.remove(oldest)
+                oldest.work.give_up()
             asked = _Asked(request, Work(steps), self._count)
             self._asked.append(asked)
             return asked

@@ -10,10 +10,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-__all__ = ["STEP", "Pace", "Progress", "Steps", "Work", "completed", "finished"]
+__all__ = [
+    "STEP",
+    "GivenUp",
+    "Pace",
+    "Progress",
+    "Steps",
+    "Work",
+    "completed",
+    "finished",
+    "within",
+]
 
 #: Weights that a step computes, some 0.05 s of one core: no more than twice as many, and no less
 #: but for the last step, so that small work is done in one.
@@ -43,6 +54,10 @@ class Progress:
 
 
 Steps = Generator[Progress, None, _Result]
+
+
+class GivenUp(Exception):  # noqa: N818 - nothing went wrong
+    """Raised in work that is given up: what it would keep for a next time is not wanted."""
 
 
 class Pace:
@@ -148,6 +163,35 @@ def finished(
             shown.close()
 
 
+def within(
+    steps: Steps[_Result],
+    doing: str,
+    done: float,
+    total: float,
+    unit: str = "layer",
+    *,
+    size: float = 1.0,
+) -> Steps[_Result]:
+    """Steps of a part of some work, of so much of its total, told as how far all of it is.
+
+    >>> def count():
+    ...     yield Progress("counting", 1, 2)
+    ...     return "done"
+    >>> next(within(count(), "layers", 3, 12)).done
+    3.5
+    """
+    most = 0.0
+    while True:
+        try:
+            progress = next(steps)
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
+        # What is done in several ways begins anew with each.
+        most = max(most, min(1.0, progress.done / max(1.0, progress.total)))
+        yield Progress(doing, done + most * size, total, unit)
+
+
 class Work(Generic[_Result]):
     """Some steps, of which a few are made at a time.
 
@@ -205,6 +249,12 @@ class Work(Generic[_Result]):
             self.progress, before = progress, now
             if now >= end:
                 return False
+
+    def give_up(self) -> None:
+        """End work that is not wanted any more, and let go of what it holds."""
+        with suppress(GivenUp, StopIteration):
+            self._steps.throw(GivenUp())
+        self._steps.close()
 
     @property
     def seconds_left(self) -> float | None:

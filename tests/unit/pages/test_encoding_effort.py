@@ -22,7 +22,7 @@ import attnviz as av
 from attnviz.pages import encoding, html, vectors
 from attnviz.pages.strongest import Cut, Sweep, decode_sparse
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.utils.progress import Progress, Steps
+from attnviz.utils.progress import Progress, Steps, completed
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.neuron import NeuronView
@@ -76,14 +76,14 @@ def test_which_stacks_look_ahead(causal_text: bool) -> None:
     [stack] = record_of(weights).stacks.values()
     # Weights that are given come without a mask.
     assert not stack.causal
-    assert encoding._is_causal(stack) == causal_text
+    assert completed(encoding._is_causal(stack)) == causal_text
 
 
 def test_one_head_that_looks_ahead_is_enough() -> None:
     weights = drawn(2, 3, 40, 40).tril()
     weights[1, 2, 20, 30] = 0.5
     [stack] = record_of(weights).stacks.values()
-    assert not encoding._is_causal(stack)
+    assert not completed(encoding._is_causal(stack))
 
 
 def test_the_true_size_decides() -> None:
@@ -108,10 +108,12 @@ def test_packing_ends_where_the_page_is_full(monkeypatch: pytest.MonkeyPatch) ->
     record = heads_of_all_sharpness()
     size = len(HeadView(record).to_html(max_mb=400).encode())
     assert layers == [0, 1, 2, 3, 4, 5]
-    layers.clear()
-    record = heads_of_all_sharpness()
-    assert data_of(HeadView(record).to_html(max_mb=size / 3e6))["embedded"]["form"] == "strongest"
-    assert layers == [0, 1]
+    # Where some queries tell that far more is needed than there is room for, nothing is packed.
+    for share, packed in ((0.95, [0, 1, 2, 3, 4, 5]), (1 / 3, [])):
+        layers.clear()
+        page = HeadView(heads_of_all_sharpness()).to_html(max_mb=share * size / 1e6)
+        assert data_of(page)["embedded"]["form"] == "strongest"
+        assert layers == packed
 
 
 def swept(record: av.AttentionRecord, room: float, collect: float) -> tuple[Cut, int]:
@@ -120,10 +122,9 @@ def swept(record: av.AttentionRecord, room: float, collect: float) -> tuple[Cut,
     for stack in record.stacks.values():
         for layer in stack.layers:
             sweep.begin(stack, layer)
-            places = encoding.tile_places(stack, layer)
-            for head in stack.kept_heads(layer):
-                for place, weights in encoding.weight_tiles(stack, layer, head, places):
-                    sweep.add(weights, place.columns.start)
+            for part in encoding.head_tiles(stack, layer):
+                for weights in encoding.tile_of_heads(stack, layer, part):
+                    sweep.add(weights, part.tile.columns.start)
                     most = max(most, sweep._held)
     return sweep.cut(0.95, room), most
 
@@ -268,8 +269,13 @@ def test_all_weights_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_estimate_that_was_too_high_is_made_good(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "_all", no_page_of_all)
     expected = HeadView(swept_pages()).to_html(max_mb=1.5)
+
     # As if some queries said that all have far more strong keys than they have.
-    monkeypatch.setattr(encoding, "first_level", lambda *_: 2000)
+    def too_high(*_: object) -> Steps[int]:
+        yield from ()
+        return 2000
+
+    monkeypatch.setattr(encoding, "first_level", too_high)
     assert HeadView(swept_pages()).to_html(max_mb=1.5) == expected
 
 

@@ -515,7 +515,7 @@ function Waiting({ job }: { job: Job }) {
       <span>{job.text}</span>
       <button
         type="button"
-        title="Stop; what was computed is kept, and the next time goes on from there"
+        title="Stop, and free what was computed"
         onClick={job.cancel}
       >
         Cancel

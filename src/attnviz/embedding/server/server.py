@@ -95,8 +95,12 @@ class CorpusServer:
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Stop an answer that is under way."""
-        if not self._texts.cancel(name, arguments):
-            self.unfinished.forget(self._request(name, arguments))
+        if self._texts.cancel(name, arguments):
+            return
+        request = self._request(name, arguments)
+        self.unfinished.forget(request)
+        if isinstance(request, CorpusPageRequest):
+            request.page.give_up(self.pages)
 
     @staticmethod
     def _request(name: str, arguments: Mapping[str, Any]) -> Request[CorpusServer]:
@@ -299,4 +303,9 @@ class CorpusPageRequest:
 
     def answer(self, server: CorpusServer) -> Steps[Reply]:
         """Make the page once for all its parts."""
-        return PageRequest(self.part, self.state).answer(server.pages)
+        return self.page.answer(server.pages)
+
+    @property
+    def page(self) -> PageRequest:
+        """The same of a page of any view."""
+        return PageRequest(self.part, self.state)

@@ -165,8 +165,9 @@ def checked_layers(
             raise ValueError(f"{name} is None: {NOT_RETURNED}")
         tensor = array_tensor(layer, name).cpu()
         weights = one_example(tensor, name, _AXES, _explain_layer(argument))
-        for head, values in enumerate(weights):
-            _check_head(values, f"{name}, head {head}", signed=signed)
+        if not _fits(weights, signed=signed):
+            for head, values in enumerate(weights):
+                _check_head(values, f"{name}, head {head}", signed=signed)
         if normalized:
             _check_sums(weights, name)
         checked[number] = weights
@@ -226,6 +227,13 @@ def _refuse_other_order(
             )
 
 
+def _fits(weights: torch.Tensor, *, signed: bool) -> bool:
+    """Whether all are numbers that float32 has, and none is negative unless `signed`."""
+    # Both are NaN where any is.
+    least, most = (float(end) for end in torch.aminmax(weights))
+    return max(-least, most) <= _LARGEST and (signed or least >= 0)
+
+
 def _check_head(values: torch.Tensor, name: str, *, signed: bool) -> None:
     def place(flags: torch.Tensor) -> str:
         query, key = torch.nonzero(flags)[0].tolist()
@@ -255,6 +263,8 @@ def _check_sums(weights: torch.Tensor, name: str) -> None:
         sums = weights.sum(dim=axis, dtype=torch.float32)
         return ((sums - 1).abs() > _TOLERANCE) & (sums != 0)
 
+    if not bool(wrong_along(2).any()):
+        return
     for head, values in enumerate(weights):
         sums = values.float().sum(dim=1)
         wrong = ((sums - 1).abs() > _TOLERANCE) & (sums != 0)
