@@ -17,6 +17,7 @@ from playwright.sync_api import Page
 
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.embedding.view import EmbeddingView
+from attnviz.pages.html import bundle
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
@@ -108,7 +109,7 @@ class LiveView:
             if not name.startswith("_") and name != "layout"
         }
         page.goto("about:blank")
-        page.evaluate(_HOST, [view._code, traits])
+        page.evaluate(_HOST, [bundle(view.name), traits])
         if rest:
             self.rest()
 

@@ -63,6 +63,49 @@ def test_import_attnviz_loads_neither_torch_nor_transformers() -> None:
     assert heavy & set(loaded) == set()
 
 
+FIRST_PICTURE = """
+import sys
+
+def new():
+    global before
+    now = {name.split(".")[0] for name in sys.modules}
+    names, before = now - before, now
+    print(*sorted(names), sep=",")
+
+before = set()
+import torch
+from transformers import GPT2Config, GPT2Model
+model = GPT2Model(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=20)).eval()
+ids = {"input_ids": torch.arange(5)[None]}
+with torch.inference_mode():
+    model(**ids)
+new()
+import attnviz as av
+record = av.extract(model, ids)
+new()
+import anywidget, ipywidgets
+new()
+view = av.HeadView(record)
+new()
+view.to_html()
+new()
+"""
+# Of the first picture none needs these: what is laid out, read or drawn elsewhere does.
+HEAVY = {"PIL", "matplotlib", "nbformat", "numba", "openTSNE", "pandas", "platformdirs"}
+HEAVY |= {"playwright", "pyarrow", "pynndescent", "ray", "scipy", "sklearn", "umap"}
+
+
+def test_a_first_picture_loads_what_it_needs_and_nothing_else() -> None:
+    lines = [set(line.split(",")) for line in run(FIRST_PICTURE).splitlines()]
+    _, extraction, _, view, page = lines
+    own = set(sys.stdlib_module_names) | {"attnviz", ""}
+    # Beside what a plain forward of the model loaded.
+    assert extraction - own <= {"humanize", "lazy_loader", "sentencepiece"}
+    assert view - own <= {"cachetools"}
+    assert page - own <= set()
+    assert not HEAVY & (extraction | view | page)
+
+
 def test_every_public_name_is_there_and_listed() -> None:
     public = set(attnviz.__all__)
     assert public <= set(dir(attnviz))

@@ -261,6 +261,11 @@ def _packed(code: str) -> str:
     return packed(code.encode())
 
 
+def widget_code(view: str) -> str:
+    """The JavaScript of a widget as its trait `_code` has it: deflated, in base64."""
+    return _packed(bundle(view))
+
+
 @cache
 def widget_loader(code: str) -> str:
     """The module of a widget whose trait `_code` is `code` (`widget.js`)."""

@@ -13,7 +13,7 @@ import ipywidgets
 import traitlets
 
 from attnviz.pages.figure import FigureArguments, figure_options
-from attnviz.pages.html import bundle, widget_loader
+from attnviz.pages.html import widget_code, widget_loader
 from attnviz.pages.limits import check_file_kind
 from attnviz.record.record import AttentionRecord
 from attnviz.server.kernel import KernelChannel, Server
@@ -58,7 +58,7 @@ class View(anywidget.AnyWidget):
     theme = Choice(["auto", "light", "dark"], "auto").tag(sync=True)
     controls = Controls("auto").tag(sync=True)
 
-    #: The view's code, which `_esm` loads once for all widgets in a browser's page.
+    #: The view's code, deflated, which `_esm` loads once for all widgets in a browser's page.
     _code = traitlets.Unicode(read_only=True).tag(sync=True)
 
     _lifetime: Lifetime
@@ -399,7 +399,7 @@ class View(anywidget.AnyWidget):
 
     @traitlets.default("_code")
     def _default_code(self) -> str:
-        return bundle(self.name)
+        return widget_code(self.name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.record!r}>"
