@@ -19,6 +19,7 @@ from attnviz.embedding.server.server import CorpusServer
 from attnviz.embedding.view import EmbeddingView
 from attnviz.pages.html import bundle
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.server.first_answers import first_answers
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
 from attnviz.views.base import View
@@ -26,7 +27,11 @@ from attnviz.views.record_view import RecordView
 
 # The parts of anywidget's model that views use. Nothing is shown before all was asked for: a view
 # is at rest when it is drawn and nothing has been asked or answered for a while.
-_HOST = """async ([bundle, state]) => {
+_HOST = """async ([bundle, state, first]) => {
+  if (first) {
+    const data = new DataView(Uint8Array.fromBase64(first.data).buffer);
+    state._first_answers = { replies: first.replies, data };
+  }
   const listeners = [];
   const tell = (event, ...args) => {
     for (const [name, listener] of [...listeners]) if (name === event) listener(...args);
@@ -46,7 +51,7 @@ _HOST = """async ([bundle, state]) => {
     send: async (message) => {
       last = performance.now();
       waiting++;
-      for (const [answer, data] of await window.answers(message)) {
+      for (const [answer, data] of await window.answers(message, place())) {
         const bytes = data === null ? null : Uint8Array.fromBase64(data);
         tell("msg:custom", answer, bytes ? [new DataView(bytes.buffer)] : []);
       }
@@ -54,8 +59,10 @@ _HOST = """async ([bundle, state]) => {
       last = performance.now();
     },
   };
-  const drawn = () => document.querySelector("[data-attnviz-drawn]") !== null;
-  window.rested = () => drawn() && waiting === 0 && performance.now() - last > 500;
+  const place = () =>
+    document.querySelector("body > [data-attnviz-drawn]")?.dataset.attnvizDrawn ?? null;
+  window.setTrait = (name, value) => model.set(name, value);
+  window.rested = () => place() !== null && waiting === 0 && performance.now() - last > 500;
   const address = URL.createObjectURL(new Blob([bundle], { type: "text/javascript" }));
   const widget = (await import(address)).default();
   widget.initialize({ model });
@@ -78,6 +85,16 @@ class LiveView:
         Whether to wait until all is there.
     server : Server, optional
         What answers, in place of one of the view's record alone.
+    first : bool or callable, default False
+        Whether the widget comes with the answers to what it asks first, as in a notebook. A
+        function is called once they are made.
+    silent : bool, default False
+        Whether nothing else is answered.
+
+    Attributes
+    ----------
+    asked : list of tuple
+        Every request: its name, its arguments, and what was drawn then (``data-attnviz-drawn``).
     """
 
     def __init__(
@@ -88,12 +105,16 @@ class LiveView:
         heard: Callable[[dict[str, Any], dict[str, Any]], None] | None = None,
         rest: bool = True,
         server: RecordServer | None = None,
+        first: bool | Callable[[], None] = False,
+        silent: bool = False,
     ) -> None:
         self._page = page
+        self.asked: list[tuple[str, dict[str, Any], str | None]] = []
         self.requests: Counter[str] = Counter()
         self.bytes = 0
         self._said: list[tuple[dict[str, Any], list[bytes]]] = []
         self._heard = heard
+        self._silent = silent
         # Without pages: they would only be offered.
         self._server: RecordServer | CorpusServer = server or (
             CorpusServer(view.corpus)
@@ -102,6 +123,9 @@ class LiveView:
         )
         self._channel = KernelChannel(self._server, lambda *answer: self._said.append(answer))
         page.expose_function("answers", self._answers)
+        answers = _first_answers(view) if first else None
+        if callable(first):
+            first()
         # Only what is JSON already; the rest is of the host, not of the view.
         traits = {
             name: value
@@ -109,9 +133,13 @@ class LiveView:
             if not name.startswith("_") and name != "layout"
         }
         page.goto("about:blank")
-        page.evaluate(_HOST, [bundle(view.name), traits])
+        page.evaluate(_HOST, [bundle(view.name), traits, answers])
         if rest:
             self.rest()
+
+    def set(self, name: str, value: Any) -> None:
+        """Set a trait, as Python does."""
+        self._page.evaluate("([name, value]) => window.setTrait(name, value)", [name, value])
 
     def rest(self) -> None:
         """Wait until it is drawn and all that it asked for has come."""
@@ -132,13 +160,18 @@ class LiveView:
             return self._server.answers._plots.num_bytes + self._server.parts.num_bytes
         return self._server.row_sums.num_bytes + self._server.pyramids.num_bytes
 
-    def _answers(self, message: dict[str, Any]) -> list[tuple[dict[str, Any], str | None]]:
+    def _answers(
+        self, message: dict[str, Any], drawn: str | None
+    ) -> list[tuple[dict[str, Any], str | None]]:
         self._said.clear()
         self._channel.receive(message)
         # What a slow machine makes in several replies counts once, as its answer.
         goes_on = any("later" in answer.get("header", {}) for answer, _ in self._said)
         if message.get("attnviz") == "request" and not goes_on:
             self.requests[message["name"]] += 1
+            self.asked.append((message["name"], message["arguments"], drawn))
+        if self._silent:
+            return []
         answers: list[tuple[dict[str, Any], str | None]] = []
         for answer, buffers in self._said:
             data = buffers[0] if buffers else None
@@ -150,6 +183,14 @@ class LiveView:
             if self._heard is not None and not goes_on:
                 self._heard(message, answer)
         return answers
+
+
+def _first_answers(view: View) -> dict[str, Any] | None:
+    """What travels with the widget, as a page takes it."""
+    answers = first_answers(view._served, view._first_requests())
+    if answers is None:
+        return None
+    return {**answers, "data": base64.b64encode(answers["data"]).decode()}
 
 
 @contextmanager

@@ -125,4 +125,4 @@ def test_a_view_that_its_notebook_stored_says_what_it_lacks(lab: JupyterLab) -> 
     notary.store.close()
     root = lab.open_file(path.name).output(0).locator(".attnviz")
     expect(root).to_have_attribute("data-attnviz-state", "detached", timeout=UNANSWERED)
-    expect(root).to_contain_text("stored without its weights")
+    expect(root).to_contain_text("stored without its kernel")

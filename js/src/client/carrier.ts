@@ -26,6 +26,8 @@ export interface Carrier {
     signal?: AbortSignal,
     report?: (later: Later) => void,
   ): Promise<Reply>;
+  /** Whether the answer to a request came with the widget itself. */
+  has?<N extends keyof Requests>(name: N, args: Requests[N]): boolean;
   /** Asks once more for everything that has not been answered. */
   retry(): void;
   /** Gives up the answers that are computed for a while already, but for those with a `report`. */
@@ -34,6 +36,8 @@ export interface Carrier {
   watch(listener: (connection: Connection) => void, signal: AbortSignal): void;
   /** Whether a kernel is behind it, which can compute what was not asked for before. */
   readonly live: boolean;
+  /** Whether that kernel is not there, as the widget was stored: asks for nothing in advance. */
+  readonly detached?: boolean;
 }
 
 /** Replies contain at most this many bytes: what every host that was tried passes on. */

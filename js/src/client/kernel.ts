@@ -8,11 +8,11 @@
  */
 
 import type { Carrier, Connection, Reply } from "./carrier";
+import { type AnswersModel, FirstReplies } from "./first-answers";
 import type { Later, LaterHeader } from "./protocol";
 
 /** The part of anywidget's model that is used. */
-export interface MessageModel {
-  get?(name: string): unknown;
+export interface MessageModel extends AnswersModel {
   send(content: unknown): void;
   on(event: string, listener: (...args: never[]) => void): void;
   off(event?: string | null, listener?: ((...args: never[]) => void) | null): void;
@@ -100,7 +100,9 @@ export function reportPicture(model: MessageModel, ended: AbortSignal): void {
 /** The table of requests of one model. */
 export class KernelChannel implements Carrier {
   readonly live = true;
+  readonly detached: boolean;
   readonly #model: MessageModel;
+  readonly #first: FirstReplies;
   readonly #prefix = randomPrefix();
   #counter = 0;
   #queue: Pending[] = [];
@@ -112,6 +114,8 @@ export class KernelChannel implements Carrier {
   /** @param signal ends the channel: what is pending is rejected and nothing more is heard. */
   constructor(model: MessageModel, signal?: AbortSignal) {
     this.#model = model;
+    this.detached = isDetached(model);
+    this.#first = new FirstReplies(model, this.detached);
     const listener = (message: Message, buffers?: DataView[]): void =>
       this.#receive(message, buffers ?? []);
     model.on("msg:custom", listener as never);
@@ -130,6 +134,8 @@ export class KernelChannel implements Carrier {
     signal?: AbortSignal,
     report?: (later: Later) => void,
   ): Promise<Reply> {
+    const known = signal?.aborted ? null : this.#first.take(name, args);
+    if (known) return known;
     return new Promise((resolve, reject) => {
       if (signal?.aborted) {
         reject(abortError());
@@ -156,6 +162,10 @@ export class KernelChannel implements Carrier {
       this.#queue.push(pending);
       this.#sendNext();
     });
+  }
+
+  has(name: string, args: object): boolean {
+    return this.#first.has(name, args);
   }
 
   retry(): void {

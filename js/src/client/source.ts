@@ -15,6 +15,7 @@ import type {
   MapsRequest,
   PageHeader,
   PieceHeader,
+  Range,
   ScoresHeader,
   StackDescription,
   TileRequest,
@@ -64,6 +65,9 @@ export interface MadeFile {
 
 /** Bytes of decoded weights that are kept: over twenty layers of 12 heads at 256 tokens. */
 const KEPT_BYTES = 64_000_000;
+
+/** Ranges of rows that are looked through for some rows. */
+const MOST_RANGES = 8;
 
 interface Kept {
   matrix: Float32Array;
@@ -116,6 +120,8 @@ function bytesOfPiece({ matrices, rows, columns }: Piece): number {
 export class Source {
   readonly carrier: Carrier;
   readonly #blocks: Recent<Kept>;
+  /** Rows of the blocks that are kept, by all else that tells them apart. */
+  readonly #rows = new Map<string, Range[]>();
   readonly #answers: Recent<unknown>;
   readonly #described: (answer: unknown) => Description;
 
@@ -147,7 +153,7 @@ export class Source {
     const found = new Map<number, Kept>();
     const missing: number[] = [];
     for (const head of request.heads) {
-      const kept = this.#blocks.get(keyOf(request, head));
+      const kept = this.#blocks.get(keyOf(request, head)) ?? this.#within(request, head);
       if (kept) found.set(head, kept);
       else missing.push(head);
     }
@@ -178,6 +184,7 @@ export class Source {
       for (const [head, kept] of fresh) {
         found.set(head, kept);
         this.#blocks.set(keyOf(request, head), kept, kept.matrix.byteLength);
+        this.#noteRows(request, head);
       }
     }
     const pieces = request.heads.map((head) => found.get(head) as Kept);
@@ -192,9 +199,38 @@ export class Source {
     };
   }
 
+  /** Some rows of a block that is kept; undefined where none has them. */
+  #within(request: BlockRequest, head: number): Kept | undefined {
+    const [start, stop] = request.rows;
+    const columns = request.columns[1] - request.columns[0];
+    for (const rows of this.#rows.get(keyOf({ ...request, rows: null }, head)) ?? []) {
+      if (rows[0] > start || rows[1] < stop) continue;
+      const kept = this.#blocks.get(keyOf({ ...request, rows }, head));
+      if (!kept) continue;
+      const part = [start, stop].map((row) => (row - rows[0]) * columns);
+      return { ...kept, matrix: kept.matrix.subarray(...part) };
+    }
+    return undefined;
+  }
+
+  #noteRows(request: BlockRequest, head: number): void {
+    const key = keyOf({ ...request, rows: null }, head);
+    const known = this.#rows.get(key) ?? [];
+    // Of rows that were kept long ago most are forgotten.
+    this.#rows.set(key, [request.rows, ...known].slice(0, MOST_RANGES));
+  }
+
   /** Heads' maps of a layer, pooled by the largest weight where they are too big. */
   async maps(request: MapsRequest, signal?: AbortSignal): Promise<Piece> {
     return this.question("maps", request, readPiece, bytesOfPiece, signal);
+  }
+
+  /** Whether maps are at hand, so that nothing need be asked for them. */
+  hasMaps(request: MapsRequest): boolean {
+    return (
+      this.#answers.get(JSON.stringify(["maps", request])) !== undefined ||
+      (this.carrier.has?.("maps", request) ?? false)
+    );
   }
 
   /** One tile of a matrix; of a large one as far as it is known, and asked for again it is more. */
@@ -265,7 +301,7 @@ export class Source {
   }
 }
 
-function keyOf(request: BlockRequest, head: number): string {
+function keyOf(request: Omit<BlockRequest, "rows"> & { rows: Range | null }, head: number): string {
   const { stack, layer, rows, columns, precision } = request;
   return JSON.stringify([stack, layer, head, rows, columns, precision]);
 }

@@ -8,7 +8,7 @@ import warnings
 import webbrowser
 from pathlib import Path
 
-__all__ = ["in_marimo", "ipython_cell", "offer_file", "warn_caller"]
+__all__ = ["has_kernel", "in_marimo", "ipython_cell", "offer_file", "warn_caller"]
 
 
 def ipython_cell() -> int | None:
@@ -16,6 +16,13 @@ def ipython_cell() -> int | None:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return None if shell is None else int(shell.execution_count)
+
+
+def has_kernel() -> bool:
+    """Whether a Jupyter kernel runs this: its widgets may be far from their browser."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
 
 
 def in_marimo() -> bool:

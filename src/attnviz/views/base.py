@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
@@ -16,10 +17,11 @@ from attnviz.pages.figure import FigureArguments, figure_options
 from attnviz.pages.html import widget_code, widget_loader
 from attnviz.pages.limits import check_file_kind
 from attnviz.record.record import AttentionRecord
+from attnviz.server.first_answers import FirstAnswers, FirstRequest, FirstRequests, first_answers
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_whole
-from attnviz.utils.host import in_marimo, ipython_cell, warn_caller
+from attnviz.utils.host import has_kernel, in_marimo, ipython_cell, warn_caller
 from attnviz.utils.progress import Steps
 from attnviz.views.lifetime import Lifetime, watch_cells, weakly
 from attnviz.views.trait_types import Choice, Controls
@@ -33,6 +35,12 @@ __all__ = ["View"]
 _EMBEDDED_TRAITS = [
     name for name in ipywidgets.DOMWidget.class_traits(sync=True) if name != "_view_count"
 ]
+
+
+def _to_browser(value: None, view: View) -> FirstAnswers | None:
+    """The first answers, where the widget opens: in no other message, and not kept."""
+    del value
+    return view._first_answers_now() if view._opens else None
 
 
 class View(anywidget.AnyWidget):
@@ -61,7 +69,12 @@ class View(anywidget.AnyWidget):
     #: The view's code, deflated, which `_esm` loads once for all widgets in a browser's page.
     _code = traitlets.Unicode(read_only=True).tag(sync=True)
 
+    #: What the browser asks first, answered; the browser takes it out of the widget's state.
+    _first_answers = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
+
     _lifetime: Lifetime
+    # Whether the message is made that opens the widget in the browser.
+    _opens = False
 
     def __init__(self, **traits: Any) -> None:
         self._lifetime = Lifetime(self)
@@ -69,7 +82,7 @@ class View(anywidget.AnyWidget):
         super().__init__(**traits)
         # Weakly, so that a view ends with the last variable that holds it, and not when Python
         # next looks for circles: it may have a large record.
-        self._channel = KernelChannel(self._server(), weakly(self._send_message))
+        self._channel = KernelChannel(self._served, weakly(self._send_message))
         self.on_msg(weakly(self._receive_message))
         self.layout.comm.on_msg(weakly(self.layout._handle_msg))
 
@@ -185,6 +198,32 @@ class View(anywidget.AnyWidget):
     def _server(self) -> Server:
         """What answers the browser."""
         raise NotImplementedError
+
+    @cached_property
+    def _served(self) -> Server:
+        """The one server of this view, which has first answers before the widget is open."""
+        return self._server()
+
+    def _first_requests(self) -> FirstRequests:
+        """What the browser asks first of this view as it is now."""
+        yield FirstRequest("describe", {})
+
+    def _first_answers_now(self) -> FirstAnswers | None:
+        """The answers to that; None where no browser is to be asked from far away."""
+        return first_answers(self._served, self._first_requests()) if has_kernel() else None
+
+    def open(self) -> None:
+        """Open the widget in the browser; the message has what the browser asks first.
+
+        Examples
+        --------
+        >>> view.open()                                  # doctest: +SKIP
+        """
+        self._opens = True
+        try:
+            super().open()
+        finally:
+            self._opens = False
 
     def _page(self, state: Mapping[str, Any]) -> str:
         """The page that the browser asks for, with the state that the reader sees."""
@@ -368,7 +407,7 @@ class View(anywidget.AnyWidget):
         sync_data : dict
             Values by trait.
         """
-        code = ("_code", "_esm", "_css")
+        code = ("_code", "_esm", "_css", "_first_answers")
         super().set_state({name: sync_data[name] for name in sync_data if name not in code})
 
     @traitlets.observe("comm")

@@ -16,9 +16,11 @@ from attnviz.pages.limits import PagePrecision
 from attnviz.pages.picture import shown_stack
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
+from attnviz.server.first_answers import FirstRequests
 from attnviz.server.kernel import Server
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import Steps, completed
+from attnviz.views.first_requests import first_requests
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls
@@ -256,6 +258,9 @@ class RecordView(PositionedView):
 
     def _server(self) -> Server:
         return RecordServer(self.served_record, page=weakly(self._page_of))
+
+    def _first_requests(self) -> FirstRequests:
+        return first_requests(self.name, self._stack_named(self.stack), self.state)
 
     @property
     def served_record(self) -> AttentionRecord:

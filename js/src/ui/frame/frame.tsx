@@ -445,7 +445,7 @@ interface FrameProps {
 const STANDS: { [connection in Connection & string]?: string } = {
   unanswered: "The kernel does not answer: it is busy or gone. What is drawn stays.",
   detached:
-    "This view was stored without its weights, which come from its kernel. In a notebook, run its cell " +
+    "This view was stored without its kernel, which has its weights. In a notebook, run its cell " +
     'again. For readers without a kernel use view.snapshot() or view.save("view.html").',
 };
 
@@ -513,11 +513,7 @@ function Waiting({ job }: { job: Job }) {
         {...(job.done !== null && { value: job.done })}
       />
       <span>{job.text}</span>
-      <button
-        type="button"
-        title="Stop, and free what was computed"
-        onClick={job.cancel}
-      >
+      <button type="button" title="Stop, and free what was computed" onClick={job.cancel}>
         Cancel
       </button>
     </div>

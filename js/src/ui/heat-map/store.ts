@@ -198,7 +198,9 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
   });
   // A page has no kernel that could be kept waiting: it is asked for what is in sight alone.
   const tilesIn = (now: Viewport): TileRequest[] =>
-    source.carrier.live ? wantedTiles(now, computing.value) : tilesOf(now);
+    source.carrier.live
+      ? wantedTiles(now, computing.value, (tile) => source.carrier.has?.("tile", tile) ?? false)
+      : tilesOf(now);
   const wanted = computed(() => viewport.value && tilesIn(viewport.value));
   record.answer(wanted, (requests, ended) =>
     tiles.load(requests, ended, () => {

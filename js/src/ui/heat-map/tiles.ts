@@ -60,20 +60,27 @@ export function computesUnasked({ stack, heads, keys, rows }: Viewport): boolean
  * The tiles in sight, the nearest to the middle first.
  *
  * Of a large matrix one of everything comes before them: wherever the reader goes next, something
- * is in hand to be seen until what is there has come.
+ * is in hand to be seen until what is there has come. So does one of any matrix that is at hand,
+ * because it came with the widget.
  */
-export function wantedTiles(viewport: Viewport, exact: boolean): TileRequest[] {
+export function wantedTiles(
+  viewport: Viewport,
+  exact: boolean,
+  isAtHand: (tile: TileRequest) => boolean = () => false,
+): TileRequest[] {
   const tiles = tilesOf(viewport);
-  if (!isLarge(viewport)) return tiles;
+  const longest = Math.max(viewport.queries.text.length, viewport.keys.text.length);
+  const level = Math.max(0, Math.ceil(Math.log2(longest / TILE)));
+  const whole = { ...tileSetOf(viewport), level, row: 0, column: 0 };
+  if (!isLarge(viewport)) {
+    return level > tileLevel(viewport) && isAtHand(whole) ? [whole, ...tiles] : tiles;
+  }
   const span = TILE * 2 ** tileLevel(viewport);
   const middle = ({ window }: Axis): number => (window[0] + window[1]) / span / 2 - 0.5;
   const [row, column] = [middle(viewport.rows), middle(viewport.columns)];
   const away = (tile: TileRequest): number => Math.hypot(tile.row - row, tile.column - column);
   tiles.sort((one, other) => away(one) - away(other));
-  const longest = Math.max(viewport.queries.text.length, viewport.keys.text.length);
-  const level = Math.ceil(Math.log2(longest / TILE));
-  const whole = { ...tileSetOf(viewport), level, row: 0, column: 0, exact: false };
-  return [whole, ...tiles.map((tile) => ({ ...tile, exact }))];
+  return [{ ...whole, exact: false }, ...tiles.map((tile) => ({ ...tile, exact }))];
 }
 
 /** Cells of what is in sight. */

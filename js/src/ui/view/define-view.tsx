@@ -202,7 +202,8 @@ function open<S extends RecordState>(
   // What is printed is made to fit by it.
   const stopWidth = width.subscribe((value) => root.style.setProperty("--av-width", `${value}px`));
   const common = state as unknown as Signals<RecordState>;
-  const record = createRecordStore(source, common, ended);
+  const drawn = signal<string | null>(null);
+  const record = createRecordStore(source, common, ended, drawn);
   const stopStanding = effect(() => {
     const connection = record.connection.value;
     const there = typeof connection === "object" ? "working" : connection;
@@ -219,7 +220,10 @@ function open<S extends RecordState>(
     copying: signal(null),
     notice: signal(null),
     embedded: false,
-    setDrawn: (place) => markDrawn(root, place),
+    setDrawn: (place) => {
+      markDrawn(root, place);
+      drawn.value = place;
+    },
     theme,
     palette: computed(() => paletteOf(theme.value, figure)),
     width,

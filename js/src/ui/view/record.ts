@@ -269,6 +269,11 @@ export interface RecordStore {
     question: ReadonlySignal<Q | null>,
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
   ) => Signal<Answer<Q, A> | null>;
+  /**
+   * Waits until the picture is drawn, where a kernel answers: what is not in the picture comes after
+   * it, and is awaited no longer than a moment. Of a stored widget it never comes.
+   */
+  pictured: (ended: AbortSignal) => Promise<void>;
   retry: () => void;
   /** Gives up what the kernel computes for a while already. */
   stop: () => void;
@@ -278,6 +283,8 @@ export interface RecordStore {
 
 /** Maps in the strip have at most this many cells a side. */
 const MAP_SIZE = 32;
+/** What takes a picture longer keeps nothing else waiting. */
+const PICTURED_WITHIN_MS = 1_000;
 /** Weights that maps asked for together are made from: a few tenths of a second of computing. */
 const WEIGHTS_AT_ONCE = 1 << 25;
 
@@ -285,6 +292,7 @@ export function createRecordStore(
   source: Source,
   state: Signals<RecordState>,
   ended: AbortSignal,
+  drawn: ReadonlySignal<string | null> = signal(""),
 ): RecordStore {
   const connection = signal<Connection>("ready");
   // Each question's own, so that an answer to one does not hide that another has none.
@@ -342,6 +350,26 @@ export function createRecordStore(
     return given;
   };
 
+  const pictured = async (over: AbortSignal): Promise<void> => {
+    if (!source.carrier.live) return;
+    if (source.carrier.detached) await new Promise(() => {});
+    // Whatever follows the same change has then heard of it.
+    await new Promise((resolve) => setTimeout(resolve));
+    if (drawn.peek() !== null || over.aborted) return;
+    await new Promise<void>((resolve) => {
+      const go = (): void => {
+        clearTimeout(late);
+        stop();
+        resolve();
+      };
+      const late = setTimeout(go, PICTURED_WITHIN_MS);
+      const stop = effect(() => {
+        if (drawn.value !== null) go();
+      });
+      over.addEventListener("abort", go, { once: true });
+    });
+  };
+
   const described = answer(signal({}), (_, signal) => source.describe(signal));
   const changedRun = createChangedRun(
     source,
@@ -395,8 +423,8 @@ export function createRecordStore(
   });
   const maps = answer(at, async ({ heads, together, ...where }, signal): Promise<HeadMaps> => {
     const size = MAP_SIZE;
-    // Of a long text they take a while, and a kernel answers in turn: what the view is of, first.
-    if (place.peek()?.stack.sampled) await new Promise((resolve) => setTimeout(resolve, 50));
+    // A kernel answers in turn: what the view is of, first.
+    if (!source.hasMaps({ ...where, size })) await pictured(signal);
     if (heads.length <= together)
       return { heads, ...(await source.maps({ ...where, size }, signal)) };
     const some = heads.flatMap((_, i) => (i % together ? [] : [heads.slice(i, i + together)]));
@@ -495,6 +523,7 @@ export function createRecordStore(
     live,
     fail,
     answer,
+    pictured,
     job: signal<Job | null>(null),
     retry: () => {
       failures.value = new Map();

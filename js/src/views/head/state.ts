@@ -78,8 +78,13 @@ const ROWS_AT_ONCE = 64;
 /** What of the state a plan depends on. */
 export type PlanState = Pick<HeadState, "query_window" | "key_window">;
 
-/** What of a place is in sight, and what has to be loaded for it. */
-export function planOf(place: Place, state: PlanState): Plan {
+/**
+ * What of a place is in sight, and what has to be loaded for it. What a live view opens with,
+ * `attnviz/views/first_requests.py` knows too.
+ *
+ * @param live whether a kernel is asked, which may be far: no more than the picture needs.
+ */
+export function planOf(place: Place, state: PlanState, live = false): Plan {
   const { heads, kept } = place;
   const numQueries = place.queries.text.length;
   const numKeys = place.keys.text.length;
@@ -89,7 +94,7 @@ export function planOf(place: Place, state: PlanState): Plan {
   let columns: Range = [0, numKeys];
   const windowed = keyWindow[1] - keyWindow[0] < numKeys;
   const tooLong = windowed && numKeys > MOST_KEYS;
-  if (tooLong || kept.length * numQueries * numKeys > SMALL) {
+  if (tooLong || live || kept.length * numQueries * numKeys > SMALL) {
     rows = [
       Math.floor(queryWindow[0] / ROWS_AT_ONCE) * ROWS_AT_ONCE,
       Math.min(numQueries, Math.ceil(queryWindow[1] / ROWS_AT_ONCE) * ROWS_AT_ONCE),
@@ -204,13 +209,34 @@ export function unloaded(plan: Plan): Loaded {
   return { plan, weights: { ...weightsOf(plan, piece), columns } };
 }
 
+/** Whether weights are rounded to a byte each. */
+export function isCoded({ weights }: Pick<Loaded, "weights">): boolean {
+  return isLoaded({ weights }) && weights.error > 0;
+}
+
 /** Whether any weight is known. */
-export function isLoaded({ weights }: Loaded): boolean {
+export function isLoaded({ weights }: Pick<Loaded, "weights">): boolean {
   return weights.columns[1] > weights.columns[0];
 }
 
-/** Loads what a plan needs. */
-export async function load(source: Source, plan: Plan, signal: AbortSignal): Promise<Loaded> {
+/** The same with all that is soon in hand where it is little: every row of every head. */
+export function widened(plan: Plan): Plan {
+  const [numQueries, numKeys] = [plan.queries.text.length, plan.keys.text.length];
+  if (plan.kept.length * numQueries * numKeys > SMALL) return plan;
+  return { ...plan, heads: plan.kept, rows: [0, numQueries], columns: [0, numKeys] };
+}
+
+/**
+ * Loads what a plan needs.
+ *
+ * @param coded whether weights in a byte each will do, where these came with the widget.
+ */
+export async function load(
+  source: Source,
+  plan: Plan,
+  signal: AbortSignal,
+  coded = false,
+): Promise<Loaded> {
   const request = {
     stack: plan.stack.name,
     layer: plan.layer,
@@ -218,11 +244,14 @@ export async function load(source: Source, plan: Plan, signal: AbortSignal): Pro
     columns: plan.columns,
   };
   const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
-  // Where all heads fit into one reply they come at once, so that choosing another is instant.
-  const all = !plan.long && plan.kept.length * values <= SMALL;
+  // Where all heads fit into one reply they come at once, so that choosing another is instant. From
+  // a kernel they come after the picture.
+  const all = !source.carrier.live && !plan.long && plan.kept.length * values <= SMALL;
   const heads = all ? plan.kept : plan.heads;
   // Numbers are read from what is drawn: in the bars, in hints, captions and tables.
-  const piece = await source.block({ ...request, heads, precision: "float32" }, signal);
+  const inBytes = { ...request, heads, precision: "uint8" } as const;
+  const precision = coded && source.carrier.has?.("block", inBytes) ? "uint8" : "float32";
+  const piece = await source.block({ ...inBytes, precision }, signal);
   const { ranges } = piece;
   const own = ranges && {
     ranges: plan.heads.map((head) => ranges[heads.indexOf(head)] as RangeOf),

@@ -37,6 +37,7 @@ import { computeLines, type Lines, shownMatrices } from "./lines";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 import {
   type HeadState,
+  isCoded,
   isLoaded,
   isTogether,
   type Loaded,
@@ -47,6 +48,7 @@ import {
   planOf,
   sameWeights,
   unloaded,
+  widened,
   windowAround,
   windowsShowing,
 } from "./state";
@@ -104,19 +106,32 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     const place = record.place.value;
     if (!place) return null;
     const { query_window, key_window } = state;
-    return planOf(place, {
-      query_window: query_window.value,
-      key_window: key_window.value,
-    });
+    const windows = { query_window: query_window.value, key_window: key_window.value };
+    return planOf(place, windows, source.carrier.live);
   });
 
   // Pins change what stands out and not what is loaded.
   const wanted = computed(() => plan.value && partOf(plan.value));
   const answered = record.answer(wanted, async (_, signal) => {
     const now = untracked(() => plan.value) as Plan;
-    return now.long ? unloaded(now) : load(source, now, signal);
+    return now.long ? unloaded(now) : load(source, now, signal, true);
   });
-  const base = computed(() => answered.value?.answer ?? null);
+  // What came with the widget in a byte each is asked for once more, exact, when it is drawn.
+  const exact = record.answer(
+    computed(() => {
+      const now = answered.value?.answer;
+      return now && source.carrier.live && isCoded(now) ? partOf(now.plan) : null;
+    }),
+    async (_, signal) => {
+      const { plan } = (untracked(() => answered.value) as { answer: Loaded }).answer;
+      await record.pictured(signal);
+      return load(source, plan, signal);
+    },
+  );
+  const base = computed(() => {
+    const [now, better] = [answered.value?.answer ?? null, exact.value?.answer];
+    return now && better && isCoded(now) && sameWeights(better.plan, now.plan) ? better : now;
+  });
   const meant = computed(() => {
     const drawn = base.value?.plan;
     if (!drawn) return null;
@@ -141,7 +156,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     return now?.plan.long && window && sameWeights(window.plan, now.plan) ? window : now;
   });
 
-  // The layers beside this one, so that a step to them finds them there.
+  // The layers beside this one, so that a step to them finds them there, and what was left of this.
   record.live(() => {
     const now = loaded.value;
     const description = untracked(() => record.description.value);
@@ -150,14 +165,21 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     const { layers } = now.plan.stack;
     const at = layers.indexOf(now.plan.layer);
     const controller = new AbortController();
-    for (const layer of [layers[at + 1], layers[at - 1]]) {
-      if (layer === undefined) continue;
-      const values = { ...valuesOf(state), layer };
-      const next = planOf(placeOf(description, values), values);
-      load(source, next, controller.signal).catch(() => {
-        // It was not asked for yet; a later request gets the error.
+    const { live } = source.carrier;
+    const ahead = async (): Promise<void> => {
+      await record.pictured(controller.signal);
+      if (controller.signal.aborted) return;
+      const next = [layers[at + 1], layers[at - 1]].flatMap((layer) => {
+        if (layer === undefined) return [];
+        const values = { ...valuesOf(state), layer };
+        return [planOf(placeOf(description, values), values, live)];
       });
-    }
+      const plans = live ? [now.plan, ...next].map(widened) : next;
+      await Promise.all(plans.map((plan) => load(source, plan, controller.signal)));
+    };
+    ahead().catch(() => {
+      // It was not asked for yet; a later request gets the error.
+    });
     return () => controller.abort();
   });
 

@@ -78,6 +78,8 @@ interface Asked {
 /** Bytes of maps that are cached: some 4,000 heads at 32 x 32. */
 const CACHE_BYTES = 64_000_000;
 const STRIP_BYTES = 200;
+/** Cells a side of maps that may stand in for others, the finest first. */
+const SIZES = [64, 32, 16] as const;
 /** Weights of maps that a kernel computes in some tenths of a second. */
 const WEIGHTS_AT_ONCE = 1 << 24;
 
@@ -107,18 +109,62 @@ export class HeadMaps {
   readonly #cache = new Recent<Thumb>(CACHE_BYTES);
   readonly #asked = new Set<Asked>();
   readonly #stackOf: (name: string) => StackDescription | undefined;
+  readonly #pictured: (ended: AbortSignal) => Promise<void>;
+  #turn = 0;
 
-  constructor(source: Source, stackOf: (name: string) => StackDescription | undefined) {
+  /** @param pictured waits until what is in hand is drawn. */
+  constructor(
+    source: Source,
+    stackOf: (name: string) => StackDescription | undefined,
+    pictured: (ended: AbortSignal) => Promise<void> = () => Promise.resolve(),
+  ) {
     this.#source = source;
     this.#stackOf = stackOf;
+    this.#pictured = pictured;
   }
 
+  /** The map of a head, or one of another size until that has come. */
   get(set: MapSet, layer: number, head: number): Thumb | undefined {
-    return this.#cache.get(keyOf(set, layer, head));
+    const exact = this.#cache.get(keyOf(set, layer, head));
+    if (exact || set.size === 0) return exact;
+    for (const size of SIZES) {
+      const found = this.#cache.get(keyOf({ ...set, size }, layer, head));
+      if (found) return found;
+    }
+    return undefined;
+  }
+
+  /** Whether a head's map is in hand, as fine as it is wanted. */
+  #isThere(set: MapSet, layer: number, head: number): boolean {
+    if (set.size === 0) return this.#cache.get(keyOf(set, layer, head)) !== undefined;
+    const sizes = [set.size, ...SIZES.filter((size) => size > set.size)];
+    return sizes.some((size) => this.#cache.get(keyOf({ ...set, size }, layer, head)));
+  }
+
+  /** Takes maps of all heads that are at hand, of whatever size; null where none are. */
+  #takeFirst({ stack, part, layers, size: wanted }: Wanted): Promise<unknown> | null {
+    const found = this.#stackOf(stack);
+    if (!found || part || wanted === 0) return null;
+    const { signal } = new AbortController();
+    const coming = layers.flatMap(([layer, heads]) => {
+      const missing = heads.some((head) => !this.#isThere({ stack, part, size: 1 }, layer, head));
+      const size = SIZES.find((each) => this.#source.hasMaps({ stack, layer, size: each }));
+      if (!missing || size === undefined) return [];
+      const set = { stack, part, size, layers: [] };
+      return [this.#askMaps(set, layer, keptHeads(found, layer), signal)];
+    });
+    return coming.length > 0 ? Promise.all(coming) : null;
   }
 
   /** Asks for what is missing, and gives up on what was asked for and is wanted no longer. */
   async load(wanted: Wanted): Promise<void> {
+    const turn = ++this.#turn;
+    const first = this.#takeFirst(wanted);
+    if (first) {
+      await first;
+      this.arrivals.value += 1;
+      if (turn !== this.#turn) return;
+    }
     const needed = new Set<string>();
     for (const [layer, heads] of wanted.layers)
       for (const head of heads) needed.add(keyOf(wanted, layer, head));
@@ -129,7 +175,7 @@ export class HeadMaps {
     for (const [layer, heads] of wanted.layers) {
       const missing = heads.filter((head) => {
         const key = keyOf(wanted, layer, head);
-        return !onTheWay.has(key) && this.#cache.get(key) === undefined;
+        return !onTheWay.has(key) && !this.#isThere(wanted, layer, head);
       });
       const atOnce = this.#atOnce(wanted);
       for (let from = 0; from < missing.length; from += atOnce)
@@ -160,10 +206,14 @@ export class HeadMaps {
   #ask(wanted: Wanted, layer: number, heads: number[]): Asked {
     const controller = new AbortController();
     const strips = this.#stackOf(wanted.stack)?.sampled !== undefined;
-    const coming = strips
-      ? this.#askStrips(wanted, layer, heads, controller.signal)
-      : this.#askMaps(wanted, layer, heads, controller.signal);
-    const answered = coming
+    // Finer ones come after the picture of those that are in hand.
+    const finer = heads.every((head) => this.get(wanted, layer, head) !== undefined);
+    const { signal } = controller;
+    const ask = (): Promise<void> =>
+      strips
+        ? this.#askStrips(wanted, layer, heads, signal)
+        : this.#askMaps(wanted, layer, heads, signal);
+    const answered = (finer ? this.#pictured(signal).then(ask) : ask())
       .then(() => {
         this.arrivals.value += 1;
       })
