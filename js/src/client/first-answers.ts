@@ -52,7 +52,8 @@ export class FirstReplies {
     this.#stays = stays;
     const answers = model.get?.(TRAIT) as FirstAnswers | null | undefined;
     if (!answers?.replies) return;
-    if (!stays) model.set?.(TRAIT, null);
+    // Twice, because a model has its last values as well.
+    if (!stays) for (const nothing of ["", null]) model.set?.(TRAIT, nothing);
     // A host that drops buffers has dropped this one, too.
     const data = answers.data ? asBytes(answers.data) : new Uint8Array(0);
     let start = 0;
