@@ -35,7 +35,7 @@ PACKAGES = ("requirejs@2.3.6", "d3@5.7.0", "jquery@2.2.4")
 # picture is on the screen. `answered` acts at the start of a frame and takes the time when the
 # browser has run the handlers, laid the page out and painted: a message that is sent from a
 # frame's callback comes after that. So it is not rounded up to whole frames.
-_WATCH = """
+WATCH = """
 window.drawn = (done) => new Promise((resolve) => {
   const look = () => {
     if (done()) requestAnimationFrame(() => resolve(performance.now()));
@@ -63,7 +63,7 @@ window.answered = (act, done) => new Promise((resolve) => {
 });
 """
 # Resolves when the picture is there, and is rejected by what the page's scripts throw.
-_FIRST = """
+FIRST = """
 window.first = Promise.race([
   window.drawn(() => DRAWN),
   new Promise((_, reject) => addEventListener("error", ({ message }) => reject(message))),
@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> None:
             page.route(
                 "https://cdnjs.cloudflare.com/**", lambda route: _serve(route, Path(scripts))
             )
-            page.add_init_script(_WATCH + _FIRST.replace("DRAWN", tool.drawn))
+            page.add_init_script(WATCH + FIRST.replace("DRAWN", tool.drawn))
             page.goto(Path(path).as_uri(), wait_until="commit")
             # On performance.now()'s own clock, which begins with the navigation.
             drawn.append(page.evaluate("() => window.first") / 1e3)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from benchmarks import drawing, extracting, gpu, reading, starting
+from benchmarks import drawing, extracting, gpu, painting, reading, starting
 from benchmarks.figures import (
     Figure,
     count,
@@ -29,6 +29,7 @@ SECTIONS: tuple[Section, ...] = (
     starting.SECTION,
     extracting.SECTION,
     reading.SECTION,
+    painting.SECTION,
     drawing.SECTION,
 )
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from attnviz import AttentionRecord, HeadView, ModelView, NeuronView
 from attnviz.record.tokens import visible
 from attnviz.views.record_view import RecordView
+from unit.page_data import data_of
 
 pytestmark = [
     pytest.mark.models,
@@ -270,9 +271,7 @@ def own(entry: Mapping[str, Any], side: str) -> list[int]:
 def compare_page(drawn: Mapping[str, Any], page: str) -> None:
     (entry,) = drawn["attention"]
     assert "https://cdnjs" not in page
-    inert = re.search(r'id="attnviz-data">(.+?)</script>', page, re.DOTALL)
-    assert inert is not None
-    data = json.loads(inert[1])
+    data = data_of(page)
     (stack,) = data["description"]["stacks"]
     assert stack["query_tokens"]["text"] == [visible(text) for text in entry["left_text"]]
     if data["view"] == "neuron":

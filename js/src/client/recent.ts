@@ -36,3 +36,22 @@ export class Recent<V> {
     this.#bytes -= entry.bytes;
   }
 }
+
+/** What was made for a key, or is made now. */
+export function once<V>(
+  kept: Recent<Promise<V>>,
+  key: string,
+  make: () => Promise<V>,
+  size: (made: V) => number,
+): Promise<V> {
+  const known = kept.get(key);
+  if (known) return known;
+  const made = make();
+  kept.set(key, made, 0);
+  // Its size is known once it is there.
+  made.then(
+    (value) => kept.set(key, made, size(value)),
+    () => kept.delete(key),
+  );
+  return made;
+}

@@ -39,6 +39,7 @@ from attnviz.pages.packing import (
     upper_halves_bytes,
     values_of_halves,
 )
+from attnviz.pages.parts import extra_bytes
 from attnviz.pages.strongest import StrongestRows, Sweep, first_level
 from attnviz.pages.threads import ahead
 from attnviz.pages.vectors import size_of_vectors, vectors_in_steps
@@ -116,7 +117,8 @@ class EmbeddedWeights:
             headers["vectors"] = self.vectors | {"arrays": [""] * len(arrays)}
             texts += arrays
         whole = len(json.dumps(headers, ensure_ascii=False).encode())
-        return sum(map(len, texts)) + whole - len(json.dumps({"blocks": [], "maps": []}))
+        beside = extra_bytes(texts) + whole - len(json.dumps({"blocks": [], "maps": []}))
+        return sum(map(len, texts)) + beside
 
     def summary(self) -> dict[str, Any]:
         """What a page says about how exact it is, fit for JSON."""

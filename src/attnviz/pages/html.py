@@ -27,6 +27,7 @@ from attnviz.pages.limits import (
     vectors_too_large,
 )
 from attnviz.pages.packing import packed
+from attnviz.pages.parts import parted
 from attnviz.pages.picture import heads_figure
 from attnviz.pages.vectors import vectors_in_steps
 from attnviz.record.record import AttentionRecord, AttentionStack
@@ -54,7 +55,8 @@ _MAX_SCORED_WEIGHTS = 30_000_000
 # The bundle lies in the page deflated, as inert text. The browser knows three scripts by their
 # hashes: what says why a page does not open, which stands before all that may be damaged or too new
 # for a browser; what opens it; and the bundle, which the latter unpacks and runs in place. So a
-# page runs wherever inline scripts do, and no address is ever code.
+# page runs wherever inline scripts do, and no address is ever code. What opens it is asynchronous:
+# it runs before the browser has read what comes after it (`attnviz.pages.parts`).
 _SCRIPTS = {name: Path(__file__).with_name(f"{name}.js") for name in ("note", "loader")}
 # A widget's module, which loads the bundle.
 _WIDGET = Path(__file__).with_name("widget.js")
@@ -110,9 +112,9 @@ open the file itself, with JavaScript switched on, in
 <div id="attnviz"></div>
 <script>{note}</script>
 <script type="application/json" data-checksum="{checksum}" id="attnviz-data">{data}</script>
-<script type="text/plain" id="attnviz-bundle">{bundle}</script>
-<script type="module">{loader}</script>
-<p id="attnviz-end" hidden></p>
+{first}<script type="text/plain" id="attnviz-bundle">{bundle}</script>
+<script type="module" async>{loader}</script>
+{rest}<p id="attnviz-end" class="attnviz-part" hidden></p>
 </body>
 </html>
 """
@@ -295,8 +297,9 @@ def document(
     title = title or f"{model or 'Attention'} · {view} view · attnviz"
     theme = state.get("theme", "auto")
     ground = _DARK if theme == "dark" else _LIGHT
+    apart = parted(data)
     # A "<" in a string can then begin no tag, and JSON reads it back as the same string.
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    text = json.dumps(apart.data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     return _PAGE.format(
         policy=policy,
         title=html.escape(title),
@@ -308,8 +311,10 @@ def document(
         follow=_FOLLOW if theme == "auto" else "",
         browsers=_BROWSERS,
         # As long for every text: a page's size is known before its data are.
-        checksum=f"{_checksum(text):010}",
+        checksum=f"{_checksum([text, *apart.texts]):010}",
         data=text,
+        first=apart.first,
+        rest=apart.rest,
         bundle=_packed(code),
         **scripts,
     )
@@ -327,12 +332,13 @@ def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _checksum(text: str) -> int:
-    """Adler-32 of a text in UTF-16, by which a page notices that it was changed (`loader.js`)."""
+def _checksum(texts: Iterable[str]) -> int:
+    """Adler-32 of texts in UTF-16, by which a page notices that it was changed (`loader.js`)."""
     checksum = 1
-    for start in range(0, len(text), 1_000_000):
-        part = text[start : start + 1_000_000].encode("utf-16-le", "surrogatepass")
-        checksum = zlib.adler32(part, checksum)
+    for text in texts:
+        for start in range(0, len(text), 1_000_000):
+            part = text[start : start + 1_000_000].encode("utf-16-le", "surrogatepass")
+            checksum = zlib.adler32(part, checksum)
     return checksum
 
 

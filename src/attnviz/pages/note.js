@@ -5,7 +5,6 @@
   var note = document.getElementById("attnviz-note");
   var root = document.getElementById("attnviz");
   var browsers = document.getElementById("attnviz-browsers").textContent;
-  var begun = false;
   var said = false;
 
   // The first reason is the cause; errors that follow from it say less.
@@ -83,7 +82,7 @@
   });
 
   document.addEventListener("DOMContentLoaded", function () {
-    if (begun || document.getElementById("attnviz-end")) return;
+    if (document.getElementById("attnviz-end")) return;
     say(
       "This file is not complete: its end is missing. Copy or download it again, or save the view " +
         "again with attnviz."
@@ -117,20 +116,21 @@
   window.attnvizPage = {
     // Whether the page's code may begin.
     begin: function () {
-      begun = true;
       return !said;
     },
-    opened: function (intact) {
+    opened: function () {
+      // The picture for readers whose browser may not run the page's code.
+      var still = document.getElementById("attnviz-still");
+      if (still) still.parentNode.removeChild(still);
+      if (!said) note.parentNode.removeChild(note);
+    },
+    checked: function (intact) {
       if (!intact) {
         say(
           "This file was changed after attnviz saved it, so what it shows may be wrong. Copy or " +
             "download it again, or save the view again."
         );
       }
-      // The picture for readers whose browser may not run the page's code.
-      var still = document.getElementById("attnviz-still");
-      if (still) still.parentNode.removeChild(still);
-      if (!said) note.parentNode.removeChild(note);
     },
     failed: failed,
     forbidden: forbidden

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
-import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -27,15 +25,10 @@ from attnviz.utils.progress import Steps
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from unit.long_records import long_record
+from unit.page_data import data_of
 from unit.records import captured_record, encoder_decoder_record, given_record, words
 
 MB = 1_000_000
-
-
-def data_of(page: str) -> Any:
-    found = re.search(r'id="attnviz-data">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
 
 
 def shown(block: dict[str, Any]) -> NDArray[np.float64]:

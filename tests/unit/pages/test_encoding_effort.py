@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import copy
-import json
 import math
 import pickle
-import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +25,7 @@ from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.neuron import NeuronView
 from unit.long_records import long_record
+from unit.page_data import data_of
 from unit.records import words
 
 
@@ -62,12 +61,6 @@ def rows_that_repeat() -> av.AttentionRecord:
 
 def evenly() -> av.AttentionRecord:
     return record_of(torch.ones(1, 2, 1500, 1500))
-
-
-def data_of(page: str) -> Any:
-    found = re.search(r'id="attnviz-data">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
 
 
 @pytest.mark.parametrize("causal_text", [True, False])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 import zlib
 from html.parser import HTMLParser
@@ -28,6 +27,7 @@ from attnviz.server.codec import Encoded, decode
 from attnviz.server.description import describe
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
+from unit.page_data import data_of
 from unit.records import (
     HOSTILE,
     captured_record,
@@ -46,6 +46,7 @@ class Page(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.scripts: list[str] = []
         self.title = ""
+        self.text = text
         self._inside = ""
         self.feed(text)
         self.close()
@@ -78,7 +79,7 @@ class Page(HTMLParser):
 
     @property
     def data(self) -> Any:
-        return json.loads(self.scripts[1])
+        return data_of(self.text)
 
 
 TAGS = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from attnviz.pages.encoding import embedded_weights
 from attnviz.pages.likeness import Codes, expected_codes
 from attnviz.server.codec import encode
 from attnviz.utils.progress import completed
+from unit.page_data import data_of
 from unit.records import words
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "likeness.json"
@@ -45,9 +45,7 @@ def compared(records: list[av.AttentionRecord]) -> av.Comparison:
 
 def page_of(records: list[av.AttentionRecord], **options: Any) -> tuple[int, dict[str, Any]]:
     page = av.CompareView(compared(records)).to_html(**options)
-    text = re.search(r'id="attnviz-data">(.*?)</script>', page, re.DOTALL)
-    assert text is not None
-    return len(page.encode()), json.loads(text[1])
+    return len(page.encode()), data_of(page)
 
 
 def codes_of(data: dict[str, Any]) -> dict[tuple[str, int], NDArray[np.uint8]]:

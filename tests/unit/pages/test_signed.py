@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
-import re
 import zlib
 from typing import Any
 
@@ -24,6 +22,7 @@ from attnviz.record.tokens import Candidate, Prediction, Tokens
 from attnviz.server.codec import Encoded, decode
 from attnviz.utils.progress import completed
 from attnviz.views.head import HeadView
+from unit.page_data import data_of
 from unit.records import words
 
 Numbers = NDArray[Any]
@@ -156,9 +155,7 @@ def test_a_page_has_nothing_of_signed_numbers_that_is_of_weights_alone() -> None
     numbers = np.random.default_rng(0).normal(size=(1, 2, 3, 3))
     record = av.AttentionRecord.from_weights(numbers, tokens, signed=True, measure="effect")
     page = HeadView(record).to_html()
-    text = re.search(r'id="attnviz-data">(.*?)</script>', page, re.DOTALL)
-    assert text is not None
-    data = json.loads(text[1])
+    data = data_of(page)
     assert data["format"] == PAGE_FORMAT
     (stack,) = data["description"]["stacks"]
     assert (stack["signed"], stack["measure"], stack["patterns"]) == (True, "effect", [])

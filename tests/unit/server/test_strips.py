@@ -32,6 +32,7 @@ from attnviz.server.description import describe
 from attnviz.server.server import RecordServer
 from attnviz.server.strips import NEAR, Strips
 from attnviz.utils.progress import completed
+from unit.page_data import data_of
 from unit.records import captured_record, image_record, shares, vectors, words
 
 HEADS, TOKENS, DIM = 4, 150, 8
@@ -396,7 +397,7 @@ def test_a_view_asks_for_strips_and_for_scores_of_some_heads(
 def test_a_page_contains_strips_and_estimated_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = long_stack(monkeypatch)
     page = av.ModelView(AttentionRecord({"self": stack})).to_html()
-    data = json.loads(page.split('id="attnviz-data">')[1].split("</script>")[0])
+    data = data_of(page)
     (embedded,) = data["strips"]
     found = strips(stack, 3)
     header = json.loads(json.dumps(found.header()))

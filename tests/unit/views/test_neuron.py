@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
+from unit.page_data import data_of
 from unit.records import captured_record, given_record
 
 
@@ -86,9 +86,7 @@ def test_stacks_of_weights_are_left_out_where_others_remain() -> None:
 def test_a_page_contains_vectors_and_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnviz.pages.html.bundle", lambda *_: "export const a = 1;")
     html = NeuronView(captured_record()).to_html()
-    found = re.search(r'id="attnviz-data">(.*?)</script>', html, re.DOTALL)
-    assert found is not None
-    data = json.loads(found[1])
+    data = data_of(html)
     assert data["view"] == "neuron"
     assert data["blocks"] == []
     layers = [(each["stack"], each["layer"]) for each in data["vectors"]["layers"]]

@@ -1,7 +1,6 @@
 /** Answers from the data that an exported page contains, as a kernel would. */
 
 import type { Carrier, Connection, Reply } from "../carrier";
-import { fromBase64, inflate } from "../codec";
 import type {
   BlockRequest,
   Description,
@@ -23,12 +22,13 @@ import type {
 } from "../protocol";
 import type { Scores } from "../source";
 import { type EmbeddedBlock, EmbeddedLayers } from "./layers";
+import { Answering, atRest, inflatedText } from "./parts";
 import type { EmbeddedPiece, Rows } from "./rows";
 import { pageStrongest } from "./strongest";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
 import { type EmbeddedVectors, VectorCarrier } from "./vectors";
 
-/** What an exported page contains. */
+/** What an exported page contains. Deflated bytes are texts, and long ones names; see `parts.ts`. */
 export interface PageData {
   format: 2;
   view: string;
@@ -43,13 +43,13 @@ export interface PageData {
   maps: EmbeddedPiece[];
   /** Scores of all heads, by pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
-  /** Where the weight of heads goes, of texts too long for maps: base64 of deflated floats. */
+  /** Where the weight of heads goes, of texts too long for maps: deflated floats. */
   strips?: (StripsHeader & { stack: string; layer: number; data: string })[];
   /** Where the tokens of an answer came from. */
   sources?: { stack: string; of: SourcesHeader[] }[];
   /** Queries and keys, where the view shows them, or weights are computed from them. */
   vectors?: EmbeddedVectors;
-  /** Pictures that the model saw, where there are any: base64 of deflated bytes, three a pixel. */
+  /** Pictures that the model saw, where there are any: deflated bytes, three a pixel. */
   images?: (ImageHeader & { data: string })[];
 }
 
@@ -59,12 +59,13 @@ const POOLED_WEIGHTS = 4_000_000;
 /** What a page answers, by the request's name. */
 export type Answers<R> = { [N in keyof R]?: (args: R[N]) => Reply | Promise<Reply> };
 
-/** A carrier that is never late. */
+/** A carrier that is late only while the browser reads the page. */
 export class PageCarrier implements Carrier {
   readonly live = false;
   readonly #data: PageData;
   readonly #layers: EmbeddedLayers;
   readonly #answers: Answers<RecordRequests>;
+  readonly #answering = new Answering();
 
   /** @throws Error when the data are of a format that this bundle does not know. */
   constructor(data: PageData) {
@@ -89,16 +90,20 @@ export class PageCarrier implements Carrier {
     };
   }
 
-  async ask(name: string, args: object): Promise<Reply> {
+  async ask(name: string, args: object, signal?: AbortSignal): Promise<Reply> {
     const answer = (this.#answers as Answers<Record<string, object>>)[name];
     if (!answer) throw new Error(`An exported page cannot answer "${name}".`);
-    return answer(args);
+    return this.#answering.of(answer(args), signal);
+  }
+
+  atRest(): Promise<void> {
+    return atRest();
   }
 
   retry(): void {}
 
-  watch(listener: (connection: Connection) => void): void {
-    listener("ready");
+  watch(listener: (connection: Connection) => void, signal: AbortSignal): void {
+    this.#answering.watch(listener, signal);
   }
 
   #sources({ stack, query }: SourcesRequest): Reply {
@@ -177,7 +182,7 @@ export class PageCarrier implements Carrier {
     const found = this.#data.strips?.find((each) => each.stack === stack && each.layer === layer);
     if (!found) throw new Error(`This page contains no strips of layer ${layer} of "${stack}".`);
     const { data, ...header } = found;
-    const bytes = await inflate(fromBase64(data));
+    const bytes = await inflatedText(data);
     // A share and its error, as floats.
     const each = 8 * header.parts.length;
     const strips = new Uint8Array(heads.length * each);
@@ -197,7 +202,7 @@ export class PageCarrier implements Carrier {
   async #image({ index }: ImageRequest): Promise<Reply> {
     const image = this.#data.images?.[index];
     if (!image) throw new Error(`This page does not contain image ${index}.`);
-    return { header: image, data: await inflate(fromBase64(image.data)) };
+    return { header: image, data: await inflatedText(image.data) };
   }
 }
 

@@ -1,7 +1,7 @@
 /** The layers that an exported page contains, inflated when they are asked for. */
 
 import type { StackDescription } from "../protocol";
-import { Recent } from "../recent";
+import { once, Recent } from "../recent";
 import { keptHeads } from "../source";
 import {
   type EmbeddedPiece,
@@ -32,26 +32,6 @@ function isOf(piece: LayerPlace, wanted: LayerPlace): boolean {
 
 function sizeOf({ bytes }: HeldBytes): number {
   return bytes.length;
-}
-
-/** What was made for a key, or is made now. */
-function once<V>(
-  kept: Recent<Promise<V>>,
-  parts: readonly unknown[],
-  make: () => Promise<V>,
-  size: (made: V) => number,
-): Promise<V> {
-  const key = JSON.stringify(parts);
-  const known = kept.get(key);
-  if (known) return known;
-  const made = make();
-  kept.set(key, made, 0);
-  // Its size is known once it is there.
-  made.then(
-    (value) => kept.set(key, made, size(value)),
-    () => kept.delete(key),
-  );
-  return made;
 }
 
 /** Finds a layer's weights, whichever form they are embedded in. */
@@ -126,10 +106,11 @@ export class EmbeddedLayers {
 
   /** The same, kept: each of several members is computed from the one before it. */
   #heldOnce(block: EmbeddedPiece): Promise<HeldBytes> {
-    return once(this.#bytes, [block.stack, block.layer], () => this.#held(block), sizeOf);
+    const key = JSON.stringify([block.stack, block.layer]);
+    return once(this.#bytes, key, () => this.#held(block), sizeOf);
   }
 
   #once(kind: string, { stack, layer }: LayerPlace, make: () => Promise<Rows>): Promise<Rows> {
-    return once(this.#kept, [kind, stack, layer], make, ({ bytes }) => bytes);
+    return once(this.#kept, JSON.stringify([kind, stack, layer]), make, ({ bytes }) => bytes);
   }
 }

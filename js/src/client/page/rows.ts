@@ -1,9 +1,10 @@
 /** Rows of a layer's weights, in whichever form an exported page contains them. */
 
-import { codeRanges, codeValues, fromBase64, inflate } from "../codec";
+import { codeRanges, codeValues } from "../codec";
 import type { Encoding } from "../protocol";
 import type { RowRange } from "../quotients";
 import { expectedCode, type RowCodes } from "./likeness";
+import { inflatedText } from "./parts";
 
 /** A layer's heads, row by row; heads by their place among those that were kept. */
 export interface Rows {
@@ -35,7 +36,7 @@ export interface EmbeddedPiece {
   error: number;
   /** Stacks that give the codes of which `data` holds what has to be added, one or two. */
   like?: string[];
-  /** base64 of the deflated bytes. */
+  /** The deflated bytes; see `parts.ts`. */
   data: string;
 }
 
@@ -57,7 +58,7 @@ export async function heldBytes(
 ): Promise<HeldBytes> {
   const { shape, encoding, maximum } = piece;
   const [count, rows, columns] = shape;
-  const bytes = await inflate(fromBase64(piece.data));
+  const bytes = await inflatedText(piece.data);
   const ends = new Float64Array(rows + 1);
   for (let row = 0; row < rows; row++) {
     const width = Math.max(0, Math.min(columns, row + 1 + (piece.reach ?? columns)));

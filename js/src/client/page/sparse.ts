@@ -6,7 +6,7 @@
  * `tests/fixtures/sparse.json`.
  */
 
-import { fromBase64, inflate } from "../codec";
+import { inflatedText } from "./parts";
 import { byteWeights, fineWeights, type Rows } from "./rows";
 
 /** The strongest weights of a layer's heads. */
@@ -26,7 +26,7 @@ export interface EmbeddedKeys {
   /** Bytes of each run. */
   runs: number[];
   error: number;
-  /** base64 of the deflated bytes. */
+  /** The deflated bytes; see `parts.ts`. */
   data: string;
 }
 
@@ -51,7 +51,7 @@ function unpacked(bytes: Uint8Array, count: number): Uint32Array {
 export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
   const { shape, maximum, error } = piece;
   const [heads, numRows, columns] = shape;
-  const bytes = await inflate(fromBase64(piece.data));
+  const bytes = await inflatedText(piece.data);
   let end = 0;
   const runs = piece.runs.map((length) => {
     end += length;

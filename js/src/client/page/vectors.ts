@@ -2,10 +2,10 @@
 
 import { attentionRow, type RowInputs } from "../attention";
 import type { Reply } from "../carrier";
-import { fromBase64, inflate } from "../codec";
 import { bandMask, denseBias, distanceBias, inserted, type OfRow, packedMask } from "../masks";
 import type { VectorsHeader, VectorsRequest } from "../protocol";
-import { Recent } from "../recent";
+import { once, Recent } from "../recent";
+import { inflatedText } from "./parts";
 import type { Rows } from "./rows";
 
 /** What is said of some tokens among others: for each the place among these, or -1. */
@@ -65,7 +65,7 @@ export interface EmbeddedLayer {
 
 export interface EmbeddedVectors {
   layers: EmbeddedLayer[];
-  /** base64 of deflated bytes, little endian. */
+  /** Deflated bytes, little endian. */
   arrays: string[];
 }
 
@@ -303,28 +303,22 @@ export class VectorCarrier {
   }
 
   #floats(place: number, encoding: VectorEncoding): Promise<Float32Array> {
-    const key = `${place} ${encoding}`;
-    let floats = this.#kept.get(key);
-    if (!floats) {
-      floats = this.#inflated(place).then((bytes) => readFloats(bytes, encoding));
-      // base64 of deflated bytes is about as long as the floats, or half as long.
-      this.#kept.set(key, floats, 2 * (this.#data.arrays[place]?.length ?? 0));
-    }
-    return floats;
+    const make = async () => readFloats(await this.#inflated(place), encoding);
+    return once(this.#kept, `${place} ${encoding}`, make, ({ byteLength }) => byteLength);
   }
 
   #bytes(place: number): Promise<Uint8Array> {
-    let bytes = this.#bits.get(String(place));
-    if (!bytes) {
-      bytes = this.#inflated(place);
-      this.#bits.set(String(place), bytes, 2 * (this.#data.arrays[place]?.length ?? 0));
-    }
-    return bytes;
+    return once(
+      this.#bits,
+      String(place),
+      () => this.#inflated(place),
+      ({ length }) => length,
+    );
   }
 
-  #inflated(place: number): Promise<Uint8Array> {
+  async #inflated(place: number): Promise<Uint8Array> {
     const text = this.#data.arrays[place];
     if (text === undefined) throw new Error(`The page's data name an array ${place} it has not.`);
-    return inflate(fromBase64(text));
+    return inflatedText(text);
   }
 }

@@ -449,6 +449,11 @@ const STANDS: { [connection in Connection & string]?: string } = {
     'again. For readers without a kernel use view.snapshot() or view.save("view.html").',
 };
 
+const PASSING: { [connection in Connection & string]?: string } = {
+  waiting: "Waiting for the kernel …",
+  loading: "Loading the rest of this page …",
+};
+
 /** Says what keeps the view from its source until the reader does something. */
 function Standing({
   connection,
@@ -473,7 +478,7 @@ function Standing({
 }
 
 /**
- * Says what the kernel does meanwhile. It comes and goes by itself, so nothing moves for it: it
+ * Says what the kernel or the browser does meanwhile. It comes and goes by itself, so nothing moves for it: it
  * lies over the title's line, and over no control of the picture, which the reader may need.
  */
 function Passing({
@@ -484,7 +489,7 @@ function Passing({
   const working = typeof connection === "object";
   return (
     <div role="status" class="av-passing-place">
-      {error === null && (working || connection === "waiting") && (
+      {error === null && (working || PASSING[connection]) && (
         <div class="av-standing av-passing">
           {working ? (
             <>
@@ -496,7 +501,7 @@ function Passing({
               </button>
             </>
           ) : (
-            <span>Waiting for the kernel …</span>
+            <span>{PASSING[connection]}</span>
           )}
         </div>
       )}
