@@ -111,7 +111,7 @@ def check_weights(page: Page, weights: torch.Tensor, layer: int) -> None:
 
 
 def reading(page: Page) -> bool:
-    return page.evaluate("() => document.readyState") == "loading"
+    return bool(page.evaluate("() => document.readyState") == "loading")
 
 
 def test_the_first_layer_is_drawn_while_the_rest_is_held_back(
@@ -177,9 +177,11 @@ def test_views_open_with_what_they_show_first(
         assert reading(tab)
 
 
-def made(record: av.AttentionRecord, name: str) -> av.HeadView:
-    if name != "CompareView":
-        return getattr(av, name)(record)
+def made(record: av.AttentionRecord, name: str) -> av.MatrixView | av.ModelView | av.CompareView:
+    if name == "MatrixView":
+        return av.MatrixView(record)
+    if name == "ModelView":
+        return av.ModelView(record)
     stack = record.stack()
     other = [stack.weights(layer=layer)[::-1].copy() for layer in stack.layers]
     return av.CompareView(av.compare(record, av.AttentionRecord.from_weights(other, record.tokens)))
