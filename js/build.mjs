@@ -24,7 +24,7 @@ const staticFolder = join(here, "..", "src", "attnviz", "static");
 // A widget's bundle is sent to the browser once for each widget object, so its size is felt.
 const DEFAULT_LIMIT_KB = 216;
 // A page has its bundle deflated, and may hold what a kernel would answer.
-const PAGE_MORE_KB = 12;
+const PAGE_MORE_KB = 14;
 // The dashboard is three views in one; the model view holds the matrix view's picture, for its detail.
 const LIMITS_KB = {
   atlas: 294,
