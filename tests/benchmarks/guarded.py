@@ -76,6 +76,8 @@ def guarded(module: str, *arguments: str, limits: Limits) -> Outcome:
         "HF_HUB_OFFLINE": "1",
         "PYTHONPATH": os.pathsep.join(map(str, (TESTS, ROOT / "src", PEERS))),
     }
+    # As where attnviz is installed: modules are compiled once.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", module, *arguments]
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
         waited = _cpu_of_ended()
