@@ -2,6 +2,7 @@
 
 make bench                                          everything, 15 minutes on a quiet machine
 cd tests && python -m benchmarks --quick            its small cases, two minutes
+cd tests && python -m benchmarks --only Start       one part; again for another
 cd tests && python -m benchmarks --write-docs       and docs/benchmarks.*, README.md
 
 Every page is made and opened in processes of its own, one after the other, under a limit of time
@@ -17,7 +18,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ from benchmarks.section import Section
 from benchmarks.tools import VIEWS
 
 LAYERS = 12
+#: Parts in which pages are made and opened: their names, and of which views.
+PAGES = {"Head views": "head", "Longest text": "long", "All heads at once": "model"}
+PARTS = (*PAGES, *(section.title for section in SECTIONS))
 
 
 @dataclass(frozen=True)
@@ -83,13 +87,13 @@ class Run:
         self._cpu_s = 0.0
         self.results = Results(machine(browser), plan.limits.words, [], {})
 
-    def all(self) -> None:
-        """Every part of it."""
-        self._timed("Head views", self._pages, "head")
-        self._timed("Longest text", self._pages, "long")
-        self._timed("All heads at once", self._pages, "model")
+    def parts(self, names: Collection[str]) -> None:
+        """The parts of these names."""
+        for name, view in PAGES.items():
+            if name in names:
+                self._timed(name, self._pages, view)
         for section in SECTIONS:
-            if self._plan.runs(section):
+            if section.title in names and self._plan.runs(section):
                 self._timed(section.title, self._section, section)
 
     def _timed(self, name: str, measure: Callable[[Any], None], what: Any) -> None:
@@ -97,7 +101,10 @@ class Run:
         measure(what)
         part = clock.part(name, self._cpu_s - before)
         self.results.parts.append(part)
-        _say(f"{name}: {part.seconds:.0f} s, other processes {part.others:.0%} of all cores")
+        _say(
+            f"{name}: {part.seconds:.0f} s, CPU {part.cpu_s:.0f} s, "
+            f"other processes {part.others:.0%} of all cores"
+        )
 
     def _guarded(self, module: str, *arguments: str, limits: Limits) -> Outcome:
         outcome = guarded(module, *arguments, limits=limits)
@@ -189,12 +196,17 @@ def main() -> None:
     parser.add_argument(
         "--write-docs", action="store_true", help="write docs/benchmarks.* and README.md, too"
     )
+    parser.add_argument(
+        "--only", action="append", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}"
+    )
     parser.add_argument("--from", dest="known", type=Path, help="a run's JSON: measure nothing")
     options = parser.parse_args()
+    if options.write_docs and (options.only or options.quick):
+        parser.error("--write-docs is of a whole run: leave out --only and --quick")
     if options.known:
         results = Results.from_json(json.loads(options.known.read_text(encoding="utf-8")))
     else:
-        results = _measure(QUICK if options.quick else FULL)
+        results = _measure(QUICK if options.quick else FULL, options.only or PARTS)
     sys.stdout.write(tables(results))
     written = json.dumps(results.to_json(), indent=1) + "\n"
     options.json.parent.mkdir(parents=True, exist_ok=True)
@@ -209,7 +221,7 @@ def main() -> None:
         readme.write_text(figures, encoding="utf-8")
 
 
-def _measure(plan: Plan) -> Results:
+def _measure(plan: Plan, parts: Collection[str]) -> Results:
     browser = find_browser()
     if browser is None:
         sys.exit(f"the benchmark needs a browser, and {HOW_TO_GET_ONE}")
@@ -219,7 +231,7 @@ def _measure(plan: Plan) -> Results:
         command = ["npm", "install", "--silent", "--no-save", "--ignore-scripts", *PACKAGES]
         subprocess.run(command, cwd=folder, check=True)
         run = Run(plan, Path(folder), browser)
-        run.all()
+        run.parts(parts)
     return run.results
 
 

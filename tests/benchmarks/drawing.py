@@ -132,7 +132,7 @@ itself.""",
     rows=rows,
     runs=(("64", "256", "1024"),),
     quick=(("64",),),
-    seconds=80,
+    seconds=60,
 )
 
 

@@ -125,7 +125,7 @@ parentheses: multiples of the plain forward.""",
     rows=rows,
     runs=tuple((what, str(n)) for n in (256, 1024) for what in ("time", *WAYS)),
     quick=tuple((what, "256") for what in ("time", *WAYS)),
-    seconds=80,
+    seconds=45,
 )
 
 

@@ -49,6 +49,8 @@ class Part:
         What it measured.
     seconds : float
         By the clock.
+    cpu_s : float
+        Of the CPU, all of its processes together.
     others : float
         Share of the time of all cores that processes of no part of this run took, 0 to 1. What a
         hypervisor kept for others is in it.
@@ -58,6 +60,7 @@ class Part:
 
     name: str
     seconds: float
+    cpu_s: float
     others: float
     load: float
 
@@ -80,7 +83,7 @@ class PartClock:
         own = cpu_s + time.process_time() - self._own
         others = (_busy() - self._busy - own) / (took * (os.cpu_count() or 1))
         # The system counts in hundredths of a second, and at other moments than this does.
-        return Part(name, took, min(1.0, max(0.0, others)), _load())
+        return Part(name, took, own, min(1.0, max(0.0, others)), _load())
 
 
 def _busy() -> float:

@@ -117,7 +117,7 @@ keeps all queries and keys.""",
     rows=rows,
     runs=(("1000",),),
     quick=(("200",),),
-    seconds=70,
+    seconds=40,
     limits=Limits(600, 12 << 30),
 )
 

@@ -238,15 +238,15 @@ def _sections(results: Results) -> Iterator[tuple[str, str, str]]:
 
 
 def _parts(parts: list[Part]) -> str:
-    lines = [["part", "took", "other processes", "load after it"]]
+    lines = [["part", "took", "CPU time", "other processes", "load after it"]]
     for part in parts:
         busy = " (busy)" if part.is_busy else ""
-        lines.append(
-            [part.name, seconds(part.seconds), share(part.others) + busy, f"{part.load:.1f}"]
-        )
-    whole = sum(part.seconds for part in parts)
+        times = (seconds(part.seconds), seconds(part.cpu_s))
+        lines.append([part.name, *times, share(part.others) + busy, f"{part.load:.1f}"])
+    whole, cpu = (sum(getattr(part, name) for part in parts) for name in ("seconds", "cpu_s"))
     others = sum(part.others * part.seconds for part in parts) / whole if whole else 0.0
-    lines.append(["all", f"{whole / 60:.1f} min", share(others), ""])
+    in_all = (f"{whole / 60:.1f} min", f"{cpu / 60:.1f} min")
+    lines.append(["all", *in_all, share(others), ""])
     return table(lines)
 
 
@@ -292,9 +292,9 @@ queries and keys, which an extracted record contains anyway. A live view in a no
 this limit: it requests what is in sight."""
 _GRID = """n = 64. In parentheses: multiples of attnviz's model view as it opens.
 inspectus does not have such a view."""
-_PARTS = f"""By the clock. Other processes: the share of the time of all cores that processes of no
-part of this run took meanwhile; above {share(BUSY)} a part is called busy. Load: the system's
-average of the last minute."""
+_PARTS = f"""By the clock, and the CPU time of all processes of the part. Other processes: the
+share of the time of all cores that processes of no part of this run took meanwhile; above
+{share(BUSY)} a part is called busy. Load: the system's average of the last minute."""
 
 
 def document(results: Results, on_a_gpu: Mapping[str, Any] | None = None) -> str:

@@ -197,15 +197,16 @@ SECTION = Section(
     name="starting",
     title="Start",
     words="""From an empty kernel to the first picture. The stages run one after the other in a new
-Jupyter kernel, so that a library's import is counted as its own; the last ones run in a new browser
-without a notebook. Garbage is collected before each stage: torch and transformers leave so many
-objects that Python's own collection takes 0.2 s, in whichever stage it falls. What is sent to the browser contains the view's code, deflated, once for each
-view; the browser loads it once for all views of a kind.""",
+Jupyter kernel, so that a library's import is counted as its own; the last ones run in a new
+browser without a notebook. Garbage is collected before each stage: torch and transformers leave so
+many objects that Python's own collection takes 0.2 s, in whichever stage it falls. What is sent to
+the browser contains the view's code, deflated, once for each view; the browser loads it once for
+all views of a kind.""",
     module="benchmarks.starting",
     rows=rows,
     runs=(("3",),),
     quick=(("1",),),
-    seconds=45,
+    seconds=30,
 )
 
 

@@ -125,10 +125,12 @@ def test_a_part_knows_what_others_took_of_the_machine() -> None:
     part = clock.part("counting", 0.0)
     assert part.seconds >= 0.3
     assert 0 <= part.others <= 1
+    # A busy machine gives it less than the clock says.
+    assert 0 < part.cpu_s <= part.seconds + 0.1
     # What the processes of the run took is not that of others.
     assert PartClock().part("nothing", 1e9).others == 0
-    assert Part("a", 1.0, BUSY + 0.01, 0.0).is_busy
-    assert not Part("a", 1.0, BUSY, 0.0).is_busy
+    assert Part("a", 1.0, 1.0, BUSY + 0.01, 0.0).is_busy
+    assert not Part("a", 1.0, 1.0, BUSY, 0.0).is_busy
 
 
 def results() -> Results:
@@ -164,7 +166,7 @@ def results() -> Results:
     )
     sections: dict[str, Any] = {"extraction": {"256": extraction}, "drawing": drawing}
     faults = {"reading": "not within 600 s"}
-    parts = [Part("Head views", 300.0, 0.01, 1.2), Part("Extraction", 60.0, 0.02, 1.0)]
+    parts = [Part("Head views", 300.0, 240.0, 0.01, 1.2), Part("Extraction", 60.0, 60.0, 0.02, 1.0)]
     return Results(machine, "60 s and 12 GB", rows, sections, faults, parts)
 
 
@@ -193,8 +195,8 @@ def test_the_document_names_the_machine_and_all_tables() -> None:
     for heading in ("Head views", "Longest text", "Extraction", "Drawing", "How long the run took"):
         assert f"\n## {heading}\n" in text
     assert "| 1,024 | as it opens | 14.0 ms | 96.0 ms | 1.2 ms |" in text
-    assert "| Head views | 300 s | 1% | 1.2 |\n" in text
-    assert "| all | 6.0 min | 1% |  |\n" in text
+    assert "| Head views | 300 s | 240 s | 1% | 1.2 |\n" in text
+    assert "| all | 6.0 min | 5.0 min | 1% |  |\n" in text
     # What failed says why, in place of a table.
     assert "Not measured: not within 600 s.\n" in text
 
@@ -202,7 +204,7 @@ def test_the_document_names_the_machine_and_all_tables() -> None:
 def test_a_busy_machine_is_named_before_all_figures() -> None:
     quiet = results()
     assert "machine was busy" not in document(quiet)
-    busy = replace(quiet, parts=[*quiet.parts, Part("Drawing", 40.0, 0.62, 6.2)])
+    busy = replace(quiet, parts=[*quiet.parts, Part("Drawing", 40.0, 9.0, 0.62, 6.2)])
     text = document(busy)
     assert text.index("**The machine was busy**") < text.index("## Head views")
     assert "Drawing (62%)" in text
