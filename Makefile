@@ -12,6 +12,7 @@
 #   make format   puts Python and TypeScript into the house's form
 #   make coverage checks every model type of transformers (minutes) and writes docs/coverage.md
 #   make bench    attnviz beside BertViz, CircuitsVis and inspectus: 15 minutes, docs/benchmarks.md
+#   make bench-gpu  the tests marked gpu, and the table of a GPU in docs/benchmarks.md
 #   make counts   renews the baseline of bytes, requests and DOM nodes that make test compares with
 #   make protocol writes js/src/client/protocol.ts, the types of requests, from the Python classes
 #   make docs     builds the documentation site into build/site
@@ -28,10 +29,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all checks mutants oldest coverage bench bench-quick counts lab watch notebooks format protocol docs docs-serve package clean environment test-environment front-end
+.PHONY: help demo test test-all checks mutants oldest coverage bench bench-quick bench-gpu counts lab watch notebooks format protocol docs docs-serve package clean environment test-environment front-end
 
 help:
-	@sed -n '3,21s/^#//p' Makefile
+	@sed -n '3,22s/^#//p' Makefile
 
 # What attnviz needs to run, front-end included.
 environment:
@@ -105,6 +106,12 @@ bench: test-environment .bench
 bench-quick: test-environment .bench
 	@$(VENV_PYTHON) scripts/find_browser.py --install
 	cd tests && ../$(VENV_PYTHON) -m benchmarks --quick
+
+# Needs a CUDA device. Without one: `python -m benchmarks.gpu --device cpu --small` tries the script.
+bench-gpu: test-environment
+	$(VENV_PYTHON) -m pytest -m gpu tests/models
+	cd tests && ../$(VENV_PYTHON) -m benchmarks.gpu --write-docs
+	cd tests && ../$(VENV_PYTHON) -m benchmarks --from ../docs/benchmarks.json --write-docs
 
 counts: test-environment
 	@$(VENV_PYTHON) scripts/find_browser.py --install

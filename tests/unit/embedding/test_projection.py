@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from types import ModuleType
 from typing import Any, get_args
 
 import numpy as np
@@ -165,6 +166,17 @@ def test_what_is_compiled_for_umap_is_there_in_the_next_process() -> None:
     hits, misses = counts[1]
     assert hits >= 3
     assert misses == 0
+
+
+def test_code_that_cannot_be_kept_is_compiled_each_time() -> None:
+    # numba keeps code beside a file, and this function has none.
+    module = ModuleType("without_a_file")
+    code = "import numba\n@numba.njit\ndef twice(x):\n    return 2 * x\n"
+    exec(code, vars(module))  # noqa: S102
+    with pytest.raises(RuntimeError, match="cannot cache function"):
+        module.twice.enable_caching()
+    projection._keep_compiled(module)
+    assert module.twice(4) == 8
 
 
 def test_frames_of_umap_count_its_epochs() -> None:
