@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,7 +45,7 @@ from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.restoring import Restoring
 
-__all__ = ["Collector", "PredictedHeads", "Run", "joined_windows"]
+__all__ = ["Collector", "PredictedHeads", "Run", "joined_windows", "same_vectors"]
 
 # Patches and frames have no padding of a text's.
 _WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
@@ -209,10 +209,20 @@ class Collector:
         """Modules of the model that attend."""
         return self._modules
 
-    def watch(self, undo: Restoring) -> None:
-        """Watch the attention of this thread until the block of `undo` ends."""
+    def watch(
+        self, undo: Restoring, instead: Callable[[AttentionCall], bool] | None = None
+    ) -> None:
+        """Watch the attention of this thread until the block of `undo` ends.
+
+        A call for which `instead` gives True is not collected.
+        """
+
+        def receive(call: AttentionCall) -> None:
+            if instead is None or not instead(call):
+                self._receive(call)
+
         self._running.watch(
-            self._receive,
+            receive,
             undo,
             edit=self._edit if self._change else None,
             outputs=any(each.outputs for each in self._change.values()),
@@ -271,7 +281,7 @@ class Collector:
         else:
             unpadded = [Positions(None, None)] * num_examples
         # Differential attention meets several values with the same weights.
-        again = bool(run.calls) and windows == 1 and _same_vectors(self._previous, call)
+        again = bool(run.calls) and windows == 1 and same_vectors(self._previous, call)
         self._previous = call
         change = self._change.get((run.name, run.turn))
         if again:
@@ -392,6 +402,10 @@ class Collector:
         # A module that was put in the place of another while the model ran.
         return self._new_run(name)
 
+    def forget_empty_runs(self) -> None:
+        """Forget the runs of which nothing was collected."""
+        self.runs = [run for run in self.runs if run.calls]
+
     def missing(self) -> list[AttentionModule]:
         """Modules with softmax attention that ran, and of which nothing was captured."""
         captured = {run.name for run in self.runs if run.calls}
@@ -457,7 +471,7 @@ def _size(call: AttentionCall, unpadded: Positions, windows: int = 1) -> tuple[i
     return windows * num_queries, windows * num_keys
 
 
-def _same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
+def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
     """Whether two calls have the same queries and keys: the same memory, not the same numbers.
 
     Two windows, or two images, may be alike.

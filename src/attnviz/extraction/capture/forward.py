@@ -34,7 +34,24 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.restoring import Restoring, SharedChange
 
-__all__ = ["Forward", "arguments_of", "check_capture", "layer_sizes_of", "run_forward"]
+__all__ = [
+    "TRAINING_NOTE",
+    "Forward",
+    "arguments_of",
+    "check_capture",
+    "collector_of",
+    "forward_notes",
+    "hold_uncompiled",
+    "layer_sizes_of",
+    "needs_another",
+    "run_forward",
+]
+
+
+#: What a reader must know of a model that was in training mode.
+TRAINING_NOTE = (
+    "The model was in training mode: attention is shown without dropout, as in evaluation mode."
+)
 
 
 @dataclass
@@ -150,13 +167,8 @@ def _watched_forward(
     notes = []
     with Restoring() as undo, undo, undo:
         if evaluate(model, undo):
-            notes.append(
-                "The model was in training mode: attention is shown without dropout, as in "
-                "evaluation mode."
-            )
-        if is_compiled(model):
-            # Compiled code does not ask the dispatcher: the same modules run uncompiled.
-            _uncompiled.hold(undo)
+            notes.append(TRAINING_NOTE)
+        hold_uncompiled(model, undo)
         collector.watch(undo)
         try:
             outputs = model(**arguments)
@@ -167,9 +179,35 @@ def _watched_forward(
         if collector.failure is not None:
             raise collector.failure
     notes += _cache_notes(model, arguments)
-    notes += [_foreign_note(*each) for each in collector.check.foreign.items()]
+    return Forward(collector, outputs, [*notes, *forward_notes(model, collector)])
+
+
+def forward_notes(model: PreTrainedModel, collector: Collector) -> list[str]:
+    """What a reader must know of the attention that was captured, and of its precision."""
+    notes = [_foreign_note(*each) for each in collector.check.foreign.items()]
     precision = _precision_note(model, collector)
-    return Forward(collector, outputs, [*notes, precision] if precision else notes)
+    return [*notes, precision] if precision else notes
+
+
+def hold_uncompiled(model: PreTrainedModel, undo: Restoring) -> None:
+    """Have a compiled model's modules run uncompiled until the block of `undo` ends.
+
+    Compiled code does not ask the dispatcher.
+    """
+    if is_compiled(model):
+        _uncompiled.hold(undo)
+
+
+def collector_of(
+    loaded: Loaded, batch: Batch, options: CaptureOptions, *, encoder_decoder: bool
+) -> Collector:
+    """What collects the attention of one forward over a batch."""
+    return _collector(loaded, batch, _Watch(options), encoder_decoder=encoder_decoder)
+
+
+def needs_another(forward: Forward, options: CaptureOptions) -> bool:
+    """Whether a forward has to run once more, watched otherwise."""
+    return any(each.needed(forward, options) for each in _RERUNS)
 
 
 def _what_runs(processes: Processes | None, arguments: Mapping[str, Any], watch: _Watch) -> bytes:

@@ -94,7 +94,9 @@ class MaskReader:
         window: int | None,
     ) -> tuple[Mask | None, Bias | None]:
         num_queries, num_keys = call.num_queries, call.num_keys
-        band = BandMask(None if window is None else window - 1, 0)
+        # Flash attention's last query stands at the last key, as in a step of a generation.
+        offset = num_keys - num_queries if _is_flash(call) else 0
+        band = BandMask(None if window is None else window - 1, 0, offset)
         allowed: torch.Tensor | None = None
         added: torch.Tensor | None = None
         for tensor in given:

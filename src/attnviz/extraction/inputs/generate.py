@@ -23,7 +23,13 @@ from attnviz.extraction.inputs.batch import Batch, moved_to_model
 from attnviz.extraction.models import evaluate, hook
 from attnviz.utils.restoring import Restoring
 
-__all__ = ["Generated", "GenerationSettings", "generate_text", "read_generation_settings"]
+__all__ = [
+    "Follower",
+    "Generated",
+    "GenerationSettings",
+    "generate_text",
+    "read_generation_settings",
+]
 
 _HOW_TO_GIVE_IT = (
     "give a number of tokens, as in generate=40, or arguments of the model's own generate method, "
@@ -65,6 +71,8 @@ class GenerationSettings:
         Whether only a number was given, so that warnings about settings are kept back.
     max_length : int or None
         The most tokens that there may be in all; None where only those that may come are bounded.
+    num_beams : int
+        How many answers a search follows at once.
     """
 
     options: dict[str, Any]
@@ -72,6 +80,7 @@ class GenerationSettings:
     method: str
     quiet: bool
     max_length: int | None = None
+    num_beams: int = 1
 
     def longest(self, before: int) -> int:
         """The most tokens in the end, after so many in the prompt or at the decoder's beginning."""
@@ -98,6 +107,25 @@ class Generated:
     ids: torch.Tensor
     prefix: int
     likeliest: list[tuple[int, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Follower:
+    """Follows a generation, step by step, in its thread.
+
+    Attributes
+    ----------
+    predicted : callable
+        Takes what a step gave: the model's own probabilities, float32, (vocabulary,).
+    chosen : callable
+        Takes all ids that are there, (tokens,); True ends the generation.
+    ended : callable
+        Takes all ids once no more come, before the model is as it was before.
+    """
+
+    predicted: Callable[[torch.Tensor], None]
+    chosen: Callable[[torch.Tensor], bool]
+    ended: Callable[[torch.Tensor], None]
 
 
 def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSettings:
@@ -141,6 +169,7 @@ def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSe
         method,
         quiet=isinstance(given, Integral),
         max_length=setting("max_length"),
+        num_beams=setting("num_beams") or 1,
     )
 
 
@@ -177,13 +206,14 @@ def generate_text(
     *,
     progress: bool,
     watch: Callable[[Restoring], None] | None = None,
+    follower: Follower | None = None,
 ) -> Generated:
     """Let a model, held in evaluation mode, produce text for one example without padding.
 
     A progress bar is shown once it takes longer than a second. `watch` changes the model until the
-    block that it is given ends. Raises ValueError if that many
-    tokens exceed the model's positions, and NotImplementedError if the model produces anything but
-    one row of tokens.
+    block that it is given ends, and `follower` hears of each step of a model that gives one row of
+    tokens and one of logits. Raises ValueError if that many tokens exceed the model's positions,
+    and NotImplementedError if the model produces anything but one row of tokens.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
@@ -203,7 +233,7 @@ def generate_text(
         delay=1.0,
     )
     with progress_bar as bar, Restoring() as undo, undo, undo:
-        watcher = _Watcher(bar)
+        watcher = _Watcher(bar, follower)
         hook((model.register_forward_hook(each) for each in [watcher.see_step]), undo)
         evaluate(model, undo)
         if settings.quiet:
@@ -215,6 +245,8 @@ def generate_text(
             watch(undo)
         criteria.append(watcher)
         given: Any = model.generate(**arguments, **options, stopping_criteria=criteria)
+        if follower is not None and watcher.ids is not None:
+            follower.ended(watcher.ids[0])
     sequences = getattr(given, "sequences", given)
     if watcher.ids is None or not isinstance(sequences, torch.Tensor) or watcher.prefix < 1:
         raise NotImplementedError(
@@ -236,20 +268,28 @@ def generate_text(
 
 
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
-    """Sees the tokens as they come; stops nothing."""
+    """Sees the tokens as they come; stops where a follower says so."""
 
-    def __init__(self, bar: Any) -> None:
+    def __init__(self, bar: Any, follower: Follower | None) -> None:
         self.ids: torch.Tensor | None = None
         self.prefix = 0
         self.likeliest: list[tuple[int, float]] = []
         self._bar = bar
+        self._follower = follower
+        self._thread = threading.get_ident()
 
     def see_step(self, _module: Any, _inputs: Any, output: Any) -> None:
         """Note what a step held for the likeliest."""
+        # The same model may run in another thread meanwhile.
+        if threading.get_ident() != self._thread:
+            return
         logits = getattr(output, "logits", None)
         if isinstance(logits, torch.Tensor) and logits.dim() == 3 and logits.shape[0] == 1:
-            probability, token = torch.softmax(logits[0, -1].float(), dim=-1).max(dim=-1)
+            probabilities = torch.softmax(logits[0, -1].float(), dim=-1)
+            probability, token = probabilities.max(dim=-1)
             self.likeliest.append((int(token), float(probability)))
+            if self._follower is not None:
+                self._follower.predicted(probabilities)
 
     def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
         """See all tokens that are there."""
@@ -260,7 +300,8 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
             self.likeliest = self.likeliest[-1:]
         self.ids = input_ids
         self._bar.update(width - self.prefix - self._bar.n)
-        return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+        stop = self._follower is not None and self._follower.chosen(input_ids[0])
+        return torch.full((input_ids.shape[0],), stop, dtype=torch.bool, device=input_ids.device)
 
 
 def _check_positions(
