@@ -9,6 +9,7 @@
 
 import type { Carrier, Connection, Reply } from "./carrier";
 import { type AnswersModel, FirstReplies } from "./first-answers";
+import type { GrownMessage } from "./growth";
 import type { Later, LaterHeader } from "./protocol";
 
 /** The part of anywidget's model that is used. */
@@ -109,6 +110,7 @@ export class KernelChannel implements Carrier {
   readonly #inFlight = new Set<Pending>();
   readonly #byId = new Map<string, Pending>();
   readonly #listeners = new Set<(connection: Connection) => void>();
+  readonly #hearing = new Set<Parameters<NonNullable<Carrier["hear"]>>[0]>();
   #connection: Connection = "ready";
 
   /** @param signal ends the channel: what is pending is rejected and nothing more is heard. */
@@ -187,6 +189,15 @@ export class KernelChannel implements Carrier {
     listener(this.#connection);
   }
 
+  hear(listener: Parameters<NonNullable<Carrier["hear"]>>[0], signal: AbortSignal): void {
+    this.#hearing.add(listener);
+    signal.addEventListener("abort", () => this.#hearing.delete(listener));
+  }
+
+  tell(message: object): void {
+    tell(this.#model, message);
+  }
+
   #sendNext(): void {
     while (this.#inFlight.size < MOST_IN_FLIGHT) {
       const pending = this.#queue.shift();
@@ -234,6 +245,10 @@ export class KernelChannel implements Carrier {
   }
 
   #receive(message: Message, buffers: DataView[]): void {
+    if (message?.attnviz === "grown") {
+      for (const listener of this.#hearing)
+        listener(message as unknown as GrownMessage, buffers[0] ?? null);
+    }
     if (message?.attnviz !== "reply" && message?.attnviz !== "error") return;
     // An id that is not in the table: another tab's, or one that was cancelled meanwhile.
     const pending = this.#byId.get(String(message.id));

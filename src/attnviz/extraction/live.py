@@ -353,6 +353,28 @@ class LiveGeneration:
         )
         return found[:, 0]
 
+    def kept_heads(self, stack: str, layer: int) -> tuple[int, ...]:
+        """Numbers of a layer's heads whose weights are known.
+
+        Parameters
+        ----------
+        stack : str
+            Name of the stack.
+        layer : int
+            The model's number of the layer.
+
+        Returns
+        -------
+        tuple of int
+            Ascending, as in `row`.
+
+        Examples
+        --------
+        >>> generation.kept_heads("self", 0)    # doctest: +SKIP
+        (0, 1, 2, 3)
+        """
+        return self._growth.kept_heads(stack, layer)
+
     def __iter__(self) -> Iterator[GenerationStep]:
         given = 0
         try:

@@ -80,6 +80,8 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """
 
     name: ClassVar[str] = "head"
+    follows_generation: ClassVar[bool] = True
+    sends_rows: ClassVar[bool] = True
 
     combine = Choice(["separate", "mean", "max"], "separate").tag(sync=True)
     top_k = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)

@@ -56,6 +56,7 @@ class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """
 
     name: ClassVar[str] = "matrix"
+    follows_generation: ClassVar[bool] = True
 
     color_scale = Choice(["linear", "log"], "linear").tag(sync=True)
     pooled = Choice(["mean", "max"], "mean").tag(sync=True)

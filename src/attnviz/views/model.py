@@ -99,6 +99,7 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """
 
     name: ClassVar[str] = "model"
+    follows_generation: ClassVar[bool] = True
     # The grid has all heads in sight; a detail that opened by itself would move it.
     opens_at_pattern: ClassVar[bool] = False
 

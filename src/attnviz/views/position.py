@@ -230,7 +230,7 @@ class PositionedView(HeadsView):
     key = Place(None, allow_none=True).tag(sync=True)
 
     def _first_stack(self) -> str:
-        return self.record.stack().name
+        return self._shown_record.stack().name
 
     def number_of_place(self, name: str, value: Any) -> Any:
         """The number that a trait's value stands for; anything else as it is, to be refused."""
@@ -295,10 +295,10 @@ class PositionedView(HeadsView):
         if not isinstance(name, str):
             raise traitlets.TraitError(
                 f"stack={shown(name)} must be the name of a stack, such as "
-                f"{self.record.stack().name!r}"
+                f"{self._shown_record.stack().name!r}"
             )
         try:
-            return self.record.stack(name)
+            return self._shown_record.stack(name)
         except KeyError as error:
             raise traitlets.TraitError(error.args[0]) from None
 

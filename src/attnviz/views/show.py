@@ -53,6 +53,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         processor: Any = None,
         target: str | None = None,
         generate: Any = None,
+        live: bool = False,
         truncation: bool | int = False,
         sentence_b_start: int | None = None,
         name: str | None = None,
@@ -88,6 +89,8 @@ _DOCUMENTATION = """{summary}
     generate : int, mapping or GenerationConfig, optional
         Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
         See `attnviz.extract`.
+    live : bool, default False
+        {live}
     truncation : bool or int, default False
         Cut a text that is too long for the model, or to so many tokens; the picture says so.
     sentence_b_start : int, optional
@@ -130,6 +133,12 @@ _DOCUMENTATION = """{summary}
     """
 
 
+_LIVE = """With `generate`: the view opens on the prompt and shows each token as the model produces
+        it, while the cell is done and the kernel is free. ``view.wait()`` gives the record in the
+        end, and a button and ``view.stop()`` end it before. Where no notebook runs this, the call
+        waits for the end. See `attnviz.generate_live`."""
+_NOT_LIVE = "Not in this view: head view, matrix view and model view show tokens as they come."
+
 _OPENS = """
         Without layer, heads, token, key and an order of heads, the view opens at the head with the
         most distinct pattern, such as "previous token", and its caption says so
@@ -157,7 +166,11 @@ def _show_function(
         # Before a model runs for minutes.
         view.check_names(traits)
         options = {key: value for key, value in arguments.items() if key in of_records}
-        record = record_of(model, inputs, **options)
+        record: Any
+        if options.pop("live", False):
+            record = _live_generation(view, model, inputs, options)
+        else:
+            record = record_of(model, inputs, **options)
         if issubclass(view, WhatIf) and _runs_again(model):
             again = ("tokenizer", "processor", "target", "truncation")
             source = {each: options[each] for each in again if options.get(each) is not None}
@@ -171,6 +184,7 @@ def _show_function(
         view=view.__name__,
         name=name,
         opens=_OPENS if view.opens_at_pattern else "",
+        live=_LIVE if view.follows_generation else _NOT_LIVE,
     )
     # What `?` and tab completion read.
     changed = signature.replace(parameters=parameters, return_annotation=view.__name__)
@@ -295,6 +309,40 @@ def show(view: _View) -> _View:
     folder = Path(tempfile.mkdtemp(prefix="attnviz-"))
     offer_file(view.save(folder / f"{view.file_name}.html"))
     return view
+
+
+def _live_generation(
+    view: type[RecordView], model: Any, inputs: Any, options: Mapping[str, Any]
+) -> Any:
+    """Begin the generation that a view shows; outside of a notebook, wait for its end."""
+    given = given_options(options)
+    if not view.follows_generation:
+        raise ValueError(
+            f"live=True: {view.__name__} does not show tokens as they come; leave live out, or use "
+            "show_head_view, show_matrix_view or show_model_view"
+        )
+    if "generate" not in given:
+        raise ValueError(
+            "live=True shows a text while the model produces it, and generate= is missing: give "
+            "how many tokens, as in generate=40"
+        )
+    if not _runs_again(model):
+        raise TypeError("live=True needs a model that generates; model is what a model gave")
+    for name in ("words", "spool", "target", "tokens", "sentence_b_start"):
+        if name in given and given[name] is not False:
+            raise ValueError(f"live=True and {name}= do not go together; leave one of them out")
+    given.pop("words", None)
+    if inputs is None:
+        raise TypeError("inputs is missing: the prompt that the model goes on with")
+    from attnviz.extraction.live import generate_live
+
+    if "keep_heads" in given:
+        given["heads"] = given.pop("keep_heads")
+    generation = generate_live(model, inputs, **given)
+    if ipython_cell() is None:
+        # No kernel takes turns with a browser: the page shows the whole.
+        return generation.wait()
+    return generation
 
 
 def record_of(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from attnviz.record.record import AttentionRecord
-from attnviz.server.kernel import Server
 from attnviz.server.protocol import checked
 from attnviz.server.server import RecordServer, WantedChange
 from attnviz.utils.arguments import shown
@@ -109,7 +108,7 @@ class WhatIf(RecordView):
             )
         return self._changed_runs
 
-    def _server(self) -> Server:
+    def _record_server(self) -> RecordServer:
         return RecordServer(
             self.served_record, page=weakly(self._page_of), interventions=self._runs
         )

@@ -4,6 +4,7 @@ import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/sign
 import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Connection } from "../../client/carrier";
+import type { Generating } from "../../client/growth";
 import type { StackDescription } from "../../client/protocol";
 import { keptHeads } from "../../client/source";
 import { Choice } from "../controls/fields";
@@ -17,6 +18,7 @@ import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
 import { hasPair, type Pair, pairChoices } from "../pairs";
 import { embeddedInWords, laterInWords, placeInWords, stackName } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
+import type { Growth } from "../view/growth";
 import type { History } from "../view/history";
 import { openingInWords } from "../view/opening";
 import {
@@ -29,6 +31,9 @@ import {
 import { assign } from "../view/state";
 import { baseName } from "../what-if/changed-run";
 import { NoticePlace } from "./notice";
+
+/** What a bundle is for (`ui/view/define-view.tsx`): on a page nothing is generated. */
+declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 export interface ViewFrameProps<S extends RecordState> {
   context: ViewContext<S>;
@@ -75,7 +80,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const body = (
     // By its key it is the same with other controls above it: a plot keeps what it shows.
     <Fragment key="body">
-      <Summary text={props.summary} />
+      <Summary text={props.summary} quiet={record.growth.following.value} />
       {place && !context.embedded && <p class="av-printed">{placeInWords(place)}</p>}
       <NoticePlace notice={context.notice} />
       {props.children}
@@ -106,6 +111,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       notes={[...(description?.notes ?? []), ...(embedded === null ? [] : [embedded])]}
       connection={record.connection.value}
       job={record.job.value}
+      growth={record.growth}
       error={record.error.value}
       onRetry={record.retry}
       onStop={record.stop}
@@ -165,9 +171,9 @@ function withCommon(keys: FrameProps["keys"], copies: boolean, undoes: boolean):
 }
 
 /** Read out when it changes, and not seen. */
-function Summary({ text }: { text: ReadonlySignal<string> }) {
+function Summary({ text, quiet }: { text: ReadonlySignal<string>; quiet: boolean }) {
   return (
-    <p class="av-unseen av-summary" aria-live="polite">
+    <p class="av-unseen av-summary" aria-live={quiet ? "off" : "polite"}>
       {text}
     </p>
   );
@@ -425,6 +431,7 @@ interface FrameProps {
   notes: readonly string[];
   connection: Connection;
   job: Job | null;
+  growth?: Growth;
   error: string | null;
   onRetry: () => void;
   onStop: () => void;
@@ -521,6 +528,49 @@ function Waiting({ job }: { job: Job }) {
       <button type="button" title="Stop, and free what was computed" onClick={job.cancel}>
         Cancel
       </button>
+    </div>
+  );
+}
+
+/** How far a generation is, in words. */
+export function generatingInWords({ came, most, rate, state, problem }: Generating): string {
+  const tokens = `${came} ${most === null ? "" : `of at most ${most} `}tokens`;
+  if (state === "failed") return `The generation failed after ${came} tokens: ${problem}`;
+  if (state === "stopped") return `The generation was stopped after ${tokens}.`;
+  const speed =
+    rate === null ? "" : ` · ${rate < 10 ? rate.toFixed(1) : Math.round(rate)} a second`;
+  return `Generating: ${tokens}${speed}`;
+}
+
+/** A generation under way, with the way to its end and to its newest token. */
+function Generation({ growth }: { growth: Growth }) {
+  const now = growth.generating.value;
+  if (!now || now.state === "ended") return null;
+  const runs = now.state === "running";
+  const words = generatingInWords(now);
+  return (
+    <div class={`av-standing av-job av-generating${now.state === "failed" ? " av-error" : ""}`}>
+      {runs && (
+        <progress
+          aria-label="Tokens that have come"
+          {...(now.most !== null && { value: now.came, max: now.most })}
+        />
+      )}
+      {/* Each token read out would be too much. */}
+      <span aria-hidden={runs}>{words}</span>
+      <span class="av-unseen" aria-live="polite">
+        {runs ? `Generating ${now.most ?? ""} tokens.` : words}
+      </span>
+      {runs && (
+        <button type="button" title="End it; the tokens that have come stay" onClick={growth.stop}>
+          Stop
+        </button>
+      )}
+      {runs && !growth.following.value && (
+        <button type="button" title="Stay at the newest token" onClick={growth.follow}>
+          Follow
+        </button>
+      )}
     </div>
   );
 }
@@ -697,6 +747,9 @@ function Frame(props: FrameProps) {
       {!tight && notes}
       <Standing {...props} />
       {props.job && <Waiting job={props.job} />}
+      {!(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") && props.growth && (
+        <Generation growth={props.growth} />
+      )}
       {props.controls}
       {props.children}
       {props.footer}

@@ -77,7 +77,11 @@ export function GeneratedTokenCursor<S extends RecordState>({
               </>
             )}
             {each.row === null && (
-              <span class="av-muted"> · the model never read it, so it is not a query</span>
+              <span class="av-muted">
+                {context.record.growth.generating.value?.state === "running"
+                  ? " · the model reads it next"
+                  : " · the model never read it, so it is not a query"}
+              </span>
             )}
           </p>
           <Candidates of={each} />

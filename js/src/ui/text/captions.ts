@@ -1,5 +1,6 @@
 /** Numbers, tokens and stacks in words, the same in every view. */
 
+import { withoutLength } from "../../client/growth";
 import type { EmbeddedShare, Later, Range, StackDescription } from "../../client/protocol";
 import { keptHeads } from "../../client/source";
 import { printable } from "../../draw/marks";
@@ -320,7 +321,7 @@ const STACK_NAMES: Record<string, string> = {
 
 /** The name of a stack in words. */
 export function stackName(name: string): string {
-  const [of = "", ...more] = name.split(" · ");
+  const [of = "", ...more] = withoutLength(name).split(" · ");
   return [STACK_NAMES[of] ?? of, ...more].join(" · ");
 }
 

@@ -165,6 +165,7 @@ function open<S extends RecordState>(
   state: Signals<S>,
   history: History,
   ended: AbortSignal,
+  held: Signal<readonly string[]> = signal([]),
 ): void {
   root.classList.add("attnviz");
   keepKeys(root, ended);
@@ -203,7 +204,10 @@ function open<S extends RecordState>(
   const stopWidth = width.subscribe((value) => root.style.setProperty("--av-width", `${value}px`));
   const common = state as unknown as Signals<RecordState>;
   const drawn = signal<string | null>(null);
-  const record = createRecordStore(source, common, ended, drawn);
+  const record = createRecordStore(source, common, ended, drawn, {
+    held,
+    calm: definition.name !== "head",
+  });
   const stopStanding = effect(() => {
     const connection = record.connection.value;
     const there = typeof connection === "object" ? "working" : connection;
@@ -319,12 +323,13 @@ export function defineView<S extends RecordState>(
         const source = shared ?? fromKernel(model, ended, definition);
         const state = makeSignals<S>(definition.defaults);
         const history = createHistory(state, ended);
-        bindModel(model, state, ended, history.outside);
+        const held = signal<readonly string[]>([]);
+        bindModel(model, state, ended, history.outside, held);
         const root = document.createElement("div");
         el.classList.add("attnviz-host");
         el.append(root);
         reportPicture(model, ended);
-        open(definition, root, source, state, history, ended);
+        open(definition, root, source, state, history, ended, held);
         return () => {
           end();
           root.remove();

@@ -38,6 +38,7 @@ import {
   readChanges,
   readShownRun,
 } from "../what-if/changed-run";
+import { createGrowth, type Growth } from "./growth";
 import type { Opening } from "./opening";
 import { assign, type HashFields, readIndex, readIndices, type Signals, valuesOf } from "./state";
 
@@ -233,6 +234,8 @@ export interface Job {
 /** A record as a view sees it. */
 export interface RecordStore {
   description: ReadonlySignal<Description | null>;
+  /** The generation that the record grows with. */
+  growth: Growth;
   /** What was answered to changes of the attention, and whose weights are drawn. */
   changedRun: ChangedRun;
   connection: ReadonlySignal<Connection>;
@@ -293,6 +296,7 @@ export function createRecordStore(
   state: Signals<RecordState>,
   ended: AbortSignal,
   drawn: ReadonlySignal<string | null> = signal(""),
+  growing: { held: Signal<readonly string[]>; calm: boolean } = { held: signal([]), calm: false },
 ): RecordStore {
   const connection = signal<Connection>("ready");
   // Each question's own, so that an answer to one does not hide that another has none.
@@ -370,11 +374,24 @@ export function createRecordStore(
     });
   };
 
-  const described = answer(signal({}), (_, signal) => source.describe(signal));
+  const version = signal({ described: 0 });
+  const described = answer(version, (_, signal) => source.describe(signal));
+  const growth = createGrowth(
+    source,
+    state,
+    computed(() => described.value?.answer ?? null),
+    () => {
+      version.value = { described: version.peek().described + 1 };
+    },
+    live,
+    ended,
+    growing.held,
+    growing.calm,
+  );
   const changedRun = createChangedRun(
     source,
     state,
-    computed(() => described.value && withPatchNames(described.value.answer)),
+    computed(() => growth.description.value && withPatchNames(growth.description.value)),
     live,
   );
   const { description } = changedRun;
@@ -392,6 +409,14 @@ export function createRecordStore(
         as_query: as_query.value,
       })
     );
+  });
+  // Of a text that grows, what takes the whole of it follows from time to time.
+  const calmPlace = computed<Place | null>(() => {
+    const now = growth.calm.value;
+    const here = place.value;
+    if (!now || !here) return here;
+    const values = { ...valuesOf(state), stack: state.stack.value, layer: state.layer.value };
+    return placeOf(now, { ...values, heads: here.chosen });
   });
   let cursor: Cursor | null = null;
   const settleCursor = (): void => {
@@ -413,7 +438,7 @@ export function createRecordStore(
   });
   const mapsWanted = signal(false);
   const at = computed(() => {
-    const here = mapsWanted.value ? place.value : null;
+    const here = mapsWanted.value ? calmPlace.value : null;
     if (!here) return null;
     const { stack, layer, kept, queries, keys } = here;
     const longest = Math.max(queries.text.length, keys.text.length);
@@ -446,7 +471,7 @@ export function createRecordStore(
   });
   const ordered = computed(() => {
     const name = state.order.value;
-    const stack = place.value?.stack;
+    const stack = calmPlace.value?.stack;
     if (!stack || name === "number") return null;
     const ranks = byRole.value ? roles.value?.ranks : null;
     const given = state.scores.value[name]?.[baseName(stack)] ?? ranks ?? null;
@@ -454,7 +479,7 @@ export function createRecordStore(
   });
   const scoring = signal<[number, number] | null>(null);
   const scored = answer(ordered, async ({ stack, name, given }, signal) => {
-    const found = place.peek()?.stack;
+    const found = calmPlace.peek()?.stack;
     if (given || !found) return given ?? source.scores(stack, name, signal);
     return scoresOf(source, found, name, signal, (done, of) => {
       scoring.value = done < of ? [done, of] : null;
@@ -491,6 +516,7 @@ export function createRecordStore(
 
   return {
     description,
+    growth,
     changedRun,
     connection,
     error,

@@ -4,7 +4,7 @@
  * Names are the traits' names in Python, so that one word means one thing on both sides.
  */
 
-import { batch, effect, type Signal, signal } from "@preact/signals";
+import { batch, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 
 /** One signal for each field. */
 export type Signals<S extends object> = { [K in keyof S]: Signal<S[K]> };
@@ -55,12 +55,14 @@ export function assign<S extends object>(signals: Signals<S>, values: Partial<S>
  * Keeps signals and traits in step, both ways, until the abort signal.
  *
  * @param onOutside called before a change that did not come from this view.
+ * @param held names that are not written to the model for a while.
  */
 export function bindModel<S extends object>(
   model: TraitModel,
   signals: Signals<S>,
   ended: AbortSignal,
   onOutside: () => void = () => {},
+  held: ReadonlySignal<readonly string[]> = signal([]),
 ): void {
   const names = Object.keys(signals) as (keyof S & string)[];
   const stops: (() => void)[] = [];
@@ -84,7 +86,7 @@ export function bindModel<S extends object>(
     for (const name of names) {
       const value = signals[name].value;
       const before = model.get(name);
-      if (before === undefined || same(before, value)) continue;
+      if (before === undefined || same(before, value) || held.value.includes(name)) continue;
       model.set(name, value);
       changed = true;
     }

@@ -4,6 +4,7 @@
  */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { withoutLength } from "../../client/growth";
 import { isAbort } from "../../client/kernel";
 import type {
   ChangedHeader,
@@ -127,7 +128,7 @@ interface ShownStack extends StackDescription {
 
 /** The name of the stack of the unchanged run that a stack shows, changed or not. */
 export function baseName(stack: StackDescription): string {
-  return (stack as ShownStack).of ?? stack.name;
+  return (stack as ShownStack).of ?? withoutLength(stack.name);
 }
 
 /** What a picture of a changed run says of itself; "" of the unchanged one. */

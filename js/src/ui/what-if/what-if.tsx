@@ -24,7 +24,8 @@ const SUMMARY = "What if the attention were changed?";
 export function WhatIf<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const place = context.record.place.value;
   const form = context.controls.value;
-  if (!place) return null;
+  // The text that a changed model would run on is not there yet.
+  if (!place || context.record.growth.generating.value?.state === "running") return null;
   const page =
     (typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") || !context.source.carrier.live;
   if (!page && (form === "minimal" || form === "none")) return null;

@@ -6,6 +6,7 @@
 import { useComputed } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
+import { withoutLength } from "../../client/growth";
 import { ColorLegend, fitSwitch } from "../../ui/colors/legend";
 import { EffectLegend } from "../../ui/effects/bar";
 import { useExports } from "../../ui/exports/exports";
@@ -106,7 +107,7 @@ export function HeadView(props: {
     },
     csv: () => {
       const { linePlot, plan } = figureNow(store, context);
-      return linesCsv(linePlot, plan.stack.name, plan.layer);
+      return linesCsv(linePlot, withoutLength(plan.stack.name), plan.layer);
     },
     csvLabel: "Lines drawn, CSV",
   });

@@ -197,6 +197,7 @@ class Collector:
         self._masks = MaskReader()
         self.check = SelfCheck(checked)
         self._previous: AttentionCall | None = None
+        self._settled = False
         self.stacks: dict[str, list[AttentionModule]] = {}
         for entry in self._modules:
             if entry.softmax:
@@ -231,6 +232,8 @@ class Collector:
         )
 
     def _begin(self, entry: AttentionModule, given: Sequence[Any]) -> None:
+        if self._settled:
+            return
         self._ran.add(entry.name)
         first = next((each for each in given if isinstance(each, torch.Tensor)), None)
         self._open.append(self._new_run(entry.name, self._lengths(first)))
@@ -242,6 +245,8 @@ class Collector:
         return run
 
     def _end(self) -> None:
+        if self._settled:
+            return
         self._open.pop()
         self._previous = None
 
@@ -402,9 +407,9 @@ class Collector:
         # A module that was put in the place of another while the model ran.
         return self._new_run(name)
 
-    def forget_empty_runs(self) -> None:
-        """Forget the runs of which nothing was collected."""
-        self.runs = [run for run in self.runs if run.calls]
+    def settle(self) -> None:
+        """Keep the runs that there are: of forwards to come none is noted."""
+        self._settled = True
 
     def missing(self) -> list[AttentionModule]:
         """Modules with softmax attention that ran, and of which nothing was captured."""

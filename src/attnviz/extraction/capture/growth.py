@@ -148,10 +148,14 @@ class GrowingAttention:
         last = slice(num_tokens - 1, num_tokens)
         return attention.weights_of_heads(range(attention.num_heads), last)[:, 0]
 
+    def kept_heads(self, stack: str, layer: int) -> tuple[int, ...]:
+        """The model's numbers of a layer's heads that are kept, ascending."""
+        found = self._places[stack][layer]
+        return found.kept(found.prompt.num_heads)
+
     def head_index(self, stack: str, layer: int, head: int) -> int:
         """Where a head, by the model's number, stands in a row; IndexError where it is not kept."""
-        found = self._places[stack][layer]
-        kept = found.kept(found.prompt.num_heads)
+        kept = self.kept_heads(stack, layer)
         number = from_end(head, kept)
         if number not in kept:
             raise IndexError(f"head={head!r}: layer {layer} was kept with heads {spans(kept)}")
@@ -199,9 +203,9 @@ class GrowingAttention:
     def _end(self, *_: Any) -> None:
         if not self._here():
             return
-        self._collector.forget_empty_runs()
         if not self._begun:
             self._take_prompt()
+            self._collector.settle()
             self._begun = True
             self._check = SelfCheck()
         else:
