@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import traitlets
 from transformers.modeling_utils import AttentionInterface
 
+import attnviz
 from attnviz import AttentionRecord, LiveGeneration, demos, generate_live
 from attnviz.extraction import extract
 from models.steps import IDS, assert_predictions, own_steps, stitched
@@ -150,8 +152,8 @@ def test_a_sliding_window_shorter_and_longer_than_the_prompt(window: int) -> Non
     found = generate_live(model, IDS, generate=10).wait()
     assert_same(found, expected)
     rows = slice(0, 18)
-    flags = [each.stack().allowed(layer=1, head=0, rows=rows) for each in (found, expected)]
-    assert np.array_equal(*flags)
+    one, other = (each.stack().allowed(layer=1, head=0, rows=rows) for each in (found, expected))
+    assert np.array_equal(one, other)
 
 
 def test_the_demo_decoder_in_an_async_for() -> None:
@@ -352,3 +354,82 @@ def test_what_is_kept_grows_with_the_text_alone(make_model: Callable[..., Any]) 
     # Buffers of queries and keys, twice as long as the text at most, and no weights.
     assert {count for _, count in sizes} == {48}
     assert all(capacity <= 8 + 64 for capacity, _ in sizes)
+
+
+def test_a_view_outside_of_a_notebook_waits_for_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, tokenizer = demos.load("decoder")
+    view = attnviz.show_head_view(
+        model, "the cat sat", tokenizer=tokenizer, generate=5, live=True, heads=[1]
+    )
+    assert_same(view.wait(), extract(model, "the cat sat", tokenizer=tokenizer, generate=5))
+    assert capsys.readouterr().out.strip().endswith(".html")
+    view.stop()
+
+
+def test_a_view_of_a_generation_follows_it(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    expected = extract(model, IDS, generate=30)
+    reached, go_on = threading.Event(), threading.Event()
+
+    def halt(number: int) -> None:
+        if number == 6:
+            reached.set()
+            go_on.wait(60)
+
+    Forwards(model).before = halt
+    view = attnviz.HeadView(generate_live(model, IDS, generate=30), include_layers=[1, 2])
+    assert reached.wait(60)
+    assert len(view.record.tokens) == 12
+    assert view.record.stack().layers == (1, 2)
+    view.token = 11
+    with pytest.raises(traitlets.TraitError, match="queries 0 to 11"):
+        view.token = 12
+    assert "self@12" not in view.to_html()
+    go_on.set()
+    assert_same(view.wait(), expected.only([1, 2]))
+    view.token = 37
+    view.close()
+
+
+def test_a_view_that_is_closed_ends_its_generation(make_model: Callable[..., Any]) -> None:
+    generation = generate_live(make_model("llama"), IDS, generate=50)
+    attnviz.HeadView(generation).close()
+    generation.wait()
+    assert generation.stopped
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({}, ValueError, "generate= is missing"),
+        ({"generate": 3, "words": True}, ValueError, "live=True and words="),
+        ({"generate": 3, "spool": "x"}, ValueError, "live=True and spool="),
+        ({"generate": 3, "target": "x"}, ValueError, "live=True and target="),
+        ({"generate": {"max_new_tokens": 3, "num_beams": 2}}, NotImplementedError, "live=False"),
+        ({"generate": 0}, ValueError, "at least 1"),
+    ],
+)
+def test_what_does_not_go_with_live(
+    arguments: dict[str, Any],
+    error: type[Exception],
+    words: str,
+    make_model: Callable[..., Any],
+) -> None:
+    with pytest.raises(error, match=words):
+        attnviz.show_head_view(make_model("gpt2"), IDS, live=True, **arguments)
+
+
+def test_live_needs_a_model_and_a_view_that_follows(make_model: Callable[..., Any]) -> None:
+    model = make_model("gpt2")
+    with pytest.raises(ValueError, match="NeuronView does not show tokens as they come"):
+        attnviz.show_neuron_view(model, IDS, generate=3, live=True)
+    with pytest.raises(TypeError, match="needs a model"):
+        attnviz.show_head_view(extract(model, IDS), generate=3, live=True)
+    with pytest.raises(TypeError, match="the prompt"):
+        attnviz.show_head_view(model, generate=3, live=True)
+    with pytest.raises(TypeError, match="live='yes'"):
+        attnviz.show_head_view(model, IDS, generate=3, live="yes")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"generation\.wait"):
+        attnviz.NeuronView(generate_live(model, IDS, generate=3))

@@ -7,9 +7,11 @@ more, and any thread may look at it.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -115,6 +117,22 @@ class GenerationStep:
         return self._row(stack, layer, head, self.position)
 
 
+# Generations of which more may come.
+_running: weakref.WeakSet[LiveGeneration] = weakref.WeakSet()
+# Seconds that a step may take once Python ends.
+_LAST_STEP = 10.0
+
+
+@atexit.register
+def _end_all() -> None:
+    """Have no thread in the middle of a step when Python ends, which torch would abort."""
+    left = [each for each in _running if each.running]
+    for each in left:
+        each.stop()
+    for each in left:
+        each._thread.join(_LAST_STEP)
+
+
 class LiveGeneration:
     """A generation under way, which `attnviz.generate_live` begins.
 
@@ -170,6 +188,7 @@ class LiveGeneration:
         # A notebook's kernel finds in the context which cell its messages belong to.
         run = partial(contextvars.copy_context().run, self._run)
         self._thread = threading.Thread(target=run, name="attnviz generation", daemon=True)
+        _running.add(self)
         self._thread.start()
 
     @property

@@ -49,7 +49,7 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
 
     Parameters
     ----------
-    record : AttentionRecord
+    record : AttentionRecord or LiveGeneration
         One example.
     include_layers : int or iterable of int, optional
         The layers to offer.

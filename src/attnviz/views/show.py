@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar, cast
 from attnviz.record.given.weights import NOT_RETURNED
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
+from attnviz.utils.arguments import shown
 from attnviz.utils.host import in_marimo, ipython_cell, offer_file
 from attnviz.views.base import View
 from attnviz.views.compare import CompareView
@@ -167,7 +168,10 @@ def _show_function(
         view.check_names(traits)
         options = {key: value for key, value in arguments.items() if key in of_records}
         record: Any
-        if options.pop("live", False):
+        live = options.pop("live", False)
+        if not isinstance(live, bool):
+            raise TypeError(f"live={shown(live)} must be True or False")
+        if live:
             record = _live_generation(view, model, inputs, options)
         else:
             record = record_of(model, inputs, **options)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from attnviz.record.record import AttentionRecord
+from attnviz.server.growing import Growing
 from attnviz.server.protocol import checked
 from attnviz.server.server import RecordServer, WantedChange
 from attnviz.utils.arguments import shown
@@ -55,7 +56,7 @@ class WhatIf(RecordView):
 
     def __init__(
         self,
-        record: AttentionRecord,
+        record: AttentionRecord | Growing,
         *,
         include_layers: int | Iterable[int] | None = None,
         model: Any = None,
