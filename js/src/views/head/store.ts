@@ -160,6 +160,8 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   record.live(() => {
     const now = loaded.value;
     const description = untracked(() => record.description.value);
+    // Of a text that grows it would be asked for with each token.
+    if (record.growth.generating.peek()?.state === "running") return undefined;
     // Of a long text another layer is seconds of the kernel's time.
     if (!now || !description || now.plan.long) return undefined;
     const { layers } = now.plan.stack;

@@ -129,7 +129,10 @@ function opened(calm = false) {
   const source = new Source(kernel);
   const state = { ...makeSignals(RECORD_DEFAULTS), query_window: signal<number[] | null>(null) };
   const held = signal<readonly string[]>([]);
-  const record = createRecordStore(source, state, ended.signal, { held, calm });
+  const record = createRecordStore(source, state, ended.signal, signal(""), {
+    held,
+    calm,
+  });
   const texts = computed(() => record.place.value?.queries.text ?? []);
   return { kernel, source, state, held, record, texts };
 }
@@ -198,8 +201,8 @@ describe("a record that grows", () => {
       ...{ stack: `self@${count}`, layer, heads: [0, 1], precision: "float32" },
       ...{ rows: rows as [number, number], columns: [0, count] },
     });
-    await source.block(block(PROMPT, 0));
     await source.block(block(PROMPT, 0, [0, 2]));
+    await source.block(block(PROMPT, 0));
     await source.block(block(PROMPT, 1));
     const asked = kernel.asked.length;
     kernel.grow(PROMPT + 2, 0);
