@@ -41,6 +41,14 @@ def error(count):
 SHOW = """
 view = av.show_{}_view(model, text, tokenizer=tokenizer, generate=40, live=True, layer=1, heads=[2])
 """
+# Notes what the browser asks from now on.
+ASKED = """
+asked, server = [], view._growing_server
+def noted(name, arguments, reply=server.reply):
+    asked.append(name)
+    return reply(name, arguments)
+server.reply = noted
+"""
 PROMPT = 14
 
 
@@ -66,8 +74,11 @@ def test_the_head_view_follows_unless_the_reader_moves(notebook: Notebook) -> No
     is_drawn(root, f"head:self@{PROMPT}:1")
     expect(generating).to_contain_text("Generating: 1 of at most 40 tokens")
     expect(answer).to_contain_text("1 of 1")
+    notebook.execute(ASKED)
     notebook.execute("go(3)")
     is_drawn(root, f"head:self@{PROMPT + 3}:1")
+    # The rows came with the tokens; the small maps are asked for from time to time.
+    assert set(notebook.evaluate("asked")) <= {"maps"}
     expect(generating).to_contain_text("Generating: 4 of at most 40 tokens")
     expect(answer).to_contain_text("4 of 4")
     predicted = notebook.evaluate("view.record.tokens.predictions[3].token.text")
