@@ -186,10 +186,9 @@ def _measured(
         for some, weights, allowed in weights_of_some(stack, layer, heads, rows):
             evenly = 1 / np.maximum(allowed.sum(axis=-1), 1)
             for number, pairs in enumerate(patterns):
-                there = pairs.values_of(allowed)
                 totals[some, number, 0] += pairs.sums_of(weights)
-                totals[some, number, 1] += (evenly[:, pairs.rows] * there).sum(axis=1)
-                totals[some, number, 2] += pairs.count_rows(there)
+                totals[some, number, 1] += pairs.sums_by_row(evenly, allowed)
+                totals[some, number, 2] += pairs.count_rows(allowed)
     with np.errstate(invalid="ignore", divide="ignore"):
         totals[..., :2] /= totals[..., 2:]
     return totals

@@ -34,6 +34,8 @@ Scores = NDArray[np.float64]
 
 # Rows of weights with all their keys (8 MiB of float32), held at once.
 _ENTRIES = 1 << 21
+# Pairs of a block whose places are kept for further layers.
+_PLACES_KEPT = 1 << 16
 _FOR_ANY_STACK = ("first token",)
 _WITH_REPETITIONS = ("same token", "induction")
 
@@ -315,8 +317,11 @@ def scores_of_heads(
     queries: int | None = None,
     *,
     pace: Pace | None = None,
+    known: dict[int, list[PairPlaces]] | None = None,
 ) -> Steps[Scores]:
     """Measure some patterns of some heads of a layer, some weights at a time.
+
+    `known` keeps where the patterns' pairs are, by the first row of a block, for further layers.
 
     Returns
     -------
@@ -331,8 +336,8 @@ def scores_of_heads(
     mass = np.zeros((len(patterns), len(heads)))
     counts = np.zeros((len(patterns), len(heads)), np.int64)
     for rows in row_blocks(stack, queries):
-        blocks = [pairs_of(name, rows, num_keys, codes) for name in patterns]
         if queries is not None:
+            blocks = [pairs_of(name, rows, num_keys, codes) for name in patterns]
             # Of heads that read the same keys, rows are held together.
             together = max(1, _ENTRIES // num_keys)
             for start in range(0, len(heads), together):
@@ -343,11 +348,15 @@ def scores_of_heads(
                     _add_sampled(group, places, blocks, into)
                     yield from pace.did(len(places) * len(rows) * num_keys, len(rows))
             continue
-        found = [PairPlaces.of(block) for block in blocks]
+        found = None if known is None else known.get(int(rows[0]))
+        if found is None:
+            found = [PairPlaces.of(pairs_of(name, rows, num_keys, codes)) for name in patterns]
+        if known is not None and sum(len(each.places) for each in found) <= _PLACES_KEPT:
+            known[int(rows[0])] = found
         for some, weights, allowed in weights_of_some(stack, layer, heads, rows):
             for number, pairs in enumerate(found):
                 mass[number, some] += pairs.sums_of(weights)
-                counts[number, some] += pairs.count_rows(pairs.values_of(allowed))
+                counts[number, some] += pairs.count_rows(allowed)
             yield from pace.did(weights.size, len(weights))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(counts > 0, mass / counts, np.nan)
@@ -418,11 +427,12 @@ def _measured(
 ) -> Steps[dict[str, list[Scores]]]:
     measured: dict[str, list[Scores]] = {pattern: [] for pattern in patterns}
     pace = _pace(stack, sum(len(stack.kept_heads(layer)) for layer in stack.layers), queries)
+    known: dict[int, list[PairPlaces]] = {}
     for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
         kept = stack.kept_heads(layer)
         shares = np.full((len(patterns), num_heads), np.nan)
         shares[:, kept] = yield from scores_of_heads(
-            stack, patterns, layer, kept, queries, pace=pace
+            stack, patterns, layer, kept, queries, pace=pace, known=known
         )
         for pattern, scores in zip(patterns, shares, strict=True):
             measured[pattern].append(scores)

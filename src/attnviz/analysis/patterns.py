@@ -128,11 +128,19 @@ class PairPlaces:
         sums: Scores = self.values_of(block).sum(axis=1, dtype=np.float64)
         return sums
 
-    def count_rows(self, flags: Pairs) -> Places:
-        """How many rows have a flag among their pairs, (heads, pairs): (heads,)."""
-        if not len(self.firsts):
-            return np.zeros(len(flags), np.int64)
-        some = np.logical_or.reduceat(flags, self.firsts, axis=1)
+    def sums_by_row(self, numbers: Scores, allowed: Pairs) -> Scores:
+        """What allowed pairs have together where each has its row's number: both (heads, ...)."""
+        of_rows = numbers[:, self.rows]
+        sums: Scores = of_rows.sum(axis=1)
+        if not allowed.all():
+            sums = (of_rows * self.values_of(allowed)).sum(axis=1)
+        return sums
+
+    def count_rows(self, allowed: Pairs) -> Places:
+        """How many rows have a pair that is allowed, (heads, rows, keys): (heads,)."""
+        if not len(self.firsts) or allowed.all():
+            return np.full(len(allowed), len(self.firsts))
+        some = np.logical_or.reduceat(self.values_of(allowed), self.firsts, axis=1)
         counts: Places = np.count_nonzero(some, axis=1)
         return counts
 

@@ -200,14 +200,18 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
     small = limits.count_weights(record) <= _POOLED_WEIGHTS
     total, done = _count_tiled(record), 0.0
     like = LikeBlocks(record)
+    held, held_of = np.zeros(0, np.int64), [0, 0, 0]
     for stack, layer in _layers(record):
         # Of a short text they would be the weights once more.
         short = max(len(stack.query_tokens), len(stack.key_tokens)) <= MAP_SIZE
         maps = None if small or short else _maps(stack, layer)
         before = done
         header, codes = yield from _whole_layer(stack, layer, maps, before, total, fine=fine)
-        _, rows, columns = codes.shape
-        held = np.flatnonzero(np.tri(rows, columns, header["reach"], dtype=np.bool_))
+        _, *place = codes.shape
+        place.append(header["reach"])
+        if place != held_of:
+            # As a rule that of the layer before.
+            held, held_of = np.flatnonzero(np.tri(*place, dtype=np.bool_)), place
         tiled = sum(part.size for part in head_tiles(stack, layer))
         if fine:
             steps = _only_data(upper_halves_bytes(taken(codes, held)))

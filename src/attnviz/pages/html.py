@@ -179,9 +179,11 @@ def _page_steps(
     max_bytes = check_options(precision, max_mb)
     if "weights" in embeds:
         check_record(record, precision)
-    bare = len(document(record.model, view, state, {}).encode())
-    if max_bytes is not None and bare > max_bytes:
-        raise ValueError(code_too_large(max_bytes, bare))
+    bare = 0
+    if max_bytes is not None:
+        bare = len(document(record.model, view, state, {}).encode())
+        if bare > max_bytes:
+            raise ValueError(code_too_large(max_bytes, bare))
     still = yield from heads_figure(record, view, state)
     bare += len(still.encode())
     # Before the scores, so that what is too large is refused before minutes of computing.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.pages.packing import packing
+from attnviz.pages.packing import better_strategy, packing
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE
@@ -50,6 +50,7 @@ class LikeBlocks:
         self._like = _related(record)
         needed = {(stack, layer) for (_, layer), stacks in self._like.items() for stack in stacks}
         self._kept: dict[tuple[str, int], Codes | None] = dict.fromkeys(needed)
+        self._strategy: int | None = None
 
     def packing(
         self, stack: str, layer: int, codes: Codes, held: NDArray[np.int64]
@@ -65,7 +66,11 @@ class LikeBlocks:
         place = stack, layer
         if place in self._kept:
             self._kept[place] = codes
-        plain = yield from packing(taken(codes.values, held).tobytes())
+        data = taken(codes.values, held).tobytes()
+        if self._strategy is None:
+            # Weights of all layers are alike in what packs them.
+            self._strategy = better_strategy(data)
+        plain = yield from packing(data, self._strategy)
         names = self._like.get(place, ())
         others = [self._kept[name, layer] for name in names]
         alike = [each for each in others if each and each.values.shape == codes.values.shape]

@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from attnviz.utils.progress import Progress, Steps, completed
 
-__all__ = ["packed", "packing", "upper_halves", "upper_halves_bytes", "values_of_halves"]
+__all__ = [
+    "better_strategy",
+    "packed",
+    "packing",
+    "upper_halves",
+    "upper_halves_bytes",
+    "values_of_halves",
+]
 
 # How zlib looks for repeats. Weights have runs of zeros, and otherwise repeat by chance alone:
 # looking for more then takes longer and makes more bytes. Others repeat exactly.
@@ -20,7 +27,7 @@ _STRATEGIES = (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
 # Both are tried on one of so many bytes, and on so many at least from each of two places: the
 # slower takes five times as long, and which is better hardly differs within the data.
 _TRIED = 16
-_LEAST_TRIED = 1 << 12
+_LEAST_TRIED = 1 << 10
 # Bytes that are deflated in one step.
 _PIECE = 1 << 20
 
@@ -36,9 +43,9 @@ def packed(data: bytes) -> str:
     return completed(packing(data))
 
 
-def packing(data: bytes) -> Steps[str]:
-    """`packed` in steps."""
-    packer = _packer(_strategy(data))
+def packing(data: bytes, strategy: int | None = None) -> Steps[str]:
+    """`packed` in steps; in a strategy that was better for the like of these bytes."""
+    packer = _packer(better_strategy(data) if strategy is None else strategy)
     pieces = []
     for start in range(0, len(data), _PIECE):
         pieces.append(packer.compress(data[start : start + _PIECE]))
@@ -48,7 +55,7 @@ def packing(data: bytes) -> Steps[str]:
     return base64.b64encode(b"".join(pieces)).decode("ascii")
 
 
-def _strategy(data: bytes) -> int:
+def better_strategy(data: bytes) -> int:
     """The strategy that makes fewer bytes of a part of the data, taken from two places."""
     some = max(_LEAST_TRIED, len(data) // _TRIED // 2)
     tried = data

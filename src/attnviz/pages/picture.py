@@ -163,27 +163,24 @@ def _heads_figure(stack: AttentionStack) -> Steps[str]:
     queries = sampled_queries(len(stack.query_tokens), side)
     columns = sorted({head for layer in stack.layers for head in stack.kept_heads(layer)})
     pace = Pace("picture", len(stack.layers) * len(columns) * len(queries) * len(stack.key_tokens))
-    maps: dict[int, NDArray[np.float32]] = {}
-    for layer in stack.layers:
+    found: list[NDArray[np.float32]] = []
+    places: list[tuple[int, int]] = []
+    for row, layer in enumerate(stack.layers):
         heads = stack.kept_heads(layer)
-        found = []
+        places += [(row, columns.index(head)) for head in heads]
         for _, weights, _ in weights_of_some(stack, layer, heads, queries):
             found.append(_pooled(np.nan_to_num(weights), side, signed=stack.signed))
             yield from pace.did(weights.size, len(weights))
-        if found:
-            maps[layer] = np.concatenate(found)
-    largest = max((float(np.abs(each).max(initial=0)) for each in maps.values()), default=0.0)
+    maps = np.concatenate(found)
+    largest = float(np.abs(maps).max(initial=0))
 
     def cells(side: int) -> list[list[Cells | None]]:
-        rows = []
-        for layer in stack.layers:
-            there: dict[int, Cells] = {}
-            if layer in maps:
-                pooled = _pooled(maps[layer], side, signed=stack.signed)
-                levels = _levels(pooled, largest, signed=stack.signed)
-                there = dict(zip(stack.kept_heads(layer), levels, strict=True))
-            rows.append([there.get(head) for head in columns])
-        return rows
+        grid: list[list[Cells | None]] = [[None] * len(columns) for _ in stack.layers]
+        pooled = _pooled(maps, side, signed=stack.signed)
+        levels = _levels(pooled, largest, signed=stack.signed)
+        for (row, column), each in zip(places, levels, strict=True):
+            grid[row][column] = each
+        return grid
 
     says = (
         f"{stack.measure.capitalize()}s of {numbered('layer', stack.layers)} from top to bottom "
@@ -294,16 +291,14 @@ def _levels(values: NDArray[np.float32], largest: float, *, signed: bool) -> Cel
 def _grid(cells: Sequence[Sequence[Cells | None]]) -> Cells:
     """All maps as one, with a line of the last colour around each."""
     found = [each for row in cells for each in row if each is not None]
-    height, width = (max((each.shape[axis] for each in found), default=1) for axis in (0, 1))
-    columns = max(len(row) for row in cells)
-    grid = np.full((len(cells) * (height + 1) + 1, columns * (width + 1) + 1), 255, np.uint8)
-    for row, maps in enumerate(cells):
-        for column, each in enumerate(maps):
-            top, left = 1 + row * (height + 1), 1 + column * (width + 1)
-            inside = grid[top : top + height, left : left + width]
-            inside[:] = _GROUND
-            if each is not None:
-                inside[:] = each
+    height, width = found[0].shape if found else (1, 1)
+    ground = np.full((height, width), _GROUND, np.uint8)
+    maps = np.array([[ground if each is None else each for each in row] for row in cells])
+    rows, columns = maps.shape[:2]
+    grid = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1), 255, np.uint8)
+    inside = grid[1:, 1:].reshape(rows, height + 1, columns, width + 1)
+    inside[:, :height, :, :width] = maps.transpose(0, 2, 1, 3)
+    grid[1:, 1:] = inside.reshape(rows * (height + 1), columns * (width + 1))
     return grid
 
 
@@ -320,7 +315,7 @@ def _png(pixels: Cells, palette: NDArray[np.float64], *, most: int) -> bytes:
     data = rows.astype(np.uint8).tobytes()
     # The best level makes a tenth less of it, in ten times as long.
     packed = zlib.compress(data, 1)
-    if len(packed) <= _FAR * most:
+    if most < len(packed) <= _FAR * most:
         packed = zlib.compress(data, 9)
     parts = {
         b"IHDR": struct.pack(">IIBBBBB", width, height, 4, 3, 0, 0, 0),

@@ -199,7 +199,7 @@ class LayerAttention(ABC):
     def rows_of_each_head(
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """As `weights_of_rows` of some heads, (heads, rows, keys) each.
+        """As `weights_of_rows` of some heads, (heads, rows, keys) each, to be read only.
 
         Of one mask that all heads share the second is (1, rows, keys).
 
@@ -719,16 +719,22 @@ class GivenWeights(LayerAttention):
         self, head: int, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Weights of any queries, and what the mask lets through, (rows, keys) each."""
-        weights, allowed = self.rows_of_each_head([head], rows)
-        return weights[0], allowed[0]
+        values = self.values[head, torch.from_numpy(rows)]
+        block: NDArray[np.float32] = values.float().cpu().numpy()
+        return block, np.ones(block.shape, np.bool_)
 
     def rows_of_each_head(
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Weights of any queries of some heads, and that all keys are open, as no mask is known."""
-        which = torch.tensor(list(heads), dtype=torch.int64)[:, None]
-        values = self.values[which, torch.from_numpy(rows)]
+        if _follow(heads) and _follow(rows):
+            values = self.values[heads[0] : heads[-1] + 1, int(rows[0]) : int(rows[-1]) + 1]
+        else:
+            which = torch.tensor(list(heads), dtype=torch.int64)[:, None]
+            values = self.values[which, torch.from_numpy(rows)]
         block: NDArray[np.float32] = values.float().cpu().numpy()
+        # They may be the given ones themselves.
+        block.flags.writeable = False
         return block, np.ones((1, *block.shape[1:]), np.bool_)
 
     @property
@@ -896,6 +902,16 @@ class HeadSubset(LayerAttention):
     ) -> Iterator[tuple[list[int], RowsOfHeads]]:
         """Look at some queries of heads, together where they read the same keys."""
         return self.base.rows_of_heads([self.index(head) for head in heads], rows)
+
+
+def _follow(numbers: Sequence[int] | NDArray[np.int64]) -> bool:
+    """Whether numbers, ascending or not, are each one more than that before; at least one."""
+    count = len(numbers)
+    if not count or numbers[-1] - numbers[0] != count - 1:
+        return False
+    if isinstance(numbers, np.ndarray):
+        return bool((numbers[1:] - numbers[:-1] == 1).all())
+    return tuple(numbers) == tuple(range(numbers[0], numbers[0] + count))
 
 
 class _WholeRows:

@@ -99,10 +99,11 @@ class _Look:
         ends = torch.full((num_queries,), num_keys)
         if causal:
             ends = torch.arange(num_queries) + _offset(self.values) + 1
-        counts = []
-        for weighted in self.weighted:
-            counted = int(ends[weighted > 0].sum())
-            counts.append(ZeroCount(counted - int(weighted.sum()), counted))
+        counted = (ends * (self.weighted > 0)).sum(dim=1).tolist()
+        weighted = self.weighted.sum(dim=1).tolist()
+        counts = [
+            ZeroCount(all_ - some, all_) for all_, some in zip(counted, weighted, strict=True)
+        ]
         if any(count.zeros for count in counts) and self._is_mask():
             return tuple(ZeroCount(0, count.counted - count.zeros) for count in counts)
         return tuple(counts)
@@ -122,10 +123,12 @@ def _look(values: torch.Tensor, pace: Pace) -> Steps[_Look]:
     alike = True
     # Flags of all heads are held at once: those of all rows would take a quarter of the weights.
     for rows in tiles(slice(0, num_queries), heads * num_keys):
-        flags = values[:, rows] != 0
-        weighted[:, rows] = flags.sum(dim=2).cpu()
-        ahead = ahead or bool(flags.any(dim=0).triu(_offset(values) + 1 + rows.start).any())
-        alike = alike and bool((flags[1:] == flags[0]).all())
+        # As numbers: flags are slow to reduce.
+        flags = (values[:, rows] != 0).view(torch.uint8)
+        weighted[:, rows] = flags.sum(dim=2, dtype=torch.int32).cpu().long()
+        some = flags.amax(dim=0)
+        ahead = ahead or bool(some.triu(_offset(values) + 1 + rows.start).any())
+        alike = alike and bool(torch.equal(some, flags.amin(dim=0)))
         yield from pace.did(flags.numel())
     return _Look(values, weighted, ahead, alike)
 

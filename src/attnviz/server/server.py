@@ -712,4 +712,6 @@ class PageRequest:
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:
     """Scores by layer and head, fit for JSON: None where a score is not a finite number."""
-    return [[float(score) if np.isfinite(score) else None for score in layer] for layer in scores]
+    return [
+        [score if math.isfinite(score) else None for score in layer.tolist()] for layer in scores
+    ]
