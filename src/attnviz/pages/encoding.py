@@ -33,8 +33,8 @@ from attnviz.pages import limits
 from attnviz.pages.likeness import Codes, LikeBlocks, taken
 from attnviz.pages.limits import PagePrecision
 from attnviz.pages.packing import (
+    Packer,
     packed,
-    packing,
     upper_halves,
     upper_halves_bytes,
     values_of_halves,
@@ -199,7 +199,7 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
     embedded = EmbeddedWeights("all")
     small = limits.count_weights(record) <= _POOLED_WEIGHTS
     total, done = _count_tiled(record), 0.0
-    like = LikeBlocks(record)
+    like, packer = LikeBlocks(record), Packer()
     held, held_of = np.zeros(0, np.int64), [0, 0, 0]
     for stack, layer in _layers(record):
         # Of a short text they would be the weights once more.
@@ -214,7 +214,7 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
             held, held_of = np.flatnonzero(np.tri(*place, dtype=np.bool_)), place
         tiled = sum(part.size for part in head_tiles(stack, layer))
         if fine:
-            steps = _only_data(upper_halves_bytes(taken(codes, held)))
+            steps = _only_data(packer, upper_halves_bytes(taken(codes, held)))
         else:
             steps = like.packing(stack.name, layer, Codes(codes, header["maximum"]), held)
         # Half of a layer is computing its weights.
@@ -239,7 +239,7 @@ def _are_far_too_large(record: AttentionRecord, room: float, *, fine: bool) -> S
     Of what is computed from other stacks that is not known.
     """
     stacks = list(record.stacks.values())
-    size, count = 0.0, limits.count_weights(record)
+    size, count, packer = 0.0, limits.count_weights(record), Packer()
     if count < _ESTIMATED or any(stack.signed for stack in stacks):
         return False
     for stack, layer in _layers(record):
@@ -251,13 +251,14 @@ def _are_far_too_large(record: AttentionRecord, room: float, *, fine: bool) -> S
                 data = upper_halves_bytes(upper_halves(tried))
             else:
                 data = byte_codes(tried, stack.maximum)[0].tobytes()
-            size += len((yield from packing(data))) * len(stack.query_tokens) / len(rows)
+            text = yield from packer.packing(data)
+            size += len(text) * len(stack.query_tokens) / len(rows)
             yield from pace.did(2 * weights.size)
     return size > _FAR * room
 
 
-def _only_data(data: bytes) -> Steps[dict[str, Any]]:
-    return {"data": (yield from packing(data))}
+def _only_data(packer: Packer, data: bytes) -> Steps[dict[str, Any]]:
+    return {"data": (yield from packer.packing(data))}
 
 
 def _exact(

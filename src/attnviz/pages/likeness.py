@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.pages.packing import better_strategy, packing
+from attnviz.pages.packing import Packer
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE
@@ -50,7 +50,7 @@ class LikeBlocks:
         self._like = _related(record)
         needed = {(stack, layer) for (_, layer), stacks in self._like.items() for stack in stacks}
         self._kept: dict[tuple[str, int], Codes | None] = dict.fromkeys(needed)
-        self._strategy: int | None = None
+        self._packer, self._packer_of_rests = Packer(), Packer()
 
     def packing(
         self, stack: str, layer: int, codes: Codes, held: NDArray[np.int64]
@@ -67,10 +67,7 @@ class LikeBlocks:
         if place in self._kept:
             self._kept[place] = codes
         data = taken(codes.values, held).tobytes()
-        if self._strategy is None:
-            # Weights of all layers are alike in what packs them.
-            self._strategy = better_strategy(data)
-        plain = yield from packing(data, self._strategy)
+        plain = yield from self._packer.packing(data)
         names = self._like.get(place, ())
         others = [self._kept[name, layer] for name in names]
         alike = [each for each in others if each and each.values.shape == codes.values.shape]
@@ -81,7 +78,7 @@ class LikeBlocks:
             rest = values - expected_codes(_head(alike, head), codes.maximum)
             rests.append(rest.ravel()[held].tobytes())
             yield Progress("likeness", head + 1, len(codes.values), "head")
-        short = yield from packing(b"".join(rests))
+        short = yield from self._packer_of_rests.packing(b"".join(rests))
         # The names take a little, too.
         if len(short) + sum(map(len, names)) >= len(plain):
             return {"data": plain}

@@ -10,64 +10,58 @@ from numpy.typing import NDArray
 
 from attnviz.utils.progress import Progress, Steps, completed
 
-__all__ = [
-    "better_strategy",
-    "packed",
-    "packing",
-    "upper_halves",
-    "upper_halves_bytes",
-    "values_of_halves",
-]
+__all__ = ["Packer", "packed", "upper_halves", "upper_halves_bytes", "values_of_halves"]
 
 # How zlib looks for repeats. Weights have runs of zeros, and otherwise repeat by chance alone:
 # looking for more then takes longer and makes more bytes. Others repeat exactly.
 _STRATEGIES = (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
 
 
-# Both are tried on one of so many bytes, and on so many at least from each of two places: the
-# slower takes five times as long, and which is better hardly differs within the data.
-_TRIED = 16
-_LEAST_TRIED = 1 << 10
+# Which is better is told by so many bytes.
+_TRIED = 1 << 20
 # Bytes that are deflated in one step.
 _PIECE = 1 << 20
 
 
 def packed(data: bytes) -> str:
-    """Deflate bytes in the better of two strategies, as a part of them tells, in base64.
+    """Deflate bytes in the better of two strategies and write them in base64.
 
     Examples
     --------
     >>> zlib.decompress(base64.b64decode(packed(b"weights")))
     b'weights'
     """
-    return completed(packing(data))
+    return completed(Packer().packing(data))
 
 
-def packing(data: bytes, strategy: int | None = None) -> Steps[str]:
-    """`packed` in steps; in a strategy that was better for the like of these bytes."""
-    packer = _packer(better_strategy(data) if strategy is None else strategy)
-    pieces = []
-    for start in range(0, len(data), _PIECE):
-        pieces.append(packer.compress(data[start : start + _PIECE]))
-        done = min(len(data), start + _PIECE)
-        yield Progress("packing", done, len(data), "byte")
-    pieces.append(packer.flush())
-    return base64.b64encode(b"".join(pieces)).decode("ascii")
+class Packer:
+    """Packs bytes as `packed` does: of those that are alike, as the first told.
+
+    The slower strategy takes five times as long as the other.
+    """
+
+    def __init__(self) -> None:
+        self._strategy: int | None = None
+
+    def packing(self, data: bytes) -> Steps[str]:
+        """Pack bytes in steps."""
+        if self._strategy is None:
+            sizes = {strategy: len(_deflated(data, strategy)) for strategy in _STRATEGIES}
+            self._strategy = min(sizes, key=sizes.__getitem__)
+            yield Progress("packing", 0, len(data), "byte")
+        packer = _packer(self._strategy)
+        pieces = []
+        for start in range(0, len(data), _PIECE):
+            pieces.append(packer.compress(data[start : start + _PIECE]))
+            done = min(len(data), start + _PIECE)
+            yield Progress("packing", done, len(data), "byte")
+        pieces.append(packer.flush())
+        return base64.b64encode(b"".join(pieces)).decode("ascii")
 
 
-def better_strategy(data: bytes) -> int:
-    """The strategy that makes fewer bytes of a part of the data, taken from two places."""
-    some = max(_LEAST_TRIED, len(data) // _TRIED // 2)
-    tried = data
-    if 2 * some < len(data):
-        half = len(data) // 2
-        tried = data[half - some : half] + data[-some:]
-
-    def size(strategy: int) -> int:
-        packer = _packer(strategy)
-        return len(packer.compress(tried)) + len(packer.flush())
-
-    return min(_STRATEGIES, key=size)
+def _deflated(data: bytes, strategy: int) -> bytes:
+    packer = _packer(strategy)
+    return packer.compress(data[:_TRIED]) + packer.flush()
 
 
 def _packer(strategy: int) -> zlib._Compress:

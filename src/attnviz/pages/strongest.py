@@ -39,7 +39,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import weights_of_some
-from attnviz.pages.packing import packing, upper_halves, upper_halves_bytes, values_of_halves
+from attnviz.pages.packing import Packer, upper_halves, upper_halves_bytes, values_of_halves
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
@@ -745,8 +745,9 @@ class Sweep:
             tries, level = 1 - _TRIES, (yield from self._about(level, room, layers, histogram))
         for last in range(tries, 1):
             cut: list[tuple[dict[str, Any], int, float, float]] = []
+            packer = Packer()
             for each in layers:
-                steps = _embedding(*each, level, fine=self._fine)
+                steps = _embedding(*each, level, packer, fine=self._fine)
                 cut.append((yield from within(steps, "packing", len(cut), len(layers))))
             size = sum(len(block["data"]) for block, *_ in cut)
             if size > room and last == -_TRIES:
@@ -776,8 +777,10 @@ class Sweep:
         def tried(keys: int, level: int) -> Steps[tuple[int, int]]:
             """Bytes and keys of some rows of all layers."""
             size = found = 0
+            packer = Packer()
             for stack, n, rows in layers:
-                steps = _embedding(stack, n, _some_of(rows, keys), level, fine=self._fine)
+                some = _some_of(rows, keys)
+                steps = _embedding(stack, n, some, level, packer, fine=self._fine)
                 block, count, *_ = yield from within(steps, "packing", 0, len(layers))
                 size += len(block["data"])
                 found += count
@@ -920,7 +923,13 @@ def _in_parts(rows: StrongestRows) -> Iterator[tuple[int, StrongestRows]]:
 
 
 def _embedding(
-    stack: AttentionStack, layer: int, rows: StrongestRows, level: int, *, fine: bool
+    stack: AttentionStack,
+    layer: int,
+    rows: StrongestRows,
+    level: int,
+    packer: Packer,
+    *,
+    fine: bool,
 ) -> Steps[tuple[dict[str, Any], int, float, float]]:
     """A layer from a level on: its block, how many keys and weight it has, and its error."""
     shape = (len(stack.kept_heads(layer)), len(stack.query_tokens), len(stack.key_tokens))
@@ -949,5 +958,5 @@ def _embedding(
     header = _header(sparse, reach, [len(run) for run in together])
     covered = min(1.0, mass / total) if total > 0 else 1.0
     block = {"stack": stack.name, "layer": layer, **header, "error": error, "covered": covered}
-    data = yield from packing(b"".join(together))
+    data = yield from packer.packing(b"".join(together))
     return block | {"data": data}, keys, mass, error
