@@ -1,0 +1,267 @@
+"""Pages in steps: how much each computes, what one that is given up leaves, and two at once."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import attnviz as av
+from attnviz.analysis import heads
+from attnviz.pages import encoding, html, packing, strongest, vectors
+from attnviz.record import softmax
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.server.kernel import KernelChannel
+from attnviz.server.server import RecordServer
+from attnviz.server.unfinished import Unfinished
+from attnviz.utils import progress
+from attnviz.utils.progress import Steps, Work
+from attnviz.views.head import HeadView
+from attnviz.views.neuron import NeuronView
+from attnviz.views.record_view import RecordView
+from unit.long_records import long_record
+
+TOKENS = 300
+# So small that a small record takes many steps.
+MOMENT = 1 << 13
+
+
+@pytest.fixture
+def moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step takes a moment, of a machine that is a thousand times slower."""
+    for module, name in (
+        (progress, "STEP"),
+        (heads, "_ENTRIES"),
+        (softmax, "_TILE_ENTRIES"),
+        (encoding, "_TILE"),
+        (packing, "_PIECE"),
+        (packing, "_TRIED"),
+        (vectors, "_PIECE"),
+        (vectors, "_WEIGHTS_AT_ONCE"),
+        (strongest, "_PART_KEYS"),
+        (strongest, "_FEW_KEYS"),
+    ):
+        monkeypatch.setattr(module, name, MOMENT)
+    monkeypatch.setattr(encoding, "_TILE_ROWS", 16)
+    monkeypatch.setattr(progress, "_CALL", 0)
+    monkeypatch.setattr(strongest, "_SHORT", 64)
+
+
+class Packer:
+    """One of zlib's that counts what it is given."""
+
+    def __init__(self, made: Any, counted: Counted) -> None:
+        self.made, self.counted = made, counted
+        self.flush = made.flush
+
+    def compress(self, data: bytes) -> Any:
+        self.counted.bytes += len(data)
+        return self.made.compress(data)
+
+
+class Counted:
+    """Logits that are computed, and bytes that are deflated."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.logits = self.bytes = 0
+        compute, made = QueryKeyAttention.shared_logits, zlib.compressobj
+
+        def counted(attention: QueryKeyAttention, *place: Any) -> torch.Tensor:
+            found = compute(attention, *place)
+            self.logits += found.numel()
+            return found
+
+        monkeypatch.setattr(QueryKeyAttention, "shared_logits", counted)
+        monkeypatch.setattr(zlib, "compressobj", lambda *options: Packer(made(*options), self))
+
+
+def record() -> av.AttentionRecord:
+    return long_record(TOKENS, layers=2, heads=3, key_heads=3)
+
+
+def steps_of(view: RecordView, max_mb: float | None = None) -> Steps[str]:
+    made, embeds = view.served_record, view.embeds
+    return html.page_steps(made, view.name, view.state, embeds=embeds, max_mb=max_mb)
+
+
+def ended(steps: Steps[str]) -> Iterator[tuple[str, str]]:
+    """What each step does, and at the end the result."""
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            yield "the end", end.value
+            return
+        yield step.doing, ""
+
+
+@pytest.mark.usefixtures("moments")
+@pytest.mark.parametrize(
+    ("make", "max_mb"), [(HeadView, None), (HeadView, 0.19), (NeuronView, None)]
+)
+def test_no_step_computes_much(
+    make: Callable[..., RecordView], max_mb: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Vectors are rounded, which is measured, and weights do not simply fit.
+    monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
+    view = make(record())
+    # Also deflates the view's code, once for all pages.
+    least = len(html.document(view.record.model, view.name, view.state, {})) / 1e6
+    counted = Counted(monkeypatch)
+    steps = steps_of(view, None if max_mb is None else least + max_mb)
+    total = 0
+    logits: dict[str, int] = {}
+    deflated: dict[str, int] = {}
+    for doing, _ in ended(steps):
+        logits[doing] = max(counted.logits, logits.get(doing, 0))
+        deflated[doing] = max(counted.bytes, deflated.get(doing, 0))
+        total += counted.logits
+        counted.logits = counted.bytes = 0
+    # All together is many times what any step may compute. A weight takes two logits where what
+    # its row is divided by is summed up by itself, and rounding is measured on twice as many.
+    assert total > 40 * MOMENT
+    assert {doing: each for doing, each in logits.items() if each > 10 * MOMENT} == {}
+    assert {doing: each for doing, each in deflated.items() if each > 4 * MOMENT} == {}
+
+
+@pytest.mark.usefixtures("moments")
+def test_two_pages_of_a_record_at_once_are_as_each_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(encoding, "_all", no_page_of_all)
+    alone = [HeadView(record(), heads=[head]).to_html() for head in (0, 1)]
+    both = record()
+    pages = [ended(steps_of(HeadView(both, heads=[head]))) for head in (0, 1)]
+    made = ["", ""]
+    # The second begins later, and each has a turn of its own length.
+    for turn in range(2000):
+        for number, page in enumerate(pages):
+            for _ in range(1 + 2 * number if turn >= 7 * number else 0):
+                made[number] = next(page, ("", ""))[1] or made[number]
+    assert made == alone
+
+
+def no_page_of_all(*_: object, **__: object) -> Steps[None]:
+    """In place of a page of all weights."""
+    yield from ()
+
+
+class Sent:
+    """A kernel's channel, and what it says."""
+
+    def __init__(self, server: RecordServer) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.channel = KernelChannel(server, lambda message, _: self.messages.append(message))
+
+    def ask(self, identifier: str, part: int = 0) -> dict[str, Any]:
+        arguments = {"part": part, "state": {}}
+        message = {"attnviz": "request", "id": identifier, "name": "page", "arguments": arguments}
+        self.channel.receive(message)
+        header: dict[str, Any] = self.messages[-1]["header"]
+        return header
+
+    def cancel(self, identifier: str) -> None:
+        self.channel.receive({"attnviz": "cancel", "id": identifier})
+
+
+@pytest.fixture
+def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reply makes one step, however fast the machine is."""
+    go_on = Unfinished.reply
+    monkeypatch.setattr(Unfinished, "reply", lambda self, *asked: go_on(self, *asked, seconds=0.0))
+
+
+@pytest.mark.usefixtures("moments", "one_step")
+def test_a_page_that_is_given_up_computes_no_more_and_holds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(encoding, "_all", no_page_of_all)
+    counted = Counted(monkeypatch)
+    shown = record()
+    view = HeadView(shown)
+    server = RecordServer(shown, page=view._page_of)
+    kernel = Sent(server)
+    for number in range(200):
+        header = kernel.ask(str(number))
+        if header["later"]["doing"] == "strongest keys" and header["later"]["progress"] > 0.5:
+            break
+    assert header["later"]["progress"] > 0.5
+    assert shown.computed["pages"].swept.keys.num_bytes > 0
+    before, said = counted.logits, len(kernel.messages)
+    kernel.cancel(str(number))
+    assert len(server.unfinished) == 0
+    assert "pages" not in shown.computed
+    assert (counted.logits, len(kernel.messages)) == (before, said)
+    # It is made again from its beginning, and a cell is answered meanwhile.
+    assert kernel.ask("again")["later"]["progress"] <= 0.5
+    assert shown.stack().weights(layer=1, head=2).shape == (TOKENS, TOKENS)
+
+
+@pytest.mark.usefixtures("one_step")
+def test_a_page_that_is_given_up_on_its_way_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.server.protocol.MAX_REPLY_BYTES", 100_000)
+    shown = record()
+    server = RecordServer(shown, page=HeadView(shown)._page_of)
+    kernel = Sent(server)
+    number = 0
+    while "later" in kernel.ask(str(number)):
+        number += 1
+    assert kernel.ask("second part", part=1)["parts"] > 2
+    assert server.page is not None
+    kernel.cancel("second part")
+    assert server.page is None
+
+
+def test_what_an_interrupt_leaves_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before: only what is given up is freed."""
+    monkeypatch.setattr(encoding, "_all", no_page_of_all)
+    shown = record()
+    steps = steps_of(HeadView(shown))
+    tile = encoding.tile_of_heads
+    left = 1
+
+    def interrupted(*place: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return tile(*place)
+
+    monkeypatch.setattr(encoding, "tile_of_heads", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in ended(steps):
+            pass
+    found = shown.computed["pages"]
+    assert isinstance(found, encoding._Computed)
+    assert found.swept is not None
+    assert found.swept.taken == 1
+    monkeypatch.undo()
+    assert HeadView(shown).to_html() == HeadView(record()).to_html()
+
+
+def test_work_that_is_given_up_hears_of_it_once() -> None:
+    heard: list[str] = []
+
+    def steps() -> Steps[str]:
+        try:
+            yield progress.Progress("counting", 1, 2)
+            yield progress.Progress("counting", 2, 2)
+        except progress.GivenUp:
+            heard.append("given up")
+            raise
+        return "done"
+
+    work = Work(steps())
+    work.go_on(0)
+    work.give_up()
+    work.give_up()
+    assert heard == ["given up"]
+    # Work that was not begun, or has ended, has nothing to let go of.
+    Work(steps()).give_up()
+    finished = Work(steps())
+    assert finished.go_on(60)
+    finished.give_up()
+    assert heard == ["given up"]
