@@ -14,9 +14,9 @@ from attnviz.analysis import heads
 from attnviz.pages import encoding, html, packing, strongest, vectors
 from attnviz.record import softmax
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.server import unfinished
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
-from attnviz.server.unfinished import Unfinished
 from attnviz.utils import progress
 from attnviz.utils.progress import Steps, Work
 from attnviz.views.head import HeadView
@@ -170,8 +170,7 @@ class Sent:
 @pytest.fixture
 def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply makes one step, however fast the machine is."""
-    go_on = Unfinished.reply
-    monkeypatch.setattr(Unfinished, "reply", lambda self, *asked: go_on(self, *asked, seconds=0.0))
+    monkeypatch.setattr(unfinished, "REPLY_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("moments", "one_step")
@@ -189,7 +188,10 @@ def test_a_page_that_is_given_up_computes_no_more_and_holds_nothing(
         if header["later"]["doing"] == "strongest keys" and header["later"]["progress"] > 0.5:
             break
     assert header["later"]["progress"] > 0.5
-    assert shown.computed["pages"].swept.keys.num_bytes > 0
+    found = shown.computed["pages"]
+    assert isinstance(found, encoding._Computed)
+    assert found.swept is not None
+    assert found.swept.taken > 0
     before, said = counted.logits, len(kernel.messages)
     kernel.cancel(str(number))
     assert len(server.unfinished) == 0
