@@ -5,6 +5,7 @@
 
 import type { Connection } from "../carrier";
 import { fromBase64, inflate } from "../codec";
+import { idle } from "../idle";
 
 /** The name that stands for a text: its place among the parts. base64 has no such character. */
 const NAME = /^#(\d+)$/;
@@ -53,7 +54,7 @@ export async function atRest(): Promise<void> {
   if (!isWhole()) {
     await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
   }
-  await new Promise((resolve) => (globalThis.requestIdleCallback ?? setTimeout)(resolve));
+  await idle();
 }
 
 /** What takes longer is said; what is there, or nearly, would only flicker. */

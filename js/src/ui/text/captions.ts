@@ -172,7 +172,11 @@ export function aroundZero(end: string): [string, string, string] {
 
 /** "0.0001", never "1e-4". */
 export function plainNumber(value: number): string {
-  return Number(value.toPrecision(3)).toLocaleString("en-US", {
+  const short = Number(value.toPrecision(3));
+  const text = String(short);
+  // The first number that Intl writes takes as long as a picture.
+  if (/^-?[\d.]+$/.test(text)) return text;
+  return short.toLocaleString("en-US", {
     maximumFractionDigits: 12,
     useGrouping: false,
   });
@@ -342,7 +346,7 @@ export function pinInWords(
 
 /** How many there are of something: "131,072". Places in a text are written without the commas. */
 export function counted(count: number): string {
-  return count.toLocaleString("en");
+  return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
 /** The tokens of a stack in words: "16 tokens", or "12 queries, 20 keys". */

@@ -13,6 +13,7 @@ import {
   untracked,
 } from "@preact/signals";
 import type { Connection } from "../../client/carrier";
+import { idle } from "../../client/idle";
 import { isAbort } from "../../client/kernel";
 import type { Description, StackDescription, TokenList } from "../../client/protocol";
 import { scoresOf } from "../../client/requests/strips";
@@ -273,8 +274,8 @@ export interface RecordStore {
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
   ) => Signal<Answer<Q, A> | null>;
   /**
-   * Waits until the picture is drawn, where a kernel answers: what is not in the picture comes after
-   * it, and is awaited no longer than a moment. Of a stored widget it never comes.
+   * Waits until the picture is drawn: what is not in the picture comes after it. It is awaited no
+   * longer than a moment. Of a stored widget it never comes.
    */
   pictured: (ended: AbortSignal) => Promise<void>;
   retry: () => void;
@@ -355,12 +356,15 @@ export function createRecordStore(
   };
 
   const pictured = async (over: AbortSignal): Promise<void> => {
-    if (!source.carrier.live) return;
     if (source.carrier.detached) await new Promise(() => {});
     // Whatever follows the same change has then heard of it.
     await new Promise((resolve) => setTimeout(resolve));
-    if (drawn.peek() !== null || over.aborted) return;
-    await new Promise<void>((resolve) => {
+    if (drawn.peek() === null && !over.aborted) await drawnOrLate(over);
+    // A page computes where it paints.
+    if (!source.carrier.live) await idle();
+  };
+  const drawnOrLate = (over: AbortSignal): Promise<void> =>
+    new Promise<void>((resolve) => {
       const go = (): void => {
         clearTimeout(late);
         stop();
@@ -372,7 +376,6 @@ export function createRecordStore(
       });
       over.addEventListener("abort", go, { once: true });
     });
-  };
 
   const version = signal({ described: 0 });
   const described = answer(version, (_, signal) => source.describe(signal));

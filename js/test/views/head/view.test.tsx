@@ -301,7 +301,8 @@ describe("the head view on an exported page", () => {
     expect(words()).toContain("Layer 2");
     button("Layer 2").click();
     await drawn("head:self:2");
-    expect(root.getAttribute("data-attnviz-state")).toBe("ready");
+    // The maps of the layer come after the picture.
+    await vi.waitFor(() => expect(root.getAttribute("data-attnviz-state")).toBe("ready"));
   });
 });
 
