@@ -18,6 +18,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,6 +45,7 @@ from benchmarks.tools import VIEWS
 LAYERS = 12
 #: Parts in which pages are made and opened: their names, and of which views.
 PAGES = {"Head views": "head", "Longest text": "long", "All heads at once": "model"}
+_REST_S = 2.0
 PARTS = (*PAGES, *(section.title for section in SECTIONS))
 
 
@@ -88,13 +90,17 @@ class Run:
         self.results = Results(machine(browser), plan.limits.words, [], {})
 
     def parts(self, names: Collection[str]) -> None:
-        """The parts of these names."""
+        """The parts of these names, and what the machine does before and after them."""
+        self._timed("Nothing, before", time.sleep, _REST_S)
+        if self.results.parts[-1].is_busy:
+            _say("The machine is busy: seconds by the clock will mean nothing by themselves.")
         for name, view in PAGES.items():
             if name in names:
                 self._timed(name, self._pages, view)
         for section in SECTIONS:
             if section.title in names and self._plan.runs(section):
                 self._timed(section.title, self._section, section)
+        self._timed("Nothing, after", time.sleep, _REST_S)
 
     def _timed(self, name: str, measure: Callable[[Any], None], what: Any) -> None:
         clock, before = PartClock(), self._cpu_s

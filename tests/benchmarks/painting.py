@@ -113,7 +113,7 @@ def measured(browser: Browser, pages: dict[str, str], folder: Path) -> Iterator[
 def rows(figures: Mapping[str, Any]) -> list[list[str]]:
     """The table: a line for each page."""
     heading = ["head view", "blank page with the same code", "first picture", "multiple"]
-    lines = [[*heading, "multiple in processor time", "the last layer, asked for at once"]]
+    lines = [[*heading, "multiple in CPU time", "the last layer, asked for at once"]]
     for name, turns in figures.items():
         blank, drawn, last = (
             spread(turns[key], seconds) for key in ("blank_s", "drawn_s", "all_s")
@@ -144,7 +144,7 @@ SECTION = Section(
     words="""attnviz's head view, opened from a file in turns with a blank page: the same file
 without data, whose code is unpacked and run and draws nothing. Seconds from the navigation; then
 the last layer is asked for at once, and the last column says when it was drawn. A multiple is that
-of one turn. Processor time is that of the page's main thread until the first picture.""",
+of one turn. CPU time is that of the page's main thread until the first picture.""",
     module="benchmarks.painting",
     rows=rows,
     seconds=20,

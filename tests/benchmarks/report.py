@@ -208,7 +208,8 @@ def _summary(results: Results) -> str:
                 cells = [f"did not open: {row.fault}", *[""] * (len(columns) - 1)]
             lines.append([name(row), *cells])
         found.append(table(lines))
-    return "\n".join(found)
+    said = "The machine was busy meanwhile: seconds are too high.\n"
+    return "\n".join([*found, said] if warning(results) else found)
 
 
 def with_figures(readme: str, results: Results) -> str:

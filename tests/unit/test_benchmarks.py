@@ -209,6 +209,9 @@ def test_a_busy_machine_is_named_before_all_figures() -> None:
     assert text.index("**The machine was busy**") < text.index("## Head views")
     assert "Drawing (62%)" in text
     assert "Extraction (" not in text
+    readme = "<!-- figures of make bench --><!-- end of figures -->"
+    assert "machine was busy" in with_figures(readme, busy)
+    assert "machine was busy" not in with_figures(readme, quiet)
     assert "**The machine was busy**" in tables(busy)
 
 
