@@ -74,7 +74,7 @@ FULL = Plan(
     long=(4096, 8192),
     grids=(12, 32),
     repeats=REPEATS,
-    limits=Limits(60, 12 << 30),
+    limits=Limits(45, 12 << 30),
 )
 QUICK = Plan((64,), (), (), (12,), 1, Limits(60, 4 << 30, more_seconds=30), is_quick=True)
 
