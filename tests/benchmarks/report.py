@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from benchmarks import drawing, extracting, gpu, painting, reading, starting
+from benchmarks import drawing, extracting, gpu, painting, reading, remote, starting
 from benchmarks.figures import (
     Figure,
     count,
@@ -27,6 +27,7 @@ from benchmarks.tools import VIEWS
 #: In the order of the page. A new one is a line here.
 SECTIONS: tuple[Section, ...] = (
     starting.SECTION,
+    remote.SECTION,
     extracting.SECTION,
     reading.SECTION,
     painting.SECTION,

@@ -67,14 +67,14 @@ class FirstPicture:
 @contextmanager
 def far_lab(
     browser: Browser, server: JupyterServer, delay_s: float = FAR_S
-) -> Iterator[JupyterLab]:
-    """JupyterLab in a tab that is `delay_s` away from its server, once it has loaded."""
+) -> Iterator[tuple[JupyterLab, Relay]]:
+    """JupyterLab in a tab, and the relay by which it is `delay_s` away, once it has loaded."""
     with Relay(server.url, 0.0) as relay:
         lab = JupyterLab.open_in(browser, replace(server, url=relay.url))
         try:
             lab.page.evaluate(_WATCH)
             relay.delay_s = delay_s
-            yield lab
+            yield lab, relay
         finally:
             relay.delay_s = 0.0
             lab.close()

@@ -23,7 +23,9 @@ def record(tokens: int, *, layers: int = 3, heads: int = 4, causal: bool = False
         for seed in (0, 1)
     )
     names = [f"token{at}" for at in range(tokens)]
-    return av.AttentionRecord.from_qk(queries, keys, names, causal=causal)
+    # The last one is no word, and no view opens at it.
+    special = [at == tokens - 1 for at in range(tokens)]
+    return av.AttentionRecord.from_qk(queries, keys, names, causal=causal, special=special)
 
 
 def asked_before(live: LiveView, place: str | None = None) -> list[tuple[str, dict[str, Any]]]:
@@ -35,14 +37,18 @@ def asked_before(live: LiveView, place: str | None = None) -> list[tuple[str, di
     ]
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("tokens", [9, 256])
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(
+    ("view", "tokens", "causal"),
+    [*((view, 256, False) for view in VIEWS), (av.HeadView, 9, True), (av.ModelView, 64, True)],
+)
 def test_nothing_is_asked_before_the_first_picture(
     page: Page, view: Any, tokens: int, causal: bool
 ) -> None:
     live = LiveView(page, view(record(tokens, causal=causal)), first=True)
     assert asked_before(live) == []
+    # Nor are the small maps asked for by which heads are chosen; of thumbnails finer ones may be.
+    later = {name for name, *_ in live.asked}
+    assert later <= ({"maps"} if view is av.ModelView else {"block"})
 
 
 def test_heads_that_are_shown_together_come_in_a_byte_each_and_then_exact(page: Page) -> None:
@@ -55,6 +61,7 @@ def test_heads_that_are_shown_together_come_in_a_byte_each_and_then_exact(page: 
     assert "±" not in page.locator("body").inner_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", [av.HeadView, av.ModelView, av.NeuronView])
 def test_a_longer_text_takes_one_request_at_most(page: Page, view: Any) -> None:
     heads = [] if view is av.ModelView else [1]
@@ -62,6 +69,7 @@ def test_a_longer_text_takes_one_request_at_most(page: Page, view: Any) -> None:
     assert len(asked_before(live)) <= 1
 
 
+@pytest.mark.slow
 def test_the_head_that_opens_beside_the_grid_comes_along(page: Page) -> None:
     live = LiveView(page, av.ModelView(record(200), layer=1, heads=[2]), first=True)
     assert asked_before(live) == []
@@ -77,7 +85,7 @@ def test_a_longer_matrix_is_there_at_once_as_a_coarse_one(page: Page) -> None:
     assert {name for name, *_ in live.asked} <= {"tile"}
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", [av.HeadView, av.MatrixView])
 def test_what_is_shown_by_now_is_asked_for(page: Page, view: Any) -> None:
     """The widget came, Python moved the view, and only then a browser drew it."""
     shown = view(record(24, layers=4), layer=0, heads=[0])
@@ -103,3 +111,18 @@ def test_a_window_that_is_moved_is_there(page: Page) -> None:
     live.set("query_window", [64, 128])
     live.rest()
     assert [name for name, *_ in live.asked if name == "block"] == []
+
+
+@pytest.mark.parametrize(
+    ("view", "traits"),
+    [
+        (av.HeadView, {"heads": [2, 0], "query_window": [70, 101], "key_window": [3, 200]}),
+        (av.NeuronView, {"heads": [3]}),
+        (av.NeuronView, {"token": 5, "key": 120}),
+    ],
+)
+def test_of_what_the_caller_chose_nothing_is_asked_either(
+    page: Page, view: Any, traits: dict[str, Any]
+) -> None:
+    live = LiveView(page, view(record(230), layer=2, **traits), first=True)
+    assert asked_before(live) == []

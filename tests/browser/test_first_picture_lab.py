@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
     from browser.jupyter import JupyterLab, JupyterServer, Notebook
+    from browser.relay import Relay
 
 pytestmark = pytest.mark.slow
 
@@ -31,16 +32,16 @@ OTHERS = [view for view in VIEWS if view.class_name not in WHOLE]
 
 
 @pytest.fixture(scope="module")
-def far(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[JupyterLab]:
-    with far_lab(chromium, jupyter_server) as lab:
-        yield lab
+def far(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[tuple[JupyterLab, Relay]]:
+    with far_lab(chromium, jupyter_server) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def notebook(far: JupyterLab) -> Notebook:
+def notebook(far: tuple[JupyterLab, Relay]) -> Notebook:
     cells = [RECORD + LONGER, *CELLS, RECORD, *(view.make for view in OTHERS)]
     cells.append("import ipywidgets\nipywidgets.HBox([av.HeadView(record), av.MatrixView(record)])")
-    notebook = far.open(cells, own_kernel=True)
+    notebook = far[0].open(cells, own_kernel=True)
     notebook.execute(cells[0])
     return notebook
 
@@ -83,9 +84,11 @@ def test_the_answers_are_kept_nowhere(notebook: Notebook) -> None:
     assert state[2] < 4_000
 
 
-def test_a_browser_that_loads_the_page_again_asks(notebook: Notebook) -> None:
+def test_a_browser_that_loads_the_page_again_asks(
+    notebook: Notebook, far: tuple[JupyterLab, Relay]
+) -> None:
     """The state of all widgets then travels in one message."""
-    page = notebook.lab.page
+    page, far[1].delay_s = notebook.lab.page, 0.0
     notebook.save()
     assert notebook.evaluate(
         "all(each.get_state()['_first_answers'] is None for each in (headview, matrixview))"
