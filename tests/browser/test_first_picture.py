@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,10 +23,10 @@ def record(tokens: int, *, layers: int = 3, heads: int = 4, causal: bool = False
         2 * torch.randn(layers, heads, tokens, 16, generator=torch.Generator().manual_seed(seed))
         for seed in (0, 1)
     )
-    names = [f"token{at}" for at in range(tokens)]
+    plain = av.Tokens.of([f"token{at}" for at in range(tokens)])
     # The last one is no word, and no view opens at it.
-    special = [at == tokens - 1 for at in range(tokens)]
-    return av.AttentionRecord.from_qk(queries, keys, names, causal=causal, special=special)
+    named = replace(plain, special=tuple(at == tokens - 1 for at in range(tokens)))
+    return av.AttentionRecord.from_qk(queries, keys, named, causal=causal)
 
 
 def asked_before(live: LiveView, place: str | None = None) -> list[tuple[str, dict[str, Any]]]:
