@@ -27,7 +27,7 @@ from benchmarks.inputs import texts, weights
 from benchmarks.opening import CHROMIUM_FLAGS
 from benchmarks.section import Section
 
-REPEATS = 8
+REPEATS = 6
 LAYERS = 12
 
 # Clicks a layer and waits for the sign of being drawn, which is set after the last draw call.
@@ -132,7 +132,7 @@ itself.""",
     rows=rows,
     runs=(("64", "256", "1024"),),
     quick=(("64",),),
-    seconds=60,
+    seconds=50,
 )
 
 

@@ -30,7 +30,7 @@ WAYS = {
     "attentions": "a forward with output_attentions=True (eager)",
 }
 # The first turn loads what is loaded when it is first used.
-_TURNS = 6
+_TURNS = 5
 
 
 def _runs(ways: list[str]) -> dict[str, Callable[[int], Any]]:
@@ -125,7 +125,7 @@ parentheses: multiples of the plain forward.""",
     rows=rows,
     runs=tuple((what, str(n)) for n in (256, 1024) for what in ("time", *WAYS)),
     quick=tuple((what, "256") for what in ("time", *WAYS)),
-    seconds=45,
+    seconds=40,
 )
 
 

@@ -115,9 +115,9 @@ length, in the batches that are fastest on a CPU; `extract_corpus` reads them as
 keeps all queries and keys.""",
     module="benchmarks.reading",
     rows=rows,
-    runs=(("1000",),),
+    runs=(("600",),),
     quick=(("200",),),
-    seconds=40,
+    seconds=25,
     limits=Limits(600, 12 << 30),
 )
 
