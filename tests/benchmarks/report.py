@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from benchmarks import drawing, extracting, gpu, painting, reading, remote, starting
+from benchmarks import (
+    drawing,
+    extracting,
+    generating,
+    gpu,
+    painting,
+    reading,
+    remote,
+    starting,
+)
 from benchmarks.figures import (
     Figure,
     count,
@@ -29,6 +38,7 @@ SECTIONS: tuple[Section, ...] = (
     starting.SECTION,
     remote.SECTION,
     extracting.SECTION,
+    generating.SECTION,
     reading.SECTION,
     painting.SECTION,
     drawing.SECTION,

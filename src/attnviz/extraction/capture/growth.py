@@ -276,8 +276,10 @@ class GrowingAttention:
             raise _unreadable(f"{name} shows no queries and keys in a step")
         if self._check is not None:
             run = next(run for run in self._collector.runs if _place(run) == place)
+            # The prompt's were compared for all heads: here it is seen whether a step's go on.
+            heads = tuple({*(run.heads or ())[:1], *(run.heads or ())[-1:]})
             [found] = read_attention(
-                call, self._everything, self._masks, self._check, heads=run.heads or (), name=name
+                call, self._everything, self._masks, self._check, heads=heads, name=name
             )
             if not isinstance(found, QueryKeyAttention):
                 raise _unreadable(f"{name} shows no queries and keys in a step")
