@@ -25,7 +25,7 @@ WAYS = {
     "live": "attnviz.generate_live, with its record",
     "extract": "attnviz.extract(generate=): generates, then reads in one forward",
 }
-_TURNS = 5
+_TURNS = 3
 
 
 @torch.inference_mode()
@@ -100,7 +100,7 @@ to the model's own `generate` of the same turn.""",
     module="benchmarks.generating",
     rows=rows,
     quick=(("1",),),
-    seconds=50,
+    seconds=38,
 )
 
 
