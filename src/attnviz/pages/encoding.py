@@ -49,7 +49,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import byte_codes, check_weights, encode
 from attnviz.server.description import PageForm
 from attnviz.server.pooling import joined, parted
-from attnviz.utils.progress import Pace, Progress, Steps, within
+from attnviz.utils.progress import Pace, Progress, Steps, completed, within
 
 __all__ = ["MAP_SIZE", "EmbeddedWeights", "check_record", "embedded_weights", "forget_computed"]
 
@@ -242,16 +242,19 @@ def _are_far_too_large(record: AttentionRecord, room: float, *, fine: bool) -> S
     size, count, packer = 0.0, limits.count_weights(record), Packer()
     if count < _ESTIMATED or any(stack.signed for stack in stacks):
         return False
+    sampled = _ROWS_TRIED * sum(
+        len(stack.key_tokens) * len(stack.kept_heads(layer)) for stack, layer in _layers(record)
+    )
+    pace = Pace("some queries", 2 * sampled)
     for stack, layer in _layers(record):
         rows = sampled_queries(len(stack.query_tokens), _ROWS_TRIED)
-        pace = Pace("some queries", count)
         for _, weights, _ in weights_of_some(stack, layer, stack.kept_heads(layer), rows):
             tried = np.clip(np.nan_to_num(weights), 0.0, stack.maximum)
             if fine:
                 data = upper_halves_bytes(upper_halves(tried))
             else:
                 data = byte_codes(tried, stack.maximum)[0].tobytes()
-            text = yield from packer.packing(data)
+            text = completed(packer.packing(data))
             size += len(text) * len(stack.query_tokens) / len(rows)
             yield from pace.did(2 * weights.size)
     return size > _FAR * room

@@ -119,3 +119,17 @@ def test_a_table_stands_in_where_nothing_can_be_drawn() -> None:
     table = roles_table(statistics, "self")
     assert "<td>0.0</td><td>previous token</td><td>1.00 ± 0.00</td>" in table
     assert "&lt;m&gt;: roles of heads over 6 texts" in table
+
+
+def test_the_page_of_a_live_atlas_is_made_layer_by_layer() -> None:
+    view = AtlasView(many_heads(4, 4))
+    steps = view._page_steps(view.state)
+    done: list[str] = []
+    while True:
+        try:
+            done.append(next(steps).doing)
+        except StopIteration as end:
+            page = end.value
+            break
+    assert (done.count("statistics"), done.count("edges")) == (4, 4)
+    assert page == view.to_html()

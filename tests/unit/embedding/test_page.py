@@ -308,3 +308,23 @@ def test_a_page_that_the_browser_asks_for_waits_for_nothing(
     page = data_of(make_embedding_page(EmbeddingAnswers(made), state, wait=False))
     # Nothing of it is known yet: the page shows what it has.
     assert (page["state"]["method"], page["embedding"]["projections"]) == ("pca", [])
+
+
+def test_the_page_of_a_live_view_is_made_head_by_head() -> None:
+    made = corpus([30, 40])
+    view = EmbeddingView(made)
+    steps = view._page_steps(view.state)
+    shares: list[float] = []
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            page = end.value
+            break
+        if step.doing == "layers of self":
+            shares.append(step.done / step.total)
+    layers = made.stack("self").layers
+    assert len(shares) >= sum(len(made.stack("self").kept_heads(layer)) for layer in layers)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert data_of(page) == data_of(EmbeddingView(corpus([30, 40])).to_html())

@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import attnviz.record.attention
 import attnviz.record.softmax
-from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import GivenWeights, HeadSubset, QueryKeyAttention
 from attnviz.record.masks import (
     BandMask,
     DenseBias,
@@ -395,3 +395,24 @@ def test_given_half_precision_weights_become_float32() -> None:
     block = GivenWeights(values).weights(0, slice(0, 2), slice(0, 3))
     assert block.dtype == np.float32
     assert_array_equal(block, values[0].float().numpy())
+
+
+@pytest.mark.parametrize("heads", [(0, 1, 2), (2, 0), (1,)])
+@pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4, 5], [2, 3], [0, 2, 1, 3], [5, 0], [4]])
+def test_rows_of_several_heads_are_those_of_each(heads: tuple[int, ...], rows: list[int]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weighted = GivenWeights(torch.rand(3, 6, 6, generator=generator))
+    sides = torch.randn(2, 3, 6, 4, generator=generator)
+    computed = QueryKeyAttention(sides[0], sides[1], 0.5, mask=BandMask(None, 0))
+    for attention in (weighted, computed, HeadSubset(weighted, (0, 1, 2), 5)):
+        weights, allowed = attention.rows_of_each_head(heads, np.array(rows))
+        assert weights.shape == (len(heads), len(rows), 6)
+        for number, head in enumerate(heads):
+            # All rows, of which these are taken by numpy.
+            whole = attention.weights(head, slice(0, 6), slice(0, 6))
+            assert_allclose(weights[number], whole[rows], atol=1e-6)
+            mask = attention.allowed(head, slice(0, 6), slice(0, 6))
+            assert (np.broadcast_to(allowed, weights.shape)[number] == mask[rows]).all()
+    # What a caller was given is not changed through what it reads.
+    with pytest.raises(ValueError, match="read-only"):
+        weighted.rows_of_each_head(heads, np.array(rows))[0][:] = 0

@@ -1,0 +1,53 @@
+"""Bytes as text of a page: nothing is lost, and of what is alike the better way is tried once."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.pages.packing import Packer, packed
+from attnviz.utils.progress import completed
+
+RANDOM = np.random.default_rng(0)
+# Runs of zeros and otherwise noise, as weights; and what repeats exactly, as code.
+WEIGHTS = np.tril(RANDOM.integers(0, 60, (400, 400), np.uint8)).tobytes()
+CODE = RANDOM.integers(0, 256, 700, np.uint8).tobytes() * 300
+
+
+def unpacked(text: str) -> bytes:
+    return zlib.decompress(base64.b64decode(text))
+
+
+@pytest.mark.parametrize("data", [b"", b"a", WEIGHTS, CODE, CODE * 20])
+def test_nothing_is_lost(data: bytes) -> None:
+    assert unpacked(packed(data)) == data
+
+
+@pytest.mark.parametrize("data", [WEIGHTS, CODE])
+def test_the_better_strategy_is_taken(data: bytes) -> None:
+    sizes = []
+    for strategy in (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY):
+        packer = zlib.compressobj(6, strategy=strategy)
+        sizes.append(len(packer.compress(data) + packer.flush()))
+    assert abs(sizes[0] - sizes[1]) > 0.01 * max(sizes)
+    assert len(base64.b64decode(packed(data))) == min(sizes)
+
+
+def test_of_blocks_that_are_alike_one_is_deflated_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategies: list[int] = []
+    make = zlib.compressobj
+
+    def counted(*options: Any) -> Any:
+        strategies.append(options[-1])
+        return make(*options)
+
+    monkeypatch.setattr(zlib, "compressobj", counted)
+    packer = Packer()
+    texts = [completed(packer.packing(data)) for data in (WEIGHTS, WEIGHTS[::-1], CODE)]
+    assert [unpacked(text) for text in texts] == [WEIGHTS, WEIGHTS[::-1], CODE]
+    assert sorted(strategies[:2]) == sorted((zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY))
+    assert strategies[2:] == [zlib.Z_RLE] * 3
