@@ -94,7 +94,7 @@ class Run:
 
     def parts(self, names: Collection[str]) -> None:
         """The parts of these names, and what the machine does before and after them."""
-        self._timed("Nothing, before", time.sleep, _REST_S)
+        self._timed("Before the run", time.sleep, _REST_S)
         if self.results.parts[-1].is_busy:
             _say("The machine is busy: seconds by the clock will mean nothing by themselves.")
         for name, view in PAGES.items():
@@ -103,7 +103,7 @@ class Run:
         for section in SECTIONS:
             if section.title in names and self._plan.runs(section):
                 self._timed(section.title, self._section, section)
-        self._timed("Nothing, after", time.sleep, _REST_S)
+        self._timed("After the run", time.sleep, _REST_S)
 
     def _timed(self, name: str, measure: Callable[[Any], None], what: Any) -> None:
         clock, before = PartClock(), self._cpu_s

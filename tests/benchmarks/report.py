@@ -234,11 +234,14 @@ def with_figures(readme: str, results: Results) -> str:
 
 def _sections(results: Results) -> Iterator[tuple[str, str, str]]:
     """Heading, words and table of each."""
-    head = _view_table(results, "head", "n", lambda row: f"{row.tokens:,}")
-    yield "Head views", _HEAD, head
-    yield "Longest text", _LONGEST, _longest(results)
-    grid = _view_table(results, "model", "heads", lambda row: f"{row.layers} x {row.layers}")
-    yield "All heads at once", _GRID, grid
+    views = {row.view for row in results.rows}
+    if "head" in views:
+        head = _view_table(results, "head", "n", lambda row: f"{row.tokens:,}")
+        yield "Head views", _HEAD, head
+        yield "Longest text", _LONGEST, _longest(results)
+    if "model" in views:
+        grid = _view_table(results, "model", "heads", lambda row: f"{row.layers} x {row.layers}")
+        yield "All heads at once", _GRID, grid
     for section in SECTIONS:
         figures, fault = results.sections.get(section.name), results.faults.get(section.name)
         if fault:

@@ -23,6 +23,8 @@ from benchmarks.report import (
     tables,
     with_figures,
 )
+from benchmarks.starting import STAGES
+from benchmarks.starting import rows as rows_of_start
 
 ROOM = 4 << 30
 
@@ -199,6 +201,26 @@ def test_the_document_names_the_machine_and_all_tables() -> None:
     assert "| all | 6.0 min | 5.0 min | 1% |  |\n" in text
     # What failed says why, in place of a table.
     assert "Not measured: not within 600 s.\n" in text
+
+
+def test_a_run_of_one_part_has_the_tables_of_that_part_alone() -> None:
+    text = document(replace(results(), rows=[], faults={}))
+    assert "## Head views" not in text
+    assert "## All heads at once" not in text
+    assert "## Extraction" in text
+
+
+def test_the_stages_of_the_start_are_told_with_whose_they_are() -> None:
+    told: dict[str, dict[str, Figure]] = {
+        stage.name: {"clock_s": [0.1, 0.3, 0.2], "cpu_s": 0.1} for stage in STAGES
+    }
+    told["make the head view"]["sent_bytes"] = [110_000]
+    lines = rows_of_start(told)
+    words = {line[0]: line for line in lines}
+    assert words["import torch"][1:4] == ["torch", "200 ms [100 to 300]", "100 ms"]
+    assert words["make the head view"][4] == "0.1 MB"
+    # import attnviz and its modules, extract, make, display: what comes again is not in it.
+    assert lines[-1][2] == "1.0 s"
 
 
 def test_a_busy_machine_is_named_before_all_figures() -> None:
