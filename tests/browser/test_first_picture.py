@@ -117,7 +117,7 @@ def test_a_window_that_is_moved_is_there(page: Page) -> None:
 @pytest.mark.parametrize(
     ("view", "traits"),
     [
-        (av.HeadView, {"heads": [2, 0], "query_window": [70, 101], "key_window": [3, 200]}),
+        (av.HeadView, {"heads": [2, 0], "query_window": [70, 140], "key_window": [3, 200]}),
         (av.NeuronView, {"heads": [3]}),
         (av.NeuronView, {"token": 5, "key": 120}),
     ],

@@ -211,6 +211,33 @@ describe("big requests", () => {
     }
   });
 
+  it("are cut from more rows that are kept", async () => {
+    const asked: unknown[] = [];
+    const carrier: Carrier = {
+      live: true,
+      retry: () => undefined,
+      watch: () => undefined,
+      ask: async (_name, args) => {
+        const { rows, heads } = args as BlockRequest;
+        asked.push([heads, rows]);
+        const shape = [heads.length, rows[1] - rows[0], 2];
+        const data = new Float32Array(shape.reduce((a, b) => a * b, 1)).map((_, i) => i);
+        return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
+      },
+    };
+    const source = new Source(carrier);
+    const of = (heads: number[], rows: [number, number]) =>
+      source.block({ ...request, heads, rows, columns: [0, 2], precision: "float32" });
+    await of([0, 1], [2, 6]);
+    expect([...((await of([1], [3, 5])).matrices[0] as Float32Array)]).toEqual([10, 11, 12, 13]);
+    expect(asked).toHaveLength(1);
+    // Rows before, behind, and of another head are asked for.
+    await of([0], [1, 3]);
+    await of([0], [5, 7]);
+    await of([2], [3, 5]);
+    expect(asked).toHaveLength(4);
+  });
+
   it("are forgotten, the oldest first, when too much is kept", async () => {
     const asked: number[] = [];
     const carrier: Carrier = {

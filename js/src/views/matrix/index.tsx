@@ -43,9 +43,9 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-/** How exact cells are; null where that is not known, as of an estimate. */
+/** How exact cells are; null where that is not known, as of an estimate, or of coarser ones. */
 function exactness(grid: Grid | undefined): number | null {
-  return !grid || grid.estimate ? null : grid.error;
+  return !grid?.fine || grid.estimate ? null : grid.error;
 }
 
 /** What is drawn now; throws before anything is. */
