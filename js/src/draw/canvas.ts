@@ -6,18 +6,17 @@ import {
   fontOf,
   type ImageMark,
   type Mark,
+  OPACITY_STEPS,
+  opacityStep,
   type RectMark,
   type Scene,
   type TextMark,
 } from "./marks";
 
-/** Steps of opacity in which curves are sorted, so that strong ones lie on top. */
-const OPACITY_STEPS = 192;
-
 function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: number): void {
   const buckets = new Map<number, number[]>();
   for (let i = 0; i < mark.count; i++) {
-    const step = Math.max(1, Math.round((mark.opacity[i] as number) * OPACITY_STEPS));
+    const step = opacityStep(mark.opacity[i] as number);
     const bucket = buckets.get(step);
     if (bucket) bucket.push(i);
     else buckets.set(step, [i]);
@@ -28,7 +27,7 @@ function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: n
   const vertical = mark.columns === "vertical";
   // Weak ones first.
   for (const step of [...buckets.keys()].sort((a, b) => a - b)) {
-    context.globalAlpha = Math.min(1, step / OPACITY_STEPS) * dim;
+    context.globalAlpha = (step / OPACITY_STEPS) * dim;
     for (const i of buckets.get(step) as number[]) {
       const x0 = mark.x0[i] as number;
       const y0 = mark.y0[i] as number;

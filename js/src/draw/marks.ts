@@ -103,6 +103,14 @@ export interface CurvesMark {
   meaning?: (i: number) => Meaning;
 }
 
+/** Steps of opacity in which curves are sorted, so that strong ones lie on top. */
+export const OPACITY_STEPS = 192;
+
+/** The step with which a curve is drawn: the faintest is drawn all the same. */
+export function opacityStep(opacity: number): number {
+  return Math.min(OPACITY_STEPS, Math.max(1, Math.round(opacity * OPACITY_STEPS)));
+}
+
 /** How dots are drawn; a mark brings its own, so that views without dots need not contain it. */
 export interface DotsPainter {
   paint: (context: CanvasRenderingContext2D, mark: DotsMark) => void;

@@ -5,6 +5,7 @@ import type { ComponentChildren, HTMLAttributes, Ref } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { paintMarks, prepare } from "../../draw/canvas";
 import type { Mark, Scene } from "../../draw/marks";
+import { Ground } from "./ground";
 
 /** The tooltip beside the pointer. */
 export interface Hint {
@@ -37,33 +38,52 @@ export function pointIn(plot: HTMLElement | null, event: MouseEvent): { x: numbe
   return { x, y: event.clientY - (box?.top ?? 0) };
 }
 
+const SIGNS = [
+  ["data-strongest", "strongest"],
+  ["data-in-sight", "in sight"],
+] as const;
+
 /** A picture that takes the keyboard. */
 export function ScenePlot(props: ScenePlotProps) {
   const backCanvas = useRef<HTMLCanvasElement>(null);
   const frontCanvas = useRef<HTMLCanvasElement>(null);
 
   useEffect(() => {
+    const [back, front] = [backCanvas.current, frontCanvas.current];
+    if (!back || !front) return undefined;
     let painted: Mark[] | null = null;
     let size = "";
+    // While there is more to paint, the canvas says of what it has the strongest lines, or all in sight.
+    const sign = (): void => {
+      const place = props.place.peek();
+      for (const [name, painted] of SIGNS)
+        if (place !== null && ground.painted === painted) back.setAttribute(name, place);
+        else back.removeAttribute(name);
+      props.onDrawn(ground.painted === "all" ? place : null);
+    };
+    const ground = new Ground(back, sign);
     // One effect, so that the sign of being drawn is set after the last call that draws.
-    return effect(() => {
+    const end = effect(() => {
       const scene = props.scene.value;
       const place = props.place.value;
       if (place === null) props.onDrawn(null);
-      if (!scene || !backCanvas.current || !frontCanvas.current) return;
+      if (!scene) return;
       // The pointer changes only what stands out; the ground is painted anew when it changes.
       const wanted = `${scene.width} ${scene.height}`;
       if (painted !== scene.back || size !== wanted) {
-        const back = prepare(backCanvas.current, scene.width, scene.height);
-        if (back) paintMarks(back, scene.back);
+        ground.paint(scene.back, scene.width, scene.height);
         painted = scene.back;
         size = wanted;
       }
-      backCanvas.current.style.opacity = String(scene.backOpacity);
-      const front = prepare(frontCanvas.current, scene.width, scene.height);
-      if (front) paintMarks(front, scene.front);
-      if (place !== null) props.onDrawn(place);
+      back.style.opacity = String(scene.backOpacity);
+      const context = prepare(front, scene.width, scene.height);
+      if (context) paintMarks(context, scene.front);
+      sign();
     });
+    return () => {
+      end();
+      ground.stop();
+    };
   }, []);
 
   return (

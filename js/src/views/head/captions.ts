@@ -172,13 +172,21 @@ const MOST_IN_SUMMARY = 5;
 /** Layer, heads, token and the five strongest weights that are shown, in one breath. */
 export function summary(input: SentenceInput): string {
   const { lines, focus, quantity = WEIGHT } = input;
+  // The strongest so far, of equals the first that was found: all may be hundreds of thousands.
   const all: { series: number; query: number; key: number; value: number }[] = [];
+  let least = -1;
+  const add = (series: number, query: number, key: number, value: number): void => {
+    const size = Math.abs(value);
+    if (!(size > least)) return;
+    const behind = all.findIndex((each) => Math.abs(each.value) < size);
+    all.splice(behind < 0 ? all.length : behind, 0, { series, query, key, value });
+    if (all.length > MOST_IN_SUMMARY) all.pop();
+    if (all.length === MOST_IN_SUMMARY) least = Math.abs(all.at(-1)?.value ?? 0);
+  };
   lines.series.forEach((each, series) => {
     if (focus.query === null && focus.key === null) {
-      for (let i = 0; i < each.count; i++) {
-        const [query, key] = [each.query[i] as number, each.key[i] as number];
-        all.push({ series, query, key, value: each.weight[i] as number });
-      }
+      for (let i = 0; i < each.count; i++)
+        add(series, each.query[i] as number, each.key[i] as number, each.weight[i] as number);
       return;
     }
     const [first, last] = focus.query === null ? input.queryWindow : [focus.query, focus.query + 1];
@@ -187,16 +195,16 @@ export function summary(input: SentenceInput): string {
       for (let key = start; key < stop; key++) {
         if (input.leftOut[key] && focus.key === null) continue;
         const value = input.value(series, query, key);
-        if (value) all.push({ series, query, key, value });
+        if (value) add(series, query, key, value);
       }
     }
   });
   const anywhere = focus.query !== null && focus.key === null && input.strongest?.(focus.query);
   if (anywhere) {
     all.length = 0;
-    for (const each of anywhere) all.push({ query: focus.query as number, ...each });
+    least = -1;
+    for (const { series, key, value } of anywhere) add(series, focus.query as number, key, value);
   }
-  all.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const query = (index: number): string => quotedAt(input.queryTexts, index);
   const key = (index: number): string => quotedAt(input.keyTexts, index);
   const pinned = [
@@ -205,7 +213,7 @@ export function summary(input: SentenceInput): string {
       : [pinInWords("Query", input.queryTexts, focus.query, input.predicting?.(focus.query))]),
     ...(focus.key === null ? [] : [pinInWords("Key", input.keyTexts, focus.key)]),
   ];
-  const named = all.slice(0, MOST_IN_SUMMARY).map((each) => {
+  const named = all.map((each) => {
     const between =
       focus.query === null ? `${query(each.query)} to ${key(each.key)}` : key(each.key);
     const number = (anywhere ? writtenSmall : written)(quantity, each.value);

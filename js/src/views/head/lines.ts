@@ -180,6 +180,50 @@ interface Away {
   error: number;
 }
 
+/** Lines one after the other: arrays of numbers would take as long as all the rest. */
+class LineList {
+  count = 0;
+  query = new Int32Array(256);
+  key = new Int32Array(256);
+  weight = new Float32Array(256);
+  error = new Float64Array(256);
+
+  push(query: number, key: number, weight: number, error: number): void {
+    if (this.count === this.query.length) this.#resize(2 * this.count);
+    const at = this.count++;
+    this.query[at] = query;
+    this.key[at] = key;
+    this.weight[at] = weight;
+    this.error[at] = error;
+  }
+
+  /** The lines, those behind `count` among them. */
+  whole(behind: LineList): Pick<Series, "query" | "key" | "weight" | "error"> {
+    for (let i = 0; i < behind.count; i++) {
+      this.push(
+        behind.query[i] as number,
+        behind.key[i] as number,
+        behind.weight[i] as number,
+        behind.error[i] as number,
+      );
+    }
+    this.#resize(this.count);
+    const { query, key, weight, error } = this;
+    return { query, key, weight, error };
+  }
+
+  #resize(length: number): void {
+    const resized = <T extends Int32Array | Float32Array | Float64Array>(from: T, to: T): T => {
+      to.set(from.subarray(0, Math.min(length, this.count)));
+      return to;
+    };
+    this.query = resized(this.query, new Int32Array(length));
+    this.key = resized(this.key, new Int32Array(length));
+    this.weight = resized(this.weight, new Float32Array(length));
+    this.error = resized(this.error, new Float64Array(length));
+  }
+}
+
 /** How far the share of what is left out may be off where weights are: see `Shares`. */
 function leftOutError(
   weights: Pick<Weights, "error" | "numKeys">,
@@ -228,6 +272,15 @@ export function computeLines(
       matrix.subarray((row - rowsStart) * numKeys, (row - rowsStart + 1) * numKeys);
     return strongestOf(rowAt, { rows: [top, bottom], k, bin_size: numKeys }, numKeys, options);
   });
+  const isKept = (key: number): boolean => !options.leftOut[key] && options.pairKeys[key] === 1;
+  // Of all lines to all keys one look at every weight is enough.
+  const inOneLook =
+    topK === null &&
+    !options.renormalize &&
+    !strongest &&
+    first === left &&
+    last === right &&
+    Array.from({ length: numColumns }, (_, column) => left + column).every(isKept);
   // Then there is nothing to find out about single weights.
   const noneAside = topK !== null && !options.renormalize && last - first === numKeys;
   const faintest = FAINTEST * weights.maximum;
@@ -256,17 +309,11 @@ export function computeLines(
   let largestError = divides ? 0 : weights.error;
 
   const drawn = shown.map(({ head, name, matrix }, series) => {
-    const query: number[] = [];
-    const key: number[] = [];
-    const weight: number[] = [];
-    const errors: number[] = [];
+    const list = new LineList();
     const drawnMatrix = options.renormalize ? matrix.slice() : matrix;
     const found = founds[series];
     const draw = (from: number, to: number, value: number, share: number, error: number): void => {
-      query.push(from);
-      key.push(to);
-      weight.push(value);
-      errors.push(error);
+      list.push(from, to, value, error);
       sums.drawn += Math.abs(share);
       largest = Math.max(largest, Math.abs(value));
     };
@@ -275,6 +322,8 @@ export function computeLines(
       const offset = (row - rowsStart) * numColumns - left;
       const at = row - start;
       let [remaining, leftOut, otherPair] = [0, 0, 0];
+      // What is in the window may not be in hand yet: at least so much is.
+      let inSight = 0;
       if (found) {
         remaining = found.sums[3 * at] as number;
         leftOut = found.sums[3 * at + 1] as number;
@@ -283,17 +332,33 @@ export function computeLines(
           awaited++;
           continue;
         }
+      } else if (inOneLook) {
+        const { threshold } = options;
+        let faint = 0;
+        for (let column = left; column < right; column++) {
+          const value = matrix[offset + column] as number;
+          const size = value < 0 ? -value : value;
+          remaining += size;
+          // A weight of 0 has no line.
+          if (size === 0 || size < threshold) continue;
+          if (size < faintest) faint += size;
+          else draw(row, column, value, value, weights.error);
+        }
+        inSight = remaining;
+        sums.faint += faint;
       } else {
         for (let column = left; column < right; column++) {
           const value = Math.abs(matrix[offset + column] as number);
+          // Most of a long text's weights are, as a page has them.
+          if (value === 0) continue;
           if (options.leftOut[column]) leftOut += value;
           else if (!options.pairKeys[column]) otherPair += value;
           else remaining += value;
         }
-        // Without the whole row in hand what is missing from one has left the window.
-        if (!wholeRows && weights.normalized)
-          remaining += Math.max(0, 1 - remaining - leftOut - otherPair);
       }
+      // Without the whole row in hand what is missing from one has left the window.
+      if (!found && !wholeRows && weights.normalized)
+        remaining += Math.max(0, 1 - remaining - leftOut - otherPair);
       const total = remaining + leftOut + otherPair;
       // Nothing in the window is not nothing at all.
       if (total === 0 && wholeRows) emptyQueries++;
@@ -318,9 +383,9 @@ export function computeLines(
           leaving.push({ series, query: row, key: to, weight: value, value: share, error });
         else if (topK !== null) draw(row, to, value, share, error);
       }
-      // What is in the window may not be in hand yet: at least so much is.
-      let inSight = numColumns === 0 || noneAside ? remaining : 0;
-      for (let column = noneAside ? last : first; column < last; column++) {
+      if (numColumns === 0 || noneAside) inSight = remaining;
+      for (let column = noneAside || inOneLook ? last : first; column < last; column++) {
+        if (matrix[offset + column] === 0 && !divides) continue;
         if (options.leftOut[column] || !options.pairKeys[column]) {
           if (options.renormalize) drawnMatrix[offset + column] = 0;
           continue;
@@ -342,40 +407,30 @@ export function computeLines(
       sums.otherPair += otherPair;
       sums.outside += remaining - inSight;
     }
-    return { head, name, query, key, weight, error: errors, matrix: drawnMatrix };
+    return { head, name, list, behind: new LineList(), matrix: drawnMatrix };
   });
   // Each its part, so that none looks as if it never left the window.
   const each = Math.max(2, Math.floor(MOST_AWAY / drawn.length));
   leaving.sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight));
-  const starts = drawn.map((each) => each.query.length);
-  const counts = [...starts];
+  const starts = drawn.map(({ list }) => list.count);
   const ways = new Map<string, number>();
   let far = 0;
   for (const { series, query, key, weight, value, error } of leaving) {
-    const into = drawn[series] as (typeof drawn)[0];
+    const { list, behind } = drawn[series] as (typeof drawn)[0];
     const way = `${series} ${Math.floor((PLACES * key) / weights.numKeys)}`;
     const taken = ways.get(way) ?? 0;
-    const fits = (counts[series] as number) < (starts[series] as number) + each;
+    const fits = list.count < (starts[series] as number) + each && taken < TO_ONE_PLACE;
     // Those that are drawn stand before the others.
-    const at = fits && taken < TO_ONE_PLACE ? (counts[series] as number) : into.query.length;
-    into.query.splice(at, 0, query);
-    into.key.splice(at, 0, key);
-    into.weight.splice(at, 0, weight);
-    into.error.splice(at, 0, error);
-    if (!fits || taken >= TO_ONE_PLACE) continue;
+    (fits ? list : behind).push(query, key, weight, error);
+    if (!fits) continue;
     ways.set(way, taken + 1);
-    counts[series] = at + 1;
     far++;
     sums.away += Math.abs(value);
     largest = Math.max(largest, Math.abs(weight));
   }
-  const series = drawn.map((each, place) => ({
-    ...each,
-    count: counts[place] as number,
-    query: Int32Array.from(each.query),
-    key: Int32Array.from(each.key),
-    weight: Float32Array.from(each.weight),
-    error: Float64Array.from(each.error),
+  const series = drawn.map(({ head, name, list, behind, matrix }) => ({
+    ...{ head, name, count: list.count, matrix },
+    ...list.whole(behind),
   }));
 
   const maxima = options.combine === "max" && shown.some(({ head }) => head === null);

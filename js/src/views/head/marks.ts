@@ -49,11 +49,24 @@ export function strength(
   return { opacity, width: thin ? 1 : 0.9 + 1.7 * opacity };
 }
 
+const places = new WeakMap<Column, Float64Array>();
+
+/** Where the tokens in a window stand: lines are many, and tokens few. */
+function placesOf(layout: Layout, column: Column): Float64Array {
+  const [first, stop] = column.window;
+  const inWindow =
+    places.get(column) ??
+    Float64Array.from({ length: stop - first }, (_, place) => along(layout, place, column));
+  places.set(column, inWindow);
+  return inWindow;
+}
+
 /** The lines of a series; those of negative numbers by themselves, dashed, behind the others. */
 function curvesOf(
   linePlot: LinePlot,
   place: number,
-  takes: (query: number, key: number) => boolean,
+  /** Null for all. */
+  takes: ((query: number, key: number) => boolean) | null,
   wider: number,
   all = false,
 ): CurvesMark[] {
@@ -66,35 +79,44 @@ function curvesOf(
 function curvesOfSign(
   linePlot: LinePlot,
   place: number,
-  takes: (query: number, key: number) => boolean,
+  takes: ((query: number, key: number) => boolean) | null,
   wider: number,
   all: boolean,
   sign: 1 | -1 | null,
 ): CurvesMark | null {
   const { layout, scale } = linePlot;
   const series = linePlot.lines.series[place] as Series;
-  const picked: number[] = [];
   const most = all ? series.query.length : series.count;
+  const picked = new Int32Array(most);
+  let count = 0;
   for (let i = 0; i < most; i++) {
     const query = series.query[i] as number;
     if (query < layout.query.window[0] || query >= layout.query.window[1]) continue;
     if (sign !== null && Math.sign(series.weight[i] as number) !== sign) continue;
-    if (takes(query, series.key[i] as number)) picked.push(i);
+    if (!takes || takes(query, series.key[i] as number)) picked[count++] = i;
   }
-  const count = picked.length;
   if (count === 0) return null;
   const shift = (place - (linePlot.lines.series.length - 1) / 2) * spreadOf(linePlot);
   const from = new Float32Array(count);
   const to = new Float32Array(count);
   const opacity = new Float32Array(count);
   const width = new Float32Array(count);
-  picked.forEach((line, i) => {
-    from[i] = alongToken(layout, layout.query, series.query[line] as number) + shift;
-    to[i] = alongToken(layout, layout.key, series.key[line] as number) + shift;
+  const queryPlaces = placesOf(layout, layout.query);
+  const keyPlaces = placesOf(layout, layout.key);
+  const [firstQuery] = layout.query.window;
+  const [firstKey, stopKey] = layout.key.window;
+  for (let i = 0; i < count; i++) {
+    const line = picked[i] as number;
+    const key = series.key[line] as number;
+    const inSight = key >= firstKey && key < stopKey;
+    from[i] = (queryPlaces[(series.query[line] as number) - firstQuery] as number) + shift;
+    to[i] =
+      (inSight ? (keyPlaces[key - firstKey] as number) : alongToken(layout, layout.key, key)) +
+      shift;
     const look = strength(series.weight[line] as number, scale, layout.step);
     opacity[i] = look.opacity;
     width[i] = look.width + wider;
-  });
+  }
   const start = new Float32Array(count).fill(layout.query.edge);
   const end = new Float32Array(count).fill(layout.key.edge);
   const standing = layout.orientation === "vertical";
@@ -119,7 +141,7 @@ function curvesOfSign(
 
 /** All lines, as they look when nothing stands out. */
 export function backMarks(linePlot: LinePlot): Mark[] {
-  return linePlot.lines.series.flatMap((_, place) => curvesOf(linePlot, place, () => true, 0));
+  return linePlot.lines.series.flatMap((_, place) => curvesOf(linePlot, place, null, 0));
 }
 
 /** How strongly all lines are seen behind what stands out. */
@@ -137,7 +159,7 @@ function focusCurves(linePlot: LinePlot): Mark[] {
   const dimmed = series.some((one) => isHovered(linePlot, one.head));
   series.forEach((each, place) => {
     if (isHovered(linePlot, each.head)) {
-      marks.push(...curvesOf(linePlot, place, () => true, 0.2));
+      marks.push(...curvesOf(linePlot, place, null, 0.2));
     } else if (focus.query !== null || focus.key !== null) {
       if (!dimmed) {
         marks.push(
