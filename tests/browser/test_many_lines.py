@@ -204,23 +204,22 @@ def rows_of(root: Locator) -> int:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "heads", "scale", "theme", "orientation"),
+    ("size", "scale", "look"),
     [
-        (200, 2, 1, "light", "vertical"),
-        pytest.param(150, 3, 1.25, "light", "horizontal", marks=pytest.mark.slow),
-        pytest.param(150, 3, 2, "dark", "vertical", marks=pytest.mark.slow),
+        ((200, 2), 1, ("light", "vertical")),
+        pytest.param((150, 3), 1.25, ("light", "horizontal"), marks=pytest.mark.slow),
+        pytest.param((150, 3), 2, ("dark", "vertical"), marks=pytest.mark.slow),
     ],
 )
 def test_the_picture_is_that_of_lines_painted_one_by_one(
     open_page: Open,
     page_of: Callable[..., Path],
-    tokens: int,
-    heads: int,
+    size: tuple[int, int],
     scale: float,
-    theme: str,
-    orientation: str,
+    look: tuple[str, str],
 ) -> None:
-    page = open_page(page_of(tokens, heads, theme=theme, orientation=orientation), scale)
+    theme, orientation = look
+    page = open_page(page_of(*size, theme=theme, orientation=orientation), scale)
     assert page.evaluate("strokes") == 0, "the canvas painted lines itself"
     background = [255, 255, 255] if theme == "light" else [23, 25, 30]
     found = page.evaluate(ONE_BY_ONE, background)
@@ -286,6 +285,27 @@ def test_another_layer_ends_what_is_under_way(
     assert (pixels(page) == pixels(other)).all()
 
 
+def test_paper_gets_the_whole_picture_at_once(
+    open_page: Open, page_of: Callable[..., Path]
+) -> None:
+    page = open_page(page_of(400, 2))
+    root = page.locator(".attnviz")
+    page.evaluate("held = []")
+    page.locator("[aria-label='Layer 1']").click()
+    expect(page.locator(".av-back")).to_have_attribute("data-strongest", "head:self:1")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert root.get_attribute("data-attnviz-drawn") == "head:self:1"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    other = open_page(page_of(400, 2, layer=1))
+    assert (pixels(page) == pixels(other)).all()
+    # A picture that is painted for the paper: in another theme.
+    dark = open_page(page_of(400, 2, theme="dark"))
+    dark.evaluate("held = []")
+    dark.emulate_media(media="print")
+    expect(dark.locator(".attnviz")).to_have_attribute("data-theme", "light")
+    assert dark.locator(".attnviz").get_attribute("data-attnviz-drawn") == "head:self:0"
+
+
 def test_the_pointer_paints_no_line_anew(open_page: Open, page_of: Callable[..., Path]) -> None:
     page = open_page(page_of(400, 2))
     page.evaluate("painted = []")
@@ -296,9 +316,7 @@ def test_the_pointer_paints_no_line_anew(open_page: Open, page_of: Callable[...,
     assert page.evaluate("painted") == []
 
 
-def test_a_hidden_tab_gets_the_whole_picture(
-    open_page: Open, page_of: Callable[..., Path]
-) -> None:
+def test_a_hidden_tab_gets_the_whole_picture(open_page: Open, page_of: Callable[..., Path]) -> None:
     shown = open_page(page_of(400, 2))
     hidden = open_page(page_of(400, 2), script=WATCH + HIDDEN)
     assert (pixels(shown) == pixels(hidden)).all()

@@ -5,7 +5,6 @@ import type { ComponentChildren, HTMLAttributes, Ref } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { paintMarks, prepare } from "../../draw/canvas";
 import type { Mark, Scene } from "../../draw/marks";
-import { Ground } from "./ground";
 
 /** The tooltip beside the pointer. */
 export interface Hint {
@@ -13,6 +12,30 @@ export interface Hint {
   y: number;
   title: string;
   rows: { color: string; text: string; meant: boolean }[];
+}
+
+/** How much of a picture is there: its strongest lines, all that are in sight, or all. */
+export type Painted = "strongest" | "in sight" | "all";
+
+/** What paints what lies behind. */
+export interface Ground {
+  readonly painted: Painted;
+  /** Paints marks in place of what is there; what is still under way for others ends. */
+  paint(marks: Mark[], width: number, height: number): void;
+  stop(): void;
+}
+
+class GroundAtOnce implements Ground {
+  readonly painted = "all";
+
+  constructor(private readonly canvas: HTMLCanvasElement) {}
+
+  paint(marks: Mark[], width: number, height: number): void {
+    const context = prepare(this.canvas, width, height);
+    if (context) paintMarks(context, marks);
+  }
+
+  stop(): void {}
 }
 
 export interface ScenePlotProps {
@@ -24,6 +47,11 @@ export interface ScenePlotProps {
   /** What kind of picture it is, read out before its name. */
   kind: string;
   label: string;
+  /** Where it takes long to paint what lies behind; told when more of it is painted. */
+  ground?: new (
+    canvas: HTMLCanvasElement,
+    onMore: () => void,
+  ) => Ground;
   plot: Ref<HTMLDivElement>;
   hint: Hint | null;
   width: number;
@@ -61,7 +89,7 @@ export function ScenePlot(props: ScenePlotProps) {
         else back.removeAttribute(name);
       props.onDrawn(ground.painted === "all" ? place : null);
     };
-    const ground = new Ground(back, sign);
+    const ground: Ground = new (props.ground ?? GroundAtOnce)(back, sign);
     // One effect, so that the sign of being drawn is set after the last call that draws.
     const end = effect(() => {
       const scene = props.scene.value;

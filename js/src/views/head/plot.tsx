@@ -12,6 +12,7 @@ import { quoted, written } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
 import { headCopying } from "./copying";
+import { LineGround } from "./ground";
 import { type Side, tokenIn } from "./layout";
 import {
   drawnValue,
@@ -322,6 +323,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
       scene={store.scene}
       place={place}
       onDrawn={context.setDrawn}
+      ground={LineGround}
       kind="attention lines"
       label={store.caption.value?.sentence ?? "Loading"}
       plot={plot}

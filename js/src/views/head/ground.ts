@@ -1,9 +1,10 @@
-/** Paints what lies behind: at once, or, of very many lines, what is in sight first. */
+/** Paints all lines: at once, or, where they are very many, those in sight first. */
 
 import { paintMarks, prepare } from "../../draw/canvas";
 import { CurveRaster, type Part, type Rasterable, rasterable } from "../../draw/curve-raster";
 import type { Mark } from "../../draw/marks";
 import { inSlices } from "../../draw/slices";
+import type { Ground, Painted } from "../../ui/plot/plot";
 
 /** Fewer lines are painted at once by the canvas itself, which takes a tenth of a second. */
 const MOST_AT_ONCE = 25_000;
@@ -23,11 +24,8 @@ function sightOf(canvas: HTMLCanvasElement, vertical: boolean): [number, number]
   return [share(0), share(room)];
 }
 
-/** How much of a picture is there: its strongest lines, all that are in sight, or all. */
-export type Painted = "strongest" | "in sight" | "all";
-
-/** The ground of a plot on its canvas. */
-export class Ground {
+/** The lines of a plot on their canvas. */
+export class LineGround implements Ground {
   painted: Painted = "all";
   #stop: () => void = () => {};
 
@@ -47,7 +45,21 @@ export class Ground {
       this.painted = "all";
       return;
     }
-    this.#stop = inSlices(this.#refine(context, curves));
+    const work = this.#refine(context, curves);
+    // Paper waits for nothing.
+    const finish = (): void => {
+      while (!work.next().done);
+    };
+    if (globalThis.matchMedia?.("print").matches) {
+      finish();
+      return;
+    }
+    const stop = inSlices(work);
+    window.addEventListener("beforeprint", finish);
+    this.#stop = () => {
+      stop();
+      window.removeEventListener("beforeprint", finish);
+    };
   }
 
   /** Ends what is under way. */
