@@ -69,7 +69,9 @@ def opened(browser: Browser, path: Path) -> Page:
 def figures(browser: Browser, path: Path) -> dict[str, list[float]]:
     """Milliseconds of a change of layer, warm and cold, and of hovering."""
     page = opened(browser, path)
-    first, in_sight, warm = [], [], []
+    first: list[float] = []
+    in_sight: list[float] = []
+    warm: list[float] = []
     for turn in range(REPEATS):
         for times, took in zip(
             (first, in_sight, warm), page.evaluate(CHANGE_LAYER, 1 - turn % 2), strict=True
