@@ -20,11 +20,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from benchmarks.figures import all_of
 from benchmarks.guarded import PEERS, ROOT, Limits, Outcome, guarded, put_together
 from benchmarks.machine import PartClock, machine
 from benchmarks.opening import PACKAGES
@@ -176,11 +177,14 @@ class Run:
         figures, fault = made.figures, made.fault and f"building: {made.fault}"
         if not fault:
             paths = (str(page), str(self._folder), self._browser)
-            opened = self._guarded("benchmarks.opening", *which, *paths, times, limits=limits)
+            # Both together are stopped at the limit.
+            left = replace(limits, seconds=max(1.0, limits.seconds - all_of(figures["build_s"])[0]))
+            opened = self._guarded("benchmarks.opening", *which, *paths, times, limits=left)
             figures = {**figures, **opened.figures, "tab_bytes": opened.largest_bytes}
             # One that was drawn has opened, though it may have answered to nothing after that.
             if "drawn_s" not in figures:
-                fault = opened.fault
+                is_late = (opened.fault or "").startswith("not within")
+                fault = f"not within {limits.seconds:.0f} s" if is_late else opened.fault
         page.unlink(missing_ok=True)
         return Row(**asdict(case), figures=figures, fault=fault)
 

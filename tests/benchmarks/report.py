@@ -340,7 +340,8 @@ without brackets was measured once, or was the same each time.
   layout and painted; without the first, 0.5 s after the picture was drawn.
 - **memory of the tab**: the largest process of the browser.
 - A page is made and opened up to {REPEATS} times, fewer where that takes more than some seconds.
-  Making and opening have processes of their own, which are stopped at {results.limits}.
+  Making and opening have processes of their own, which are stopped at {results.limits},
+  both together.
 """
     )
     for title, words, lines in _sections(results):
