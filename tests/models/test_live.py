@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import traitlets
+from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.modeling_utils import AttentionInterface
 
 import attnviz
@@ -203,10 +207,63 @@ def test_leaving_an_async_for_stops(make_model: Callable[..., Any]) -> None:
         async for step in generation:
             if step.position == 10:
                 break
+        # At once, though the event loop has no turn before.
+        assert generation.stopped
+        generation.wait()
 
     asyncio.run(main())
+    assert len(generation.steps) < 50
+
+
+def test_cancelling_an_async_for_stops(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    reached, go_on = threading.Event(), threading.Event()
+
+    def halt(number: int) -> None:
+        if number == 6:
+            reached.set()
+            go_on.wait(60)
+
+    Forwards(model).before = halt
+    generation = generate_live(model, IDS, generate=50)
+
+    async def read() -> None:
+        async for _ in generation:
+            pass
+
+    async def main() -> None:
+        task = asyncio.create_task(read())
+        await asyncio.to_thread(reached.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert generation.stopped
+    go_on.set()
     generation.wait()
     assert len(generation.steps) < 50
+
+
+def test_several_generations_of_a_model_at_once(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama").train()
+    prompts = [IDS, IDS.flip(1)]
+    expected = [extract(model, each, generate=12) for each in prompts]
+    met = threading.Barrier(2)
+    steps: Counter[int] = Counter()
+
+    def meet(_number: int) -> None:
+        # Both are in the middle of their text at the same time.
+        steps[threading.get_ident()] += 1
+        if steps[threading.get_ident()] == 5:
+            met.wait(60)
+
+    Forwards(model).before = meet
+    before = state_of(model)
+    generations = [generate_live(model, each, generate=12) for each in prompts]
+    for generation, other in zip(generations, expected, strict=True):
+        assert_same(generation.wait(), other)
+    assert state_of(model) == before
 
 
 def test_an_error_of_the_model_in_a_step(make_model: Callable[..., Any]) -> None:
@@ -298,12 +355,72 @@ def test_what_cannot_be_read_says_how_else(make_model: Callable[..., Any]) -> No
     llama = make_model("llama")
     with pytest.raises(NotImplementedError, match=r"num_beams=3.*live=False"):
         generate_live(llama, IDS, generate={"max_new_tokens": 4, "num_beams": 3})
+    tries: list[dict[str, Any]] = [
+        {"prompt_lookup_num_tokens": 1},
+        {"assistant_model": llama},
+        {"guidance_scale": 1.5},
+    ]
+    for more in tries:
+        words = rf"with {next(iter(more))} a step reads more.*attnviz\.extract"
+        with pytest.raises(NotImplementedError, match=words):
+            generate_live(llama, IDS, generate={"max_new_tokens": 4} | more)
+    fixed = {"max_new_tokens": 4, "cache_implementation": "static"}
+    with pytest.raises(NotImplementedError, match=r"other keys than those of its text.*live=False"):
+        generate_live(llama, IDS, generate=fixed).wait()
     with pytest.raises(NotImplementedError, match=r"an encoder beside its decoder.*live=False"):
         generate_live(make_model("bart"), IDS, generate=4)
     config = {"vocab_size": 300, "d_model": 48, "n_layers": 2, "n_heads": 4, "max_seq_len": 64}
     mpt = built("MptForCausalLM", {**config, "eos_token_id": None})
     with pytest.raises(NotImplementedError, match=r"adds to its logits.*live=False"):
         generate_live(mpt, IDS, generate=4).wait()
+
+
+def test_a_model_that_is_run_once_more_in_a_step(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+
+    class Again(LogitsProcessor):  # type: ignore[misc, unused-ignore]
+        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            if input_ids.shape[1] == 10:
+                model(input_ids=input_ids[:, -1:])
+            return scores
+
+    settings = {"max_new_tokens": 6, "logits_processor": LogitsProcessorList([Again()])}
+    generation = generate_live(model, IDS, generate=settings)
+    with pytest.raises(NotImplementedError, match="not read one token in each step"):
+        list(generation)
+    # What came before is right.
+    assert [step.position for step in generation.steps] == [8, 9]
+
+
+def test_with_autocast_as_where_it_was_begun(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    dtypes: list[torch.dtype] = []
+    model.lm_head.register_forward_hook(lambda _module, _given, out: dtypes.append(out.dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        generation = generate_live(model, IDS, generate=3)
+    generation.wait()
+    generate_live(model, IDS, generate=3).wait()
+    assert dtypes == 4 * [torch.bfloat16] + 4 * [torch.float32]
+
+
+def test_the_models_cache_is_let_go_of_at_the_end(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    caches: list[weakref.ref[Any]] = []
+
+    def note(_module: Any, _args: Any, kwargs: Any) -> None:
+        caches.append(weakref.ref(kwargs["past_key_values"]))
+
+    model.register_forward_pre_hook(note, with_kwargs=True)
+    generation = generate_live(model, IDS, generate=3)
+    generation.wait()
+    generation._thread.join()
+    gc.collect()
+    assert caches
+    assert all(each() is None for each in caches)
+    kept = weakref.ref(generation)
+    del generation
+    gc.collect()
+    assert kept() is None
 
 
 @pytest.mark.parametrize(

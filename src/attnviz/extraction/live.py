@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from transformers import GenerationConfig
 
 from attnviz.extraction.capture.forward import check_capture, run_forward
-from attnviz.extraction.capture.growth import GrowingAttention
+from attnviz.extraction.capture.growth import OTHERWISE, GrowingAttention
 from attnviz.extraction.families import family_of
 from attnviz.extraction.inputs.batch import Batch, ProducedText, split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of
@@ -185,6 +185,8 @@ class LiveGeneration:
         self._began = self._latest = 0.0
         self._changed = threading.Condition()
         self._listeners: list[Callable[[], object]] = []
+        # Torch knows in each thread apart whether it is on.
+        self._autocast = _autocast_of(loaded.model.device.type)
         # A notebook's kernel finds in the context which cell its messages belong to.
         run = partial(contextvars.copy_context().run, self._run)
         self._thread = threading.Thread(target=run, name="attnviz generation", daemon=True)
@@ -410,25 +412,8 @@ class LiveGeneration:
         if self._error is not None:
             raise self._error
 
-    async def __aiter__(self) -> AsyncIterator[GenerationStep]:
-        loop, changed, given = asyncio.get_running_loop(), asyncio.Event(), 0
-        end = self.listen(lambda: loop.call_soon_threadsafe(changed.set))
-        try:
-            while True:
-                changed.clear()
-                running = self._running
-                for step in self.steps[given:]:
-                    given += 1
-                    yield step
-                if not running:
-                    break
-                if given == len(self.steps) and self._running:
-                    await changed.wait()
-        finally:
-            end()
-            self.stop()
-        if self._error is not None:
-            raise self._error
+    def __aiter__(self) -> AsyncIterator[GenerationStep]:
+        return _AsyncSteps(self)
 
     def __repr__(self) -> str:
         state = "running" if self._running else "stopped" if self._stopped else "ended"
@@ -440,18 +425,20 @@ class LiveGeneration:
         record: AttentionRecord | None = None
         error: BaseException | None = None
         try:
-            generated = generate_text(
-                self._loaded.model,
-                self._batch,
-                self._settings,
-                progress=False,
-                watch=self._growth.watch,
-                follower=Follower(self._predicted, self._chosen, self._read_last),
-            )
-            record = self._whole(generated)
+            with self._autocast:
+                generated = generate_text(
+                    self._loaded.model,
+                    self._batch,
+                    self._settings,
+                    progress=False,
+                    watch=self._growth.watch,
+                    follower=Follower(self._predicted, self._chosen, self._read_last),
+                )
+                record = self._whole(generated)
         except BaseException as raised:  # noqa: BLE001
             # Raised where the record is asked for.
             error = raised
+        self._growth.release()
         with self._changed:
             self._record, self._error, self._running = record, error, False
             self._changed.notify_all()
@@ -465,10 +452,12 @@ class LiveGeneration:
     def _chosen(self, ids: torch.Tensor) -> bool:
         """Take up the token that came; True where the reader has stopped the generation."""
         probabilities, self._probabilities = self._probabilities, None
-        if probabilities is None or len(ids) != len(self._ids) + 1:
+        # A step that tries several tokens, or runs the model twice, has read too many.
+        once = self._growth.num_read == len(self._ids) and len(ids) == len(self._ids) + 1
+        if probabilities is None or not once:
             raise NotImplementedError(
-                f"live: {type(self._loaded.model).__name__} does not produce one token a step with "
-                "these settings; give live=False, which generates first and then reads the text"
+                f"live: with these settings {type(self._loaded.model).__name__} does not read one "
+                f"token in each step; {OTHERWISE}"
             )
         token = int(ids[-1])
         self._read.add(probabilities, token)
@@ -562,6 +551,54 @@ class LiveGeneration:
         return rows if head is None else rows[self._growth.head_index(name, number, head)]
 
 
+class _AsyncSteps:
+    """Steps for one ``async for``, which stops the generation where it is left.
+
+    An asynchronous generator would hear of that in a later turn of the event loop, and not while
+    `LiveGeneration.wait` holds the loop.
+    """
+
+    def __init__(self, generation: LiveGeneration) -> None:
+        self._generation = generation
+        self._given = 0
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        self._changed = changed
+        # It must not hold these steps: what lets go of them ends it.
+        self._end = generation.listen(lambda: loop.call_soon_threadsafe(changed.set))
+
+    def __aiter__(self) -> _AsyncSteps:
+        return self
+
+    async def __anext__(self) -> GenerationStep:
+        generation = self._generation
+        try:
+            while True:
+                self._changed.clear()
+                running = generation.running
+                if self._given < len(generation.steps):
+                    self._given += 1
+                    return generation.steps[self._given - 1]
+                if not running:
+                    break
+                await self._changed.wait()
+        except BaseException:
+            self._leave()
+            raise
+        self._leave()
+        if generation.error is not None:
+            raise generation.error
+        raise StopAsyncIteration
+
+    def _leave(self) -> None:
+        self._end()
+        self._generation.stop()
+
+    def __del__(self) -> None:
+        # Where no loop runs, nothing was begun.
+        if hasattr(self, "_end"):
+            self._leave()
+
+
 def generate_live(
     model: Any,
     inputs: Any,
@@ -614,9 +651,10 @@ def generate_live(
     MemoryError
         If the queries and keys of that many tokens would exceed what is free.
     NotImplementedError
-        If the steps cannot be read as they come: a search with beams, an encoder-decoder model, a
-        model whose heads are divided over processes. Errors of the model itself are raised by the
-        loop, by `LiveGeneration.wait` and by `LiveGeneration.record`.
+        If the steps cannot be read as they come: a search with beams, an assistant model or
+        ``prompt_lookup_num_tokens``, ``guidance_scale``, a cache of fixed size, an encoder-decoder
+        model, a model whose heads are divided over processes. Errors of the model itself are raised
+        by the loop, by `LiveGeneration.wait` and by `LiveGeneration.record`.
 
     Examples
     --------
@@ -639,12 +677,19 @@ def generate_live(
         )
     [batch] = split_examples(batch)
     if "input_ids" not in batch.arguments or "input" not in batch.tokens:
-        raise NotImplementedError(
-            "live: the prompt is given without ids (input_ids); give live=False"
-        )
+        raise NotImplementedError(f"live: the prompt is given without ids (input_ids); {OTHERWISE}")
     check_capture(loaded, batch, settings.longest, encoder_decoder=False, options=options)
     title = name or name_of(loaded.model)
     return LiveGeneration(loaded, encoder, batch, settings, options=options, title=title)
+
+
+def _autocast_of(device: str) -> AbstractContextManager[object]:
+    """What has another thread run with this thread's autocast, and leave it once more."""
+    if not torch.amp.is_autocast_available(device):
+        return nullcontext()
+    return torch.autocast(
+        device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)
+    )
 
 
 def _check_steps(loaded: Loaded, settings: GenerationSettings) -> None:
@@ -656,12 +701,13 @@ def _check_steps(loaded: Loaded, settings: GenerationSettings) -> None:
         why = f"{kind} has an encoder beside its decoder"
     elif settings.num_beams > 1:
         why = f"a search with num_beams={settings.num_beams} follows several answers at once"
+    elif settings.more_a_step is not None:
+        why = f"with {settings.more_a_step} a step reads more than one token"
     elif loaded.processes is not None:
         why = f"the heads of {kind} are divided over processes"
     elif family_of(model.config).unmasked_with_cache:
         why = f"{kind} masks its text in another way while it generates"
     if why is not None:
         raise NotImplementedError(
-            f"live: {why}, and steps cannot be read as they come; give live=False (or "
-            "attnviz.extract with generate=), which generates first and then reads the text"
+            f"live: {why}, and steps cannot be read as they come; {OTHERWISE}"
         )

@@ -32,14 +32,20 @@ from attnviz.extraction.capture.forward import (
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.stacks import select_layers
 from attnviz.extraction.inputs.batch import Batch
-from attnviz.extraction.models import Loaded, hook
+from attnviz.extraction.models import Loaded, evaluate, hook
 from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import BandMask, Bias, DenseBias, DistanceBias, Mask, compact_mask
 from attnviz.utils.arguments import from_end, spans
 from attnviz.utils.restoring import Restoring
 
-__all__ = ["GrowingAttention"]
+__all__ = ["OTHERWISE", "GrowingAttention"]
+
+#: What to do where steps cannot be read.
+OTHERWISE = (
+    "give live=False (or use attnviz.extract with generate=), which generates first and then reads "
+    "the text in one forward"
+)
 
 _Place = tuple[str, int]
 
@@ -82,8 +88,7 @@ class GrowingAttention:
         self._options = options
         self._collector: Collector = collector_of(loaded, batch, options, encoder_decoder=False)
         self._names = {id(module): name for name, module in loaded.model.named_modules()}
-        trained = any(module.training for module in loaded.model.modules())
-        self._notes = [TRAINING_NOTE] if trained else []
+        self._notes: list[str] = []
         self._layers: dict[_Place, _Layer] = {}
         self._ignored: frozenset[_Place] = frozenset()
         self._places: dict[str, dict[int, _Layer]] = {}
@@ -101,6 +106,9 @@ class GrowingAttention:
     def watch(self, undo: Restoring) -> None:
         """Watch the forwards of this thread until the block of `undo` ends."""
         self._thread = threading.get_ident()
+        # Another thread may hold it in evaluation mode at this moment.
+        if evaluate(self._model, undo):
+            self._notes = [TRAINING_NOTE]
         hold_uncompiled(self._model, undo)
         begin = self._model.register_forward_pre_hook
         hook((begin(each, with_kwargs=True) for each in [self._begin]), undo)
@@ -134,6 +142,13 @@ class GrowingAttention:
         if given.get("cache_position") is not None:
             more["cache_position"] = given["cache_position"][-1:] + 1
         self._model(**{**given, **more})
+
+    def release(self) -> None:
+        """Let go of what only a further step would need: the model's cache among it."""
+        self._arguments = {}
+        self._previous = None
+        self._masks = MaskReader()
+        self._rows = _RowReader()
 
     def forward(self, num_tokens: int, outputs: Any) -> Forward:
         """All that ran, over so many tokens of those that were read."""
@@ -298,8 +313,7 @@ def _place(run: Run) -> _Place:
 
 def _unreadable(why: str) -> NotImplementedError:
     return NotImplementedError(
-        f"live: the steps of this model cannot be read as they come ({why}); give live=False, "
-        "which generates first and then reads the text in one forward"
+        f"live: the steps of this model cannot be read as they come ({why}); {OTHERWISE}"
     )
 
 

@@ -50,6 +50,15 @@ _RESERVED = {
     "return_dict_in_generate",
 }
 
+# With these a step tries several tokens, or runs the model twice.
+# What each is where it does not.
+_MORE_A_STEP = {
+    "assistant_model": None,
+    "assistant_early_exit": None,
+    "prompt_lookup_num_tokens": None,
+    "guidance_scale": 1,
+}
+
 # A number alone asks for no sampling and no beams, whatever the model's own configuration says.
 # Temperature and its like are left there: Whisper would sample if it were given one.
 _GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
@@ -73,6 +82,8 @@ class GenerationSettings:
         The most tokens that there may be in all; None where only those that may come are bounded.
     num_beams : int
         How many answers a search follows at once.
+    more_a_step : str or None
+        The setting with which a step reads more than the token before it; None where it does not.
     """
 
     options: dict[str, Any]
@@ -81,6 +92,7 @@ class GenerationSettings:
     quiet: bool
     max_length: int | None = None
     num_beams: int = 1
+    more_a_step: str | None = None
 
     def longest(self, before: int) -> int:
         """The most tokens in the end, after so many in the prompt or at the decoder's beginning."""
@@ -148,6 +160,9 @@ def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSe
         values = (options.get(name), *(getattr(config, name, None) for config in configs))
         return next((value for value in values if value is not None), None)
 
+    def asks(name: str, off: int | None) -> bool:
+        return setting(name) is not None and setting(name) != off
+
     count, limit = setting("num_return_sequences"), setting("max_new_tokens")
     if count not in (None, 1):
         raise ValueError(
@@ -170,6 +185,7 @@ def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSe
         quiet=isinstance(given, Integral),
         max_length=setting("max_length"),
         num_beams=setting("num_beams") or 1,
+        more_a_step=next((name for name, off in _MORE_A_STEP.items() if asks(name, off)), None),
     )
 
 
