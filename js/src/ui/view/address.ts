@@ -104,9 +104,14 @@ export function bindAddress<S extends object>(
     } else if (own) {
       // What only a page that is loaded again needs. Browsers refuse a write for each step of a drag.
       later = setTimeout(() => {
-        if (entryOf(history.state)?.number === number) write("replaceState", hash);
+        // A window that was closed meanwhile has none.
+        const left = globalThis.history;
+        if (left && entryOf(left.state)?.number === number) write("replaceState", hash);
       }, WRITE_LATER);
     }
   });
-  ended.addEventListener("abort", stop);
+  ended.addEventListener("abort", () => {
+    stop();
+    clearTimeout(later);
+  });
 }

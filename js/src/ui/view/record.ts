@@ -349,7 +349,10 @@ export function createRecordStore(
             succeeded(given);
           });
         })
-        .catch((reason: unknown) => failed(given, reason));
+        .catch((reason: unknown) => {
+          // What went wrong with a question that was given up says nothing of the next one.
+          if (!controller.signal.aborted) failed(given, reason);
+        });
       return () => controller.abort();
     });
     return given;

@@ -302,7 +302,7 @@ describe("the head view on an exported page", () => {
     button("Layer 2").click();
     await drawn("head:self:2");
     // The maps of the layer come after the picture.
-    await vi.waitFor(() => expect(root.getAttribute("data-attnviz-state")).toBe("ready"));
+    await vi.waitFor(() => expect(root.getAttribute("data-attnviz-state")).toBe("ready"), PATIENT);
   });
 });
 
