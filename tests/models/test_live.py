@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import pickle
 import threading
 import weakref
 from collections import Counter
@@ -284,6 +285,7 @@ def test_an_error_of_the_model_in_a_step(make_model: Callable[..., Any]) -> None
         with pytest.raises(RuntimeError, match="out of memory in a step"):
             ask()
     assert state_of(model) == before
+    assert repr(generation) == "<LiveGeneration of LlamaForCausalLM: 3 tokens, failed>"
     assert generation.record_of(10).tokens.ids == (*IDS[0].tolist(), *_ids(generation)[:2])
     forwards.before = lambda _: None
     assert_same(generate_live(model, IDS, generate=3).wait(), extract(model, IDS, generate=3))
@@ -443,6 +445,15 @@ def test_bad_input(
 ) -> None:
     with pytest.raises(error, match=words):
         generate_live(make_model("gpt2"), inputs, generate=generate).wait()
+
+
+def test_a_generation_is_not_pickled_and_its_record_is(make_model: Callable[..., Any]) -> None:
+    generation = generate_live(make_model("llama"), IDS, generate=3)
+    record = generation.wait()
+    for what in (generation, generation.steps[0]):
+        with pytest.raises(TypeError, match=r"cannot be copied or pickled.*generation\.wait"):
+            pickle.dumps(what)
+    assert_same(pickle.loads(pickle.dumps(record)), record)  # noqa: S301
 
 
 def test_heads_layers_and_stacks_of_a_step(make_model: Callable[..., Any]) -> None:

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -416,8 +416,15 @@ class LiveGeneration:
         return _AsyncSteps(self)
 
     def __repr__(self) -> str:
-        state = "running" if self._running else "stopped" if self._stopped else "ended"
+        state = "stopped" if self._stopped else "ended"
+        state = "running" if self._running else "failed" if self._error is not None else state
         return f"<LiveGeneration of {self._title}: {len(self.steps)} tokens, {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a generation that runs, and its steps, cannot be copied or pickled; take "
+            "generation.wait(), its record, and a step's text, token and weights(...)"
+        )
 
     # What follows runs in the generation's thread.
 

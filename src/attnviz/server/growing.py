@@ -289,7 +289,7 @@ class GrowingServer:
 
     def _named(self, stack: object) -> RecordServer:
         _, at, count = str(stack or "").rpartition("@")
-        if not at or not count.isdigit():
+        if not at or not count.isdecimal():
             return self._newest()
         if not 0 < int(count) <= self._growing.count:
             raise ValueError(f"stack {stack!r}: {self._growing.count} tokens have come so far")
