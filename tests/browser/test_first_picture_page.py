@@ -236,6 +236,15 @@ def test_a_part_that_was_changed_is_not_drawn(tab: Page, text: str, tmp_path: Pa
     expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
 
 
+def test_a_part_that_was_put_in_is_noticed(tab: Page, text: str, tmp_path: Path) -> None:
+    """Without a text of its own it moves the places of all parts after it."""
+    at = code_end(text)
+    path = tmp_path / "page.html"
+    path.write_text(f"{text[:at]}{PART}</script>\n{text[at:]}", encoding="utf-8")
+    tab.goto(path.as_uri())
+    expect(tab.locator("#attnviz-note")).to_contain_text("changed after attnviz saved it")
+
+
 @pytest.mark.parametrize(
     "policy",
     ["script-src {hashes}", "script-src 'unsafe-inline'; require-trusted-types-for 'script'"],

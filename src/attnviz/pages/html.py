@@ -335,12 +335,16 @@ def _sha256(text: str) -> str:
 
 
 def _checksum(texts: Iterable[str]) -> int:
-    """Adler-32 of texts in UTF-16, by which a page notices that it was changed (`loader.js`)."""
+    """Adler-32 of texts in UTF-16, by which a page notices that it was changed (`loader.js`).
+
+    After each text comes a byte of 0.
+    """
     checksum = 1
     for text in texts:
         for start in range(0, len(text), 1_000_000):
             part = text[start : start + 1_000_000].encode("utf-16-le", "surrogatepass")
             checksum = zlib.adler32(part, checksum)
+        checksum = zlib.adler32(b"\0", checksum)
     return checksum
 
 

@@ -84,6 +84,8 @@ async function checksum() {
       sum %= 65521;
       sums %= 65521;
     }
+    // A byte of 0 between texts: one that was put in is noticed, and one whose end was moved.
+    sums = (sums + sum) % 65521;
   }
   return sums * 65536 + sum;
 }
