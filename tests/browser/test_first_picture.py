@@ -58,6 +58,9 @@ def test_heads_that_are_shown_together_come_in_a_byte_each_and_then_exact(page: 
     assert asked_before(live) == []
     exact = {"layer": 1, "precision": "float32", "rows": [0, 64]}
     assert any(name == "block" and exact.items() <= given.items() for name, given, _ in live.asked)
+    # The same is asked for once, so that what comes ahead is not given up when that has come.
+    asked = [str((name, given)) for name, given, _ in live.asked]
+    assert len(set(asked)) == len(asked)
     # What is drawn in the end is exact: no caption says how far a weight may be off.
     assert "±" not in page.locator("body").inner_text()
 

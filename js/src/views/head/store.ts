@@ -164,6 +164,8 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     if (record.growth.generating.peek()?.state === "running") return undefined;
     // Of a long text another layer is seconds of the kernel's time.
     if (!now || !description || now.plan.long) return undefined;
+    // What is asked for before the exact weights have come would be given up when they come.
+    if (source.carrier.live && isCoded(now)) return undefined;
     const { layers } = now.plan.stack;
     const at = layers.indexOf(now.plan.layer);
     const controller = new AbortController();
