@@ -79,7 +79,7 @@ def alike(layers: int, heads: int, tokens: int, *, causal: bool) -> av.Attention
 
 @pytest.mark.parametrize(
     ("tokens", "most", "causal"),
-    [(64, 0.45, True), (64, 0.43, False), (256, 4.0, True), (256, 4.0, False), (512, 6.0, True)],
+    [(64, 0.46, True), (64, 0.43, False), (256, 4.0, True), (256, 4.0, False), (512, 6.0, True)],
 )
 def test_pages_of_twelve_layers_of_twelve_heads_are_small(
     tokens: int,
@@ -172,7 +172,7 @@ def test_the_fewest_keys_that_cover_enough() -> None:
 def test_as_much_as_fits_where_that_is_less() -> None:
     view = HeadView(sharp(4, 6, 256))
     shares = []
-    for room in (0.195, 0.255):
+    for room in (0.2, 0.26):
         page = view.to_html(max_mb=room)
         assert 0.9 * room * MB < len(page.encode()) <= room * MB
         embedded = data_of(page)["embedded"]
