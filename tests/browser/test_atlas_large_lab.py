@@ -30,7 +30,8 @@ def counted(name, arguments):
     return answer
 view._atlas_server.reply = counted
 """
-OPENED = ["classes", "describe", "edges", "offsets", "statistics", "texts"]
+# The description comes with the widget.
+OPENED = ["classes", "edges", "offsets", "statistics", "texts"]
 # Statistics of 9,216 heads, deflated, have 0.5 MB.
 MOST_BYTES = 1_000_000
 # A page of a dozen heads has some 700; those of 9,216 heads that stand out are as many.

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import traitlets
+from tqdm.auto import tqdm
 from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.modeling_utils import AttentionInterface
 
@@ -184,6 +185,12 @@ def test_as_many_forwards_as_the_model_makes(make_model: Callable[..., Any]) -> 
     assert forwards.lengths == [8] + [1] * 9
     model.generate(IDS, max_new_tokens=9, do_sample=False)
     assert forwards.lengths[10:] == [8] + [1] * 8
+
+
+def test_a_bar_of_another_thread_keeps_nothing_waiting(make_model: Callable[..., Any]) -> None:
+    """An interrupt in the middle of a bar may leave tqdm's lock with the main thread for good."""
+    with tqdm.get_lock():  # type: ignore[no-untyped-call]
+        assert len(list(generate_live(make_model("llama"), IDS, generate=3))) == 3
 
 
 def test_stop_keeps_what_is_there(make_model: Callable[..., Any]) -> None:

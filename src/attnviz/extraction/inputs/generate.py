@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral
@@ -239,14 +240,12 @@ def generate_text(
     _check_positions(model, batch, settings, encoder_decoder=encoder_decoder)
     options = dict(settings.options)
     criteria = StoppingCriteriaList(options.pop("stopping_criteria", None) or [])
-    # An answer that is there at once needs no bar.
-    progress_bar = tqdm(
-        total=settings.max_new_tokens,
-        desc="generate",
-        unit="token",
-        disable=not progress,
-        leave=False,
-        delay=1.0,
+    # An answer that is there at once needs no bar. Where none is wanted tqdm is left alone: an
+    # interrupt in it may have left its lock with another thread for good.
+    progress_bar = (
+        tqdm(total=settings.max_new_tokens, desc="generate", unit="token", leave=False, delay=1.0)
+        if progress
+        else nullcontext()
     )
     with progress_bar as bar, Restoring() as undo, undo, undo:
         watcher = _Watcher(bar, follower)
@@ -315,7 +314,8 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
             self.prefix = width - 1
             self.likeliest = self.likeliest[-1:]
         self.ids = input_ids
-        self._bar.update(width - self.prefix - self._bar.n)
+        if self._bar is not None:
+            self._bar.update(width - self.prefix - self._bar.n)
         stop = self._follower is not None and self._follower.chosen(input_ids[0])
         return torch.full((input_ids.shape[0],), stop, dtype=torch.bool, device=input_ids.device)
 
