@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from browser.far import far_lab, first_picture
-from browser.hosts import RECORD, VIEWS
+from browser.hosts import FIRST_PICTURE, RECORD, VIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,6 +93,7 @@ def test_a_browser_that_loads_the_page_again_asks(
     assert notebook.evaluate(
         "all(each.get_state()['_first_answers'] is None for each in (headview, matrixview))"
     )
-    page.reload()
+    # Not `reload`, which opens what the workspace has: other tabs of the server write it, too.
+    page.goto(f"{notebook.lab.server.url}/lab/tree/{notebook.name}")
     root = notebook.output(1).locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0", timeout=FIRST_PICTURE)
