@@ -285,6 +285,7 @@ def test_another_layer_ends_what_is_under_way(
     assert (pixels(page) == pixels(other)).all()
 
 
+@pytest.mark.slow
 def test_paper_gets_the_whole_picture_at_once(
     open_page: Open, page_of: Callable[..., Path]
 ) -> None:

@@ -62,6 +62,7 @@ def test_an_extraction_copies_queries_and_keys_no_more_than_once() -> None:
     assert held <= copied("float64") - alone < 2 * held
 
 
+@pytest.mark.slow
 def test_the_script_measures_every_table_on_a_cpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
