@@ -272,6 +272,23 @@ def _trained(model: Any, trainer: Any, setup: Callable[[Tokenizer], None]) -> To
     return tokenizer
 
 
+@pytest.fixture(autouse=True)
+def tokenizers_stay(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No test leaves a tokenizer of all tests changed: what fails then is another test, elsewhere.
+
+    A pipeline does that, which makes its tokenizer pad on the left.
+    """
+    names = {"byte_tokenizer", "piece_tokenizer", "word_tokenizer"}
+    used = [request.getfixturevalue(name) for name in sorted(names & set(request.fixturenames))]
+    before = [_settings(tokenizer) for tokenizer in used]
+    yield
+    assert [_settings(tokenizer) for tokenizer in used] == before
+
+
+def _settings(tokenizer: Any) -> tuple[object, ...]:
+    return tokenizer.padding_side, tokenizer.truncation_side, len(tokenizer)
+
+
 @pytest.fixture(scope="session")
 def byte_tokenizer() -> Any:
     """A byte-level BPE tokenizer as GPT-2's, with a chat template whose text holds BOS."""

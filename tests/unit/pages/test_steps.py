@@ -168,12 +168,21 @@ class Sent:
 
 
 @pytest.fixture
+def one_thread() -> Iterator[None]:
+    """No tile is computed ahead: a thread that has begun one ends it, whoever gives up."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
 def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply makes one step, however fast the machine is."""
     monkeypatch.setattr(unfinished, "REPLY_SECONDS", 0.0)
 
 
-@pytest.mark.usefixtures("moments", "one_step")
+@pytest.mark.usefixtures("moments", "one_step", "one_thread")
 def test_a_page_that_is_given_up_computes_no_more_and_holds_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
