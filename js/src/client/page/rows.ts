@@ -109,7 +109,7 @@ export function rowsOf({ piece, bytes, ends }: HeldBytes): Rows {
       for (const head of heads) {
         const start = head * each + (ends[row] as number) + left;
         const stop = Math.min(line.length, head * each + (ends[row + 1] as number) - start);
-        for (let x = 0; x < stop; x++) line[x] = (line[x] as number) + weights.value(start + x);
+        weights.add(start, stop, line);
       }
     },
     range: (head, row) => {
@@ -125,6 +125,8 @@ export function rowsOf({ piece, bytes, ends }: HeldBytes): Rows {
 /** Weights as they are embedded. */
 export interface EmbeddedWeights {
   value: (at: number) => number;
+  /** Adds `count` of them, from `start` on, to the first numbers of `line`. */
+  add: (start: number, count: number, line: Float32Array) => void;
   /** Between which numbers it lies. */
   range: (at: number) => [number, number];
 }
@@ -135,6 +137,11 @@ export function byteWeights(codes: Uint8Array, maximum: number, signed = false):
   const between = codeRanges(maximum, signed);
   return {
     value: (at) => values[codes[at] as number] as number,
+    add: (start, count, line) => {
+      for (let x = 0; x < count; x++) {
+        line[x] = (line[x] as number) + (values[codes[start + x] as number] as number);
+      }
+    },
     range: (at) => between(codes[at] as number),
   };
 }
@@ -151,7 +158,7 @@ export function fineWeights(bytes: Uint8Array): EmbeddedWeights {
   );
   const values = new Float32Array(bits.buffer);
   return {
-    value: (at) => values[at] as number,
+    ...floats(values),
     range: (at) => {
       const value = values[at] as number;
       const off = Math.abs(value) * FINE;
@@ -163,7 +170,18 @@ export function fineWeights(bytes: Uint8Array): EmbeddedWeights {
 function exactWeights(bytes: Uint8Array): EmbeddedWeights {
   const values = new Float32Array(bytes.buffer as ArrayBuffer);
   const value = (at: number): number => values[at] as number;
-  return { value, range: (at) => [value(at), value(at)] };
+  return { ...floats(values), range: (at) => [value(at), value(at)] };
+}
+
+function floats(values: Float32Array): Pick<EmbeddedWeights, "value" | "add"> {
+  return {
+    value: (at) => values[at] as number,
+    add: (start, count, line) => {
+      for (let x = 0; x < count; x++) {
+        line[x] = (line[x] as number) + (values[start + x] as number);
+      }
+    },
+  };
 }
 
 const READERS = {

@@ -35,11 +35,11 @@ function unpacked(bytes: Uint8Array, count: number): Uint32Array {
   const numbers = new Uint32Array(count);
   let at = 0;
   for (let i = 0; i < count; i++) {
-    let number = 0;
-    for (let scale = 1; ; scale *= 128) {
-      const digit = bytes[at++] as number;
+    let digit = bytes[at++] as number;
+    let number = digit & 127;
+    for (let scale = 128; digit & 128; scale *= 128) {
+      digit = bytes[at++] as number;
       number += (digit & 127) * scale;
-      if (!(digit & 128)) break;
     }
     numbers[i] = number;
   }
@@ -74,18 +74,12 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
     spread[row] = others > 0 ? rests.value(row) / others : 0;
     starts[row + 1] = (starts[row] as number) + count;
   }
-  const keys = unpacked(run(4), starts[all] as number);
-  for (let row = 0; row < all; row++) {
-    let key = (firsts[row] as number) - 1;
-    for (let at = starts[row] as number; at < (starts[row + 1] as number); at++) {
-      key += (keys[at] as number) + 1;
-      keys[at] = key;
-    }
-  }
+  // How many keys stand between each and the one before it. Most rows are never asked for.
+  const gaps = unpacked(run(4), starts[all] as number);
   const { signed = false } = piece;
   const weights = read(run(5), maximum, signed);
   return {
-    ...{ shape, maximum, error, bytes: bytes.length + 16 * all + 4 * keys.length },
+    ...{ shape, maximum, error, bytes: bytes.length + 16 * all + 4 * gaps.length },
     add: (places, row, left, line) => {
       const length = line.length;
       let [rest, from, to] = [0, 0, 0];
@@ -104,8 +98,9 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
         }
         rest += each;
         const last = starts[at + 1] as number;
+        let x = (firsts[at] as number) - 1 - left;
         for (let i = starts[at] as number; i < last; i++) {
-          const x = (keys[i] as number) - left;
+          x += (gaps[i] as number) + 1;
           if (x < 0 || x >= length) continue;
           line[x] = (line[x] as number) - each + weights.value(i);
         }
@@ -120,8 +115,9 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
       const others = new Uint8Array(columns);
       others.fill(1, first, stop);
       let weakest = Number.POSITIVE_INFINITY;
+      let key = first - 1;
       for (let i = begin; i < end; i++) {
-        const key = keys[i] as number;
+        key += (gaps[i] as number) + 1;
         [low[key], high[key]] = weights.range(i);
         others[key] = 0;
         weakest = Math.min(weakest, high[key] as number);

@@ -50,18 +50,20 @@ export class PooledMean {
     const line = this.#line.fill(0);
     const most = this.#pooled === "max";
     from.add(heads, row, left, line);
-    for (let c = 0; c < this.#columns; c++) {
+    const [count, all, allUnder] = [this.#columns, this.#over, this.#under];
+    for (let c = 0; c < count; c++) {
       const begin = (columns[c] as number) - left;
       const end = (columns[c + 1] as number) - left;
-      const cell = cellRow * this.#columns + c;
-      let [over, under] = [this.#over[cell] as number, this.#under[cell] as number];
+      const cell = cellRow * count + c;
+      let over = all[cell] as number;
+      let under = allUnder[cell] as number;
       for (let x = begin; x < end; x++) {
         const weight = line[x] as number;
         if (weight < 0) under = most ? Math.min(under, weight) : under + weight;
         else over = most ? Math.max(over, weight) : over + weight;
       }
-      this.#over[cell] = over;
-      this.#under[cell] = under;
+      all[cell] = over;
+      allUnder[cell] = under;
     }
   }
 

@@ -112,16 +112,19 @@ const AWAY_OF_ALL = 3;
 export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): Float32Array {
   const first = matrices[0];
   if (!first) return new Float32Array(0);
-  const out = how === "mean" ? Float64Array.from(first) : first.slice();
-  for (const matrix of matrices.slice(1)) {
-    for (let i = 0; i < out.length; i++) {
-      const value = matrix[i] as number;
-      if (how === "mean") out[i] = (out[i] as number) + value;
-      else out[i] = larger(out[i] as number, value);
+  const out = first.slice();
+  if (how === "max") {
+    for (const matrix of matrices.slice(1)) {
+      for (let i = 0; i < out.length; i++) out[i] = larger(out[i] as number, matrix[i] as number);
     }
+    return out;
   }
-  if (out instanceof Float32Array) return out;
-  return Float32Array.from(out, (sum) => sum / matrices.length);
+  const sums = new Float64Array(first);
+  for (const matrix of matrices.slice(1)) {
+    for (let i = 0; i < sums.length; i++) sums[i] = (sums[i] as number) + (matrix[i] as number);
+  }
+  for (let i = 0; i < sums.length; i++) out[i] = (sums[i] as number) / matrices.length;
+  return out;
 }
 
 /** The name of what is drawn for several heads together: "mean of 12 heads". */

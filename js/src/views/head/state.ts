@@ -81,30 +81,25 @@ export type PlanState = Pick<HeadState, "query_window" | "key_window">;
 /**
  * What of a place is in sight, and what has to be loaded for it. What a live view opens with,
  * `attnviz/views/first_requests.py` knows too.
- *
- * @param live whether a kernel is asked, which may be far: no more than the picture needs.
  */
-export function planOf(place: Place, state: PlanState, live = false): Plan {
-  const { heads, kept } = place;
+export function planOf(place: Place, state: PlanState): Plan {
+  const { heads } = place;
   const numQueries = place.queries.text.length;
   const numKeys = place.keys.text.length;
   const queryWindow = clipWindow(state.query_window, numQueries);
   const keyWindow = clipWindow(state.key_window, numKeys);
-  let rows: Range = [0, numQueries];
+  let rows: Range = [
+    Math.floor(queryWindow[0] / ROWS_AT_ONCE) * ROWS_AT_ONCE,
+    Math.min(numQueries, Math.ceil(queryWindow[1] / ROWS_AT_ONCE) * ROWS_AT_ONCE),
+  ];
   let columns: Range = [0, numKeys];
   const windowed = keyWindow[1] - keyWindow[0] < numKeys;
   const tooLong = windowed && numKeys > MOST_KEYS;
-  if (tooLong || live || kept.length * numQueries * numKeys > SMALL) {
-    rows = [
-      Math.floor(queryWindow[0] / ROWS_AT_ONCE) * ROWS_AT_ONCE,
-      Math.min(numQueries, Math.ceil(queryWindow[1] / ROWS_AT_ONCE) * ROWS_AT_ONCE),
-    ];
-    // Whole rows say how much weight leaves the window and to which keys; where they are too
-    // long, that is asked for by itself.
-    if (tooLong || heads.length * (rows[1] - rows[0]) * numKeys > LARGE) {
-      rows = queryWindow;
-      columns = keyWindow;
-    }
+  // Whole rows say how much weight leaves the window and to which keys; where they are too long,
+  // that is asked for by itself.
+  if (tooLong || heads.length * (rows[1] - rows[0]) * numKeys > LARGE) {
+    rows = queryWindow;
+    columns = keyWindow;
   }
   const long = windowed && columns[1] - columns[0] < numKeys;
   return { ...place, queryWindow, keyWindow, rows, columns, windowed, long };

@@ -107,7 +107,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     if (!place) return null;
     const { query_window, key_window } = state;
     const windows = { query_window: query_window.value, key_window: key_window.value };
-    return planOf(place, windows, source.carrier.live);
+    return planOf(place, windows);
   });
 
   // Pins change what stands out and not what is loaded.
@@ -177,7 +177,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       const next = [layers[at + 1], layers[at - 1]].flatMap((layer) => {
         if (layer === undefined) return [];
         const values = { ...valuesOf(state), layer };
-        return [planOf(placeOf(description, values), values, live)];
+        return [planOf(placeOf(description, values), values)];
       });
       const plans = live ? [now.plan, ...next].map(widened) : next;
       await Promise.all(plans.map((plan) => load(source, plan, controller.signal)));
