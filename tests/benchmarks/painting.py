@@ -18,12 +18,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, sync_playwright
-
-from attnviz.pages.image import find_browser
+from benchmarks.browser import Browser, started
 from benchmarks.figures import multiple, seconds, spread
 from benchmarks.inputs import texts, weights
-from benchmarks.opening import CHROMIUM_FLAGS, FIRST, VIEWPORT, WATCH
+from benchmarks.opening import FIRST, WATCH
 from benchmarks.section import Section
 
 #: Layers (each of as many heads) and tokens.
@@ -41,8 +39,6 @@ _ANOTHER = """async (layer) => {
   return window.drawn(drawn);
 }"""
 _LAYERS = re.compile(r'"layers": \[([\d, ]+)\]')
-# Milliseconds.
-_MOST = 60_000
 
 
 def made(layers: int, tokens: int) -> str:
@@ -69,19 +65,13 @@ def blank(page: str) -> str:
 
 
 def _opened(browser: Browser, path: Path, last: int | None = None) -> dict[str, float]:
-    page = browser.new_page(viewport=VIEWPORT)
-    page.set_default_timeout(_MOST)
-    page.add_init_script(WATCH + FIRST.replace("DRAWN", _DRAWN))
-    session = page.context.new_cdp_session(page)
-    session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    page.goto(path.as_uri(), wait_until="commit")
-    figures = {"drawn_s": page.evaluate("() => window.first") / 1e3}
-    told = session.send("Performance.getMetrics")["metrics"]
-    figures["drawn_cpu_s"] = next(each["value"] for each in told if each["name"] == "TaskDuration")
-    if last is not None:
-        figures["all_s"] = page.evaluate(_ANOTHER, last) / 1e3
-    page.close()
-    return figures
+    with browser.tab(WATCH + FIRST.replace("DRAWN", _DRAWN)) as tab:
+        tab.go_to(path)
+        figures = {"drawn_s": tab.evaluate("window.first") / 1e3}
+        figures["drawn_cpu_s"] = tab.processor_seconds()
+        if last is not None:
+            figures["all_s"] = tab.evaluate(f"({_ANOTHER})({last})") / 1e3
+        return figures
 
 
 def measured(browser: Browser, pages: dict[str, str], folder: Path) -> Iterator[dict[str, Any]]:
@@ -129,13 +119,10 @@ def main(*paths: str) -> None:
         pages = {path: Path(path).read_text(encoding="utf-8") for path in paths}
     else:
         pages = {f"{layers} layers, n={tokens}": made(layers, tokens) for layers, tokens in SIZES}
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        flags = list(CHROMIUM_FLAGS)
-        browser = playwright.chromium.launch(executable_path=find_browser(), args=flags)
+    with tempfile.TemporaryDirectory() as folder, started() as browser:
         for line in measured(browser, pages, Path(folder)):
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
-        browser.close()
 
 
 SECTION = Section(
