@@ -64,7 +64,9 @@ def start(page: Page, opener: Path) -> None:
 
 def show(page: Page, view: str) -> Locator:
     page.get_by_role("tab", name=view).click()
-    root = page.locator("#av-open-view > .attnviz[data-attnviz-drawn]")
+    # The view before it is there until it is drawn.
+    drawn = f'[data-attnviz-drawn^="{view.lower()}:"]'
+    root = page.locator(f"#av-open-view > .attnviz{drawn}")
     expect(root).to_have_attribute("data-attnviz-state", "ready")
     expect(root).to_have_count(1)
     return root

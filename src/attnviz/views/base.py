@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from html import escape
@@ -73,6 +74,8 @@ class View(anywidget.AnyWidget):
     _first_answers = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
     _lifetime: Lifetime
+    # The name `sys` may be gone from this module before the last view is.
+    _at_the_end = staticmethod(sys.is_finalizing)
     # Whether the message is made that opens the widget in the browser.
     _opens = False
 
@@ -384,6 +387,11 @@ class View(anywidget.AnyWidget):
         # Not there in a view that was refused.
         if (lifetime := self.__dict__.get("_lifetime")) is not None:
             lifetime.closed()
+
+    def __del__(self) -> None:
+        # At Python's end the names that closing needs are gone.
+        if not self._at_the_end():
+            super().__del__()
 
     def _get_embed_state(self, *options: Any, **named: Any) -> dict[str, Any]:
         """What `ipywidgets.embed` writes into a page without a kernel: the exported page, framed.

@@ -509,16 +509,21 @@ def test_views_of_a_kind_share_their_code_and_differ_by_nothing_else() -> None:
 
 AT_THE_END = """
 import os, sys
-from attnviz.views.head import HeadView
+import torch
 import attnviz as av
-record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
-# The view ends after the names of all modules, which other code holds, were taken away.
-os.kept = HeadView(record)
+from attnviz.embedding.projection import ProjectionSettings
+queries, keys = torch.rand(2, 2, 1, 3, 4)
+record = av.AttentionRecord.from_qk(queries, keys, ["a", "b", "c"])
+# The views end after the names of all modules, which other code holds, were taken away.
+os.kept = [av.HeadView(record), av.EmbeddingView([record])]
+# It asks what runs for it.
+running = os.kept[1]._answers().running
+running.wait("it", lambda: torch.rand(30, 4).numpy(), ProjectionSettings("tsne", perplexity=5))
 sys.kept = list(sys.modules.values())
 """
 
 
-def test_a_view_that_ends_with_python_says_nothing() -> None:
+def test_views_that_end_with_python_say_nothing() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", AT_THE_END], capture_output=True, text=True, check=False
     )
