@@ -469,7 +469,7 @@ def row_blocks(stack: AttentionStack, queries: int | None) -> Iterator[NDArray[n
     from attnviz.record.rows import sampled_queries
 
     num_queries = len(stack.query_tokens)
-    rows = sampled_queries(num_queries, num_queries if queries is None else queries)
+    rows = np.arange(num_queries) if queries is None else sampled_queries(num_queries, queries)
     step = max(1, _ENTRIES // max(1, len(stack.key_tokens)))
     for start in range(0, len(rows), step):
         yield rows[start : start + step]

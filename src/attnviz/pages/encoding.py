@@ -111,14 +111,21 @@ class EmbeddedWeights:
             "maps": [each | {"data": ""} for each in self.maps],
             "embedded": self.summary(),
         }
-        texts = [each["data"] for each in (*self.blocks, *self.maps)]
         if self.vectors is not None:
-            arrays = self.vectors["arrays"]
-            headers["vectors"] = self.vectors | {"arrays": [""] * len(arrays)}
-            texts += arrays
+            headers["vectors"] = self.vectors | {"arrays": [""] * len(self.vectors["arrays"])}
         whole = len(json.dumps(headers, ensure_ascii=False).encode())
-        beside = extra_bytes(texts) + whole - len(json.dumps({"blocks": [], "maps": []}))
-        return sum(map(len, texts)) + beside
+        beside = extra_bytes(self._texts) + whole - len(json.dumps({"blocks": [], "maps": []}))
+        return self.data_size + beside
+
+    @property
+    def data_size(self) -> int:
+        """Bytes of the weights alone, without what says what they are: less than `size`."""
+        return sum(map(len, self._texts))
+
+    @property
+    def _texts(self) -> list[str]:
+        texts = [each["data"] for each in (*self.blocks, *self.maps)]
+        return texts if self.vectors is None else [*texts, *self.vectors["arrays"]]
 
     def summary(self) -> dict[str, Any]:
         """What a page says about how exact it is, fit for JSON."""
@@ -224,11 +231,14 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
         if maps is not None:
             embedded.maps.append(_small(stack, layer, maps))
         embedded.error = max(embedded.error, header["error"])
-        if embedded.size > room:
+        if embedded.data_size > room:
             known.more_than = room
             return None
         done = before + tiled
         yield Progress("all weights", done, total)
+    if embedded.size > room:
+        known.more_than = room
+        return None
     known.everything = embedded
     return embedded
 
@@ -609,7 +619,8 @@ def tile_of_heads(stack: AttentionStack, layer: int, part: HeadTiles) -> NDArray
     if attention.given_weights is None:
         weights = np.stack([attention.weights(head, rows, columns) for head in part.heads])
     else:
-        weights = attention.weights_of_heads(part.heads, rows)[..., columns]
+        queries = np.arange(rows.start, rows.stop)
+        weights = attention.rows_of_each_head(part.heads, queries)[0][..., columns]
     try:
         check_weights(weights, stack.maximum, signed=stack.signed, of="")
     except ValueError:

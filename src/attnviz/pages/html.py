@@ -234,8 +234,7 @@ def _page_steps(
         if weights.vectors is not None:
             data["vectors"] = weights.vectors
     page = document(record.model, view, state, data, still)
-    size = len(page.encode())
-    if max_bytes is not None and size > max_bytes:
+    if max_bytes is not None and (size := len(page.encode())) > max_bytes:
         raise ValueError(too_large(record, max_bytes, size))
     return page
 
@@ -289,7 +288,7 @@ def document(
 
     `still` is HTML that a reader sees where the page's code may not run.
     """
-    scripts = {name: path.read_text(encoding="utf-8") for name, path in _SCRIPTS.items()}
+    scripts = {name: _text(path, path.stat().st_mtime_ns) for name, path in _SCRIPTS.items()}
     code = bundle(view, "page")
     allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in (*scripts.values(), code))
     policy = (
@@ -330,7 +329,9 @@ def with_still(page: str, still: str) -> str:
     return page[:start] + exact + page[end:]
 
 
+@cache
 def _sha256(text: str) -> str:
+    """Of the text of a script, of which few are many times in a page."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 

@@ -46,9 +46,11 @@ class Packer:
     def packing(self, data: bytes) -> Steps[str]:
         """Pack bytes in steps."""
         if self._strategy is None:
-            sizes = {strategy: len(_deflated(data, strategy)) for strategy in _STRATEGIES}
-            self._strategy = min(sizes, key=sizes.__getitem__)
+            tried = {strategy: _deflated(data[:_TRIED], strategy) for strategy in _STRATEGIES}
+            self._strategy = min(_STRATEGIES, key=lambda strategy: len(tried[strategy]))
             yield Progress("packing", 0, len(data), "byte")
+            if len(data) <= _TRIED:
+                return _text(tried[self._strategy])
         packer = _packer(self._strategy)
         pieces = []
         for start in range(0, len(data), _PIECE):
@@ -56,12 +58,16 @@ class Packer:
             done = min(len(data), start + _PIECE)
             yield Progress("packing", done, len(data), "byte")
         pieces.append(packer.flush())
-        return base64.b64encode(b"".join(pieces)).decode("ascii")
+        return _text(b"".join(pieces))
 
 
 def _deflated(data: bytes, strategy: int) -> bytes:
     packer = _packer(strategy)
-    return packer.compress(data[:_TRIED]) + packer.flush()
+    return packer.compress(data) + packer.flush()
+
+
+def _text(deflated: bytes) -> str:
+    return base64.b64encode(deflated).decode("ascii")
 
 
 def _packer(strategy: int) -> zlib._Compress:

@@ -727,11 +727,13 @@ class GivenWeights(LayerAttention):
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Weights of any queries of some heads, and that all keys are open, as no mask is known."""
-        if _follow(heads) and _follow(rows):
+        some = torch.from_numpy(rows)
+        if not _follow(heads):
+            values = self.values[torch.tensor(list(heads), dtype=torch.int64)[:, None], some]
+        elif _follow(rows):
             values = self.values[heads[0] : heads[-1] + 1, int(rows[0]) : int(rows[-1]) + 1]
         else:
-            which = torch.tensor(list(heads), dtype=torch.int64)[:, None]
-            values = self.values[which, torch.from_numpy(rows)]
+            values = self.values[heads[0] : heads[-1] + 1].index_select(1, some)
         block: NDArray[np.float32] = values.float().cpu().numpy()
         # They may be the given ones themselves.
         block.flags.writeable = False

@@ -123,8 +123,8 @@ def _look(values: torch.Tensor, pace: Pace) -> Steps[_Look]:
     alike = True
     # Flags of all heads are held at once: those of all rows would take a quarter of the weights.
     for rows in tiles(slice(0, num_queries), heads * num_keys):
-        # As numbers: flags are slow to reduce.
-        flags = (values[:, rows] != 0).view(torch.uint8)
+        # As numbers: flags are slow to reduce, and so is a comparison that makes them.
+        flags = values[:, rows].bool().view(torch.uint8)
         weighted[:, rows] = flags.sum(dim=2, dtype=torch.int32).cpu().long()
         some = flags.amax(dim=0)
         ahead = ahead or bool(some.triu(_offset(values) + 1 + rows.start).any())

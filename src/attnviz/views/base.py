@@ -70,6 +70,13 @@ class View(anywidget.AnyWidget):
     #: The view's code, deflated, which `_esm` loads once for all widgets in a browser's page.
     _code = traitlets.Unicode(read_only=True).tag(sync=True)
 
+    # Read when a widget is made, not when the class is: a missing bundle is then an error of that
+    # call, with its way out, and a rebuilt one is taken up without a restart.
+    _esm = traitlets.Unicode(read_only=True).tag(sync=True)
+
+    # What anywidget adds to each widget that does not have it.
+    _anywidget_id = traitlets.Unicode(read_only=True).tag(sync=True)
+
     #: What the browser asks first, answered; the browser takes it out of the widget's state.
     _first_answers = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
@@ -443,11 +450,28 @@ class View(anywidget.AnyWidget):
     def _send_message(self, message: dict[str, Any], buffers: list[bytes]) -> None:
         self.send(message, buffers=buffers)
 
-    @property
-    def _esm(self) -> str:
-        # Read when a widget is made, not when the class is: a missing bundle is then an error
-        # of that call, with its way out, and a rebuilt one is taken up without a restart.
+    def add_traits(self, **traits: Any) -> None:
+        """Add traits that the view's class does not have.
+
+        A widget with added traits has a class by itself: making it takes as long as all else, and
+        it stays until Python looks for circles.
+
+        Parameters
+        ----------
+        **traits
+            As for `traitlets.HasTraits.add_traits`.
+        """
+        new = {name: trait for name, trait in traits.items() if not self.has_trait(name)}
+        if new:
+            super().add_traits(**new)
+
+    @traitlets.default("_esm")
+    def _default_esm(self) -> str:
         return widget_loader(self._code)
+
+    @traitlets.default("_anywidget_id")
+    def _default_anywidget_id(self) -> str:
+        return f"{type(self).__module__}.{type(self).__qualname__}"
 
     @traitlets.default("_code")
     def _default_code(self) -> str:
