@@ -135,9 +135,10 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     looked_at = sum(len(rows) for rows, _ in blocks)
     least = max(_LEAST_QUERIES / num_queries, _LEAST_SHARE_OF_QUERIES) * looked_at
     best: tuple[float, int, int, str] | None = None
+    known: _Known = {}
     for layer in stack.layers:
         heads = stack.kept_heads(layer)
-        measured = _measured(stack, layer, heads, blocks)
+        measured = _measured(stack, layer, heads, blocks, known)
         for head, of_patterns in zip(heads, measured.tolist(), strict=True):
             for pattern, (score, even, count) in zip(patterns, of_patterns, strict=True):
                 if count < least or even >= 1:
@@ -160,12 +161,15 @@ def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> Dis
     layers = [stack.attention(number) for number in stack.layers]
     queries = None if affords_maps(layers, cells) else min(SAMPLED_QUERIES, num_queries)
     score = float(completed(scores_of_heads(stack, [pattern], layer, [head], queries))[0, 0])
-    [[(_, even, _)]] = _measured(stack, layer, [head], _pairs(stack, [pattern], queries)).tolist()
+    blocks = _pairs(stack, [pattern], queries)
+    [[(_, even, _)]] = _measured(stack, layer, [head], blocks, {}).tolist()
     return DistinctHead(layer, head, pattern, score, even, queries)
 
 
 # Queries, and for each pattern the places of its pairs among them: rows and keys.
 _Block = tuple[NDArray[np.int64], list[PairPlaces]]
+# What a mask says of all patterns, by block, heads and flags.
+_Known = dict[tuple[int, int, bytes], NDArray[np.float64]]
 
 
 def _pairs(stack: AttentionStack, patterns: Sequence[str], queries: int | None) -> list[_Block]:
@@ -178,17 +182,35 @@ def _pairs(stack: AttentionStack, patterns: Sequence[str], queries: int | None) 
 
 
 def _measured(
-    stack: AttentionStack, layer: int, heads: Sequence[int], blocks: Sequence[_Block]
+    stack: AttentionStack,
+    layer: int,
+    heads: Sequence[int],
+    blocks: Sequence[_Block],
+    known: _Known,
 ) -> NDArray[np.float64]:
-    """For each head and pattern the score, that of even attention, and how many queries show it."""
+    """For each head and pattern the score, that of even attention, and how many queries show it.
+
+    `known` keeps what masks say for further layers, whose masks are mostly the same.
+    """
     totals = np.zeros((len(heads), len(blocks[0][1]), 3))
-    for rows, patterns in blocks:
+    for block, (rows, patterns) in enumerate(blocks):
         for some, weights, allowed in weights_of_some(stack, layer, heads, rows):
-            evenly = 1 / np.maximum(allowed.sum(axis=-1), 1)
             for number, pairs in enumerate(patterns):
                 totals[some, number, 0] += pairs.sums_of(weights)
-                totals[some, number, 1] += pairs.sums_by_row(evenly, allowed)
-                totals[some, number, 2] += pairs.count_rows(allowed)
+            mask = block, len(allowed), allowed.tobytes()
+            if mask not in known:
+                known[mask] = _of_mask(allowed, patterns)
+            totals[some, :, 1:] += known[mask]
     with np.errstate(invalid="ignore", divide="ignore"):
         totals[..., :2] /= totals[..., 2:]
     return totals
+
+
+def _of_mask(allowed: NDArray[np.bool_], patterns: Sequence[PairPlaces]) -> NDArray[np.float64]:
+    """What even attention has on each pattern, and queries that show it: (heads, patterns, 2)."""
+    evenly = 1 / np.maximum(allowed.sum(axis=-1), 1)
+    of_patterns = [
+        (pairs.sums_by_row(evenly, allowed), pairs.count_rows(allowed)) for pairs in patterns
+    ]
+    found = np.array(of_patterns, np.float64).reshape(len(patterns), 2, len(allowed))
+    return found.transpose(2, 0, 1)

@@ -213,13 +213,15 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
         short = max(len(stack.query_tokens), len(stack.key_tokens)) <= MAP_SIZE
         maps = None if small or short else _maps(stack, layer)
         before = done
-        header, codes = yield from _whole_layer(stack, layer, maps, before, total, fine=fine)
+        parts = head_tiles(stack, layer)
+        whole = _whole_layer(stack, layer, parts, maps, before, total, fine=fine)
+        header, codes = yield from whole
         _, *place = codes.shape
         place.append(header["reach"])
         if place != held_of:
             # As a rule that of the layer before.
             held, held_of = np.flatnonzero(np.tri(*place, dtype=np.bool_)), place
-        tiled = sum(part.size for part in head_tiles(stack, layer))
+        tiled = sum(part.size for part in parts)
         if fine:
             steps = _only_data(packer, upper_halves_bytes(taken(codes, held)))
         else:
@@ -508,13 +510,14 @@ def _small(stack: AttentionStack, layer: int, maps: SmallMaps) -> dict[str, Any]
 def _whole_layer(
     stack: AttentionStack,
     layer: int,
+    parts: list[HeadTiles],
     maps: SmallMaps | None,
     done: float,
     total: float,
     *,
     fine: bool,
 ) -> Steps[tuple[dict[str, Any], NDArray[Any]]]:
-    """All weights of a layer's heads as codes of one byte each, or of two.
+    """All weights of a layer's heads, in `parts`, as codes of one byte each, or of two.
 
     Row r has codes for its first ``r + 1 + reach`` keys, after which there are zeros alone.
     `maps` take in the same weights; `done` of `total` weights were embedded before.
@@ -534,7 +537,7 @@ def _whole_layer(
         found, off = byte_codes(weights, stack.maximum, signed=stack.signed)
         return part, found, off, cells
 
-    for part, found, off, cells in ahead(one, head_tiles(stack, layer)):
+    for part, found, off, cells in ahead(one, parts):
         codes[part.places, part.tile.rows, part.tile.columns] = found
         error = max(error, off)
         if maps is not None and cells is not None:

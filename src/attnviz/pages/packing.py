@@ -18,7 +18,7 @@ _STRATEGIES = (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
 
 
 # Which is better is told by so many bytes.
-_TRIED = 1 << 20
+_TRIED = 1 << 16
 # Bytes that are deflated in one step.
 _PIECE = 1 << 20
 
@@ -46,7 +46,10 @@ class Packer:
     def packing(self, data: bytes) -> Steps[str]:
         """Pack bytes in steps."""
         if self._strategy is None:
-            tried = {strategy: _deflated(data[:_TRIED], strategy) for strategy in _STRATEGIES}
+            # From the middle: the first queries have few keys.
+            start = max(0, len(data) - _TRIED) // 2
+            part = data[start : start + _TRIED]
+            tried = {strategy: _deflated(part, strategy) for strategy in _STRATEGIES}
             self._strategy = min(_STRATEGIES, key=lambda strategy: len(tried[strategy]))
             yield Progress("packing", 0, len(data), "byte")
             if len(data) <= _TRIED:

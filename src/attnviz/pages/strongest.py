@@ -390,7 +390,8 @@ def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) 
     bins = -(-columns // _BIN)
     # What has not been collected yet; zeros behind the last key.
     left = torch.zeros(count, bins * _BIN)
-    left[:, :columns] = torch.from_numpy(weights)
+    # By numpy: torch warns of what is to be read only.
+    left.numpy()[:, :columns] = weights
     binned = left.view(count, bins, _BIN)
     largest = binned.amax(dim=2)
     # What is left beside a strong key is a difference: in single precision it would be rounding.

@@ -727,13 +727,13 @@ class GivenWeights(LayerAttention):
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Weights of any queries of some heads, and that all keys are open, as no mask is known."""
-        some = torch.from_numpy(rows)
         if not _follow(heads):
-            values = self.values[torch.tensor(list(heads), dtype=torch.int64)[:, None], some]
+            which = torch.tensor(list(heads), dtype=torch.int64)[:, None]
+            values = self.values[which, torch.from_numpy(rows)]
         elif _follow(rows):
             values = self.values[heads[0] : heads[-1] + 1, int(rows[0]) : int(rows[-1]) + 1]
         else:
-            values = self.values[heads[0] : heads[-1] + 1].index_select(1, some)
+            values = self.values[heads[0] : heads[-1] + 1, torch.from_numpy(rows)]
         block: NDArray[np.float32] = values.float().cpu().numpy()
         # They may be the given ones themselves.
         block.flags.writeable = False

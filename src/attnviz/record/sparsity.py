@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
 from attnviz.record.masks import BandMask, compact_mask
@@ -80,7 +82,7 @@ class _Look:
 
     Attributes
     ----------
-    weighted : Tensor
+    weighted : ndarray
         int64, (heads, queries): keys with weight.
     ahead : bool
         Whether a query has weight on a key after its own, or there are no such keys.
@@ -89,18 +91,18 @@ class _Look:
     """
 
     values: torch.Tensor
-    weighted: torch.Tensor
+    weighted: NDArray[np.int64]
     ahead: bool
     alike: bool
 
     def counts(self, *, causal: bool) -> tuple[ZeroCount, ...]:
         num_queries, num_keys = self.values.shape[1:]
         # How many keys each query may see.
-        ends = torch.full((num_queries,), num_keys)
+        ends = np.full(num_queries, num_keys)
         if causal:
-            ends = torch.arange(num_queries) + _offset(self.values) + 1
-        counted = (ends * (self.weighted > 0)).sum(dim=1).tolist()
-        weighted = self.weighted.sum(dim=1).tolist()
+            ends = np.arange(num_queries) + _offset(self.values) + 1
+        counted = (ends * (self.weighted > 0)).sum(axis=1).tolist()
+        weighted = self.weighted.sum(axis=1).tolist()
         counts = [
             ZeroCount(all_ - some, all_) for all_, some in zip(counted, weighted, strict=True)
         ]
@@ -117,7 +119,7 @@ class _Look:
 
 def _look(values: torch.Tensor, pace: Pace) -> Steps[_Look]:
     heads, num_queries, num_keys = values.shape
-    weighted = torch.zeros((heads, num_queries), dtype=torch.int64)
+    weighted = np.zeros((heads, num_queries), np.int64)
     # Where the first query already sees every key, nothing lies ahead.
     ahead = _offset(values) < 0 or num_queries == 1
     alike = True
@@ -125,7 +127,7 @@ def _look(values: torch.Tensor, pace: Pace) -> Steps[_Look]:
     for rows in tiles(slice(0, num_queries), heads * num_keys):
         # As numbers: flags are slow to reduce, and so is a comparison that makes them.
         flags = values[:, rows].bool().view(torch.uint8)
-        weighted[:, rows] = flags.sum(dim=2, dtype=torch.int32).cpu().long()
+        weighted[:, rows] = flags.sum(dim=2, dtype=torch.int32).cpu().numpy()
         some = flags.amax(dim=0)
         ahead = ahead or bool(some.triu(_offset(values) + 1 + rows.start).any())
         alike = alike and bool(torch.equal(some, flags.amin(dim=0)))
