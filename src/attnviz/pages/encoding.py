@@ -214,7 +214,7 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
         maps = None if small or short else _maps(stack, layer)
         before = done
         parts = head_tiles(stack, layer)
-        whole = _whole_layer(stack, layer, parts, maps, before, total, fine=fine)
+        whole = _whole_layer(stack, layer, parts, maps, done=before, total=total, fine=fine)
         header, codes = yield from whole
         _, *place = codes.shape
         place.append(header["reach"])
@@ -512,9 +512,9 @@ def _whole_layer(
     layer: int,
     parts: list[HeadTiles],
     maps: SmallMaps | None,
+    *,
     done: float,
     total: float,
-    *,
     fine: bool,
 ) -> Steps[tuple[dict[str, Any], NDArray[Any]]]:
     """All weights of a layer's heads, in `parts`, as codes of one byte each, or of two.

@@ -471,7 +471,7 @@ class View(anywidget.AnyWidget):
 
     @traitlets.default("_anywidget_id")
     def _default_anywidget_id(self) -> str:
-        return f"{type(self).__module__}.{type(self).__qualname__}"
+        return f"{type(self).__module__}.{type(self).__name__}"
 
     @traitlets.default("_code")
     def _default_code(self) -> str:

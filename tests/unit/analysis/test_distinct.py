@@ -73,6 +73,29 @@ def test_even_attention_is_to_the_keys_that_the_mask_allows() -> None:
     assert found.even == uniform_scores(record, "previous token")[found.layer][found.head]
 
 
+def test_layers_with_other_masks_are_each_held_against_their_own() -> None:
+    generator = torch.Generator().manual_seed(0)
+    keys = 3 * torch.nn.functional.normalize(torch.randn(1, N, 8, generator=generator), dim=-1)
+    queries = keys.roll(1, dims=1)
+    # The second layer sees two keys alone: half of the weight is on the one before by itself.
+    record = AttentionRecord.from_qk(
+        [queries] * 3,
+        [keys] * 3,
+        WORDS,
+        causal=True,
+        scale=[0.6, 0.35, 0.6],
+        window=[None, 2, None],
+    )
+    shares = np.concatenate(head_scores(record, "previous token"))
+    even = np.concatenate(uniform_scores(record, "previous token"))
+    above = (shares - even) / (1 - even)
+    assert np.argmax(shares) == 1
+    assert np.argmax(above) == 0
+    found = distinct_head(record)
+    assert found is not None
+    assert (found.layer, found.pattern) == (0, "previous token")
+
+
 def test_a_pattern_of_many_pairs_does_not_win_by_their_number() -> None:
     # Two words, two of each in turn. Many pairs are of the same word, to which even attention
     # gives much: 0.52 beyond it is less than 0.55 beyond the little that the token before gets.

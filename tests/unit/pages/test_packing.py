@@ -37,7 +37,8 @@ def test_the_better_strategy_is_taken(data: bytes) -> None:
     assert len(base64.b64decode(packed(data))) == min(sizes)
 
 
-def test_of_blocks_that_are_alike_one_is_deflated_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def strategies_taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The strategy of each text that is deflated from now on."""
     strategies: list[int] = []
     make = zlib.compressobj
 
@@ -46,9 +47,28 @@ def test_of_blocks_that_are_alike_one_is_deflated_in_both(monkeypatch: pytest.Mo
         return make(*options)
 
     monkeypatch.setattr(zlib, "compressobj", counted)
+    return strategies
+
+
+def test_of_blocks_that_are_alike_one_is_deflated_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategies = strategies_taken(monkeypatch)
     packer = Packer()
     texts = [completed(packer.packing(data)) for data in (WEIGHTS, WEIGHTS[::-1], CODE)]
     assert [unpacked(text) for text in texts] == [WEIGHTS, WEIGHTS[::-1], CODE]
     assert sorted(strategies[:2]) == sorted((zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY))
-    # What told which is better is not deflated again.
-    assert strategies[2:] == [zlib.Z_RLE] * 2
+    assert strategies[2:] == [zlib.Z_RLE] * 3
+
+
+def test_a_short_text_is_not_deflated_again_once_it_told_which_is_better(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    strategies = strategies_taken(monkeypatch)
+    short = WEIGHTS[:20_000]
+    assert unpacked(packed(short)) == short
+    assert sorted(strategies) == sorted((zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY))
+
+
+def test_what_a_long_text_has_in_its_middle_tells_which_is_better() -> None:
+    long = WEIGHTS[:80_000] + CODE + WEIGHTS[:80_000]
+    whole = zlib.compressobj(6, strategy=zlib.Z_DEFAULT_STRATEGY)
+    assert base64.b64decode(packed(long)) == whole.compress(long) + whole.flush()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -150,6 +152,21 @@ def test_a_threshold_raised_later_is_as_one_from_the_start(
     raised = lower.raised(threshold)
     for name in once.__dataclass_fields__:
         assert_array_equal(getattr(raised, name), getattr(once, name), err_msg=name)
+
+
+def test_weights_that_are_to_be_read_only_are_taken_without_a_warning() -> None:
+    weights = np.array([[0.1, 0.5, 0.0, 0.4]], np.float32)
+    weights.flags.writeable = False
+    before = torch.is_warn_always_enabled()
+    # Otherwise it warns once in a process.
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            rows = strongest_rows(weights, threshold=0.45)
+    finally:
+        torch.set_warn_always(before)
+    assert rows.keys.tolist() == [1, 3]
 
 
 def test_bytes_that_are_no_rows() -> None:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+import anywidget
 import pytest
 import traitlets
 from jupyter_client.manager import start_new_kernel
@@ -503,6 +504,32 @@ def test_views_of_a_kind_share_their_code_and_differ_by_nothing_else() -> None:
     assert first._code is second._code
     assert first._esm == second._esm
     assert len(first._esm) < 2_000, "a browser keeps it for every widget"
+    # A class for each takes as long to make as a page of some tokens, and ends late.
+    assert type(first) is type(second) is HeadView
+    for view in (first, second):
+        view.close()
+
+
+def test_the_browser_gets_what_anywidget_adds_to_a_widget() -> None:
+    class Plain(anywidget.AnyWidget):
+        _esm = "export default {}"
+
+    plain, view = Plain(), HeadView(given_record())
+    added = set(plain.keys) - set(anywidget.AnyWidget.class_trait_names(sync=True))
+    assert added == {"_esm", "_anywidget_id"}
+    state = view.get_state()
+    assert added <= set(state)
+    assert state["_anywidget_id"] == "attnviz.views.head.HeadView"
+    assert plain._anywidget_id.endswith(".Plain")
+    for each in (plain, view):
+        each.close()
+
+
+def test_a_trait_can_be_added_to_one_view() -> None:
+    first, second = HeadView(given_record()), HeadView(given_record())
+    first.add_traits(note=traitlets.Unicode("mine").tag(sync=True))
+    assert first.get_state("note") == {"note": "mine"}
+    assert not second.has_trait("note")
     for view in (first, second):
         view.close()
 
