@@ -37,6 +37,14 @@ new MutationObserver((_, observer) => {
   globalThis.atFirst = globalThis.inflated;
   observer.disconnect();
 }).observe(document, { subtree: true, childList: true, attributes: true });
+// Frames in which controls stand around an empty plot.
+globalThis.halfDrawn = 0;
+const count = () => {
+  const drawn = document.querySelector("[data-attnviz-drawn]");
+  if (!drawn && document.querySelector(".attnviz button")) globalThis.halfDrawn += 1;
+  if (!drawn) requestAnimationFrame(count);
+};
+requestAnimationFrame(count);
 """
 
 
@@ -163,6 +171,16 @@ def test_nothing_but_the_first_layer_is_decoded_before_the_first_picture(
         tab.wait_for_timeout(50)
 
 
+def test_the_picture_is_drawn_with_the_controls_around_it(
+    tab: Page, text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(text, encoding="utf-8")
+    tab.goto(path.as_uri())
+    drawn(tab, 0)
+    assert tab.evaluate("globalThis.halfDrawn") == 0
+
+
 @pytest.mark.parametrize("name", ["MatrixView", "CompareView", "ModelView"])
 def test_views_open_with_what_they_show_first(
     tab: Page, record: av.AttentionRecord, name: str
@@ -236,6 +254,21 @@ def test_a_part_that_was_changed_is_not_drawn(tab: Page, text: str, tmp_path: Pa
     expect(tab.locator("#attnviz-note")).to_contain_text("changed after attnviz saved it")
     layer_button(tab, 1).click()
     expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
+
+
+def test_a_first_part_that_was_changed_is_said_by_the_view(
+    tab: Page, text: str, tmp_path: Path
+) -> None:
+    at = text.index(PART) + len(PART) + 2000
+    assert at < code_end(text)
+    other = "A" if text[at] != "A" else "B"
+    path = tmp_path / "page.html"
+    path.write_text(text[:at] + other + text[at + 1 :], encoding="utf-8")
+    tab.goto(path.as_uri())
+    expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
+    # Other layers are as they were saved.
+    layer_button(tab, 1).click()
+    drawn(tab, 1)
 
 
 def test_a_part_that_was_put_in_is_noticed(tab: Page, text: str, tmp_path: Path) -> None:

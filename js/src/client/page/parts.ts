@@ -12,7 +12,19 @@ const NAME = /^#(\d+)$/;
 
 /** Bytes that were deflated: base64 of them, or the name of a part that is it. */
 export async function inflatedText(text: string): Promise<Uint8Array> {
-  return inflate(fromBase64(await wholeText(text)));
+  return inflatedFirst(text) ?? inflate(fromBase64(await wholeText(text)));
+}
+
+/** What the page's loader inflated while it unpacked the code; each is held until it is asked for. */
+function inflatedFirst(text: string): Uint8Array | undefined {
+  const held = (globalThis as { attnvizPage?: { inflated?: Map<number, Uint8Array> } }).attnvizPage
+    ?.inflated;
+  const name = NAME.exec(text);
+  if (!held || !name) return undefined;
+  const place = Number(name[1]);
+  const bytes = held.get(place);
+  held.delete(place);
+  return bytes;
 }
 
 /**

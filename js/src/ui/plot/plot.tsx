@@ -2,7 +2,7 @@
 
 import { effect, type ReadonlySignal } from "@preact/signals";
 import type { ComponentChildren, HTMLAttributes, Ref } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { paintMarks, prepare } from "../../draw/canvas";
 import type { Mark, Scene } from "../../draw/marks";
 
@@ -76,7 +76,8 @@ export function ScenePlot(props: ScenePlotProps) {
   const backCanvas = useRef<HTMLCanvasElement>(null);
   const frontCanvas = useRef<HTMLCanvasElement>(null);
 
-  useEffect(() => {
+  // Before the browser paints the controls around it: where the numbers are at hand, all is one picture.
+  useLayoutEffect(() => {
     const [back, front] = [backCanvas.current, frontCanvas.current];
     if (!back || !front) return undefined;
     let painted: Mark[] | null = null;
