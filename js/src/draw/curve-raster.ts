@@ -18,11 +18,17 @@ import { type CurvesMark, OPACITY_STEPS, opacityStep, riseAfter } from "./marks"
 interface Batch {
   count: number;
   /** Where each begins along, and how far it rises. */
-  from: Float64Array;
-  rise: Float64Array;
-  opacity: Float64Array;
+  from: Float32Array;
+  rise: Float32Array;
+  opacity: Float32Array;
   /** Pixels each. */
-  width: Float64Array;
+  width: Float32Array;
+}
+
+/** Curves no wider than a pixel, in groups that are painted alike. */
+interface Thin extends Omit<Batch, "width"> {
+  /** For each group, ascending: its first curve, and behind the last group all curves. */
+  starts: Uint32Array;
 }
 
 /** Curves of one colour that lie in a part of the picture. */
@@ -30,10 +36,8 @@ interface Pile {
   red: number;
   green: number;
   blue: number;
-  /** No wider than a pixel, and nowhere steeper than a diagonal. */
-  thin: Batch;
   /** No wider than a pixel. */
-  steep: Batch;
+  thin: Thin;
   wide: Batch;
 }
 
@@ -42,17 +46,77 @@ function rgbOf(color: string): [number, number, number] {
   return [rgb >> 16, (rgb >> 8) & 255, rgb & 255];
 }
 
-function noBatch(): Batch {
-  const none = (): Float64Array => new Float64Array(1024);
+function batchOf(most: number): Batch {
+  const none = (): Float32Array => new Float32Array(most);
   return { count: 0, from: none(), rise: none(), opacity: none(), width: none() };
 }
 
-function enlarge(batch: Batch): void {
-  for (const field of ["from", "rise", "opacity", "width"] as const) {
-    const larger = new Float64Array(2 * batch[field].length);
-    larger.set(batch[field]);
-    batch[field] = larger;
+/** An empty batch with room for so many: the same one where it has that. */
+function withRoom(batch: Batch, most: number): Batch {
+  batch.count = 0;
+  return batch.from.length < most ? batchOf(most) : batch;
+}
+
+/** The curves by themselves, so that others can be written over the batch. */
+function copyOf({ count, from, rise, opacity, width }: Batch): Batch {
+  const own = (of: Float32Array): Float32Array => of.slice(0, count);
+  return { count, from: own(from), rise: own(rise), opacity: own(opacity), width: own(width) };
+}
+
+/**
+ * Groups of thin curves: by how far they rise, and of those by how much a pixel changes from column to
+ * column. So the loops over a group do the same for each of its curves.
+ */
+const RISES = 24;
+const SHIFTS = 80;
+/** Each group reaches the fourth root of 2 farther; of a shift from this. */
+const LEAST_SHIFT = 2 ** -8;
+const GROUPS_OF_TWO = 4;
+
+const RISE_ENDS = Float64Array.from({ length: RISES }, (_, at) =>
+  at < RISES - 1 ? 2 ** (at / GROUPS_OF_TWO) : Number.POSITIVE_INFINITY,
+);
+const SHIFT_ENDS = Float64Array.from({ length: SHIFTS }, (_, at) =>
+  at < SHIFTS - 1 ? LEAST_SHIFT * 2 ** (at / GROUPS_OF_TWO) : Number.POSITIVE_INFINITY,
+);
+
+/** The first of so many groups that reaches a size. */
+function groupOf(size: number, least: number, most: number): number {
+  if (size <= least) return 0;
+  return Math.min(most - 1, Math.ceil(GROUPS_OF_TWO * Math.log2(size / least) - 1e-9));
+}
+
+/** The curves, in groups. */
+function grouped(batch: Batch, gentle: number): Thin {
+  const { count, from, rise, opacity } = batch;
+  const groups = new Uint16Array(count);
+  const starts = new Uint32Array(RISES * SHIFTS + 1);
+  for (let i = 0; i < count; i++) {
+    const size = Math.abs(rise[i] as number);
+    const high = groupOf(size, gentle, RISES);
+    const shift = groupOf(size * (opacity[i] as number), LEAST_SHIFT, SHIFTS);
+    const group = high * SHIFTS + shift;
+    groups[i] = group;
+    starts[group + 1] = (starts[group + 1] as number) + 1;
   }
+  for (let group = 0; group < RISES * SHIFTS; group++)
+    starts[group + 1] = (starts[group + 1] as number) + (starts[group] as number);
+  const next = starts.slice();
+  const out: Thin = {
+    ...{ count, starts },
+    from: new Float32Array(count),
+    rise: new Float32Array(count),
+    opacity: new Float32Array(count),
+  };
+  for (let i = 0; i < count; i++) {
+    const group = groups[i] as number;
+    const at = next[group] as number;
+    next[group] = at + 1;
+    out.from[at] = from[i] as number;
+    out.rise[at] = rise[i] as number;
+    out.opacity[at] = opacity[i] as number;
+  }
+  return out;
 }
 
 /** Pixels before and behind a part, so that curves that lie half in it need no look at its ends. */
@@ -98,10 +162,21 @@ export function rasterable(marks: readonly { kind: string }[]): Rasterable | nul
   return { vertical, marks: curves, count };
 }
 
+function byColor(marks: readonly CurvesMark[]): [string, CurvesMark[]][] {
+  const colors: [string, CurvesMark[]][] = [];
+  for (const mark of marks) {
+    const last = colors.at(-1);
+    if (last?.[0] === mark.color) last[1].push(mark);
+    else colors.push([mark.color, [mark]]);
+  }
+  return colors;
+}
+
 /** Columns that are painted together, each by itself and in blocks of two, four and all eight. */
 interface Run {
   count: number;
-  /** The largest slope in it. */
+  /** The largest slope in it; and where no blocks of columns are painted, infinity. */
+  steepest: number;
   slope: number;
   /** For each block, the single columns first: its rise, its slope, and how much it crosses. */
   rises: Float64Array;
@@ -131,13 +206,12 @@ function runOf(columns: readonly Column[]): Run {
     Float64Array.from(blocks, (block) =>
       block.length > 0 ? block.reduce((sum, each) => sum + of(each), 0) / block.length : 0,
     );
+  const steepest = Math.max(...columns.map(({ slope }) => slope));
+  const whole = count === RUN && columns.every(({ crossed }) => crossed >= 1);
   return {
-    count,
+    ...{ count, steepest },
     // Of a run that is cut short no blocks are painted.
-    slope:
-      count < RUN || columns.some(({ crossed }) => crossed < 1)
-        ? Number.POSITIVE_INFINITY
-        : Math.max(...columns.map(({ slope }) => slope)),
+    slope: whole ? steepest : Number.POSITIVE_INFINITY,
     rises: mean(({ rise }) => rise),
     slopes: mean(({ slope }) => slope),
     crossed: mean(({ crossed }) => crossed),
@@ -176,18 +250,19 @@ export class CurveRaster {
   readonly stop: number;
   /** How many curves were laid over pixels so far, each once for every part that it lies in. */
   painted = 0;
-  /** Of all curves: where they begin and end along, how wide they are, in pixels, and opacity. */
-  readonly #from: Float32Array;
-  readonly #to: Float32Array;
-  readonly #width: Float32Array;
-  readonly #opacity: Float32Array;
-  /** For each mark its colour and its first curve's number. */
-  readonly #colors: readonly { color: string; first: number }[];
+  /** Colours with their marks, of neighbouring marks of one colour once. */
+  readonly #colors: readonly (readonly [string, readonly CurvesMark[]])[];
+  readonly #scale: number;
   readonly #gentle: number;
   readonly #runs: readonly Run[];
+  /** To collect curves in. */
+  #thin = batchOf(0);
+  #wide = batchOf(0);
 
-  constructor({ vertical, marks, count }: Rasterable, scale: number) {
+  constructor({ vertical, marks }: Rasterable, scale: number) {
     this.vertical = vertical;
+    this.#colors = byColor(marks);
+    this.#scale = scale;
     const first = marks[0] as CurvesMark;
     const ends = vertical ? [first.x0[0], first.x1[0]] : [first.y0[0], first.y1[0]];
     const [left, right] = ends.map((each) => (each as number) * scale) as [number, number];
@@ -199,43 +274,33 @@ export class CurveRaster {
     this.#runs = Array.from({ length: Math.ceil(this.across / RUN) }, (_, at) =>
       runOf(columns.slice(at * RUN, (at + 1) * RUN)),
     );
-    this.#from = new Float32Array(count);
-    this.#to = new Float32Array(count);
-    this.#width = new Float32Array(count);
-    this.#opacity = new Float32Array(count);
     let low = Number.POSITIVE_INFINITY;
     let high = Number.NEGATIVE_INFINITY;
-    let at = 0;
-    this.#colors = marks.map((mark) => {
-      const colored = { color: mark.color, first: at };
-      const [from, to] = vertical ? [mark.y0, mark.y1] : [mark.x0, mark.x1];
-      for (let i = 0; i < mark.count; i++, at++) {
-        const a = (from[i] as number) * scale;
-        const b = (to[i] as number) * scale;
-        const width = (mark.width[i] as number) * scale;
-        this.#from[at] = a;
-        this.#to[at] = b;
-        this.#width[at] = width;
-        this.#opacity[at] = mark.opacity[i] as number;
-        const half = width / 2;
-        if (a - half < low) low = a - half;
-        if (b - half < low) low = b - half;
-        if (a + half > high) high = a + half;
-        if (b + half > high) high = b + half;
+    for (const { count, width, ...places } of marks) {
+      const from = vertical ? places.y0 : places.x0;
+      const to = vertical ? places.y1 : places.x1;
+      for (let i = 0; i < count; i++) {
+        const a = from[i] as number;
+        const b = to[i] as number;
+        const half = (width[i] as number) / 2;
+        const least = (a < b ? a : b) - half;
+        const most = (a < b ? b : a) + half;
+        if (least < low) low = least;
+        if (most > high) high = most;
       }
-      return colored;
-    });
-    this.start = Math.floor(low) - 1;
-    this.stop = Math.ceil(high) + 1;
+    }
+    this.start = Math.floor(low * scale) - 1;
+    this.stop = Math.ceil(high * scale) + 1;
   }
 
   /** The opacity that about `most` of the curves in a part of the picture reach. */
   opacityOfStrongest(start: number, stop: number, most: number): number {
     const counts = new Uint32Array(257);
-    for (let i = 0; i < this.#from.length; i++) {
-      if (!this.#isIn(i, start, stop)) continue;
-      const at = Math.ceil(Math.min(1, this.#opacity[i] as number) * 256);
-      counts[at] = (counts[at] as number) + 1;
+    for (const mark of this.#colors.flatMap(([, marks]) => marks)) {
+      this.#eachIn(mark, start, stop, 0, (_, __, opacity) => {
+        const at = Math.ceil(Math.min(1, opacity) * 256);
+        counts[at] = (counts[at] as number) + 1;
+      });
     }
     let sum = 0;
     for (let at = 256; at > 0; at--) {
@@ -245,43 +310,52 @@ export class CurveRaster {
     return 0;
   }
 
-  /** Whether a curve lies in a part, also by half of its width. */
-  #isIn(i: number, start: number, stop: number): boolean {
-    const a = this.#from[i] as number;
-    const b = this.#to[i] as number;
-    const room = (this.#width[i] as number) + 1;
-    return a < b ? a - room < stop && b + room > start : b - room < stop && a + room > start;
+  /** The curves of a mark that lie in a part, also by half of their width, of at least an opacity. */
+  #eachIn(
+    { count, width, opacity, ...places }: CurvesMark,
+    start: number,
+    stop: number,
+    least: number,
+    see: (from: number, to: number, opacity: number, width: number) => void,
+  ): void {
+    const scale = this.#scale;
+    const from = this.vertical ? places.y0 : places.x0;
+    const to = this.vertical ? places.y1 : places.x1;
+    for (let i = 0; i < count; i++) {
+      const strength = opacity[i] as number;
+      if (strength < least) continue;
+      const a = (from[i] as number) * scale;
+      const b = (to[i] as number) * scale;
+      const wide = (width[i] as number) * scale;
+      const room = wide + 1;
+      if ((a < b ? a : b) - room < stop && (a < b ? b : a) + room > start)
+        see(a, b, strength, wide);
+    }
   }
 
   /** The curves in a part, of at least an opacity; marks of one colour that follow each other together. */
   #piles(start: number, stop: number, least: number): Pile[] {
-    const gentle = this.#gentle;
     const piles: Pile[] = [];
-    let color = "";
-    let pile: Pile | null = null;
-    for (const [mark, of] of this.#colors.entries()) {
-      const end = this.#colors[mark + 1]?.first ?? this.#from.length;
-      for (let i = of.first; i < end; i++) {
-        const strength = this.#opacity[i] as number;
-        if (strength < least || !this.#isIn(i, start, stop)) continue;
-        if (!pile || of.color !== color) {
-          color = of.color;
-          const [red, green, blue] = rgbOf(color);
-          pile = { red, green, blue, thin: noBatch(), steep: noBatch(), wide: noBatch() };
-          piles.push(pile);
-        }
-        const rise = (this.#to[i] as number) - (this.#from[i] as number);
-        const width = this.#width[i] as number;
-        const { thin, steep, wide }: Pile = pile;
-        const kind = width > 1 ? wide : Math.abs(rise) <= gentle ? thin : steep;
-        if (kind.count === kind.from.length) enlarge(kind);
-        const at = kind.count++;
-        kind.from[at] = (this.#from[i] as number) - start + MARGIN;
-        kind.rise[at] = rise;
-        // One of less than a pixel is drawn as wide, and the fainter.
-        kind.opacity[at] = (opacityStep(strength) / OPACITY_STEPS) * Math.min(1, width);
-        kind.width[at] = width;
+    for (const [color, marks] of this.#colors) {
+      const most = marks.reduce((sum, { count }) => sum + count, 0);
+      // Of all that is painted, the arrays are made once.
+      this.#thin = withRoom(this.#thin, most);
+      this.#wide = withRoom(this.#wide, most);
+      const [thin, wide] = [this.#thin, this.#wide];
+      for (const mark of marks) {
+        this.#eachIn(mark, start, stop, least, (from, to, strength, width) => {
+          const kind = width > 1 ? wide : thin;
+          const at = kind.count++;
+          kind.from[at] = from - start + MARGIN;
+          kind.rise[at] = to - from;
+          // One of less than a pixel is drawn as wide, and the fainter.
+          kind.opacity[at] = (opacityStep(strength) / OPACITY_STEPS) * Math.min(1, width);
+          kind.width[at] = width;
+        });
       }
+      if (thin.count + wide.count === 0) continue;
+      const [red, green, blue] = rgbOf(color);
+      piles.push({ red, green, blue, thin: grouped(thin, this.#gentle), wide: copyOf(wide) });
     }
     return piles;
   }
@@ -299,15 +373,14 @@ export class CurveRaster {
     const sums = Array.from({ length: RUN }, () => new Float64Array(4 * length));
     const [next, step] = this.vertical ? [this.across, 1] : [1, length];
     let count = 0;
-    for (const { thin, steep, wide } of piles) count += thin.count + steep.count + wide.count;
+    for (const { thin, wide } of piles) count += thin.count + wide.count;
     this.painted += count;
     for (let column = 0; column < this.across && count > 0; column += RUN) {
       const run = this.#runs[column / RUN] as Run;
       for (const each of sums) each.fill(0);
       for (const pile of piles) {
         through.fill(1);
-        layThin(pile.thin, through, size, run);
-        laySteep(pile.steep, through, size, run);
+        layThin(pile.thin, this.#gentle, through, size, run);
         layWide(pile.wide, through, size, run);
         for (let i = 0; i < run.count; i++) cover(sums[i] as Float64Array, through, size, i, pile);
       }
@@ -332,27 +405,77 @@ export class CurveRaster {
 // Each of these multiplies what the pixels of a run let through with what each curve lets through
 // there. They run for every curve in every run of columns.
 
+/** Group by group: in blocks of columns, column by column, or as what is steep. */
+function layThin(thin: Thin, gentle: number, through: Float64Array, size: number, run: Run): void {
+  const { starts } = thin;
+  for (let high = 0; high < RISES; high++) {
+    const first = high * SHIFTS;
+    const begin = starts[first] as number;
+    const end = starts[first + SHIFTS] as number;
+    if (begin === end) continue;
+    if (gentle * (RISE_ENDS[high] as number) * run.steepest > 1) {
+      laySteep(thin, begin, end, through, size, run);
+      continue;
+    }
+    // Neighbouring groups of one level are painted together.
+    let from = begin;
+    let last = 0;
+    for (let shift = 0; shift < SHIFTS; shift++) {
+      const at = starts[first + shift] as number;
+      if (at === starts[first + shift + 1]) continue;
+      const level = levelOf((SHIFT_ENDS[shift] as number) * run.slope);
+      if (at > from && level !== last) {
+        layFlat(thin, from, at, last, through, size, run);
+        from = at;
+      }
+      last = level;
+    }
+    layFlat(thin, from, end, last, through, size, run);
+  }
+}
+
 /** The two nearest pixels share a thin curve by its distance from their middles. */
-function layThin(
-  { count, from, rise, opacity }: Batch,
+function layFlat(
+  { from, rise, opacity }: Thin,
+  begin: number,
+  end: number,
+  level: number,
   through: Float64Array,
   size: number,
-  { rises, crossed, slope, count: columns }: Run,
+  { rises, crossed, count: columns }: Run,
 ): void {
   const last = size - 2;
-  for (let i = 0; i < count; i++) {
-    const begin = (from[i] as number) - 0.5;
+  const first = BLOCKS[level] as number;
+  const stop = level === 0 ? columns : (BLOCKS[level + 1] as number);
+  const one = rises[first] as number;
+  const other = rises[stop - 1] as number;
+  for (let i = begin; i < end; i++) {
+    const start = (from[i] as number) - 0.5;
     const by = rise[i] as number;
     const alpha = opacity[i] as number;
-    const level = levelOf(Math.abs(by) * slope * alpha);
-    const stop = level === 0 ? columns : (BLOCKS[level + 1] as number);
-    for (let c = BLOCKS[level] as number; c < stop; c++) {
-      const at = begin + by * (rises[c] as number);
-      const first = at | 0;
-      if (first < 0 || first > last) continue;
+    const a = start + by * one;
+    const b = start + by * other;
+    if (a < 0 || b < 0 || a > last || b > last) {
+      // Only a part of it is in sight, if any.
+      if ((a < 0 && b < 0) || (a > last && b > last)) continue;
+      for (let c = first; c < stop; c++) {
+        const at = start + by * (rises[c] as number);
+        if (at < 0 || at > last) continue;
+        const base = Math.floor(at);
+        const own = alpha * (crossed[c] as number);
+        const second = own * (at - base);
+        const pixel = c * size + base;
+        through[pixel] = (through[pixel] as number) * (1 - own + second);
+        through[pixel + 1] = (through[pixel + 1] as number) * (1 - second);
+      }
+      continue;
+    }
+    for (let c = first; c < stop; c++) {
+      const at = start + by * (rises[c] as number);
+      const base = at | 0;
       const own = alpha * (crossed[c] as number);
-      const second = own * (at - first);
-      const pixel = c * size + first;
+      const second = own * (at - base);
+      const pixel = c * size + base;
       through[pixel] = (through[pixel] as number) * (1 - own + second);
       through[pixel + 1] = (through[pixel + 1] as number) * (1 - second);
     }
@@ -361,25 +484,33 @@ function layThin(
 
 /** Where a thin curve is steep, pixels share it by their distance across. */
 function laySteep(
-  { count, from, rise, opacity }: Batch,
+  { from, rise, opacity }: Thin,
+  begin: number,
+  end: number,
   through: Float64Array,
   size: number,
-  { rises, slopes, crossed, count: columns }: Run,
+  { rises, slopes, crossed, count: columns, steepest }: Run,
 ): void {
   const last = size - 1;
-  for (let i = 0; i < count; i++) {
+  const one = rises[0] as number;
+  const other = rises[columns - 1] as number;
+  for (let i = begin; i < end; i++) {
     const by = rise[i] as number;
-    const begin = (from[i] as number) - 0.5;
+    const start = (from[i] as number) - 0.5;
+    const a = start + by * one;
+    const b = start + by * other;
+    const most = Math.max(1, Math.abs(by) * steepest);
+    if ((a < b ? b : a) + most < 0 || (a < b ? a : b) - most > last) continue;
     for (let c = 0; c < columns; c++) {
-      const at = begin + by * (rises[c] as number);
+      const at = start + by * (rises[c] as number);
       const reach = Math.max(1, Math.abs(by * (slopes[c] as number)));
       if (at + reach < 0 || at - reach > last) continue;
       const alpha = (opacity[i] as number) * (crossed[c] as number);
-      const start = Math.max(0, Math.ceil(at - reach));
+      const first = Math.max(0, Math.ceil(at - reach));
       const stop = Math.min(last, Math.floor(at + reach));
       const per = alpha / reach;
       const base = c * size;
-      for (let j = start; j <= stop; j++)
+      for (let j = first; j <= stop; j++)
         through[base + j] = (through[base + j] as number) * (1 - alpha + per * Math.abs(j - at));
     }
   }

@@ -120,6 +120,27 @@ describe("curves as pixels", () => {
     }
   });
 
+  it("cover of the first and the last column as much as lies between the ends", () => {
+    // Level, rising gently and steeply, faint and strong: one that is level is painted in no blocks here.
+    for (const [from, to] of [
+      [20.5, 20.5],
+      [20.5, 21.5],
+      [20.5, 60.5],
+    ] as const) {
+      for (const strength of [0.01, 1]) {
+        const places = { x0: Float32Array.of(START + 0.6), x1: Float32Array.of(END - 0.7) };
+        const columns = opacities(rasterOf([curves([[from, to]], { strength, ...places })]), 0, 80);
+        const share = (column: number): number =>
+          (columns[column] as number[]).reduce((a, b) => a + b, 0);
+        // A hundredth is two steps of 192, which is what is drawn.
+        const drawn = Math.round(strength * OPACITY_STEPS) / OPACITY_STEPS;
+        expect(Math.abs(share(0) - 0.4 * drawn)).toBeLessThan(4 * ALMOST);
+        expect(Math.abs(share(columns.length - 1) - 0.3 * drawn)).toBeLessThan(4 * ALMOST);
+        expect(columns.length).toBe(END - START);
+      }
+    }
+  });
+
   it("add up as what lets light through, however faint each is", () => {
     const one = 1 / OPACITY_STEPS;
     for (const count of [1, 2, 30, 1000]) {

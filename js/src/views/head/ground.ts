@@ -11,7 +11,7 @@ const MOST_AT_ONCE = 25_000;
 /** So many of the strongest in sight stand for all until those are painted. */
 const COARSE = 5000;
 /** Pixels along of what is painted by itself. */
-const PART = 256;
+const PART = 512;
 
 /** The share of a canvas that is in the window, along. */
 function sightOf(canvas: HTMLCanvasElement, vertical: boolean): [number, number] {
