@@ -222,11 +222,26 @@ export async function toPng(scene: Scene, scale: number): Promise<Blob> {
 }
 
 let measuring: CanvasRenderingContext2D | null | undefined;
+/** Widths by font and text: the tokens of a text are measured anew with each layer. */
+const widths = new Map<string, Map<string, number>>();
+const MOST_FONTS = 16;
+const MOST_WIDTHS = 20_000;
 
 /** The width of a text in pixels. */
 export function measureText(text: string, font: string): number {
   if (measuring === undefined) measuring = document.createElement("canvas").getContext("2d");
   if (!measuring) return text.length * 7;
-  measuring.font = font;
-  return measuring.measureText(text).width;
+  let known = widths.get(font);
+  if (!known || known.size >= MOST_WIDTHS) {
+    if (widths.size >= MOST_FONTS) widths.clear();
+    known = new Map();
+    widths.set(font, known);
+  }
+  let width = known.get(text);
+  if (width === undefined) {
+    measuring.font = font;
+    width = measuring.measureText(text).width;
+    known.set(text, width);
+  }
+  return width;
 }

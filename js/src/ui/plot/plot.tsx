@@ -81,6 +81,7 @@ export function ScenePlot(props: ScenePlotProps) {
     const [back, front] = [backCanvas.current, frontCanvas.current];
     if (!back || !front) return undefined;
     let painted: Mark[] | null = null;
+    let shown: Scene | null = null;
     let size = "";
     // While there is more to paint, the canvas says of what it has the strongest lines, or all in sight.
     const sign = (): void => {
@@ -97,6 +98,12 @@ export function ScenePlot(props: ScenePlotProps) {
       const place = props.place.value;
       if (place === null) props.onDrawn(null);
       if (!scene) return;
+      // What is asked for is on its way: what is there stays.
+      if (scene === shown) {
+        sign();
+        return;
+      }
+      shown = scene;
       // The pointer changes only what stands out; the ground is painted anew when it changes.
       const wanted = `${scene.width} ${scene.height}`;
       if (painted !== scene.back || size !== wanted) {

@@ -156,11 +156,8 @@ export function sentence(input: SentenceInput): string {
     const some = part ? "Of the queries in sight, " : "";
     return `${where} ${some}${key} gets most from ${from}: ${most()}.`;
   }
-  lines.series.forEach((each, series) => {
-    for (let i = 0; i < each.count; i++) {
-      consider(series, each.query[i] as number, each.key[i] as number, each.weight[i] as number);
-    }
-  });
+  const [strongest] = strongestDrawn(lines);
+  if (strongest) consider(strongest.series, strongest.query, strongest.key, strongest.value);
   if (best.series < 0) return `${where} No line is drawn.`;
   const between = `${quotedAt(input.queryTexts, best.query)} to ${quotedAt(input.keyTexts, best.key)}`;
   return `${where} ${signed ? `Largest ${name}` : "Strongest"}: ${between}, ${most()}.`;
@@ -169,42 +166,75 @@ export function sentence(input: SentenceInput): string {
 /** Weights that a summary names. */
 const MOST_IN_SUMMARY = 5;
 
-/** Layer, heads, token and the five strongest weights that are shown, in one breath. */
-export function summary(input: SentenceInput): string {
-  const { lines, focus, quantity = WEIGHT } = input;
-  // The strongest so far, of equals the first that was found: all may be hundreds of thousands.
-  const all: { series: number; query: number; key: number; value: number }[] = [];
+interface Named {
+  series: number;
+  query: number;
+  key: number;
+  value: number;
+}
+
+/** The strongest of what it is given, of equals those that come first. */
+function strongestOf(
+  give: (add: (series: number, query: number, key: number, value: number) => void) => void,
+): Named[] {
+  const all: Named[] = [];
   let least = -1;
-  const add = (series: number, query: number, key: number, value: number): void => {
-    const size = Math.abs(value);
+  give((series, query, key, value) => {
+    const size = value < 0 ? -value : value;
     if (!(size > least)) return;
     const behind = all.findIndex((each) => Math.abs(each.value) < size);
     all.splice(behind < 0 ? all.length : behind, 0, { series, query, key, value });
     if (all.length > MOST_IN_SUMMARY) all.pop();
     if (all.length === MOST_IN_SUMMARY) least = Math.abs(all.at(-1)?.value ?? 0);
-  };
-  lines.series.forEach((each, series) => {
-    if (focus.query === null && focus.key === null) {
-      for (let i = 0; i < each.count; i++)
-        add(series, each.query[i] as number, each.key[i] as number, each.weight[i] as number);
-      return;
-    }
-    const [first, last] = focus.query === null ? input.queryWindow : [focus.query, focus.query + 1];
-    const [start, stop] = focus.key === null ? input.keyWindow : [focus.key, focus.key + 1];
-    for (let query = first; query < last; query++) {
-      for (let key = start; key < stop; key++) {
-        if (input.leftOut[key] && focus.key === null) continue;
-        const value = input.value(series, query, key);
-        if (value) add(series, query, key, value);
+  });
+  return all;
+}
+
+const drawn = new WeakMap<Lines, Named[]>();
+
+/** The strongest lines that are drawn. They may be hundreds of thousands: they are gone through once. */
+function strongestDrawn(lines: Lines): Named[] {
+  const strongest =
+    drawn.get(lines) ??
+    strongestOf((add) => {
+      lines.series.forEach(({ count, query, key, weight }, series) => {
+        for (let i = 0; i < count; i++)
+          add(series, query[i] as number, key[i] as number, weight[i] as number);
+      });
+    });
+  drawn.set(lines, strongest);
+  return strongest;
+}
+
+/** The strongest weights in sight of the query or the key, or between both. */
+function strongestInSight({ lines, focus, ...input }: SentenceInput): Named[] {
+  const [first, last] = focus.query === null ? input.queryWindow : [focus.query, focus.query + 1];
+  const [start, stop] = focus.key === null ? input.keyWindow : [focus.key, focus.key + 1];
+  return strongestOf((add) => {
+    for (let series = 0; series < lines.series.length; series++) {
+      for (let query = first; query < last; query++) {
+        for (let key = start; key < stop; key++) {
+          if (input.leftOut[key] && focus.key === null) continue;
+          const value = input.value(series, query, key);
+          if (value) add(series, query, key, value);
+        }
       }
     }
   });
+}
+
+/** Layer, heads, token and the five strongest weights that are shown, in one breath. */
+export function summary(input: SentenceInput): string {
+  const { lines, focus, quantity = WEIGHT } = input;
   const anywhere = focus.query !== null && focus.key === null && input.strongest?.(focus.query);
-  if (anywhere) {
-    all.length = 0;
-    least = -1;
-    for (const { series, key, value } of anywhere) add(series, focus.query as number, key, value);
-  }
+  const named = anywhere
+    ? strongestOf((add) => {
+        for (const { series, key, value } of anywhere)
+          add(series, focus.query as number, key, value);
+      })
+    : focus.query === null && focus.key === null
+      ? strongestDrawn(lines)
+      : strongestInSight(input);
   const query = (index: number): string => quotedAt(input.queryTexts, index);
   const key = (index: number): string => quotedAt(input.keyTexts, index);
   const pinned = [
@@ -213,7 +243,7 @@ export function summary(input: SentenceInput): string {
       : [pinInWords("Query", input.queryTexts, focus.query, input.predicting?.(focus.query))]),
     ...(focus.key === null ? [] : [pinInWords("Key", input.keyTexts, focus.key)]),
   ];
-  const named = all.map((each) => {
+  const inWords = named.map((each) => {
     const between =
       focus.query === null ? `${query(each.query)} to ${key(each.key)}` : key(each.key);
     const number = (anywhere ? writtenSmall : written)(quantity, each.value);
@@ -223,7 +253,7 @@ export function summary(input: SentenceInput): string {
   const most = quantity.signed ? `Largest ${pluralOf(quantity)}` : "Strongest";
   const which = anywhere ? `${most} anywhere` : most;
   const strongest =
-    named.length > 0 ? `${which}: ${named.join("; ")}.` : `No ${quantity.name} is shown.`;
+    inWords.length > 0 ? `${which}: ${inWords.join("; ")}.` : `No ${quantity.name} is shown.`;
   return [`Layer ${input.layer}, ${drawnInWords(lines)}.`, ...pinned, strongest].join(" ");
 }
 

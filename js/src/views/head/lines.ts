@@ -183,6 +183,15 @@ interface Away {
   error: number;
 }
 
+/** What the weights of a row add up to: all, those that are drawn, and those too faint to be. */
+interface RowSums {
+  total: number;
+  drawn: number;
+  faint: number;
+  /** Of what is drawn. */
+  largest: number;
+}
+
 /** Lines one after the other: arrays of numbers would take as long as all the rest. */
 class LineList {
   count = 0;
@@ -190,6 +199,43 @@ class LineList {
   key = new Int32Array(256);
   weight = new Float32Array(256);
   error = new Float64Array(256);
+
+  /**
+   * Takes the weights of a query to keys that follow each other, from `start` to before `stop` in a
+   * matrix: those of at least two sizes. Of the others that reach the first it adds up what they are.
+   */
+  takeRow(
+    matrix: Float32Array,
+    [start, stop]: readonly [number, number],
+    query: number,
+    firstKey: number,
+    { threshold, faintest }: { threshold: number; faintest: number },
+  ): RowSums {
+    while (this.query.length < this.count + stop - start) this.#resize(2 * this.query.length);
+    const { query: queries, key: keys, weight: weights } = this;
+    let { count } = this;
+    let [total, drawn, faint, largest] = [0, 0, 0, 0];
+    for (let at = start; at < stop; at++) {
+      const value = matrix[at] as number;
+      // A weight of 0 has no line.
+      if (value === 0) continue;
+      const size = value < 0 ? -value : value;
+      total += size;
+      if (size < threshold) continue;
+      if (size < faintest) {
+        faint += size;
+        continue;
+      }
+      drawn += size;
+      if (size > largest) largest = size;
+      queries[count] = query;
+      keys[count] = firstKey + at - start;
+      weights[count] = value;
+      count++;
+    }
+    this.count = count;
+    return { total, drawn, faint, largest };
+  }
 
   push(query: number, key: number, weight: number, error: number): void {
     if (this.count === this.query.length) this.#resize(2 * this.count);
@@ -336,19 +382,14 @@ export function computeLines(
           continue;
         }
       } else if (inOneLook) {
-        const { threshold } = options;
-        let faint = 0;
-        for (let column = left; column < right; column++) {
-          const value = matrix[offset + column] as number;
-          const size = value < 0 ? -value : value;
-          remaining += size;
-          // A weight of 0 has no line.
-          if (size === 0 || size < threshold) continue;
-          if (size < faintest) faint += size;
-          else draw(row, column, value, value, weights.error);
-        }
+        const span = [offset + left, offset + right] as const;
+        const least = { threshold: options.threshold, faintest };
+        const of = list.takeRow(matrix, span, row, left, least);
+        remaining = of.total;
         inSight = remaining;
-        sums.faint += faint;
+        sums.faint += of.faint;
+        sums.drawn += of.drawn;
+        if (of.largest > largest) largest = of.largest;
       } else {
         for (let column = left; column < right; column++) {
           const value = Math.abs(matrix[offset + column] as number);
@@ -410,6 +451,7 @@ export function computeLines(
       sums.otherPair += otherPair;
       sums.outside += remaining - inSight;
     }
+    if (inOneLook) list.error.fill(weights.error, 0, list.count);
     return { head, name, list, behind: new LineList(), matrix: drawnMatrix };
   });
   // Each its part, so that none looks as if it never left the window.
