@@ -31,8 +31,13 @@ DRAWN = re.compile("^head:")
 WATCH = """
 window.painted = [];
 window.strokes = 0;
+window.measured = 0;
 window.held = null;
-const { putImageData, stroke } = CanvasRenderingContext2D.prototype;
+const { measureText, putImageData, stroke } = CanvasRenderingContext2D.prototype;
+CanvasRenderingContext2D.prototype.measureText = function (text) {
+  window.measured++;
+  return measureText.call(this, text);
+};
 CanvasRenderingContext2D.prototype.putImageData = function (image, x, y) {
   if (this.canvas.className === "av-back") window.painted.push([x, y, image.width, image.height]);
   return putImageData.call(this, image, x, y);
@@ -238,11 +243,13 @@ def test_what_is_in_sight_comes_first_and_scrolling_brings_the_rest(
     root = page.locator(".attnviz")
     height = rows_of(root)
     top = page.locator(".av-back").evaluate("(canvas) => canvas.getBoundingClientRect().top")
-    page.evaluate("held = []; painted = []")
+    page.evaluate("held = []; painted = []; measured = 0")
     page.locator("[aria-label='Layer 1']").click()
     back = page.locator(".av-back")
     expect(back).to_have_attribute("data-strongest", "head:self:1")
     assert root.get_attribute("data-attnviz-drawn") is None
+    # The tokens are as wide as before.
+    assert page.evaluate("measured") == 0
     # The first picture: the parts in sight and no other.
     coarse = page.evaluate("painted")
     in_sight = 640 - top

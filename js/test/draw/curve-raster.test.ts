@@ -150,6 +150,44 @@ describe("curves as pixels", () => {
     }
   });
 
+  it("let through together what each lets through alone, faint and strong, level and steep", () => {
+    const rises = [0, 0.4, 3, 9, 14, 19, 26, 40, 75, 160];
+    const marks = [1 / OPACITY_STEPS, 0.03, 0.2, 0.9].flatMap((strength, i) =>
+      [0.8, 1, 1.7].map((wide, j) =>
+        curves(
+          rises.map((rise, k) => {
+            const from = 10 + 3.7 * k + 2.3 * i + j;
+            return (i + k) % 2 === 0 ? [from, from + rise] : [from + rise, from];
+          }),
+          { strength, wide },
+        ),
+      ),
+    );
+    const rasters = marks.flatMap((mark) =>
+      Array.from({ length: mark.count }, (_, i) => {
+        const at = (of: Float32Array): Float32Array => of.slice(i, i + 1);
+        const { x0, x1, y0, y1, opacity, width } = mark;
+        const places = { x0: at(x0), x1: at(x1), y0: at(y0), y1: at(y1) };
+        return rasterOf([{ ...mark, ...places, opacity: at(opacity), width: at(width), count: 1 }]);
+      }),
+    );
+    const together = opacities(rasterOf(marks), 0, 240);
+    const through = together.map((column) => column.map(() => 1));
+    for (const raster of rasters) {
+      opacities(raster, 0, 240).forEach((column, i) => {
+        column.forEach((each, j) => {
+          (through[i] as number[])[j] = (through[i]?.[j] as number) * (1 - each);
+        });
+      });
+    }
+    // Of each the pixels are rounded, to half a step.
+    const off = together.flatMap((column, i) =>
+      column.map((each, j) => Math.abs(each - (1 - (through[i]?.[j] as number)))),
+    );
+    expect(Math.max(...off)).toBeLessThan(10 / 255);
+    expect(off.reduce((a, b) => a + b, 0) / off.length).toBeLessThan(0.5 / 255);
+  });
+
   it("lie one above the other where their colours differ", () => {
     const below = curves([[5.5, 5.5]], { color: "#ff0000", strength: 0.5 });
     const above = curves([[5.5, 5.5]], { color: "#0000ff", strength: 0.25 });

@@ -173,19 +173,20 @@ interface Named {
   value: number;
 }
 
-/** The strongest of what it is given, of equals those that come first. */
+/** The strongest of what it is given, of equals those that come first; adding says what does not count. */
 function strongestOf(
-  give: (add: (series: number, query: number, key: number, value: number) => void) => void,
+  give: (add: (series: number, query: number, key: number, value: number) => number) => void,
 ): Named[] {
   const all: Named[] = [];
   let least = -1;
   give((series, query, key, value) => {
     const size = value < 0 ? -value : value;
-    if (!(size > least)) return;
+    if (!(size > least)) return least;
     const behind = all.findIndex((each) => Math.abs(each.value) < size);
     all.splice(behind < 0 ? all.length : behind, 0, { series, query, key, value });
     if (all.length > MOST_IN_SUMMARY) all.pop();
     if (all.length === MOST_IN_SUMMARY) least = Math.abs(all.at(-1)?.value ?? 0);
+    return least;
   });
   return all;
 }
@@ -197,9 +198,13 @@ function strongestDrawn(lines: Lines): Named[] {
   const strongest =
     drawn.get(lines) ??
     strongestOf((add) => {
+      let least = -1;
       lines.series.forEach(({ count, query, key, weight }, series) => {
-        for (let i = 0; i < count; i++)
-          add(series, query[i] as number, key[i] as number, weight[i] as number);
+        for (let i = 0; i < count; i++) {
+          const value = weight[i] as number;
+          if (value > least || -value > least)
+            least = add(series, query[i] as number, key[i] as number, value);
+        }
       });
     });
   drawn.set(lines, strongest);

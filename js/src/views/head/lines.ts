@@ -183,39 +183,59 @@ interface Away {
   error: number;
 }
 
-/** What the weights of a row add up to: all, those that are drawn, and those too faint to be. */
-interface RowSums {
-  total: number;
+/** All lines of a matrix, and what its weights add up to. */
+interface Look extends Pick<Series, "query" | "key" | "weight"> {
+  /** For each row. */
+  totals: Float64Array;
   drawn: number;
   faint: number;
-  /** Of what is drawn. */
   largest: number;
 }
 
-/** Lines one after the other: arrays of numbers would take as long as all the rest. */
-class LineList {
-  count = 0;
-  query = new Int32Array(256);
-  key = new Int32Array(256);
-  weight = new Float32Array(256);
-  error = new Float64Array(256);
+/** Where a look goes, and what it takes: weights of at least two sizes. */
+interface LookOptions {
+  /** Of the matrix, and of it those that are looked at. */
+  rows: Range;
+  queries: Range;
+  columns: Range;
+  threshold: number;
+  /** Of those that are weaker it adds up what they are. */
+  faintest: number;
+}
 
-  /**
-   * Takes the weights of a query to keys that follow each other, from `start` to before `stop` in a
-   * matrix: those of at least two sizes. Of the others that reach the first it adds up what they are.
-   */
-  takeRow(
-    matrix: Float32Array,
-    [start, stop]: readonly [number, number],
-    query: number,
-    firstKey: number,
-    { threshold, faintest }: { threshold: number; faintest: number },
-  ): RowSums {
-    while (this.query.length < this.count + stop - start) this.#resize(2 * this.query.length);
-    const { query: queries, key: keys, weight: weights } = this;
-    let { count } = this;
-    let [total, drawn, faint, largest] = [0, 0, 0, 0];
-    for (let at = start; at < stop; at++) {
+/** Of a matrix that is drawn again, as when the reader comes back to a layer, the last look is kept. */
+const looks = new WeakMap<Float32Array, { of: string; look: Look }>();
+/** Where lines are collected; kept, since memory that is new takes as long as the look itself. */
+let collected = { query: new Int32Array(0), key: new Int32Array(0), weight: new Float32Array(0) };
+
+function lookAt(matrix: Float32Array, options: LookOptions): Look {
+  const of = JSON.stringify(options);
+  const last = looks.get(matrix);
+  if (last?.of === of) return last.look;
+  const { rows, queries, columns, threshold, faintest } = options;
+  const [top, bottom] = queries;
+  const [left, right] = columns;
+  const width = right - left;
+  const totals = new Float64Array(Math.max(0, bottom - top));
+  let count = 0;
+  let [drawn, faint, largest] = [0, 0, 0];
+  for (let row = top; row < bottom; row++) {
+    const start = (row - rows[0]) * width;
+    let { query, key, weight } = collected;
+    if (query.length < count + width) {
+      const length = 2 * (count + width);
+      collected = {
+        query: new Int32Array(length),
+        key: new Int32Array(length),
+        weight: new Float32Array(length),
+      };
+      collected.query.set(query);
+      collected.key.set(key);
+      collected.weight.set(weight);
+      ({ query, key, weight } = collected);
+    }
+    let total = 0;
+    for (let at = start; at < start + width; at++) {
       const value = matrix[at] as number;
       // A weight of 0 has no line.
       if (value === 0) continue;
@@ -228,17 +248,42 @@ class LineList {
       }
       drawn += size;
       if (size > largest) largest = size;
-      queries[count] = query;
-      keys[count] = firstKey + at - start;
-      weights[count] = value;
+      query[count] = row;
+      key[count] = left + at - start;
+      weight[count] = value;
       count++;
     }
-    this.count = count;
-    return { total, drawn, faint, largest };
+    totals[row - top] = total;
+  }
+  const look = {
+    ...{ totals, drawn, faint, largest },
+    query: collected.query.slice(0, count),
+    key: collected.key.slice(0, count),
+    weight: collected.weight.slice(0, count),
+  };
+  looks.set(matrix, { of, look });
+  return look;
+}
+
+/** Lines one after the other: arrays of numbers would take as long as all the rest. */
+class LineList {
+  count: number;
+  query: Int32Array;
+  key: Int32Array;
+  weight: Float32Array;
+  error: Float64Array;
+
+  /** Empty, or with the lines of a look. */
+  constructor(look: Look | null = null, error = 0) {
+    this.count = look?.query.length ?? 0;
+    this.query = look?.query ?? new Int32Array(256);
+    this.key = look?.key ?? new Int32Array(256);
+    this.weight = look?.weight ?? new Float32Array(256);
+    this.error = new Float64Array(this.query.length).fill(error);
   }
 
   push(query: number, key: number, weight: number, error: number): void {
-    if (this.count === this.query.length) this.#resize(2 * this.count);
+    if (this.count === this.query.length) this.#resize(Math.max(256, 2 * this.count));
     const at = this.count++;
     this.query[at] = query;
     this.key[at] = key;
@@ -256,7 +301,7 @@ class LineList {
         behind.error[i] as number,
       );
     }
-    this.#resize(this.count);
+    if (this.count < this.query.length) this.#resize(this.count);
     const { query, key, weight, error } = this;
     return { query, key, weight, error };
   }
@@ -291,6 +336,34 @@ function leftOutError(
   return Math.min(1, off + share * whole);
 }
 
+/** How all lines to all keys can be found in one look at every weight; null where they cannot. */
+function lookOptions(weights: Weights, options: LineOptions): LookOptions | null {
+  const { rows, columns } = weights;
+  const { leftOut, pairQueries, pairKeys, keyWindow, queryWindow } = options;
+  if (options.topK !== null || options.renormalize) return null;
+  if (keyWindow[0] > columns[0] || keyWindow[1] < columns[1]) return null;
+  const queries: Range = [Math.max(rows[0], queryWindow[0]), Math.min(rows[1], queryWindow[1])];
+  for (let row = queries[0]; row < queries[1]; row++) if (!pairQueries[row]) return null;
+  for (let key = columns[0]; key < columns[1]; key++)
+    if (leftOut[key] || pairKeys[key] !== 1) return null;
+  const { threshold } = options;
+  return { rows, queries, columns, threshold, faintest: FAINTEST * weights.maximum };
+}
+
+/** Finds what `computeLines` will ask of these matrices, one at a step; it is kept with them. */
+export function* lookAhead(
+  weights: Weights,
+  options: LineOptions,
+  matrices: readonly Float32Array[],
+): Generator<void> {
+  const look = lookOptions(weights, options);
+  if (!look) return;
+  for (const matrix of matrices) {
+    lookAt(matrix, look);
+    yield;
+  }
+}
+
 /**
  * Lines and shares of what the options leave of the weights.
  *
@@ -321,15 +394,7 @@ export function computeLines(
       matrix.subarray((row - rowsStart) * numKeys, (row - rowsStart + 1) * numKeys);
     return strongestOf(rowAt, { rows: [top, bottom], k, bin_size: numKeys }, numKeys, options);
   });
-  const isKept = (key: number): boolean => !options.leftOut[key] && options.pairKeys[key] === 1;
-  // Of all lines to all keys one look at every weight is enough.
-  const inOneLook =
-    topK === null &&
-    !options.renormalize &&
-    !strongest &&
-    first === left &&
-    last === right &&
-    Array.from({ length: numColumns }, (_, column) => left + column).every(isKept);
+  const look = strongest ? null : lookOptions(weights, options);
   // Then there is nothing to find out about single weights.
   const noneAside = topK !== null && !options.renormalize && last - first === numKeys;
   const faintest = FAINTEST * weights.maximum;
@@ -358,7 +423,11 @@ export function computeLines(
   let largestError = divides ? 0 : weights.error;
 
   const drawn = shown.map(({ head, name, matrix }, series) => {
-    const list = new LineList();
+    const own = look && lookAt(matrix, look);
+    const list = new LineList(own, weights.error);
+    sums.drawn += own?.drawn ?? 0;
+    sums.faint += own?.faint ?? 0;
+    largest = Math.max(largest, own?.largest ?? 0);
     const drawnMatrix = options.renormalize ? matrix.slice() : matrix;
     const found = founds[series];
     const draw = (from: number, to: number, value: number, share: number, error: number): void => {
@@ -381,15 +450,9 @@ export function computeLines(
           awaited++;
           continue;
         }
-      } else if (inOneLook) {
-        const span = [offset + left, offset + right] as const;
-        const least = { threshold: options.threshold, faintest };
-        const of = list.takeRow(matrix, span, row, left, least);
-        remaining = of.total;
+      } else if (own) {
+        remaining = own.totals[row - top] as number;
         inSight = remaining;
-        sums.faint += of.faint;
-        sums.drawn += of.drawn;
-        if (of.largest > largest) largest = of.largest;
       } else {
         for (let column = left; column < right; column++) {
           const value = Math.abs(matrix[offset + column] as number);
@@ -428,7 +491,7 @@ export function computeLines(
         else if (topK !== null) draw(row, to, value, share, error);
       }
       if (numColumns === 0 || noneAside) inSight = remaining;
-      for (let column = noneAside || inOneLook ? last : first; column < last; column++) {
+      for (let column = noneAside || look ? last : first; column < last; column++) {
         if (matrix[offset + column] === 0 && !divides) continue;
         if (options.leftOut[column] || !options.pairKeys[column]) {
           if (options.renormalize) drawnMatrix[offset + column] = 0;
@@ -451,7 +514,6 @@ export function computeLines(
       sums.otherPair += otherPair;
       sums.outside += remaining - inSight;
     }
-    if (inOneLook) list.error.fill(weights.error, 0, list.count);
     return { head, name, list, behind: new LineList(), matrix: drawnMatrix };
   });
   // Each its part, so that none looks as if it never left the window.

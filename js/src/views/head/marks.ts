@@ -61,6 +61,20 @@ function placesOf(layout: Layout, column: Column): Float64Array {
   return inWindow;
 }
 
+const fills = new Map<number, Float32Array>();
+
+/** So many times the same number, in memory that all marks share. */
+function filled(value: number, count: number): Float32Array {
+  let found = fills.get(value);
+  if (!found || found.length < count) {
+    // Other numbers come with another layout.
+    if (fills.size >= 4) fills.clear();
+    found = new Float32Array(count).fill(value);
+    fills.set(value, found);
+  }
+  return found.subarray(0, count);
+}
+
 /** The lines of a series; those of negative numbers by themselves, dashed, behind the others. */
 function curvesOf(
   linePlot: LinePlot,
@@ -117,8 +131,8 @@ function curvesOfSign(
     opacity[i] = look.opacity;
     width[i] = look.width + wider;
   }
-  const start = new Float32Array(count).fill(layout.query.edge);
-  const end = new Float32Array(count).fill(layout.key.edge);
+  const start = filled(layout.query.edge, count);
+  const end = filled(layout.key.edge, count);
   const standing = layout.orientation === "vertical";
   return {
     kind: "curves",

@@ -13,6 +13,7 @@ import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { type Mark, type Scene, sceneOf } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";
+import { inSlices } from "../../draw/slices";
 import { type Scaling, scaleEnd } from "../../ui/colors/color-scales";
 import { answerStart } from "../../ui/generated-token/state";
 import { createImagePanel, type ImagePanel, imagesDrawn } from "../../ui/image/store";
@@ -33,7 +34,7 @@ import {
   seriesTextColor,
   type TokenAt,
 } from "./line-plot";
-import { computeLines, type Lines, shownMatrices } from "./lines";
+import { computeLines, type LineOptions, type Lines, lookAhead, shownMatrices } from "./lines";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 import {
   type HeadState,
@@ -87,6 +88,11 @@ export interface HeadStore {
   still: () => LinePlot | null;
 }
 
+/** Finds all lines of layers, where each head has its own. */
+function* linesAhead(layers: readonly Loaded[], options: LineOptions): Generator<void> {
+  for (const { weights } of layers) yield* lookAhead(weights, options, weights.matrices);
+}
+
 /** What of a plan changes without anything to load. */
 export function pinsOf({ token, key, asQuery }: Plan): Pick<Plan, "token" | "key" | "asQuery"> {
   return { token, key, ...(asQuery !== undefined && { asQuery }) };
@@ -138,10 +144,13 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     const leaveOut = leftOutOf(drawn, state.leave_out.value);
     return meantBy(drawn, leaveOut, pairOf(drawn, state.pair.value));
   });
+  // By themselves: a plan of another layer, which is still to come, changes nothing that is drawn.
+  const pinnedToken = computed(() => plan.value?.token ?? null);
+  const pinnedKey = computed(() => plan.value?.key ?? null);
   const strongest = createStrongest(
     context,
     computed(() => base.value?.plan ?? null),
-    computed(() => plan.value?.token ?? null),
+    pinnedToken,
   );
   // A window's own weights cost little once its rows have been gone through.
   const inWindow = record.answer(
@@ -180,7 +189,13 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
         return [planOf(placeOf(description, values), values)];
       });
       const plans = live ? [now.plan, ...next].map(widened) : next;
-      await Promise.all(plans.map((plan) => load(source, plan, controller.signal)));
+      const loaded = await Promise.all(plans.map((plan) => load(source, plan, controller.signal)));
+      // Very many lines are found while nothing else is asked for, so that a step need only paint them.
+      const drawn = untracked(() => options.value);
+      const alone = drawn?.combine === "separate" && !isTogether(now.plan);
+      if (controller.signal.aborted || !drawn || !alone || drawn.topK !== null) return;
+      const { signal } = controller;
+      signal.addEventListener("abort", inSlices(linesAhead(loaded, drawn)));
     };
     ahead().catch(() => {
       // It was not asked for yet; a later request gets the error.
@@ -240,13 +255,10 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     const window = side === "query" ? drawn?.queryWindow : drawn?.keyWindow;
     return index !== null && window !== undefined && index >= window[0] && index < window[1];
   };
-  const pinsInSight = computed(() => {
-    const { token = null, key = null } = plan.value ?? {};
-    return {
-      token: isInSight("query", token) ? token : null,
-      key: isInSight("key", key) ? key : null,
-    };
-  });
+  const pinsInSight = computed(() => ({
+    token: isInSight("query", pinnedToken.value) ? pinnedToken.value : null,
+    key: isInSight("key", pinnedKey.value) ? pinnedKey.value : null,
+  }));
   // A window may have been moved away from under it.
   const cursorInSight = computed(() => {
     const at = cursor.value;
@@ -319,12 +331,11 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   });
 
   const pinned = computed<LinePlot | null>(() => {
-    const { token = null, key = null } = plan.value ?? {};
     return (
       ground.value && {
         ...ground.value,
         ...pinsInSight.value,
-        pins: { token, key },
+        pins: { token: pinnedToken.value, key: pinnedKey.value },
         matches: matches.value,
         isFound: tokenMatcher(search.value),
       }

@@ -1,5 +1,11 @@
 import { describe, expect, it } from "vitest";
-import { computeLines, shownMatrices, type Weights } from "../../../src/views/head/lines";
+import {
+  computeLines,
+  type LineOptions,
+  lookAhead,
+  shownMatrices,
+  type Weights,
+} from "../../../src/views/head/lines";
 
 const SIZE = 40;
 
@@ -76,5 +82,50 @@ describe("all lines", () => {
     expect(lines.faint).toBeCloseTo(faint / total, 6);
     expect(lines.shares.outside).toBeCloseTo(outside / total, 6);
     expect(lines.shares.leftOut).toBeCloseTo(gone / total, 6);
+  });
+
+  const all = (more: Partial<LineOptions> = {}): LineOptions => ({
+    ...{ combine: "separate", topK: null, threshold: 0, renormalize: false },
+    ...{ leftOut: new Uint8Array(SIZE), pairQueries: new Uint8Array(SIZE).fill(1) },
+    ...{ pairKeys: new Uint8Array(SIZE).fill(1), queryWindow: [0, SIZE], keyWindow: [0, SIZE] },
+    ...more,
+  });
+  const linesOf = (weights: Weights, options: LineOptions) =>
+    computeLines(weights, options, shownMatrices(weights, "separate", false));
+
+  it("are found ahead, one matrix at a step, and not looked for again", () => {
+    const weights = causal();
+    const steps = [...lookAhead(weights, all(), weights.matrices)].length;
+    expect(steps).toBe(weights.matrices.length);
+    // What is written into the matrices now is not seen: they are not gone through.
+    const emptied = weights.matrices.map((matrix) => matrix.slice());
+    for (const matrix of weights.matrices) matrix.fill(0);
+    const found = linesOf(weights, all());
+    const expected = linesOf({ ...weights, matrices: emptied }, all());
+    const numbers = (of: typeof found) =>
+      of.series.map(({ query, key, weight, error }) => [query, key, weight, error]);
+    expect(numbers(found)).toEqual(numbers(expected));
+    expect(found.series[0]?.count).toBeGreaterThan(SIZE);
+    expect({ ...found, series: [] }).toEqual({ ...expected, series: [] });
+  });
+
+  it("are looked for again where something else is asked for", () => {
+    const weights = causal();
+    const first = linesOf(weights, all());
+    const fewer = linesOf(weights, all({ threshold: 0.1 }));
+    expect(Math.min(...(fewer.series[0]?.weight ?? []))).toBeGreaterThanOrEqual(0.1);
+    const upper = linesOf(weights, all({ queryWindow: [0, 10] }));
+    expect(Math.max(...(upper.series[0]?.query ?? []))).toBe(9);
+    const faint = linesOf({ ...weights, maximum: 100 }, all());
+    expect(Math.min(...(faint.series[0]?.weight ?? []))).toBeGreaterThanOrEqual(0.2);
+    expect(linesOf(weights, all())).toEqual(first);
+  });
+
+  it("are those of the queries of a pair alone, without a look at all", () => {
+    const weights = causal();
+    const pairQueries = new Uint8Array(SIZE).fill(1, 20);
+    expect([...lookAhead(weights, all({ pairQueries }), weights.matrices)]).toEqual([]);
+    const { series } = linesOf(weights, all({ pairQueries }));
+    expect(Math.min(...(series[0]?.query ?? []))).toBe(20);
   });
 });
