@@ -733,7 +733,8 @@ class GivenWeights(LayerAttention):
         elif _follow(rows):
             values = self.values[heads[0] : heads[-1] + 1, int(rows[0]) : int(rows[-1]) + 1]
         else:
-            values = self.values[heads[0] : heads[-1] + 1, torch.from_numpy(rows)]
+            values = self.values[heads[0] : heads[-1] + 1]
+            values = values.index_select(1, torch.from_numpy(rows).to(values.device))
         block: NDArray[np.float32] = values.float().cpu().numpy()
         # They may be the given ones themselves.
         block.flags.writeable = False
