@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 LAYERS, HEADS, TOKENS = 4, 3, 48
-PART = '<script type="text/plain" class="attnviz-part">'
+PART = '<template class="attnviz-part">'
 LOADING = "Loading the rest of this page"
 # What is inflated, counted, and the count at the moment of the first picture.
 COUNTS = """
@@ -92,7 +92,7 @@ def inside_part(page: str, number: int) -> int:
     at = code_end(page) - 1
     for _ in range(number + 1):
         at = page.index(PART, at + 1)
-    return (at + page.index("</script>", at)) // 2
+    return (at + page.index("</template>", at)) // 2
 
 
 def root(page: Page) -> Locator:
@@ -275,7 +275,7 @@ def test_a_part_that_was_put_in_is_noticed(tab: Page, text: str, tmp_path: Path)
     """Without a text of its own it moves the places of all parts after it."""
     at = code_end(text)
     path = tmp_path / "page.html"
-    path.write_text(f"{text[:at]}{PART}</script>\n{text[at:]}", encoding="utf-8")
+    path.write_text(f"{text[:at]}{PART}</template>\n{text[at:]}", encoding="utf-8")
     tab.goto(path.as_uri())
     expect(tab.locator("#attnviz-note")).to_contain_text("changed after attnviz saved it")
 

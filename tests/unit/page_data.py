@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 _DATA = re.compile(r'<script [^>]*id="attnviz-data">(.*?)</script>', re.DOTALL)
-_PART = re.compile(r'<script type="text/plain" class="attnviz-part">(.*?)</script>', re.DOTALL)
+_PART = re.compile(r'<template class="attnviz-part">(.*?)</template>', re.DOTALL)
 
 
 def parts_of(page: str) -> list[str]:

@@ -25,8 +25,14 @@ if (page.begin()) {
   }
 }
 
+// A part is a template, of which the text is beside the page.
+function textOf(element) {
+  return (element.content ?? element).textContent;
+}
+
 // What an element's text holds, as the body of a response.
-function inflated({ textContent: text }) {
+function inflated(element) {
+  const text = textOf(element);
   // Many times as fast, where the browser has it.
   const packed =
     Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
@@ -86,8 +92,8 @@ async function checksum() {
     await new Promise((done) => document.addEventListener("DOMContentLoaded", done));
   }
   let [sum, sums] = [1, 0];
-  for (const each of document.querySelectorAll("#attnviz-data, script.attnviz-part")) {
-    const text = each.textContent;
+  for (const each of document.querySelectorAll("#attnviz-data, template.attnviz-part")) {
+    const text = textOf(each);
     for (let start = 0; start < text.length; start += 1000) {
       if (start % 1000000 === 0) {
         await new Promise((done) => (globalThis.requestIdleCallback ?? setTimeout)(done));

@@ -59,7 +59,7 @@ def test_the_layer_that_is_shown_stands_before_the_code(
     found = named(page)
     assert [found[f"#{place:04}"][1] for place in range(LAYERS)] == order
     # What ends the page is the last of its kind, so that each part has one after it.
-    assert page.rindex('class="attnviz-part"') > page.rindex("</script>")
+    assert page.rindex('class="attnviz-part"') > page.rindex("</template>")
 
 
 def test_the_parts_are_the_weights(record: av.AttentionRecord, given: torch.Tensor) -> None:
@@ -123,8 +123,8 @@ def test_like_blocks_are_followed_through_several_stacks() -> None:
         "#0003",
         "#0004",
     ]
-    assert apart.first.count("<script") == 3
-    assert apart.rest.count("<script") == 2
+    assert apart.first.count("<template") == 3
+    assert apart.rest.count("<template") == 2
     # What was given is as it was.
     assert blocks[0]["data"] == "A" * LEAST
 
@@ -155,7 +155,7 @@ def test_arrays_belong_to_the_first_layer_that_needs_them() -> None:
     }
     apart = parted(data)
     assert apart.data["vectors"]["arrays"] == ["#0003", "#0004", "#0000", "#0001", "#0002"]
-    assert apart.first.count("<script") == 3
+    assert apart.first.count("<template") == 3
     assert apart.texts == [letter * LEAST for letter in "CDEAB"]
 
 

@@ -47,7 +47,8 @@ export async function wholeText(text: string): Promise<string> {
     }
     await more();
   }
-  return parts[place]?.textContent ?? "";
+  // A part is a template, of which the text is beside the page.
+  return (parts[place] as Partial<HTMLTemplateElement> | undefined)?.content?.textContent ?? "";
 }
 
 function standsBeforeCode(part: Element | undefined): boolean {

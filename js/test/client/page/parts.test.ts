@@ -7,11 +7,10 @@ import { Answering, atRest, inflatedText, wholeText } from "../../../src/client/
 let state: DocumentReadyState = "loading";
 
 /** As the browser's parser appends it. */
-function read(text: string, tag = "script"): void {
+function read(text: string, tag = "template"): void {
   const part = document.createElement(tag);
   part.className = "attnviz-part";
-  if (tag === "script") part.setAttribute("type", "text/plain");
-  part.textContent = text;
+  (part instanceof HTMLTemplateElement ? part.content : part).textContent = text;
   document.body.append(part);
 }
 
@@ -53,7 +52,7 @@ describe("a part of a page", () => {
     // What is read now may not be whole.
     read("sec");
     expect(await isSettled(second)).toBe(false);
-    (document.body.lastElementChild as Element).textContent += "ond";
+    (document.body.lastElementChild as HTMLTemplateElement).content.textContent += "ond";
     read("", "p");
     expect(await second).toBe("second");
     expect(await wholeText("#0000")).toBe("first");
@@ -64,7 +63,7 @@ describe("a part of a page", () => {
     const first = wholeText("#0000");
     document.body.append(document.createElement("div"));
     expect(await isSettled(first)).toBe(false);
-    (document.querySelector(".attnviz-part") as Element).textContent = "first";
+    (document.querySelector(".attnviz-part") as HTMLTemplateElement).content.textContent = "first";
     read("", "p");
     expect(await first).toBe("first");
   });
