@@ -2,8 +2,8 @@
 
 A page draws its first picture before a browser has read it to its end. So its data are small: where
 a piece has a long text, base64 of deflated bytes, they have ``"#0003"`` in its place, and the text
-is that of the page's fourth part. Parts are templates, which are inert. Those of the first picture stand
-before the page's code, all others after it: first what the view shows of all layers, then the
+is that of the page's fourth part. Parts are templates, which are inert. Those of the first picture
+stand before the page's code, all others after it: first what the view shows of all layers, then the
 layers, the nearest to the one that is shown first. ``js/src/client/page/parts.ts`` reads them.
 """
 
