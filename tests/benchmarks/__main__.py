@@ -1,6 +1,6 @@
 """Measure attnviz beside BertViz, CircuitsVis and inspectus, in one run.
 
-make bench                                          everything, 15 minutes on a quiet machine
+make bench                                          everything, 18 minutes on a quiet machine
 cd tests && python -m benchmarks --quick            its small cases, two minutes
 cd tests && python -m benchmarks --only Start       one part; again for another
 cd tests && python -m benchmarks --write-docs       and docs/benchmarks.*, README.md
@@ -77,7 +77,7 @@ FULL = Plan(
     grids=(12, 32),
     repeats=REPEATS,
     limits=Limits(45, 12 << 30),
-    grid_limits=Limits(60, 12 << 30),
+    grid_limits=Limits(45, 12 << 30),
 )
 _QUICK_LIMITS = Limits(60, 4 << 30, more_seconds=30)
 QUICK = Plan((64,), (), (), (12,), 1, _QUICK_LIMITS, _QUICK_LIMITS, is_quick=True)

@@ -23,7 +23,7 @@ from benchmarks.opening import CHROMIUM_FLAGS, VIEWPORT
 
 _ADDRESS = re.compile(r"ws://\S+")
 # Seconds.
-_MOST, _AT_REST = 60, 1.0
+_MOST, _AT_REST = 60, 0.8
 
 
 class Tab:

@@ -152,7 +152,7 @@ columns for itself.""",
     rows=rows,
     runs=(("64", "256", "1024"),),
     quick=(("64",),),
-    seconds=50,
+    seconds=72,
 )
 
 

@@ -26,7 +26,7 @@ from benchmarks.section import Section
 
 #: Layers (each of as many heads) and tokens.
 SIZES = ((12, 64), (12, 256), (12, 1024), (32, 64))
-_TURNS = 7
+_TURNS = 5
 
 _DRAWN = "document.querySelector('[data-attnviz-drawn]') !== null"
 _OPENS = 'page.view.openPage(element("attnviz"), data);'
@@ -134,7 +134,7 @@ the last layer is asked for at once, and the last column says when it was drawn.
 of one turn. CPU time is that of the page's main thread until the first picture.""",
     module="benchmarks.painting",
     rows=rows,
-    seconds=80,
+    seconds=55,
 )
 
 

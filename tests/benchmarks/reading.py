@@ -115,9 +115,9 @@ length, in the batches that are fastest on a CPU; `extract_corpus` reads them as
 keeps all queries and keys.""",
     module="benchmarks.reading",
     rows=rows,
-    runs=(("600",),),
+    runs=(("400",),),
     quick=(("200",),),
-    seconds=25,
+    seconds=30,
     limits=Limits(600, 12 << 30),
 )
 

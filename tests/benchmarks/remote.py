@@ -144,7 +144,7 @@ too large for this measurement.""",
     rows=rows,
     runs=(("64", "2"), ("256", "1")),
     quick=(("64", "1"),),
-    seconds=95,
+    seconds=85,
     # Its figures come all at once.
     limits=Limits(300, 12 << 30),
 )

@@ -208,7 +208,7 @@ all views of a kind.""",
     rows=rows,
     runs=(("3",),),
     quick=(("1",),),
-    seconds=30,
+    seconds=27,
 )
 
 

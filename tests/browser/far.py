@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from playwright.sync_api import expect
+
 from browser.jupyter import JupyterLab
 from browser.relay import Relay
 
@@ -84,6 +86,9 @@ def first_picture(notebook: Notebook, cell: int, drawn: str = VIEW_IS_DRAWN) -> 
     """Run a cell, and wait for the first picture in it."""
     page = notebook.lab.page
     notebook.select(cell)
+    # What an earlier run drew would be taken for the picture.
+    notebook.lab.command("notebook:clear-cell-output")
+    expect(notebook.output(cell)).to_be_empty()
     page.evaluate(_BEGIN, [cell, drawn])
     notebook.lab.command("notebook:run-cell")
     page.wait_for_function("() => window.drawnAt !== null", timeout=90_000)
