@@ -1,6 +1,6 @@
 """Measure attnviz beside BertViz, CircuitsVis and inspectus, in one run.
 
-make bench                                          everything, 18 minutes on a quiet machine
+make bench                                          everything, 17 minutes on a quiet machine
 cd tests && python -m benchmarks --quick            its small cases, two minutes
 cd tests && python -m benchmarks --only Start       one part; again for another
 cd tests && python -m benchmarks --write-docs       and docs/benchmarks.*, README.md
@@ -60,9 +60,8 @@ class Plan:
     long: tuple[int, ...]
     grids: tuple[int, ...]
     repeats: int
-    #: Of making a page, and of opening it; and of one with all heads, which take longer.
+    #: Of making a page and of opening it.
     limits: Limits
-    grid_limits: Limits
     is_quick: bool = False
 
     def runs(self, section: Section) -> tuple[tuple[str, ...], ...]:
@@ -76,11 +75,9 @@ FULL = Plan(
     long=(4096, 8192),
     grids=(12, 32),
     repeats=REPEATS,
-    limits=Limits(45, 12 << 30),
-    grid_limits=Limits(45, 12 << 30),
+    limits=Limits(30, 12 << 30),
 )
-_QUICK_LIMITS = Limits(60, 4 << 30, more_seconds=30)
-QUICK = Plan((64,), (), (), (12,), 1, _QUICK_LIMITS, _QUICK_LIMITS, is_quick=True)
+QUICK = Plan((64,), (), (), (12,), 1, Limits(60, 4 << 30, more_seconds=30), is_quick=True)
 
 
 class Run:
@@ -91,7 +88,7 @@ class Run:
         self._folder = folder
         self._browser = browser
         self._cpu_s = 0.0
-        self.results = Results(machine(browser), _words(plan), [], {})
+        self.results = Results(machine(browser), plan.limits.words, [], {})
 
     def parts(self, names: Collection[str]) -> None:
         """The parts of these names, and what the machine does before and after them."""
@@ -170,7 +167,7 @@ class Run:
         page = self._folder / "page.html"
         which, times = (case.view, case.tool), str(self._plan.repeats)
         sizes = (str(case.layers), str(case.tokens))
-        limits = self._plan.grid_limits if case.view == "model" else self._plan.limits
+        limits = self._plan.limits
         made = self._guarded(
             "benchmarks.building", *which, *sizes, str(page), times, given, limits=limits
         )
@@ -192,12 +189,6 @@ class Run:
         self.results.rows.append(row)
         figures = {name: round(value, 3) for name, value in row.medians.items()}
         _say(f"{row.name}, {row.layers} layers, n={row.tokens}: {row.fault or figures}")
-
-
-def _words(plan: Plan) -> str:
-    if plan.limits == plan.grid_limits:
-        return plan.limits.words
-    return f"{plan.limits.words}, of all heads at once at {plan.grid_limits.words}"
 
 
 def _say(line: str) -> None:
