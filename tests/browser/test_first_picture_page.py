@@ -95,6 +95,18 @@ def inside_part(page: str, number: int) -> int:
     return (at + page.index("</template>", at)) // 2
 
 
+def altered(page: str, at: int) -> str:
+    """The page with another character of base64 at a place."""
+    return page[:at] + ("B" if page[at] == "A" else "A") + page[at + 1 :]
+
+
+def open_file(tab: Page, page: str, folder: Path) -> None:
+    """Open a page as a reader does who saved it."""
+    path = folder / "page.html"
+    path.write_text(page, encoding="utf-8")
+    tab.goto(path.as_uri())
+
+
 def root(page: Page) -> Locator:
     return page.locator(".attnviz")
 
@@ -159,9 +171,7 @@ def test_the_first_layer_is_drawn_while_the_rest_is_held_back(
 def test_nothing_but_the_first_layer_is_decoded_before_the_first_picture(
     tab: Page, text: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(text, encoding="utf-8")
-    tab.goto(path.as_uri())
+    open_file(tab, text, tmp_path)
     drawn(tab, 0)
     # The code, and one layer.
     assert tab.evaluate("globalThis.atFirst") == 2
@@ -174,9 +184,7 @@ def test_nothing_but_the_first_layer_is_decoded_before_the_first_picture(
 def test_the_picture_is_drawn_with_the_controls_around_it(
     tab: Page, text: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(text, encoding="utf-8")
-    tab.goto(path.as_uri())
+    open_file(tab, text, tmp_path)
     drawn(tab, 0)
     assert tab.evaluate("globalThis.halfDrawn") == 0
 
@@ -246,10 +254,7 @@ def test_a_page_that_ends_too_soon_says_so(
 
 def test_a_part_that_was_changed_is_not_drawn(tab: Page, text: str, tmp_path: Path) -> None:
     at = inside_part(text, 0)
-    other = "A" if text[at] != "A" else "B"
-    path = tmp_path / "page.html"
-    path.write_text(text[:at] + other + text[at + 1 :], encoding="utf-8")
-    tab.goto(path.as_uri())
+    open_file(tab, altered(text, at), tmp_path)
     drawn(tab, 0)
     expect(tab.locator("#attnviz-note")).to_contain_text("changed after attnviz saved it")
     layer_button(tab, 1).click()
@@ -261,10 +266,7 @@ def test_a_first_part_that_was_changed_is_said_by_the_view(
 ) -> None:
     at = text.index(PART) + len(PART) + 2000
     assert at < code_end(text)
-    other = "A" if text[at] != "A" else "B"
-    path = tmp_path / "page.html"
-    path.write_text(text[:at] + other + text[at + 1 :], encoding="utf-8")
-    tab.goto(path.as_uri())
+    open_file(tab, altered(text, at), tmp_path)
     expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
     # Other layers are as they were saved.
     layer_button(tab, 1).click()
@@ -274,9 +276,7 @@ def test_a_first_part_that_was_changed_is_said_by_the_view(
 def test_a_part_that_was_put_in_is_noticed(tab: Page, text: str, tmp_path: Path) -> None:
     """Without a text of its own it moves the places of all parts after it."""
     at = code_end(text)
-    path = tmp_path / "page.html"
-    path.write_text(f"{text[:at]}{PART}</template>\n{text[at:]}", encoding="utf-8")
-    tab.goto(path.as_uri())
+    open_file(tab, f"{text[:at]}{PART}</template>\n{text[at:]}", tmp_path)
     expect(tab.locator("#attnviz-note")).to_contain_text("changed after attnviz saved it")
 
 

@@ -331,7 +331,7 @@ def with_still(page: str, still: str) -> str:
 
 @cache
 def _sha256(text: str) -> str:
-    """Of the text of a script, of which few are many times in a page."""
+    """The hash of a script. Few scripts exist, and each stands in many pages."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
