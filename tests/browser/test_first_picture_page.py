@@ -14,7 +14,8 @@ import torch
 from playwright.sync_api import expect
 
 import attnviz as av
-from browser.chromium import TIMEOUT
+from attnviz.pages.image import find_browser
+from browser.chromium import FLAGS, TIMEOUT
 from browser.held_pages import held_page
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ globalThis.DecompressionStream = class extends DecompressionStream {
 new MutationObserver((_, observer) => {
   if (!document.querySelector("[data-attnviz-drawn]")) return;
   globalThis.atFirst = globalThis.inflated;
+  globalThis.readAtFirst = document.getElementsByClassName("attnviz-part").length;
   observer.disconnect();
 }).observe(document, { subtree: true, childList: true, attributes: true });
 // Frames in which controls stand around an empty plot.
@@ -45,6 +47,20 @@ const count = () => {
   if (!drawn) requestAnimationFrame(count);
 };
 requestAnimationFrame(count);
+"""
+# Of the picture: how many widths it was drawn for, and how often the view looked at its own.
+WIDTHS = """
+globalThis.looks = 0;
+globalThis.widths = 0;
+globalThis.ResizeObserver = class extends ResizeObserver {
+  constructor(heard) { super((...given) => { globalThis.looks += 1; heard(...given); }); }
+};
+let last = "";
+new MutationObserver(() => {
+  const now = document.querySelector(".attnviz")?.style.getPropertyValue("--av-width") ?? "";
+  if (now !== last) globalThis.widths += 1;
+  last = now;
+}).observe(document, { subtree: true, childList: true, attributes: true });
 """
 
 
@@ -84,7 +100,7 @@ def tab(tabs: BrowserContext) -> Iterator[Page]:
 
 def code_end(page: str) -> int:
     """Where the page's code ends."""
-    return page.index("</script>\n", page.index('<script type="module" async>')) + 10
+    return page.index("</script>\n", page.index("<script>// Unpacks")) + 10
 
 
 def inside_part(page: str, number: int) -> int:
@@ -179,6 +195,40 @@ def test_nothing_but_the_first_layer_is_decoded_before_the_first_picture(
     # Asked for again and again from here: the page's policy forbids to evaluate texts in it.
     while tab.evaluate("globalThis.inflated") < 3:
         tab.wait_for_timeout(50)
+
+
+def test_the_first_picture_is_drawn_before_the_browser_reads_on(
+    tab: Page, text: str, tmp_path: Path
+) -> None:
+    open_file(tab, text, tmp_path)
+    drawn(tab, 0)
+    # A file is all there: what comes after the code is read as soon as the code waits for anything.
+    assert tab.evaluate("globalThis.readAtFirst") == text[: code_end(text)].count(PART) == 1
+
+
+def test_a_scroll_bar_does_not_narrow_what_was_drawn(
+    chromium: Browser, text: str, tmp_path: Path
+) -> None:
+    # Playwright hides scroll bars, which most readers have.
+    with chromium.browser_type.launch(
+        executable_path=find_browser(), args=list(FLAGS), ignore_default_args=["--hide-scrollbars"]
+    ) as browser:
+        page = browser.new_page(viewport={"width": 1000, "height": 700})
+        page.add_init_script(WIDTHS)
+        open_file(page, text, tmp_path)
+        drawn(page, 0)
+        while not page.evaluate("globalThis.looks"):
+            page.wait_for_timeout(50)
+        assert page.evaluate("document.documentElement.scrollHeight > innerHeight")
+        assert page.evaluate("innerWidth - document.documentElement.clientWidth") > 0
+        assert page.evaluate("globalThis.widths") == 1
+        # Where the page is as high as its frame, there is none to leave room for.
+        page.set_content(
+            f'<iframe width="900" height="2000" srcdoc="{html.escape(text)}"></iframe>'
+        )
+        frame = page.frame_locator("iframe")
+        expect(frame.locator("[data-attnviz-drawn]")).to_have_count(1)
+        assert frame.locator("html").evaluate("(each) => each.clientWidth") == 900
 
 
 def test_the_picture_is_drawn_with_the_controls_around_it(

@@ -55,8 +55,8 @@ _MAX_SCORED_WEIGHTS = 30_000_000
 # The bundle lies in the page deflated, as inert text. The browser knows three scripts by their
 # hashes: what says why a page does not open, which stands before all that may be damaged or too new
 # for a browser; what opens it; and the bundle, which the latter unpacks and runs in place. So a
-# page runs wherever inline scripts do, and no address is ever code. What opens it is asynchronous:
-# it runs before the browser has read what comes after it (`attnviz.pages.parts`).
+# page runs wherever inline scripts do, and no address is ever code. What opens it runs before the
+# browser reads what comes after it (`attnviz.pages.parts`).
 _SCRIPTS = {name: Path(__file__).with_name(f"{name}.js") for name in ("note", "loader")}
 # A widget's module, which loads the bundle.
 _WIDGET = Path(__file__).with_name("widget.js")
@@ -113,7 +113,7 @@ open the file itself, with JavaScript switched on, in
 <script>{note}</script>
 <script type="application/json" data-checksum="{checksum}" id="attnviz-data">{data}</script>
 {first}<script type="text/plain" id="attnviz-bundle">{bundle}</script>
-<script type="module" async>{loader}</script>
+<script>{loader}</script>
 {rest}<p id="attnviz-end" class="attnviz-part" hidden></p>
 </body>
 </html>

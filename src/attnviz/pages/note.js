@@ -20,9 +20,7 @@
   function missing() {
     var canvas = window.CanvasRenderingContext2D;
     var needed = {
-      "JavaScript modules": "noModule" in document.createElement("script"),
       DecompressionStream: window.DecompressionStream,
-      Blob: window.Blob && window.Blob.prototype.stream,
       Response: window.Response,
       ResizeObserver: window.ResizeObserver,
       "Array.prototype.at": [].at,
@@ -88,6 +86,10 @@
         "again with attnviz."
     );
   });
+
+  // Room for a scroll bar, which would otherwise take it from a view that was drawn already. A page
+  // in a frame is mostly as high as its frame, and has no scroll bar.
+  if (window.parent === window) document.documentElement.style.scrollbarGutter = "stable";
 
   function tellHeights(asker) {
     function tell() {
