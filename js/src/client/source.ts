@@ -168,7 +168,10 @@ export class Source {
     const rows = request.rows[1] - request.rows[0];
     const columns = request.columns[1] - request.columns[0];
     if (missing.length > 0) {
-      const parts = splitRequest({ ...request, heads: missing });
+      // A page's replies may be of any size: each head's weights are in an array of their own.
+      const parts = this.carrier.live
+        ? splitRequest({ ...request, heads: missing })
+        : missing.map((head) => ({ ...request, heads: [head] }));
       const fresh = new Map<number, Kept>();
       await Promise.all(
         parts.map(async (part) => {
@@ -178,12 +181,15 @@ export class Source {
           const size = (part.rows[1] - part.rows[0]) * columns;
           part.heads.forEach((head, i) => {
             let kept = fresh.get(head);
+            const isWhole = values.length === rows * columns;
             if (!kept) {
-              const matrix = new Float32Array(rows * columns);
+              const matrix = isWhole ? values : new Float32Array(rows * columns);
               const { maximum, error, ranges } = header;
               kept = { matrix, maximum, error, range: ranges?.[i] };
               fresh.set(head, kept);
             }
+            // What is new takes long to write to.
+            if (isWhole) return;
             const offset = (part.rows[0] - request.rows[0]) * columns;
             kept.matrix.set(values.subarray(i * size, (i + 1) * size), offset);
           });

@@ -121,9 +121,10 @@ export class PageCarrier implements Carrier {
     const values = new Float32Array(request.heads.length * (bottom - top) * width);
     let offset = 0;
     const places = this.#layers.places(request, request.heads);
+    const write = rows.write ?? ((head, ...where) => rows.add([head], ...where));
     for (const head of places) {
       for (let row = top; row < bottom; row++) {
-        rows.add([head], row, left, values.subarray(offset, offset + width));
+        write(head, row, left, values.subarray(offset, offset + width));
         offset += width;
       }
     }

@@ -17,6 +17,8 @@ export interface Rows {
   bytes: number;
   /** Adds some heads' weights of a row, from the key `left` on, to the numbers in `line`. */
   add: (heads: readonly number[], row: number, left: number, line: Float32Array) => void;
+  /** The same of one head, to zeros; left out where that is no faster. */
+  write?: (head: number, row: number, left: number, line: Float32Array) => void;
   /** Between which numbers the weights of a head's row lie. */
   range: (head: number, row: number) => RowRange;
 }

@@ -107,6 +107,17 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
       }
       spreadRest();
     },
+    write: (head, row, left, line) => {
+      const at = head * numRows + row;
+      const first = (firsts[at] as number) - left;
+      const each = spread[at] as number;
+      if (each > 0) line.fill(each, Math.max(0, first), Math.max(0, (ends[at] as number) - left));
+      let x = first - 1;
+      for (let i = starts[at] as number; i < (starts[at + 1] as number); i++) {
+        x += (gaps[i] as number) + 1;
+        if (x >= 0 && x < line.length) line[x] = weights.value(i);
+      }
+    },
     range: (head, row) => {
       const at = head * numRows + row;
       const [low, high] = [new Float64Array(columns), new Float64Array(columns)];

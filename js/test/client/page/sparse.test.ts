@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { PageCarrier, type PageData } from "../../../src/client/page";
-import type { EmbeddedKeys } from "../../../src/client/page/sparse";
+import { type EmbeddedKeys, sparseRows } from "../../../src/client/page/sparse";
 import type { StackDescription } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { embeddedInWords, precision } from "../../../src/ui/text/captions";
@@ -65,6 +65,23 @@ const at = { stack: "self", layer: 3 };
 const each = cases.map((one) => [one.name, one] as const);
 
 describe("the strongest keys of a page", () => {
+  it.each(each)("%s: written to zeros, or added to them", async (_name, { header, data }) => {
+    const deflated = deflateSync(Buffer.from(data, "base64")).toString("base64");
+    const rows = await sparseRows({ ...at, ...header, error: 0, data: deflated });
+    const [heads, numRows, columns] = header.shape;
+    // Also of a row's end alone, and not of all of it.
+    for (const left of [0, 1, Math.floor(columns / 2)]) {
+      for (let place = 0; place < heads * numRows; place++) {
+        const [head, row] = [Math.floor(place / numRows), place % numRows];
+        const [written, added] = [new Float32Array(columns - 1), new Float32Array(columns - 1)];
+        rows.write?.(head, row, left, written);
+        rows.add([head], row, left, added);
+        const off = written.map((weight, i) => Math.abs(weight - (added[i] as number)));
+        expect(Math.max(...off)).toBeLessThan(1e-6);
+      }
+    }
+  });
+
   it.each(each)("%s: every weight", async (_name, one) => {
     const [count, rows, columns] = one.header.shape;
     const heads = Array.from({ length: count }, (_, head) => head);
