@@ -1,6 +1,6 @@
 """Measure attnviz beside BertViz, CircuitsVis and inspectus, in one run.
 
-make bench                                          everything, 17 minutes on a quiet machine
+make bench                                          everything, 15 minutes on a quiet machine
 cd tests && python -m benchmarks --quick            its small cases, two minutes
 cd tests && python -m benchmarks --only Start       one part; again for another
 cd tests && python -m benchmarks --write-docs       and docs/benchmarks.*, README.md
@@ -26,10 +26,12 @@ from typing import Any
 
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
 from benchmarks.figures import all_of
+from benchmarks.growth import expected_seconds
 from benchmarks.guarded import PEERS, ROOT, Limits, Outcome, guarded, put_together
 from benchmarks.machine import PartClock, machine
 from benchmarks.opening import PACKAGES
 from benchmarks.report import (
+    NOT_TRIED,
     REPEATS,
     SECTIONS,
     Case,
@@ -47,6 +49,8 @@ LAYERS = 12
 #: Parts in which pages are made and opened: their names, and of which views.
 PAGES = {"Head views": "head", "Longest text": "long", "All heads at once": "model"}
 _REST_S = 2.0
+# A size is not tried of which so many times the limit is expected: what grows may grow less.
+_HOPELESS = 1.25
 PARTS = (*PAGES, *(section.title for section in SECTIONS))
 
 
@@ -62,6 +66,8 @@ class Plan:
     repeats: int
     #: Of making a page and of opening it.
     limits: Limits
+    #: The same of long texts, which attnviz alone draws.
+    long_limits: Limits
     is_quick: bool = False
 
     def runs(self, section: Section) -> tuple[tuple[str, ...], ...]:
@@ -76,8 +82,10 @@ FULL = Plan(
     grids=(12, 32),
     repeats=REPEATS,
     limits=Limits(30, 12 << 30),
+    long_limits=Limits(120, 12 << 30),
 )
-QUICK = Plan((64,), (), (), (12,), 1, Limits(60, 4 << 30, more_seconds=30), is_quick=True)
+_QUICK_LIMITS = Limits(60, 4 << 30, more_seconds=30)
+QUICK = Plan((64,), (), (), (12,), 1, _QUICK_LIMITS, _QUICK_LIMITS, is_quick=True)
 
 
 class Run:
@@ -88,7 +96,9 @@ class Run:
         self._folder = folder
         self._browser = browser
         self._cpu_s = 0.0
-        self.results = Results(machine(browser), plan.limits.words, [], {})
+        limits, long_limits = plan.limits.words, plan.long_limits.words
+        words = limits if limits == long_limits else f"{limits}, of long texts at {long_limits}"
+        self.results = Results(machine(browser), words, [], {})
 
     def parts(self, names: Collection[str]) -> None:
         """The parts of these names, and what the machine does before and after them."""
@@ -121,10 +131,11 @@ class Run:
     def _pages(self, view: str) -> None:
         """Pages of all tools, longer and longer, or of more and more heads."""
         for layers, tokens in self._sizes(view):
-            worth = [tool for tool in VIEWS[view] if self._is_worth_trying(view, tool, tokens)]
+            cases = [Case(view, tool, layers, tokens) for tool in VIEWS[view]]
+            worth = [case for case in cases if self._is_worth_trying(case)]
             given = self._weights(layers, tokens) if worth and view != "long" else ""
-            for tool in worth:
-                self._add(self._measured(Case(view, tool, layers, tokens), given))
+            for case in worth:
+                self._add(self._hopeless(case) or self._measured(case, given))
             if given:
                 Path(given).unlink()
 
@@ -147,13 +158,31 @@ class Run:
         else:
             yield from ((layers, 64) for layers in plan.grids)
 
-    def _is_worth_trying(self, view: str, tool: str, tokens: int) -> bool:
+    def _is_worth_trying(self, case: Case) -> bool:
         """Not what is larger than what did not open, nor what lies between lengths that opened."""
-        before = [row for row in self.results.rows if (row.view, row.tool) == (view, tool)]
-        failed = [row.tokens for row in before if row.fault]
-        if view == "head" and tokens in self._plan.between:
+        failed = [row.tokens for row in self._rows_before(case) if row.fault]
+        if case.view == "head" and case.tokens in self._plan.between:
             return failed == [self._plan.lengths[1]]
         return not failed
+
+    def _hopeless(self, case: Case) -> Row | None:
+        """The row of what would take far longer than the limit, by how the tool grew until now."""
+        known = [
+            (_size(row), all_of(row.figures["build_s"])[0] + all_of(row.figures["drawn_s"])[0])
+            for row in self._rows_before(case)
+            if not row.fault and _size(row) < _size(case)
+        ]
+        expected = expected_seconds(known, _size(case))
+        if expected <= _HOPELESS * self._limits(case.view).seconds:
+            return None
+        fault = f"{NOT_TRIED}: about {expected:.0f} s by how it grew until then"
+        return Row(**asdict(case), figures={}, fault=fault)
+
+    def _rows_before(self, case: Case) -> list[Row]:
+        return [row for row in self.results.rows if (row.view, row.tool) == (case.view, case.tool)]
+
+    def _limits(self, view: str) -> Limits:
+        return self._plan.long_limits if view == "long" else self._plan.limits
 
     def _weights(self, layers: int, tokens: int) -> str:
         path = self._folder / "weights.npy"
@@ -167,7 +196,7 @@ class Run:
         page = self._folder / "page.html"
         which, times = (case.view, case.tool), str(self._plan.repeats)
         sizes = (str(case.layers), str(case.tokens))
-        limits = self._plan.limits
+        limits = self._limits(case.view)
         made = self._guarded(
             "benchmarks.building", *which, *sizes, str(page), times, given, limits=limits
         )
@@ -189,6 +218,11 @@ class Run:
         self.results.rows.append(row)
         figures = {name: round(value, 3) for name, value in row.medians.items()}
         _say(f"{row.name}, {row.layers} layers, n={row.tokens}: {row.fault or figures}")
+
+
+def _size(case: Case) -> float:
+    """Tokens, or where all heads are shown heads: what grows within a view."""
+    return float(case.tokens if case.view in ("head", "long") else case.layers**2)
 
 
 def _say(line: str) -> None:

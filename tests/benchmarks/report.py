@@ -122,6 +122,8 @@ _COLUMNS = (
     Column("nodes", "DOM nodes", count),
     Column("tab_bytes", "memory of the tab", megabytes),
 )
+#: How the fault begins of what was not even tried.
+NOT_TRIED = "not tried"
 #: How often a page is made and opened at most.
 REPEATS = 3
 # Whose figures the others are divided by.
@@ -166,7 +168,7 @@ def _view_table(results: Results, view: str, first: str, size: Callable[[Row], s
         )
         cells = [_cell(column, row, ours) for column in _COLUMNS]
         if row.fault:
-            cells = [f"did not open: {row.fault}", *[""] * (len(_COLUMNS) - 1)]
+            cells = [_why_not(row), *[""] * (len(_COLUMNS) - 1)]
         lines.append([size(row), row.name, *cells])
     return table(lines)
 
@@ -190,6 +192,11 @@ def _longest(results: Results) -> str:
             drawn = spread(last.figures["drawn_s"], seconds) if last else "–"
             lines.append([each.name, length, drawn, words])
     return table(lines)
+
+
+def _why_not(row: Row) -> str:
+    fault = row.fault or ""
+    return fault if fault.startswith(NOT_TRIED) else f"did not open: {fault}"
 
 
 _MARKS = ("<!-- figures of make bench -->", "<!-- end of figures -->")
@@ -216,7 +223,7 @@ def _summary(results: Results) -> str:
                 continue
             cells = [_median(column, row) for column in columns]
             if row.fault:
-                cells = [f"did not open: {row.fault}", *[""] * (len(columns) - 1)]
+                cells = [_why_not(row), *[""] * (len(columns) - 1)]
             lines.append([name(row), *cells])
         found.append(table(lines))
     said = "The machine was busy meanwhile: seconds are too high.\n"
@@ -341,7 +348,8 @@ without brackets was measured once, or was the same each time.
 - **memory of the tab**: the largest process of the browser.
 - A page is made and opened up to {REPEATS} times, fewer where that takes more than some seconds.
   Making and opening have processes of their own, which are stopped at {results.limits},
-  both together.
+  both together. What would take a quarter longer than that, by how the tool grew until then, is not
+  tried.
 """
     )
     for title, words, lines in _sections(results):
