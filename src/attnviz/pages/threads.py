@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
 from typing import TypeVar
 
 import torch
@@ -33,14 +34,17 @@ def ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Itera
     [0, 1, 4, 9]
     """
     threads = torch.get_num_threads()
+    left = iter(items)
+    first = list(islice(left, 2))
     workers = min(_MOST_WORKERS, threads)
-    if workers == 1:
-        yield from map(function, items)
+    # Of a short text there is one tile, and to start a thread takes longer.
+    if workers == 1 or len(first) < 2:
+        yield from map(function, chain(first, left))
         return
     waiting: deque[Future[_Result]] = deque()
     pool = ThreadPoolExecutor(workers, "attnviz", initializer=torch.set_num_threads, initargs=(1,))
     try:
-        for item in items:
+        for item in chain(first, left):
             waiting.append(pool.submit(function, item))
             if len(waiting) >= _WAITING * workers:
                 yield waiting.popleft().result()
