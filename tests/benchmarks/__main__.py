@@ -81,7 +81,7 @@ FULL = Plan(
     long=(4096, 8192),
     grids=(12, 32),
     repeats=REPEATS,
-    limits=Limits(30, 12 << 30),
+    limits=Limits(45, 12 << 30),
     long_limits=Limits(120, 12 << 30),
 )
 _QUICK_LIMITS = Limits(60, 4 << 30, more_seconds=30)
