@@ -30,7 +30,7 @@ WAYS = {
     "attentions": "a forward with output_attentions=True (eager)",
 }
 # The first turn loads what is loaded when it is first used.
-_TURNS = 4
+_TURNS = 3
 
 
 def _runs(ways: list[str]) -> dict[str, Callable[[int], Any]]:
@@ -125,7 +125,7 @@ parentheses: multiples of the plain forward.""",
     rows=rows,
     runs=(("time", "256"), *((what, "1024") for what in ("time", *WAYS))),
     quick=tuple((what, "256") for what in ("time", *WAYS)),
-    seconds=82,
+    seconds=66,
 )
 
 
