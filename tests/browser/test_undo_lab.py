@@ -52,15 +52,16 @@ def test_undo_writes_the_traits(notebook: Notebook, root: Locator) -> None:
     root.get_by_role("button", name="Head 3", exact=True).click()
     root.get_by_role("button", name="Layer 2").click()
     drawn(root, 2)
-    assert notebook.evaluate("view.layer, view.heads") == (2, [1, 3])
+    notebook.becomes("view.layer, view.heads", (2, [1, 3]))
     root.locator(".av-plot").press("Control+z")
     drawn(root, 0)
     root.locator(".av-plot").press("Control+z")
     chosen(root, 1)
-    assert notebook.evaluate("view.layer, view.heads") == (0, [1])
+    # The view tells the kernel of one step once it has answered the one before.
+    notebook.becomes("view.layer, view.heads", (0, [1]))
     root.locator(".av-plot").press("Control+Shift+z")
     chosen(root, 1, 3)
-    assert notebook.evaluate("view.layer, view.heads") == (0, [1, 3])
+    notebook.becomes("view.layer, view.heads", (0, [1, 3]))
 
 
 def test_what_python_sets_is_a_step_as_well(notebook: Notebook, root: Locator) -> None:
@@ -74,7 +75,8 @@ def test_what_python_sets_is_a_step_as_well(notebook: Notebook, root: Locator) -
     chosen(root, 1, 3)
     root.locator(".av-plot").press("Control+z")
     chosen(root, 1)
-    assert notebook.evaluate("view.layer, view.heads") == (0, [1])
+    # The view tells the kernel of one step once it has answered the one before.
+    notebook.becomes("view.layer, view.heads", (0, [1]))
 
 
 @pytest.fixture

@@ -87,9 +87,21 @@
     );
   });
 
-  // Room for a scroll bar, which would otherwise take it from a view that was drawn already. A page
-  // in a frame is mostly as high as its frame, and has no scroll bar.
-  if (window.parent === window) document.documentElement.style.scrollbarGutter = "stable";
+  // Whether a scroll bar takes room from what it scrolls.
+  function hasWideScrollBars() {
+    var probe = document.createElement("div");
+    probe.style.cssText = "position: absolute; width: 60px; height: 60px; overflow: scroll";
+    root.parentNode.appendChild(probe);
+    var wide = probe.clientWidth < 60;
+    probe.parentNode.removeChild(probe);
+    return wide;
+  }
+
+  // Such a bar would take it from a view that was drawn already. A page in a frame is mostly as high as
+  // its frame, and has none.
+  if (window.parent === window && hasWideScrollBars()) {
+    document.documentElement.style.scrollbarGutter = "stable";
+  }
 
   function tellHeights(asker) {
     function tell() {
