@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from attnviz.embedding.threads import one_thread, side_by_side
+from unit.torch_threads import torch_threads
 
 
 @pytest.fixture(autouse=True)
 def three_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(before)
+    with torch_threads(3):
+        yield
 
 
 def test_each_is_made_in_one_thread_and_in_order() -> None:

@@ -23,6 +23,7 @@ from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
 from unit.long_records import long_record
+from unit.torch_threads import torch_threads
 
 TOKENS = 300
 # So small that a small record takes many steps.
@@ -170,10 +171,8 @@ class Sent:
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """No tile is computed ahead: a thread that has begun one ends it, whoever gives up."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with torch_threads(1):
+        yield
 
 
 @pytest.fixture

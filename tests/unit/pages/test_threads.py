@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from attnviz.pages.threads import ahead
+from unit.torch_threads import torch_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    with torch_threads(2):
+        yield
 
 
 def name_and(number: int) -> tuple[str, int]:
