@@ -206,6 +206,41 @@ def test_the_first_picture_is_drawn_before_the_browser_reads_on(
     assert tab.evaluate("globalThis.readAtFirst") == text[: code_end(text)].count(PART) == 1
 
 
+def test_a_longer_text_is_drawn_from_the_rows_in_sight(tab: Page) -> None:
+    tokens = 300
+    logits = 3 * torch.randn(2, 12, tokens, tokens, generator=torch.Generator().manual_seed(0))
+    weights = torch.softmax(logits, dim=-1)
+    record = av.AttentionRecord.from_weights(weights, [f"t{place}" for place in range(tokens)])
+    page = av.HeadView(record, heads=[2], top_k=None).to_html()
+    # Its rows, and the small maps of its heads, stand before the code.
+    assert page[: code_end(page)].count(PART) == 2
+    with held_page(page, code_end(page)) as held:
+        tab.goto(held.address, wait_until="commit")
+        drawn(tab, 0)
+        assert reading(tab)
+        # The code, the rows and the maps.
+        assert tab.evaluate("globalThis.atFirst") == 3
+        check_rows(tab, weights, range(64))
+        # What comes into sight is taken from the layer.
+        tab.get_by_label("Find token", exact=True).fill("t299")
+        tab.keyboard.press("Enter")
+        expect(tab.get_by_text(LOADING)).to_be_visible()
+        held.send_rest()
+        expect(tab.get_by_text(LOADING)).to_have_count(0)
+        drawn(tab, 0)
+        check_rows(tab, weights, range(tokens - 64, tokens))
+
+
+def check_rows(page: Page, weights: torch.Tensor, queries: range) -> None:
+    """The rows that are shown have the model's weights."""
+    written = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
+    lines = list(csv.DictReader(io.StringIO(written)))
+    assert {int(line["query"]) for line in lines} == set(queries)
+    for line in lines:
+        place = int(line["head"]), int(line["query"]), int(line["key"])
+        assert float(line["weight"]) == pytest.approx(float(weights[0][place]), abs=0.005)
+
+
 def test_a_scroll_bar_does_not_narrow_what_was_drawn(
     chromium: Browser, text: str, tmp_path: Path
 ) -> None:

@@ -35,5 +35,10 @@ def data_of(page: str) -> Any:
         return value
 
     data = bare_data_of(page)
-    pieces = ("blocks", "maps", "strips", "images", "vectors")
+    pieces = ("blocks", "first_rows", "maps", "strips", "images", "vectors")
     return data | {name: whole(data[name]) for name in pieces if name in data}
+
+
+def size_without_first_rows(page: str) -> int:
+    """The bytes of a page without the rows that it has by themselves: these give way first."""
+    return len(page.encode()) - sum(len(each["data"]) for each in data_of(page)["first_rows"])

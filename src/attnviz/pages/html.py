@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import all_scores_in_steps
 from attnviz.pages.encoding import MAP_SIZE, check_record, embedded_weights, forget_computed
+from attnviz.pages.first_rows import FirstRows
 from attnviz.pages.limits import (
     MAX_MEASURED,
     PagePrecision,
@@ -139,9 +140,18 @@ def make_page(
     embeds: Collection[Embedded] = frozenset({"weights", "scores"}),
     precision: PagePrecision = "auto",
     max_mb: float | None = None,
+    first_rows: FirstRows | None = None,
 ) -> str:
     """Make the page of a view, with bars that say what takes long and how long it still takes."""
-    steps = page_steps(record, view, state, embeds=embeds, precision=precision, max_mb=max_mb)
+    steps = page_steps(
+        record,
+        view,
+        state,
+        embeds=embeds,
+        precision=precision,
+        max_mb=max_mb,
+        first_rows=first_rows,
+    )
     return finished(steps, "page")
 
 
@@ -153,13 +163,22 @@ def page_steps(
     embeds: Collection[Embedded] = frozenset({"weights", "scores"}),
     precision: PagePrecision = "auto",
     max_mb: float | None = None,
+    first_rows: FirstRows | None = None,
 ) -> Steps[str]:
-    """Make the page of a view step by step.
+    """Make the page of a view step by step, which opens with `first_rows` or with all of a layer.
 
     What was computed stays with the record, also where that is interrupted; not where the page is
     given up.
     """
-    steps = _page_steps(record, view, state, embeds=embeds, precision=precision, max_mb=max_mb)
+    steps = _page_steps(
+        record,
+        view,
+        state,
+        embeds=embeds,
+        precision=precision,
+        max_mb=max_mb,
+        first_rows=first_rows,
+    )
     try:
         return (yield from steps)
     except GivenUp:
@@ -175,6 +194,7 @@ def _page_steps(
     embeds: Collection[Embedded],
     precision: PagePrecision,
     max_mb: float | None,
+    first_rows: FirstRows | None,
 ) -> Steps[str]:
     max_bytes = check_options(precision, max_mb)
     if "weights" in embeds:
@@ -229,10 +249,9 @@ def _page_steps(
             max_bytes=max_bytes,
             rest=rest,
             fine=bool(state.get("renormalize")),
+            first_rows=first_rows,
         )
-        data |= {"blocks": weights.blocks, "maps": weights.maps, "embedded": weights.summary()}
-        if weights.vectors is not None:
-            data["vectors"] = weights.vectors
+        data |= weights.entries()
     page = document(record.model, view, state, data, still)
     if max_bytes is not None and (size := len(page.encode())) > max_bytes:
         raise ValueError(too_large(record, max_bytes, size))

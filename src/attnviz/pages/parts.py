@@ -4,7 +4,9 @@ A page draws its first picture before a browser has read it to its end. So its d
 a piece has a long text, base64 of deflated bytes, they have ``"#0003"`` in its place, and the text
 is that of the page's fourth part. Parts are templates, which are inert. Those of the first picture
 stand before the page's code, all others after it: first what the view shows of all layers, then the
-layers, the nearest to the one that is shown first. ``js/src/client/page/parts.ts`` reads them.
+layers, the nearest to the one that is shown first. Of a layer whose first rows are there by
+themselves (`attnviz.pages.first_rows`) only these stand before the code.
+``js/src/client/page/parts.ts`` reads them.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def parted(data: Mapping[str, Any]) -> Parted:
     copied = dict(data)
     order = _Order(data)
     slots: list[_Slot] = []
-    for kind in ("maps", "blocks", "strips"):
+    for kind in ("first_rows", "maps", "blocks", "strips"):
         if kind in data:
             copied[kind] = pieces = [dict(each) for each in data[kind]]
             slots += [_Slot(each, "data", order.of(kind, each)) for each in pieces]
@@ -117,6 +119,7 @@ class _Order:
         self._view, state = data.get("view", ""), data.get("state", {})
         stacks = data.get("description", {}).get("stacks", [])
         pieces = data.get("blocks", [])
+        self._has_first_rows = {self._place(each) for each in data.get("first_rows", [])}
         known = {each["name"]: each.get("layers", []) for each in stacks}
         # What a view opens with whose state names no stack or layer of the record.
         stack = state.get("stack") if state.get("stack") in known else next(iter(known), "")
@@ -137,7 +140,9 @@ class _Order:
 
     def of(self, kind: str, piece: Mapping[str, Any]) -> tuple[int, int]:
         """The order of a piece among all."""
-        if self._place(piece) in self._shown:
+        if self._place(piece) in self._shown and not (
+            kind == "blocks" and self._place(piece) in self._has_first_rows
+        ):
             return _FIRST
         early = kind != "blocks" and self._view in _ALL_LAYERS
         return 1 if early else 2, abs(piece["layer"] - self._layer)

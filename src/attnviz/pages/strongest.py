@@ -30,7 +30,7 @@ left of a row is not spread: rests are 0, and so are keys that are not embedded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -47,6 +47,7 @@ from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE
 from attnviz.utils.progress import Pace, Progress, Steps, finished, within
 
 __all__ = [
+    "ENCODING",
     "LEAST_KEYS",
     "Cut",
     "SparseRows",
@@ -56,6 +57,7 @@ __all__ = [
     "encode_sparse",
     "first_level",
     "joined",
+    "some_rows",
     "sparse_rows",
     "strongest_rows",
 ]
@@ -218,15 +220,12 @@ def _header(rows: SparseRows, reach: int, lengths: list[int]) -> dict[str, Any]:
     return header
 
 
-def decode_sparse(header: dict[str, Any], data: bytes) -> SparseRows:
+def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
     """Read rows from bytes; a ValueError where they are not those that the header speaks of."""
     if header["encoding"] != ENCODING:
         raise ValueError(f"encoding {header['encoding']!r} is unknown")
-    if sum(header["runs"]) != len(data):
-        raise ValueError(f"{len(data)} bytes do not hold runs of {header['runs']}")
     heads, num_rows, columns = header["shape"]
-    cuts = np.cumsum(header["runs"])[:-1]
-    runs = [part.tobytes() for part in np.split(np.frombuffer(data, np.uint8), cuts)]
+    runs = _cut_runs(header, data)
     counts, firsts, before = (_unpacked(run) for run in runs[:3])
     row = np.tile(np.arange(num_rows), heads)
     gaps = _unpacked(runs[4])
@@ -251,6 +250,64 @@ def decode_sparse(header: dict[str, Any], data: bytes) -> SparseRows:
         most_rest=header["most_rest"],
         signed=header.get("signed", False),
     )
+
+
+def some_rows(
+    header: Mapping[str, Any], data: bytes, start: int, stop: int
+) -> tuple[dict[str, Any], bytes]:
+    """The same rows of each head alone: what their header says otherwise, and their runs.
+
+    Parameters
+    ----------
+    header : dict
+        Of all rows.
+    data : bytes
+        Their runs.
+    start, stop : int
+        The first row of each head, and the one after the last.
+    """
+    heads, num_rows, columns = header["shape"]
+    counts, firsts, ends, rests, gaps, codes = _cut_runs(header, data)
+    keys = np.concatenate([[0], np.cumsum(_unpacked(counts))])
+    rows = [(head * num_rows + start, head * num_rows + stop) for head in range(heads)]
+    of_keys = [(keys[first], keys[last]) for first, last in rows]
+    planes = 2 if header.get("fine") else 1
+    runs = [
+        _numbers(counts, rows),
+        _numbers(firsts, rows),
+        # Also where the row's last key with weight is from the end of what it reaches.
+        _numbers(ends, rows),
+        _planes(rests, rows, planes),
+        _numbers(gaps, of_keys),
+        _planes(codes, of_keys, planes),
+    ]
+    said = {
+        "shape": [heads, stop - start, columns],
+        # The first of them reaches further than the first of all.
+        "reach": header["reach"] + start,
+        "runs": [len(run) for run in runs],
+    }
+    return said, b"".join(runs)
+
+
+def _numbers(run: bytes, ranges: Iterable[tuple[int, int]]) -> bytes:
+    """Some of the numbers in base 128."""
+    last = np.flatnonzero(np.frombuffer(run, np.uint8) < _MORE)
+    bounds = np.concatenate([[0], last + 1])
+    return b"".join(run[bounds[first] : bounds[stop]] for first, stop in ranges)
+
+
+def _planes(run: bytes, ranges: Iterable[tuple[int, int]], planes: int) -> bytes:
+    """Some of the codes, of one byte each or of two: all first bytes, then all second."""
+    each = np.frombuffer(run, np.uint8).reshape(planes, -1)
+    return np.concatenate([each[:, first:stop] for first, stop in ranges], axis=1).tobytes()
+
+
+def _cut_runs(header: Mapping[str, Any], data: bytes) -> list[bytes]:
+    if sum(header["runs"]) != len(data):
+        raise ValueError(f"{len(data)} bytes do not hold runs of {header['runs']}")
+    cuts = np.cumsum(header["runs"])[:-1]
+    return [part.tobytes() for part in np.split(np.frombuffer(data, np.uint8), cuts)]
 
 
 def _bytes_of(codes: Codes) -> bytes:

@@ -14,12 +14,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from attnviz.pages.first_rows import FirstRows
 from attnviz.record.record import AttentionStack
 from attnviz.server.first_answers import MOST_BYTES, MOST_WEIGHTS, FirstRequest, FirstRequests
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.tiles import TILE
 
-__all__ = ["first_requests"]
+__all__ = ["first_requests", "first_rows"]
 
 # Of the lines: rows that are asked for together, values that are sent exact and not in a byte each,
 # and where a text is so long that they come step by step.
@@ -53,12 +54,27 @@ def first_requests(view: str, stack: AttentionStack, state: Mapping[str, Any]) -
         The view's traits.
     """
     yield FirstRequest("describe", {})
-    # Of the changed run, and of one half of a pair, the view asks when it is there.
-    if state.get("shown_run", "before") == "before" and state.get("pair", "all") == "all":
+    if _opens_with_rows(state):
         for ask in _PICTURES.get(view, ()):
             yield from ask(stack, state)
     if view in _PICTURES:
         yield _maps(stack, state["layer"], _SMALL_MAP)
+
+
+def first_rows(view: str, stack: AttentionStack, state: Mapping[str, Any]) -> FirstRows | None:
+    """The rows that a view of a record opens with; None where it opens with all of a layer."""
+    if _PICTURES.get(view) != (_lines,) or not _opens_with_rows(state):
+        return None
+    start, stop = _rows(stack, state)
+    if (start, stop) == (0, len(stack.query_tokens)):
+        return None
+    return FirstRows(stack.name, state["layer"], start, stop)
+
+
+def _opens_with_rows(state: Mapping[str, Any]) -> bool:
+    """Of the changed run, and of one half of a pair, a view asks when it is there."""
+    run, pair = state.get("shown_run", "before"), state.get("pair", "all")
+    return (run, pair) == ("before", "all")
 
 
 def _shown_heads(stack: AttentionStack, state: Mapping[str, Any]) -> list[int]:
@@ -78,14 +94,12 @@ def _pairs(stack: AttentionStack) -> int:
 
 def _lines(stack: AttentionStack, state: Mapping[str, Any]) -> FirstRequests:
     """The rows of the queries in sight, all keys."""
-    num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
+    num_keys = len(stack.key_tokens)
     heads = _shown_heads(stack, state)
-    first, stop = _window(state["query_window"], num_queries)
+    first, stop = _rows(stack, state)
     key_window = _window(state["key_window"], num_keys)
     if key_window != (0, num_keys) and num_keys > _MOST_KEYS:
         return
-    first = first // _ROWS_AT_ONCE * _ROWS_AT_ONCE
-    stop = min(num_queries, math.ceil(stop / _ROWS_AT_ONCE) * _ROWS_AT_ONCE)
     values = len(heads) * (stop - first) * num_keys
     exact = values <= _MOST_EXACT
     if values > _LARGE or (4 if exact else 1) * values > MAX_REPLY_BYTES:
@@ -100,6 +114,14 @@ def _lines(stack: AttentionStack, state: Mapping[str, Any]) -> FirstRequests:
         "precision": "float32" if exact else "uint8",
     }
     yield FirstRequest("block", arguments, values)
+
+
+def _rows(stack: AttentionStack, state: Mapping[str, Any]) -> tuple[int, int]:
+    """The rows that are asked for together, with those of the queries in sight."""
+    num_queries = len(stack.query_tokens)
+    first, stop = _window(state["query_window"], num_queries)
+    last = math.ceil(stop / _ROWS_AT_ONCE) * _ROWS_AT_ONCE
+    return first // _ROWS_AT_ONCE * _ROWS_AT_ONCE, min(num_queries, last)
 
 
 def _window(window: Sequence[int] | None, count: int) -> tuple[int, int]:

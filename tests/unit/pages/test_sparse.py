@@ -22,6 +22,7 @@ from attnviz.pages.strongest import (
     decode_sparse,
     encode_sparse,
     joined,
+    some_rows,
     sparse_rows,
     strongest_rows,
 )
@@ -51,6 +52,16 @@ def test_writes_what_the_fixture_says(case: dict[str, Any]) -> None:
     header, data = encode_sparse(decode_sparse(case["header"], base64.b64decode(case["data"])))
     assert (header, data) == (case["header"], base64.b64decode(case["data"]))
     assert json.loads(json.dumps(header)) == case["header"]
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if "some" in case], ids=lambda case: case["name"]
+)
+def test_some_rows_are_those_of_the_fixture(case: dict[str, Any]) -> None:
+    header, data = case["header"], base64.b64decode(case["data"])
+    said, part = some_rows(header, data, 1, header["shape"][1])
+    assert {**header, **said} == case["some"]["header"]
+    assert part == base64.b64decode(case["some"]["data"])
 
 
 @st.composite
@@ -88,6 +99,20 @@ def test_what_is_carried_is_what_is_said(
     before = np.maximum.accumulate(some, axis=2)
     after = np.maximum.accumulate(some[:, :, ::-1], axis=2)[:, :, ::-1]
     assert (dense[~(before & after)] == 0).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(attention(), st.floats(0, 0.5), st.booleans(), st.data())
+def test_some_rows_are_those_of_all(
+    weights: NDArray[np.float32], threshold: float, fine: bool, choice: st.DataObject
+) -> None:
+    kept = joined([strongest_rows(head, threshold) for head in weights])
+    header, data = encode_sparse(sparse_rows(kept, weights.shape, 1.0, fine=fine)[0])
+    start = choice.draw(st.integers(0, weights.shape[1] - 1))
+    stop = choice.draw(st.integers(start + 1, weights.shape[1]))
+    said, part = some_rows(header, data, start, stop)
+    dense = decode_sparse({**header, **said}, part).dense()
+    assert_array_equal(dense, decode_sparse(header, data).dense()[:, start:stop])
 
 
 @settings(max_examples=80, deadline=None)

@@ -21,7 +21,7 @@ import type {
   TileRequest,
 } from "../protocol";
 import type { Scores } from "../source";
-import { type EmbeddedBlock, EmbeddedLayers } from "./layers";
+import { type EmbeddedBlock, EmbeddedLayers, type EmbeddedRows } from "./layers";
 import { Answering, atRest, inflatedText } from "./parts";
 import type { EmbeddedPiece, Rows } from "./rows";
 import { pageStrongest } from "./strongest";
@@ -37,6 +37,8 @@ export interface PageData {
   description: Description;
   /** Weights, layer by layer; none where queries and keys are embedded for them. */
   blocks: EmbeddedBlock[];
+  /** Rows that the view opens with, where they are there by themselves as well. */
+  first_rows?: EmbeddedRows[];
   /** How much of the weights they are. */
   embedded?: EmbeddedShare;
   /** Small maps of all heads, where pooling the weights would take long. */
@@ -75,7 +77,7 @@ export class PageCarrier implements Carrier {
     this.#data = data;
     const { blocks, maps, description, embedded } = data;
     const vectors = new VectorCarrier(data.vectors ?? { layers: [], arrays: [] });
-    this.#layers = new EmbeddedLayers(description.stacks, blocks, maps, vectors);
+    this.#layers = new EmbeddedLayers(description.stacks, blocks, maps, vectors, data.first_rows);
     this.#answers = {
       describe: () => ({ header: saidOf(description, embedded), data: null }),
       block: (args) => this.#block(args),
@@ -114,7 +116,7 @@ export class PageCarrier implements Carrier {
   }
 
   async #block(request: BlockRequest): Promise<Reply> {
-    const rows = await this.#layers.rows(request);
+    const rows = await this.#layers.rows(request, request.rows);
     const [top, bottom] = request.rows;
     const [left, right] = request.columns;
     const width = right - left;

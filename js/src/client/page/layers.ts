@@ -1,6 +1,6 @@
 /** The layers that an exported page contains, inflated when they are asked for. */
 
-import type { StackDescription } from "../protocol";
+import type { Range, StackDescription } from "../protocol";
 import { once, Recent } from "../recent";
 import { keptHeads } from "../source";
 import {
@@ -20,6 +20,9 @@ const KEPT_BYTES = 64_000_000;
 /** A layer's weights, in one of the forms; where there are none, its queries and keys are embedded. */
 export type EmbeddedBlock = EmbeddedPiece | EmbeddedKeys;
 
+/** Rows of a layer that the page has once more by themselves: those that its view opens with. */
+export type EmbeddedRows = EmbeddedBlock & { rows: Range };
+
 /** Where a layer is: the model's own number. */
 export interface LayerPlace {
   stack: string;
@@ -30,6 +33,23 @@ function isOf(piece: LayerPlace, wanted: LayerPlace): boolean {
   return piece.stack === wanted.stack && piece.layer === wanted.layer;
 }
 
+function has({ rows }: EmbeddedRows, [top, bottom]: Range): boolean {
+  return rows[0] <= top && bottom <= rows[1];
+}
+
+/** Rows that are asked for by their numbers in the layer. */
+async function rowsFrom(block: EmbeddedRows): Promise<Rows> {
+  const [first] = block.rows;
+  const rows = await (block.encoding === "strongest-keys" ? sparseRows(block) : wholeRows(block));
+  const { write } = rows;
+  return {
+    ...rows,
+    add: (heads, row, ...to) => rows.add(heads, row - first, ...to),
+    ...(write && { write: (head, row, ...to) => write(head, row - first, ...to) }),
+    range: (head, row) => rows.range(head, row - first),
+  };
+}
+
 function sizeOf({ bytes }: HeldBytes): number {
   return bytes.length;
 }
@@ -38,6 +58,7 @@ function sizeOf({ bytes }: HeldBytes): number {
 export class EmbeddedLayers {
   readonly #stacks: StackDescription[];
   readonly #blocks: EmbeddedBlock[];
+  readonly #firstRows: EmbeddedRows[];
   readonly #maps: EmbeddedPiece[];
   readonly #vectors: VectorCarrier;
   readonly #kept = new Recent<Promise<Rows>>(KEPT_BYTES);
@@ -48,15 +69,23 @@ export class EmbeddedLayers {
     blocks: EmbeddedBlock[],
     maps: EmbeddedPiece[],
     vectors: VectorCarrier,
+    firstRows: EmbeddedRows[] = [],
   ) {
     this.#stacks = stacks;
     this.#blocks = blocks;
+    this.#firstRows = firstRows;
     this.#maps = maps;
     this.#vectors = vectors;
   }
 
-  /** All weights of a layer. @throws Error where the page does not contain it. */
-  async rows(at: LayerPlace): Promise<Rows> {
+  /**
+   * All weights of a layer, or at least those of some rows.
+   *
+   * @throws Error where the page does not contain it.
+   */
+  async rows(at: LayerPlace, wanted?: Range): Promise<Rows> {
+    const first = wanted && this.#firstRows.find((each) => isOf(each, at) && has(each, wanted));
+    if (first) return this.#once("first rows", at, async () => rowsFrom(first));
     return this.#once("rows", at, async () => {
       const block = this.#blocks.find((each) => isOf(each, at));
       if (block?.encoding === "strongest-keys") return sparseRows(block);
