@@ -1,8 +1,8 @@
 """The rows that a page opens with, once more by themselves.
 
 A view of a longer text opens with some of its queries. A page has their rows before its code, and
-the layer that they are of after it: the first picture takes as long as that of a short text. What
-is shown is the same: the codes of the rows are those of the layer.
+the layer that they are of after it: a browser reads and inflates less before the first picture.
+What is shown is the same: the codes of the rows are those of the layer.
 """
 
 from __future__ import annotations

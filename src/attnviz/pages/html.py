@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,16 @@ from attnviz.server.sources import affords_sources, sources_header
 from attnviz.server.strips import strips
 from attnviz.utils.progress import GivenUp, Progress, Steps, finished, within
 
-__all__ = ["FORMAT", "Embedded", "bundle", "document", "make_page", "page_steps", "with_still"]
+__all__ = [
+    "FORMAT",
+    "Embedded",
+    "PageOptions",
+    "bundle",
+    "document",
+    "make_page",
+    "page_steps",
+    "with_still",
+]
 
 Embedded = Literal["weights", "vectors", "scores"]
 
@@ -132,55 +141,44 @@ html[theme=dark] {{ background: {_DARK}; color-scheme: dark; }}
 html[theme=dark] :is(#attnviz-note, #attnviz-still) {{ color: {_INK[_DARK]}; }}"""
 
 
+class PageOptions(TypedDict, total=False):
+    """What a page of a record contains.
+
+    Attributes
+    ----------
+    embeds : collection of str
+        Weights and scores by default.
+    precision : str
+        ``"auto"`` by default.
+    max_mb : float or None
+        Megabytes of the page, at most; no bound by default.
+    first_rows : FirstRows or None
+        The rows that the view opens with; all of a layer by default.
+    """
+
+    embeds: Collection[Embedded]
+    precision: PagePrecision
+    max_mb: float | None
+    first_rows: FirstRows | None
+
+
 def make_page(
-    record: AttentionRecord,
-    view: str,
-    state: Mapping[str, Any],
-    *,
-    embeds: Collection[Embedded] = frozenset({"weights", "scores"}),
-    precision: PagePrecision = "auto",
-    max_mb: float | None = None,
-    first_rows: FirstRows | None = None,
+    record: AttentionRecord, view: str, state: Mapping[str, Any], **options: Unpack[PageOptions]
 ) -> str:
     """Make the page of a view, with bars that say what takes long and how long it still takes."""
-    steps = page_steps(
-        record,
-        view,
-        state,
-        embeds=embeds,
-        precision=precision,
-        max_mb=max_mb,
-        first_rows=first_rows,
-    )
-    return finished(steps, "page")
+    return finished(page_steps(record, view, state, **options), "page")
 
 
 def page_steps(
-    record: AttentionRecord,
-    view: str,
-    state: Mapping[str, Any],
-    *,
-    embeds: Collection[Embedded] = frozenset({"weights", "scores"}),
-    precision: PagePrecision = "auto",
-    max_mb: float | None = None,
-    first_rows: FirstRows | None = None,
+    record: AttentionRecord, view: str, state: Mapping[str, Any], **options: Unpack[PageOptions]
 ) -> Steps[str]:
-    """Make the page of a view step by step, which opens with `first_rows` or with all of a layer.
+    """Make the page of a view step by step.
 
     What was computed stays with the record, also where that is interrupted; not where the page is
     given up.
     """
-    steps = _page_steps(
-        record,
-        view,
-        state,
-        embeds=embeds,
-        precision=precision,
-        max_mb=max_mb,
-        first_rows=first_rows,
-    )
     try:
-        return (yield from steps)
+        return (yield from _page_steps(record, view, state, **options))
     except GivenUp:
         forget_computed(record)
         raise
@@ -191,10 +189,10 @@ def _page_steps(
     view: str,
     state: Mapping[str, Any],
     *,
-    embeds: Collection[Embedded],
-    precision: PagePrecision,
-    max_mb: float | None,
-    first_rows: FirstRows | None,
+    embeds: Collection[Embedded] = frozenset({"weights", "scores"}),
+    precision: PagePrecision = "auto",
+    max_mb: float | None = None,
+    first_rows: FirstRows | None = None,
 ) -> Steps[str]:
     max_bytes = check_options(precision, max_mb)
     if "weights" in embeds:

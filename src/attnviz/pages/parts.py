@@ -140,9 +140,9 @@ class _Order:
 
     def of(self, kind: str, piece: Mapping[str, Any]) -> tuple[int, int]:
         """The order of a piece among all."""
-        if self._place(piece) in self._shown and not (
-            kind == "blocks" and self._place(piece) in self._has_first_rows
-        ):
+        place = self._place(piece)
+        follows_its_rows = kind == "blocks" and place in self._has_first_rows
+        if place in self._shown and not follows_its_rows:
             return _FIRST
         early = kind != "blocks" and self._view in _ALL_LAYERS
         return 1 if early else 2, abs(piece["layer"] - self._layer)

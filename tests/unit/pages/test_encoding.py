@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 import attnviz as av
 from attnviz.pages import encoding as choice
@@ -21,31 +20,13 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.progress import Steps
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from unit.long_records import long_record
-from unit.page_data import data_of, size_without_first_rows
+from unit.page_data import data_of, no_page_of_all, shown, size_without_first_rows
 from unit.records import captured_record, encoder_decoder_record, given_record, words
 
 MB = 1_000_000
-
-
-def shown(block: dict[str, Any]) -> NDArray[np.float64]:
-    """The weights of a layer, as a reader of the page gets them."""
-    data = zlib.decompress(base64.b64decode(block["data"]))
-    if block["encoding"] == "strongest-keys":
-        return decode_sparse(block, data).dense()
-    heads, rows, columns = block["shape"]
-    weights = np.zeros((heads, rows, columns))
-    held = np.tri(rows, columns, block["reach"], dtype=np.bool_)
-    if block["encoding"] == "bfloat16":
-        first, second = np.frombuffer(data, np.uint8).astype(np.uint32).reshape(2, heads, -1)
-        weights[:, held] = (first << 24 | second << 16).view(np.float32)
-    else:
-        codes = np.frombuffer(data, np.uint8).reshape(heads, -1)
-        weights[:, held] = block["maximum"] * (codes / 255) ** 2
-    return weights
 
 
 def sharp(layers: int, heads: int, tokens: int, *, causal: bool = True) -> av.AttentionRecord:
@@ -290,11 +271,6 @@ def test_long_texts_are_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> Non
     assert data["embedded"]["form"] == "strongest"
     assert 0 < largest <= 1 << 22
     assert data["maps"][0]["shape"] == [2, 32, 32]
-
-
-def no_page_of_all(*_: object, **__: object) -> Steps[None]:
-    """In place of a page of all weights."""
-    yield from ()
 
 
 def test_weights_that_are_nan_are_refused_in_every_form(monkeypatch: pytest.MonkeyPatch) -> None:

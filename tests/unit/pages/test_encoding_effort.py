@@ -25,7 +25,7 @@ from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.neuron import NeuronView
 from unit.long_records import long_record
-from unit.page_data import data_of, size_without_first_rows
+from unit.page_data import data_of, no_page_of_all, size_without_first_rows
 from unit.records import words
 
 
@@ -282,11 +282,6 @@ def test_keys_of_a_large_page_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> N
     first = computed.weights
     assert HeadView(record).to_html(max_mb=0.8) == page
     assert computed.weights == 2 * first
-
-
-def no_page_of_all(*_: object, **__: object) -> Steps[None]:
-    """In place of a page of all weights."""
-    yield from ()
 
 
 def test_rounding_is_measured_on_some_queries_of_a_long_text(

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 import attnviz as av
 from attnviz.pages import encoding
 from attnviz.pages.first_rows import FirstRows, first_rows_block
 from attnviz.pages.packing import packed
-from attnviz.pages.strongest import decode_sparse
-from attnviz.utils.progress import Steps, completed
+from attnviz.utils.progress import completed
 from attnviz.views.first_requests import first_rows
-from unit.page_data import bare_data_of, data_of, parts_of
+from unit.page_data import bare_data_of, before_the_code, data_of, no_page_of_all, parts_of, shown
 from unit.records import words
 
 LAYERS, HEADS, TOKENS = 3, 12, 200
@@ -40,39 +36,6 @@ def given() -> torch.Tensor:
 @pytest.fixture(scope="module")
 def record(given: torch.Tensor) -> av.AttentionRecord:
     return av.AttentionRecord.from_weights(given, words(TOKENS))
-
-
-def shown(block: dict[str, Any]) -> NDArray[np.float64]:
-    """The weights of a block, read by hand: row r has those of its first r + 1 + reach keys."""
-    data = zlib.decompress(base64.b64decode(block["data"]))
-    if block["encoding"] == "strongest-keys":
-        return decode_sparse(block, data).dense()
-    heads, rows, columns = block["shape"]
-    codes = np.frombuffer(data, np.uint8)
-    if block["encoding"] == "bfloat16":
-        first, second = codes.reshape(2, -1).astype(np.uint32)
-        values = (first << 24 | second << 16).view(np.float32).astype(np.float64)
-    else:
-        assert block["encoding"] == "uint8-sqrt"
-        values = block["maximum"] * (codes / 255.0) ** 2
-    dense = np.zeros((heads, rows, columns))
-    at = 0
-    for head in range(heads):
-        for row in range(rows):
-            width = min(columns, row + 1 + block["reach"])
-            dense[head, row, :width] = values[at : at + width]
-            at += width
-    assert at == len(values)
-    return dense
-
-
-def no_page_of_all(*_: object, **__: object) -> Steps[None]:
-    yield from ()
-    return None
-
-
-def before_the_code(page: str) -> int:
-    return len(parts_of(page[: page.index('id="attnviz-bundle"')]))
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -17,7 +17,7 @@ from attnviz.pages.encoding import embedded_weights
 from attnviz.pages.html import document
 from attnviz.pages.parts import LEAST, extra_bytes, parted
 from attnviz.utils.progress import completed
-from unit.page_data import bare_data_of, data_of, parts_of
+from unit.page_data import bare_data_of, before_the_code, data_of, parts_of
 from unit.records import words
 
 LAYERS, TOKENS = 5, 48
@@ -36,11 +36,6 @@ def given() -> torch.Tensor:
 @pytest.fixture(scope="module")
 def record(given: torch.Tensor) -> av.AttentionRecord:
     return av.AttentionRecord.from_weights(given, words(TOKENS))
-
-
-def before_the_code(page: str) -> int:
-    """How many parts stand there."""
-    return len(parts_of(page[: page.index('id="attnviz-bundle"')]))
 
 
 def named(page: str) -> dict[str, tuple[str, int]]:

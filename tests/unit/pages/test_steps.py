@@ -23,6 +23,7 @@ from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
 from unit.long_records import long_record
+from unit.page_data import no_page_of_all
 from unit.torch_threads import torch_threads
 
 TOKENS = 300
@@ -143,11 +144,6 @@ def test_two_pages_of_a_record_at_once_are_as_each_by_itself(
             for _ in range(1 + 2 * number if turn >= 7 * number else 0):
                 made[number] = next(page, ("", ""))[1] or made[number]
     assert made == alone
-
-
-def no_page_of_all(*_: object, **__: object) -> Steps[None]:
-    """In place of a page of all weights."""
-    yield from ()
 
 
 class Sent:
