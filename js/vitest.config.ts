@@ -28,6 +28,7 @@ export default defineConfig({
   test: {
     environment: "jsdom",
     include: ["test/**/*.test.{ts,tsx}"],
+    setupFiles: ["test/browser.ts"],
     // Machines that test are busy.
     testTimeout: 30_000,
     restoreMocks: true,

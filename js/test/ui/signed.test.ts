@@ -1,5 +1,5 @@
 /** Signed numbers, such as differences: what views draw of them, and say. */
-import { beforeEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../src/client/protocol";
 import type { CurvesMark, ImageMark, Mark, TextMark } from "../../src/draw/marks";
 import { toSvg } from "../../src/draw/svg";
@@ -34,10 +34,6 @@ import { strongest } from "../../src/views/model/maps";
 import { heatMark, inkOf, lineMarks, paintHeat } from "../../src/views/model/marks";
 import { distance, SIGHT } from "../sight";
 import { place, tokens, viewport } from "./heat-map/viewports";
-
-beforeEach(() => {
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
-});
 
 const SIGNED: Partial<StackDescription> = {
   signed: true,

@@ -306,7 +306,8 @@ export function defineView<S extends RecordState>(
   definition: ViewDefinition<S>,
 ): {
   widget: () => Widget;
-  openPage: (root: HTMLElement, data: PageData) => void;
+  /** Shows a page's data in an element until what it returns is called. */
+  openPage: (root: HTMLElement, data: PageData) => () => void;
   showSource: ShowSource;
 } {
   const widget = (): Widget => {
@@ -338,13 +339,14 @@ export function defineView<S extends RecordState>(
       },
     };
   };
-  const openPage = (root: HTMLElement, data: PageData): void => {
-    const [ended] = endable(undefined);
+  const openPage = (root: HTMLElement, data: PageData): (() => void) => {
+    const [ended, end] = endable(undefined);
     const state = makeSignals<S>(definition.defaults);
     assign(state, data.state as Partial<S>);
     const history = createHistory(state, ended);
     bindAddress(state, definition.hash, history, ended);
     open(definition, root, fromPage(data, definition), state, history, ended);
+    return end;
   };
   const showSource: ShowSource = (root, source, opening) => {
     const [ended, end] = endable(undefined);

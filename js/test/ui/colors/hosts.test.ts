@@ -128,26 +128,33 @@ const HANDINGS: [string, Handing][] = [
 ];
 
 let place: HTMLElement;
+/** What the host calls when its outputs are gone. */
+let ends: (() => void)[] = [];
 
 beforeEach(() => {
-  // What jsdom lacks of a browser: without a canvas the view draws nothing and does all else.
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
-  vi.stubGlobal(
-    "ResizeObserver",
-    class {
-      observe(): void {}
-      disconnect(): void {}
-    },
-  );
   place = document.createElement("div");
   document.body.append(place);
 });
 
 afterEach(() => {
+  for (const end of ends) end();
+  ends = [];
   place.remove();
   for (const name of document.body.getAttributeNames()) document.body.removeAttribute(name);
-  vi.unstubAllGlobals();
 });
+
+/** Shows a widget in an element as a host does that gives no signal. */
+function show(widget: ReturnType<typeof makeHeadWidget>, model: Host, el = place): () => void {
+  const end = widget.render({ model: model as never, el });
+  ends.push(end);
+  return end;
+}
+
+function initialize(widget: ReturnType<typeof makeHeadWidget>, model: Host): () => void {
+  const end = widget.initialize({ model: model as never });
+  ends.push(end);
+  return end;
+}
 
 async function drawn(name: string, layer = 0): Promise<HTMLElement> {
   const root = place.querySelector(".attnviz") as HTMLElement;
@@ -162,8 +169,8 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
   it.each(HANDINGS)("draws where buffers come as %s", async (_how, handing) => {
     const model = new Host(handing);
     const widget = makeWidget();
-    widget.initialize({ model: model as never });
-    widget.render({ model: model as never, el: place });
+    initialize(widget, model);
+    show(widget, model);
     const root = await drawn(name);
     expect(root.getAttribute("data-attnviz-state")).toBe("ready");
     expect(root.textContent).toContain("“a”");
@@ -172,8 +179,8 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
   it("says so where a host drops buffers", async () => {
     const model = new Host(() => undefined);
     const widget = makeWidget();
-    widget.initialize({ model: model as never });
-    widget.render({ model: model as never, el: place });
+    initialize(widget, model);
+    show(widget, model);
     const root = place.querySelector(".attnviz") as HTMLElement;
     await vi.waitFor(() => expect(root.getAttribute("data-attnviz-state")).toBe("error"));
     expect(root.textContent).toContain("came without its data");
@@ -182,8 +189,8 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
   it("cleans up by the functions that it gave, where the host hands it no signal", async () => {
     const model = new Host(HANDINGS[0]?.[1] as Handing);
     const widget = makeWidget();
-    const end = widget.initialize({ model: model as never });
-    const close = widget.render({ model: model as never, el: place });
+    const end = initialize(widget, model);
+    const close = show(widget, model);
     await drawn(name);
     close();
     expect(place.children).toHaveLength(0);
@@ -198,7 +205,7 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
 
   it("draws where a host renders without initialising", async () => {
     const model = new Host(HANDINGS[0]?.[1] as Handing);
-    const close = makeWidget().render({ model: model as never, el: place });
+    const close = show(makeWidget(), model);
     await drawn(name);
     close();
     expect(model.count()).toBe(0);
@@ -207,10 +214,10 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
   it("shows in two outputs, and goes on in one when the other is cleared", async () => {
     const model = new Host(HANDINGS[0]?.[1] as Handing);
     const widget = makeWidget();
-    widget.initialize({ model: model as never });
+    initialize(widget, model);
     const first = document.createElement("div");
-    const closeFirst = widget.render({ model: model as never, el: first });
-    widget.render({ model: model as never, el: place });
+    const closeFirst = show(widget, model, first);
+    show(widget, model);
     await drawn(name);
     closeFirst();
     model.set("layer", 1);
@@ -222,7 +229,7 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
     const model = new Host(HANDINGS[0]?.[1] as Handing);
     document.body.className = "vscode-dark";
     document.body.setAttribute("data-vscode-theme-kind", "vscode-dark");
-    makeWidget().render({ model: model as never, el: place });
+    show(makeWidget(), model);
     const root = await drawn(name);
     expect(root.getAttribute("data-theme")).toBe("dark");
     document.body.className = "vscode-light";

@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
 import type { LineMark, RectMark, TextMark } from "../../../src/draw/marks";
 import { PALETTES } from "../../../src/ui/colors/palette";
@@ -28,10 +28,6 @@ import { keyEffectMarks } from "../../../src/views/head/effects";
 import { layOut as layOutHead } from "../../../src/views/head/layout";
 import type { LinePlot } from "../../../src/views/head/line-plot";
 import { layOut } from "../../../src/views/model/layout";
-
-beforeEach(() => {
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
-});
 
 const palette = PALETTES.light;
 

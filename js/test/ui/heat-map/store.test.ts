@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Carrier, Connection } from "../../../src/client/carrier";
 import type { BlockRequest, StackDescription, TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
@@ -96,7 +96,6 @@ async function settled(): Promise<void> {
 }
 
 beforeEach(() => {
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
   kernel = new Kernel();
   state = makeSignals<HeatMapState>({ ...HEAT_MAP_DEFAULTS, stack: "self", heads: [1] });
   const source = new Source(kernel);
@@ -119,10 +118,6 @@ beforeEach(() => {
     ended: controller.signal,
   };
   store = createHeatMapStore(context);
-});
-
-afterEach(() => {
-  vi.restoreAllMocks();
 });
 
 const drawn = (): number => store.heatMap.value?.grid.values[0] as number;

@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { PatchGrid, TokenList } from "../../../src/client/protocol";
 import { readImage } from "../../../src/client/requests/images";
 import { PALETTES } from "../../../src/ui/colors/palette";
@@ -42,10 +42,6 @@ const series = (heads: number[], more: Partial<HeatSeries> = {}): HeatSeries => 
 const IMAGE = readImage({
   header: { width: 12, height: 4 },
   data: new Uint8Array(144).fill(200),
-});
-
-beforeEach(() => {
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
 });
 
 describe("what is said", () => {

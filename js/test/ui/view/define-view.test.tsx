@@ -5,50 +5,63 @@ import { defineView, type ViewContext } from "../../../src/ui/view/define-view";
 import { RECORD_DEFAULTS, type RecordState } from "../../../src/ui/view/record";
 
 let root: HTMLElement;
+let end = (): void => undefined;
 
 beforeEach(() => {
-  // What jsdom lacks of a browser.
-  vi.stubGlobal(
-    "ResizeObserver",
-    class {
-      observe(): void {}
-      disconnect(): void {}
-    },
-  );
   root = document.createElement("div");
   document.body.append(root);
 });
 
 afterEach(() => {
+  end();
   root.remove();
-  vi.unstubAllGlobals();
 });
 
 function Model({ context }: { context: ViewContext<RecordState> }) {
   return <p>{context.record.description.value?.model ?? "not yet"}</p>;
 }
 
-it("asks what a view names for its own pages", async () => {
-  const asked: string[] = [];
-  const carrierOf = (data: PageData): Carrier => ({
+/** A view whose pages answer with `model`, when it is there. */
+function small(model: Promise<string>, asked: string[] = []) {
+  const pageCarrier = (): Carrier => ({
     live: false,
     ask: async (name) => {
       asked.push(name);
-      return { header: { model: `${data.view} of a corpus`, notes: [], stacks: [] }, data: null };
+      return { header: { model: await model, notes: [], stacks: [] }, data: null };
     },
     retry: () => undefined,
     watch: (listener) => listener("ready"),
   });
-  const view = defineView<RecordState>({
+  return defineView<RecordState>({
     name: "small",
     defaults: RECORD_DEFAULTS,
     hash: {},
     css: "",
     component: Model,
-    pageCarrier: carrierOf,
+    pageCarrier,
   });
-  const data = { format: 2, view: "small", state: {} } as PageData;
-  view.openPage(root, data);
+}
+
+const DATA = { format: 2, view: "small", state: {} } as PageData;
+
+it("asks what a view names for its own pages", async () => {
+  const asked: string[] = [];
+  end = small(Promise.resolve("small of a corpus"), asked).openPage(root, DATA);
   await vi.waitFor(() => expect(root.querySelector("p")?.textContent).toBe("small of a corpus"));
   expect(asked).toEqual(["describe"]);
+});
+
+it("shows nothing more once a page has ended", async () => {
+  let answer = (_: string): void => undefined;
+  const model = new Promise<string>((resolve) => {
+    answer = resolve;
+  });
+  end = small(model).openPage(root, DATA);
+  expect(root.querySelector("p")?.textContent).toBe("not yet");
+  const frames = vi.spyOn(globalThis, "requestAnimationFrame");
+  end();
+  answer("too late");
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  expect(root.childElementCount).toBe(0);
+  expect(frames).not.toHaveBeenCalled();
 });

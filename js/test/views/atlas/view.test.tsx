@@ -60,15 +60,6 @@ const type = (label: string, text: string): void => {
 };
 
 beforeEach(() => {
-  // What jsdom lacks of a browser: without a canvas the view draws nothing and does all else.
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
-  vi.stubGlobal(
-    "ResizeObserver",
-    class {
-      observe(): void {}
-      disconnect(): void {}
-    },
-  );
   history.replaceState(null, "", "#");
 });
 
@@ -77,7 +68,6 @@ afterEach(() => {
   room.controller.abort();
   root.remove();
   vi.restoreAllMocks();
-  vi.unstubAllGlobals();
 });
 
 describe("the grid of heads", () => {

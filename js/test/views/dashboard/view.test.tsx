@@ -43,32 +43,23 @@ function pageData(): PageData {
 }
 
 let root: HTMLElement;
+let end = (): void => undefined;
 
 beforeEach(() => {
-  // What jsdom lacks of a browser.
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
-  vi.stubGlobal(
-    "ResizeObserver",
-    class {
-      observe(): void {}
-      disconnect(): void {}
-    },
-  );
   root = document.createElement("div");
   document.body.append(root);
 });
 
 afterEach(() => {
+  end();
   root.remove();
-  vi.restoreAllMocks();
-  vi.unstubAllGlobals();
 });
 
 const classesOf = (css: string): string[] => css.match(/(?<=\.)av-[a-z-]+/g) ?? [];
 
 describe("the dashboard", () => {
   it("brings the style sheets of all that stands in it", async () => {
-    openPage(root, pageData());
+    end = openPage(root, pageData());
     await vi.waitFor(
       () => expect(root.querySelectorAll("[role=gridcell]")).toHaveLength(2),
       15_000,

@@ -1,5 +1,5 @@
 import { render } from "preact";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import type { Reply } from "../../../src/client/carrier";
 import { assign } from "../../../src/ui/view/state";
 import {
@@ -81,9 +81,6 @@ function choose(box: HTMLElement, label: string, value: string): void {
 const offered = (box: HTMLElement): string[] =>
   Array.from(box.querySelectorAll("label > span"), (each) => each.textContent ?? "");
 
-beforeEach(() => {
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
-});
 afterEach(() => {
   for (const { controller, box } of made) {
     controller.abort();

@@ -63,7 +63,6 @@ const rowsOf = (csv: string): string[][] => csv.split("\r\n").map((line) => line
 
 beforeEach(() => {
   drawn.length = 0;
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
 });
 afterEach(() => {
   for (const { controller } of rooms) controller.abort();

@@ -48,15 +48,6 @@ const settle = (): Promise<void> => new Promise((resolve) => setTimeout(resolve,
 const state = () => room.state;
 
 beforeEach(() => {
-  // What jsdom lacks of a browser: without a canvas the view draws nothing and does all else.
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
-  vi.stubGlobal(
-    "ResizeObserver",
-    class {
-      observe(): void {}
-      disconnect(): void {}
-    },
-  );
   history.replaceState(null, "", "#");
 });
 
@@ -65,7 +56,6 @@ afterEach(() => {
   room.controller.abort();
   root.remove();
   vi.restoreAllMocks();
-  vi.unstubAllGlobals();
 });
 
 describe("all heads", () => {

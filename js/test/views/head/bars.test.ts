@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { TokenList } from "../../../src/client/protocol";
 import type { RectMark, TextMark } from "../../../src/draw/marks";
 import { headColor, PALETTES } from "../../../src/ui/colors/palette";
@@ -7,10 +7,6 @@ import { layOut, type Orientation } from "../../../src/views/head/layout";
 import { type LinePlot, legendOf, seriesColor } from "../../../src/views/head/line-plot";
 import { computeLines, type LineOptions, type Weights } from "../../../src/views/head/lines";
 import { strongestHere } from "../../../src/views/head/strongest";
-
-beforeEach(() => {
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
-});
 
 const palette = PALETTES.light;
 

@@ -67,9 +67,10 @@ function pageData(state: Partial<HeadState> = {}): PageData {
 const PATIENT = { timeout: 15_000 };
 
 let root: AttnvizElement;
+let end = (): void => undefined;
 
 async function open(state: Partial<HeadState> = {}): Promise<void> {
-  openPage(root, pageData(state));
+  end = openPage(root, pageData(state));
   await drawn();
 }
 
@@ -93,23 +94,14 @@ const press = (key: string): boolean =>
   false;
 
 beforeEach(() => {
-  // What jsdom lacks of a browser: without a canvas the view draws nothing and does all else.
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
-  vi.stubGlobal(
-    "ResizeObserver",
-    class {
-      observe(): void {}
-      disconnect(): void {}
-    },
-  );
   history.replaceState(null, "", "#");
   root = document.createElement("div");
   document.body.append(root);
 });
 
 afterEach(() => {
+  end();
   root.remove();
-  vi.unstubAllGlobals();
 });
 
 describe("the head view on an exported page", () => {
@@ -292,7 +284,7 @@ describe("the head view on an exported page", () => {
   it("says what the page does not contain, in the view, and keeps what is drawn", async () => {
     const data = pageData();
     data.blocks = data.blocks.slice(0, 1);
-    openPage(root, data);
+    end = openPage(root, data);
     await drawn();
     button("Layer 5").click();
     await vi.waitFor(() => expect(root.getAttribute("data-attnviz-state")).toBe("error"));

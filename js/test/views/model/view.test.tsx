@@ -75,9 +75,10 @@ const RAGGED = { 2: 3, 5: 2, 9: 1 };
 const PATIENT = { timeout: 15_000 };
 
 let root: AttnvizElement;
+let end = (): void => undefined;
 
 async function open(data: PageData): Promise<void> {
-  openPage(root, data);
+  end = openPage(root, data);
   await drawn();
 }
 
@@ -104,31 +105,15 @@ const selected = (): (string | null)[] =>
   [...root.querySelectorAll("[aria-selected=true]")].map((each) => each.getAttribute("aria-label"));
 
 beforeEach(() => {
-  // What jsdom lacks of a browser: without a canvas the view draws nothing and does all else.
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
-  vi.stubGlobal(
-    "ResizeObserver",
-    class {
-      observe(): void {}
-      disconnect(): void {}
-    },
-  );
-  vi.stubGlobal(
-    "IntersectionObserver",
-    class {
-      observe(): void {}
-      disconnect(): void {}
-    },
-  );
   history.replaceState(null, "", "#");
   root = document.createElement("div");
   document.body.append(root);
 });
 
 afterEach(() => {
+  end();
   root.remove();
   vi.restoreAllMocks();
-  vi.unstubAllGlobals();
 });
 
 describe("the model view on an exported page", () => {

@@ -88,6 +88,7 @@ function pageData(state: Partial<NeuronState> = {}): PageData {
 }
 
 let root: AttnvizElement;
+let end = (): void => undefined;
 
 async function drawn(place = "neuron:self:2"): Promise<void> {
   await vi.waitFor(() => expect(root.getAttribute("data-attnviz-drawn")).toBe(place), {
@@ -97,7 +98,7 @@ async function drawn(place = "neuron:self:2"): Promise<void> {
 }
 
 async function open(state: Partial<NeuronState> = {}): Promise<void> {
-  openPage(root, pageData(state));
+  end = openPage(root, pageData(state));
   await drawn(`neuron:self:${state.layer ?? 2}`);
 }
 
@@ -109,23 +110,14 @@ const press = (key: string): boolean =>
   false;
 
 beforeEach(() => {
-  // What jsdom lacks of a browser: without a canvas the view draws nothing and does all else.
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
-  vi.stubGlobal(
-    "ResizeObserver",
-    class {
-      observe(): void {}
-      disconnect(): void {}
-    },
-  );
   history.replaceState(null, "", "#");
   root = document.createElement("div");
   document.body.append(root);
 });
 
 afterEach(() => {
+  end();
   root.remove();
-  vi.unstubAllGlobals();
 });
 
 describe("the neuron view on an exported page", () => {
@@ -207,7 +199,7 @@ describe("the neuron view on an exported page", () => {
   });
 
   it("says where only weights are known", async () => {
-    openPage(root, pageData({ stack: "cross", layer: 0 }));
+    end = openPage(root, pageData({ stack: "cross", layer: 0 }));
     await vi.waitFor(() =>
       expect(root.querySelector(".av-only-weights")?.textContent).toContain(
         "only weights are known",

@@ -1,7 +1,7 @@
 import { deflateSync } from "node:zlib";
 import { signal } from "@preact/signals";
 import { render } from "preact";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import type { Reply } from "../../../../src/client/carrier";
 import { assign } from "../../../../src/ui/view/state";
 import { subtitleOf } from "../../../../src/views/embedding/captions";
@@ -75,9 +75,6 @@ async function open(changed: Partial<EmbeddingState> = {}, kernel = new Page()) 
   return each;
 }
 
-beforeEach(() => {
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
-});
 afterEach(() => {
   for (const { controller, box } of made) {
     controller.abort();

@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals";
 import { render } from "preact";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import type { Reply } from "../../../../src/client/carrier";
 import type { Description } from "../../../../src/client/protocol";
 import { linked, revealChosen } from "../../../../src/ui/text/text-head";
@@ -94,17 +94,6 @@ const click = (element: Element | null, more: MouseEventInit = {}): void => {
   element?.dispatchEvent(new MouseEvent("click", { bubbles: true, ...more }));
 };
 
-beforeEach(() => {
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
-  vi.stubGlobal(
-    "ResizeObserver",
-    class {
-      observe(): void {}
-      disconnect(): void {}
-    },
-  );
-});
-
 afterEach(() => {
   for (const { controller, box } of made) {
     controller.abort();
@@ -112,7 +101,6 @@ afterEach(() => {
     box.remove();
   }
   made = [];
-  vi.unstubAllGlobals();
 });
 
 describe("the text of the chosen point", () => {
