@@ -535,6 +535,28 @@ def test_a_view_that_is_closed_ends_its_generation(make_model: Callable[..., Any
     assert generation.stopped
 
 
+def test_the_last_view_that_is_closed_ends_its_generation(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    reached, go_on = threading.Event(), threading.Event()
+
+    def halt(number: int) -> None:
+        if number == 6:
+            reached.set()
+            go_on.wait(60)
+
+    Forwards(model).before = halt
+    generation = generate_live(model, IDS, generate=30)
+    head, matrix = attnviz.HeadView(generation), attnviz.MatrixView(generation)
+    assert reached.wait(60)
+    head.close()
+    head.close()
+    assert not generation.stopped
+    matrix.close()
+    assert generation.stopped
+    go_on.set()
+    generation.wait()
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [

@@ -301,6 +301,11 @@ class LiveGeneration:
 
         return end
 
+    @property
+    def heard(self) -> bool:
+        """Whether someone listens: a view, an ``async for``, or who called `listen`."""
+        return bool(self._listeners)
+
     def wait_for_prompt(self) -> None:
         """Wait until the prompt is read and the first token has come; raise what went wrong.
 

@@ -104,7 +104,12 @@ class Growing(Protocol):
         ...
 
     def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Have `listener` called after each token and at the end."""
+        """Have `listener` called after each token and at the end; what comes back ends that."""
+        ...
+
+    @property
+    def heard(self) -> bool:
+        """Whether someone listens."""
         ...
 
     def wait(self) -> AttentionRecord:

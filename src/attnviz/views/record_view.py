@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
@@ -85,6 +85,7 @@ class RecordView(PositionedView):
 
     _record: AttentionRecord
     _growing: Growing | None = None
+    _end_listening: Callable[[], None] | None = None
     _growing_server: GrowingServer | None = None
     _grown: tuple[AttentionRecord, AttentionRecord] | None = None
 
@@ -119,7 +120,7 @@ class RecordView(PositionedView):
             super().__init__(**(traits | at))
             self.set_trait("opening", opening)
         if self._growing is not None:
-            self._growing.listen(weakly(self._tell_grown))
+            self._end_listening = self._growing.listen(weakly(self._tell_grown))
 
     def _opening(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
         """Where to open: at the head with the most distinct pattern, if no position was given."""
@@ -204,9 +205,12 @@ class RecordView(PositionedView):
     def close(self) -> None:
         """Take the view from the screen wherever it is, and let go of it.
 
-        A generation that it shows is stopped.
+        A generation that it shows is stopped, unless another view shows it, too.
         """
-        self.stop()
+        if self._end_listening is not None:
+            self._end_listening()
+            if self._growing is not None and not self._growing.heard:
+                self.stop()
         super().close()
 
     def _offered(self, record: AttentionRecord) -> AttentionRecord:
