@@ -285,6 +285,19 @@ class JupyterLab:
         self, name: str, *, kernel: bool = True, kernel_id: str | None = None
     ) -> Notebook:
         """Open a notebook that lies in the server's folder, with a kernel, new or not, or none."""
+        self._show_file(name, kernel=kernel, kernel_id=kernel_id)
+        notebook = Notebook(self, name)
+        self.opened.append(notebook)
+        return notebook
+
+    def load_again(self, notebook: Notebook) -> None:
+        """Save a notebook, load the page anew, and open it with its kernel, which runs on."""
+        kernel_id = notebook.kernel_id()
+        notebook.save()
+        self.load()
+        self._show_file(notebook.name, kernel=True, kernel_id=kernel_id)
+
+    def _show_file(self, name: str, *, kernel: bool, kernel_id: str | None) -> None:
         self._evaluate(
             """async ({ name, kernel, kernelId }) => {
               const app = window.jupyterapp;
@@ -305,9 +318,6 @@ class JupyterLab:
             what=f"opening {name}",
             timeout=KERNEL_TIMEOUT,
         )
-        notebook = Notebook(self, name)
-        self.opened.append(notebook)
-        return notebook
 
     def reopen_untrusted(self, notebook: Notebook) -> Notebook:
         """Save a notebook, close it, and open it as a stranger's: untrusted, with no kernel."""

@@ -108,6 +108,24 @@ def test_the_head_view_follows_unless_the_reader_moves(notebook: Notebook) -> No
     assert notebook.evaluate("go(9) or error(8)") < 1e-4
 
 
+@pytest.mark.parametrize("notebook", ["head"], indirect=True)
+def test_a_tab_that_is_loaded_again_follows_on(notebook: Notebook) -> None:
+    root = notebook.output(1).locator(".attnviz")
+    notebook.execute("go(3)")
+    is_drawn(root, f"head:self@{PROMPT + 3}:1")
+    notebook.lab.load_again(notebook)
+    is_drawn(root, f"head:self@{PROMPT + 3}:1")
+    notebook.execute("go(2)")
+    is_drawn(root, f"head:self@{PROMPT + 5}:1")
+    generating = root.locator(".av-generating")
+    expect(generating).to_contain_text("Generating: 6 of at most 40 tokens")
+    expect(root.get_by_role("group", name="Answer")).to_contain_text("6 of 6")
+    generating.get_by_role("button", name="Stop").click()
+    notebook.becomes("view._growing.stopped", value=True)
+    notebook.execute("go(2)")
+    is_drawn(root, "head:self:1")
+
+
 @pytest.mark.parametrize("notebook", ["matrix", "model"], indirect=True)
 def test_other_views_follow_to_the_end(notebook: Notebook) -> None:
     name = str(notebook.evaluate("view.name"))
