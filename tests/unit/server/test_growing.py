@@ -64,6 +64,10 @@ class Text:
     def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
         raise NotImplementedError
 
+    @property
+    def heard(self) -> bool:
+        return False
+
     def wait(self) -> AttentionRecord:
         return self.record_of(self.count)
 
