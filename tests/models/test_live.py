@@ -43,6 +43,19 @@ class Forwards:
         self.before(len(self.lengths))
 
 
+def halted(model: Any) -> tuple[threading.Event, threading.Event]:
+    """Have a generation wait at its sixth forward: set when it does, and to set that it goes on."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def halt(number: int) -> None:
+        if number == 6 and threading.current_thread().name == "attnviz generation":
+            reached.set()
+            go_on.wait(60)
+
+    Forwards(model).before = halt
+    return reached, go_on
+
+
 def state_of(model: Any) -> Any:
     """What a generation must leave as it was."""
     return (
@@ -225,14 +238,7 @@ def test_leaving_an_async_for_stops(make_model: Callable[..., Any]) -> None:
 
 def test_cancelling_an_async_for_stops(make_model: Callable[..., Any]) -> None:
     model = make_model("llama")
-    reached, go_on = threading.Event(), threading.Event()
-
-    def halt(number: int) -> None:
-        if number == 6:
-            reached.set()
-            go_on.wait(60)
-
-    Forwards(model).before = halt
+    reached, go_on = halted(model)
     generation = generate_live(model, IDS, generate=50)
 
     async def read() -> None:
@@ -325,14 +331,7 @@ def test_the_model_is_used_meanwhile(make_model: Callable[..., Any]) -> None:
     model = make_model("llama").train()
     other = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])
     expected = extract(model, other, generate=4), extract(model, IDS, generate=20)
-    reached, go_on = threading.Event(), threading.Event()
-
-    def halt(number: int) -> None:
-        if number == 6 and threading.current_thread().name == "attnviz generation":
-            reached.set()
-            go_on.wait(60)
-
-    Forwards(model).before = halt
+    reached, go_on = halted(model)
     generation = generate_live(model, IDS, generate=20)
     assert reached.wait(60)
     with torch.no_grad():
@@ -506,14 +505,7 @@ def test_a_view_outside_of_a_notebook_waits_for_the_end(
 def test_a_view_of_a_generation_follows_it(make_model: Callable[..., Any]) -> None:
     model = make_model("llama")
     expected = extract(model, IDS, generate=30)
-    reached, go_on = threading.Event(), threading.Event()
-
-    def halt(number: int) -> None:
-        if number == 6:
-            reached.set()
-            go_on.wait(60)
-
-    Forwards(model).before = halt
+    reached, go_on = halted(model)
     view = attnviz.HeadView(generate_live(model, IDS, generate=30), include_layers=[1, 2])
     assert reached.wait(60)
     assert len(view.record.tokens) == 12
@@ -537,14 +529,7 @@ def test_a_view_that_is_closed_ends_its_generation(make_model: Callable[..., Any
 
 def test_the_last_view_that_is_closed_ends_its_generation(make_model: Callable[..., Any]) -> None:
     model = make_model("llama")
-    reached, go_on = threading.Event(), threading.Event()
-
-    def halt(number: int) -> None:
-        if number == 6:
-            reached.set()
-            go_on.wait(60)
-
-    Forwards(model).before = halt
+    reached, go_on = halted(model)
     generation = generate_live(model, IDS, generate=30)
     head, matrix = attnviz.HeadView(generation), attnviz.MatrixView(generation)
     assert reached.wait(60)

@@ -68,6 +68,9 @@ def shown(block: dict[str, Any]) -> NDArray[np.float64]:
     if block["encoding"] == "bfloat16":
         first, second = np.frombuffer(data, np.uint8).astype(np.uint32).reshape(2, heads, -1)
         weights[:, held] = (first << 24 | second << 16).view(np.float32)
+    elif block["encoding"] == "int8-sqrt":
+        signed = np.frombuffer(data, np.int8).reshape(heads, -1).astype(np.float64)
+        weights[:, held] = block["maximum"] * signed * np.abs(signed) / 127**2
     else:
         codes = np.frombuffer(data, np.uint8).reshape(heads, -1)
         weights[:, held] = block["maximum"] * (codes / 255) ** 2

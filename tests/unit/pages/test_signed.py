@@ -15,14 +15,13 @@ import attnviz as av
 from attnviz.pages import encoding
 from attnviz.pages.encoding import EmbeddedWeights, embedded_weights
 from attnviz.pages.html import FORMAT as PAGE_FORMAT
-from attnviz.pages.strongest import decode_sparse
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Candidate, Prediction, Tokens
 from attnviz.server.codec import Encoded, decode
 from attnviz.utils.progress import completed
 from attnviz.views.head import HeadView
-from unit.page_data import data_of
+from unit.page_data import data_of, shown
 from unit.records import words
 
 Numbers = NDArray[Any]
@@ -63,21 +62,9 @@ def embedded(record: av.AttentionRecord, **options: Any) -> EmbeddedWeights:
 
 
 def read(block: dict[str, Any]) -> Numbers:
-    """The numbers of a layer, as a reader of the page gets them."""
-    data = zlib.decompress(base64.b64decode(block["data"]))
-    if block["encoding"] == "strongest-keys":
-        return decode_sparse(block, data).dense()
-    heads, rows, columns = block["shape"]
-    numbers = np.zeros((heads, rows, columns))
-    held = np.tri(rows, columns, block["reach"], dtype=np.bool_)
-    if block["encoding"] == "bfloat16":
-        first, second = np.frombuffer(data, np.uint8).astype(np.uint32).reshape(2, heads, -1)
-        numbers[:, held] = (first << 24 | second << 16).view(np.float32)
-    else:
-        assert block["encoding"] == "int8-sqrt"
-        codes = np.frombuffer(data, np.int8).reshape(heads, -1).astype(np.float64)
-        numbers[:, held] = block["maximum"] * codes * np.abs(codes) / 127**2
-    return numbers
+    """The numbers of a layer, which no encoding without signs may hold."""
+    assert block["encoding"] != "uint8-sqrt"
+    return shown(block)
 
 
 @pytest.mark.parametrize("fine", [False, True])
