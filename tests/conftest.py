@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not torch.cuda.is_available():
         config.hook.pytest_deselected(items=[item for item in items if item not in set(wanted)])
         items[:] = wanted
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _same_threads() -> Iterator[None]:
+    """Fail where a file of tests leaves torch another number of threads: others round otherwise."""
+    torch = sys.modules.get("torch")
+    before = torch and torch.get_num_threads()
+    yield
+    assert before == (torch and torch.get_num_threads())
 
 
 @pytest.fixture(scope="session")

@@ -430,7 +430,10 @@ def _umap(
     # Each is its own first neighbour.
     indices = np.hstack([np.arange(count)[:, None], others])
     distances = np.hstack([np.zeros((count, 1)), distances]).astype(np.float32)
-    with warnings.catch_warnings():
+    # Points are projected without torch, too.
+    from attnviz.embedding.threads import same_threads
+
+    with warnings.catch_warnings(), same_threads():
         # About packages that it could do without, and about new points, which it will not get.
         warnings.simplefilter("ignore")
         import umap.layouts

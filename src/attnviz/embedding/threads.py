@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import torch
 
-__all__ = ["one_thread", "side_by_side"]
+__all__ = ["one_thread", "same_threads", "side_by_side"]
 
 _Made = TypeVar("_Made")
 
@@ -23,28 +23,33 @@ _MOST_THREADS = 4
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch run every operation in one thread meanwhile."""
+def same_threads() -> Iterator[None]:
+    """Leave torch as many threads as it has now, whatever other libraries do meanwhile.
+
+    numba's layer of OpenMP threads sets the number for all libraries that use OpenMP.
+    """
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch run every operation in one thread meanwhile."""
+    with same_threads():
+        torch.set_num_threads(1)
+        yield
+
+
 def side_by_side(make: Callable[[int], _Made], count: int) -> list[_Made]:
     """``[make(0), make(1), ...]``, `count` of them, several at once, each in one thread."""
-    threads = torch.get_num_threads()
-    if min(threads, count) <= 1:
+    workers = min(torch.get_num_threads(), count, _MOST_THREADS)
+    if workers <= 1:
         with one_thread():
             return [make(number) for number in range(count)]
-    pool = ThreadPoolExecutor(
-        min(threads, count, _MOST_THREADS), initializer=torch.set_num_threads, initargs=(1,)
-    )
-    try:
-        with pool:
-            return list(pool.map(make, range(count)))
-    finally:
-        # The number that was set in the pool also holds for threads that start later.
-        torch.set_num_threads(threads)
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+    # The number that is set in the pool also holds for threads that start later.
+    with same_threads(), pool:
+        return list(pool.map(make, range(count)))

@@ -12,12 +12,14 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+import torch
 from sklearn.manifold import TSNE, trustworthiness
 from tqdm.auto import tqdm
 
 from attnviz.embedding import projection
 from attnviz.embedding.projection import Frame, Method, ProjectionSettings, project, space_of
 from unit.clusters import clusters, purity
+from unit.torch_threads import torch_threads
 
 # Against hanging alone: UMAP is compiled when it is first used, minutes on a busy machine.
 pytestmark = pytest.mark.timeout(900)
@@ -177,6 +179,14 @@ def test_code_that_cannot_be_kept_is_compiled_each_time() -> None:
         module.twice.enable_caching()
     projection._keep_compiled(module)
     assert module.twice(4) == 8
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_umap_leaves_torch_its_threads(count: int) -> None:
+    # numba sets their number for all that use OpenMP.
+    with torch_threads(count):
+        project(POINTS, settings("umap"), progress=False)
+        assert torch.get_num_threads() == count
 
 
 def test_frames_of_umap_count_its_epochs() -> None:
