@@ -62,7 +62,8 @@ _HOST = """async ([bundle, state, first]) => {
   const place = () =>
     document.querySelector("body > [data-attnviz-drawn]")?.dataset.attnvizDrawn ?? null;
   window.setTrait = (name, value) => model.set(name, value);
-  window.rested = () => place() !== null && waiting === 0 && performance.now() - last > 500;
+  window.rested = (since) =>
+    place() !== null && waiting === 0 && performance.now() - Math.max(last, since) > 500;
   const address = URL.createObjectURL(new Blob([bundle], { type: "text/javascript" }));
   const widget = (await import(address)).default();
   widget.initialize({ model });
@@ -142,8 +143,9 @@ class LiveView:
         self._page.evaluate("([name, value]) => window.setTrait(name, value)", [name, value])
 
     def rest(self) -> None:
-        """Wait until it is drawn and all that it asked for has come."""
-        self._page.wait_for_function("() => window.rested()")
+        """Wait until it is drawn and all that it asked for has come, also of what was just done."""
+        now = self._page.evaluate("performance.now()")
+        self._page.wait_for_function("(since) => window.rested(since)", arg=now)
 
     def count(self) -> dict[str, int]:
         """What was asked since the last count, by name, and the bytes of the answers."""

@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 import attnviz as av
 from browser.accessibility import check
 from browser.hosts import VIEW_IDS, VIEWS
+from marks import slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,7 @@ def record() -> Any:
 
 
 # Each theme and each width once: the rules look at one thing at a time.
-@pytest.mark.parametrize("window", [("light", 400), ("dark", 1100)], ids=str)
+@pytest.mark.parametrize("window", [("light", 400), slow(("dark", 1100))], ids=str)
 @pytest.mark.parametrize("view", VIEWS, ids=VIEW_IDS)
 def test_nobody_is_shut_out(
     page: Page, tmp_path: Path, record: Any, view: HostedView, window: Any

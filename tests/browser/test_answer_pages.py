@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from browser.accessibility import check
+from marks import slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -241,7 +242,7 @@ def test_prompt_and_answer_are_named(page: Page, record: Any, tmp_path: Path) ->
     expect(root.locator(".av-footer")).to_contain_text("To tokens outside the prompt")
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1100)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 400), slow("dark", 1100)])
 @pytest.mark.parametrize("name", VIEWS)
 def test_nobody_is_shut_out(  # noqa: PLR0917 - fixtures
     name: str, scheme: Any, width: int, page: Page, record: Any, tmp_path: Path

@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from browser.accessibility import check
+from marks import slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -239,7 +240,7 @@ def test_the_table_and_the_picture(
         assert words in svg
 
 
-@pytest.mark.parametrize("window", [("light", 360), ("dark", 1100)], ids=str)
+@pytest.mark.parametrize("window", [("light", 360), slow(("dark", 1100))], ids=str)
 def test_axe_finds_no_fault(
     page: Page, tmp_path: Path, statistics: av.HeadStatistics, window: Any
 ) -> None:

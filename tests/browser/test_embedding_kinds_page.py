@@ -28,6 +28,8 @@ from browser.embedding_pages import (
 from unit.made_corpora import attention, corpus, kept_record
 from unit.records import HOSTILE
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -185,6 +185,7 @@ def test_at_the_width_of_a_column_all_texts_are_legible(
     check_texts(page, svg, 84 * MM, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*VIEWS, "all plots"])
 def test_at_the_width_of_a_page_all_texts_are_legible(
     page: Page, tmp_path: Path, records: Records, name: str
@@ -258,6 +259,7 @@ def saved(minilm: av.AttentionRecord, tmp_path_factory: pytest.TempPathFactory) 
     return folder
 
 
+@pytest.mark.slow
 def test_two_readers_of_svg_draw_what_the_browser_drew(saved: Path) -> None:
     svg = (saved / "x.svg").read_text(encoding="utf-8")
     drawn = pixels_of((saved / "x.png").read_bytes())
@@ -273,6 +275,7 @@ def test_two_readers_of_svg_draw_what_the_browser_drew(saved: Path) -> None:
         assert far.mean() < 0.035
 
 
+@pytest.mark.slow
 def test_other_programs_set_tokens_in_letters_of_one_width(saved: Path) -> None:
     """A program that takes the first family of a list alone knows it."""
     root = ET.parse(saved / "x.svg").getroot()  # noqa: S314 - our own file
@@ -332,6 +335,7 @@ def test_the_png_has_its_pixels_to_the_inch(saved: Path) -> None:
         assert picture.width == pytest.approx(84 / 25.4 * 300, abs=1)
 
 
+@pytest.mark.slow
 def test_a_scale_of_colours_and_a_heat_map_have_no_seams(tmp_path: Path) -> None:
     """Between neighbouring cells no reader shows the white ground."""
     weights = np.full((1, 1, 9, 9), 0.5, np.float32)

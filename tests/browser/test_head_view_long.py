@@ -243,6 +243,7 @@ def lines_of(view: Locator) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
+@pytest.mark.slow
 def test_a_picture_of_131072_tokens_takes_little(notebook: Notebook) -> None:
     """Counted: what is asked for, sent, drawn and put into the page."""
     view = view_in(notebook, 2)
@@ -280,6 +281,7 @@ def test_a_picture_of_131072_tokens_takes_little(notebook: Notebook) -> None:
     assert notebook.evaluate("asked") == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_page_that_takes_long_says_how_long_and_is_given_up(
     notebook: Notebook, tmp_path: Path
@@ -323,6 +325,7 @@ def test_a_page_that_takes_long_says_how_long_and_is_given_up(
     assert '"form": "strongest"' in text
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_page_of_a_long_text_says_the_same(page: Page, tmp_path: Path) -> None:
     """No row of a page of many heads fits whole: it is gone through row by row."""
@@ -341,8 +344,10 @@ def figures(svg: str) -> list[str]:
 
 
 def test_the_figure_has_its_strips(view: Locator) -> None:
+    before, _ = shares()
+    # A figure has what has come.
+    expect(view).to_contain_text(f"({percent(before)} before")
     svg: Any = view.evaluate("root => root.attnviz.svg()")
     words = figures(svg)
     assert f"{WINDOW[0]:,} before" in words
-    before, _ = shares()
     assert f"{percent(before)} before, {WINDOW[0]:,} keys" in words

@@ -23,6 +23,8 @@ from browser.cdn import serve_scripts
 from browser.chromium import TIMEOUT, Watch
 from browser.hosts import FIRST_PICTURE, VIEWS
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -74,7 +76,6 @@ def open_page(tab: Page, html: str, folder: Path) -> None:
     tab.goto(file.as_uri(), wait_until="domcontentloaded")
 
 
-@pytest.mark.slow
 def test_every_view_is_drawn_in_an_embedded_page(
     tab: Page, requested: list[str], tmp_path: Path
 ) -> None:
@@ -165,7 +166,6 @@ av.HeadView(record, layer=1)
 """
 
 
-@pytest.mark.slow
 def test_a_view_that_a_notebook_stored_says_what_it_lacks(tab: Page, tmp_path: Path) -> None:
     """What nbconvert, nbsphinx and Jupyter Book show of a live view: its first picture alone."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])

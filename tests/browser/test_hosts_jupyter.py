@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from browser.jupyter import JupyterLab, Notebook
 
 
+pytestmark = pytest.mark.slow
+
 each_view = pytest.mark.parametrize("view", VIEWS, ids=VIEW_IDS)
 
 

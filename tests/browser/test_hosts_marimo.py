@@ -10,6 +10,8 @@ from playwright.sync_api import expect
 from browser.hosts import FIRST_PICTURE, MADE, RECORD, VIEW_IDS, VIEWS
 from browser.marimo_app import Cell, Marimo
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -85,7 +87,6 @@ def test_a_view_that_is_not_wrapped_shows_once(marimo: Marimo) -> None:
     VIEWS[0].drawn(roots.last, 1)
 
 
-@pytest.mark.slow
 def test_the_editor_shows_it_too(chromium: Browser, tmp_path: Path) -> None:
     view = VIEWS[0]
     cells = [

@@ -12,6 +12,8 @@ from playwright.sync_api import expect
 import attnviz as av
 from browser.vscode import THEMES, VSCode
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path

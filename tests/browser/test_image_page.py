@@ -17,6 +17,7 @@ from playwright.sync_api import expect
 import attnviz as av
 from attnviz.record.attention import GivenWeights
 from browser.accessibility import check
+from marks import slow
 from unit.records import captioned_record, drawn_image, image_record, shares
 
 if TYPE_CHECKING:
@@ -327,7 +328,7 @@ def test_a_record_without_images_has_no_panel(page: Page, tmp_path: Path) -> Non
     expect(root.locator(".av-image")).to_have_count(0)
 
 
-@pytest.mark.parametrize("window", [("light", 420), ("dark", 1100)], ids=str)
+@pytest.mark.parametrize("window", [("light", 420), slow(("dark", 1100))], ids=str)
 @pytest.mark.parametrize("view", ["HeadView", "MatrixView", "ModelView"])
 def test_nobody_is_shut_out(page: Page, tmp_path: Path, view: str, window: tuple[str, int]) -> None:
     scheme, width = window

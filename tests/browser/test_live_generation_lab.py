@@ -108,6 +108,7 @@ def test_the_head_view_follows_unless_the_reader_moves(notebook: Notebook) -> No
     assert notebook.evaluate("go(9) or error(8)") < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", ["head"], indirect=True)
 def test_a_tab_that_is_loaded_again_follows_on(notebook: Notebook) -> None:
     root = notebook.output(1).locator(".attnviz")
@@ -126,6 +127,7 @@ def test_a_tab_that_is_loaded_again_follows_on(notebook: Notebook) -> None:
     is_drawn(root, "head:self:1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", ["matrix", "model"], indirect=True)
 def test_other_views_follow_to_the_end(notebook: Notebook) -> None:
     name = str(notebook.evaluate("view.name"))

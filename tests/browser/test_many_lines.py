@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from browser.chromium import TIMEOUT, Watch
+from marks import slow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -217,8 +218,8 @@ def rows_of(root: Locator) -> int:
     ("size", "scale", "look"),
     [
         ((200, 2), 1, ("light", "vertical")),
-        pytest.param((150, 3), 1.25, ("light", "horizontal"), marks=pytest.mark.slow),
-        pytest.param((150, 3), 2, ("dark", "vertical"), marks=pytest.mark.slow),
+        slow((150, 3), 1.25, ("light", "horizontal")),
+        slow((150, 3), 2, ("dark", "vertical")),
     ],
 )
 def test_the_picture_is_that_of_lines_painted_one_by_one(
@@ -280,6 +281,7 @@ def test_what_is_in_sight_comes_first_and_scrolling_brings_the_rest(
     assert page.evaluate("strokes") == 0
 
 
+@pytest.mark.slow
 def test_another_layer_ends_what_is_under_way(
     open_page: Open, page_of: Callable[..., Path]
 ) -> None:

@@ -100,6 +100,7 @@ def test_the_other_kind_of_cell_is_there_at_once(notebook: Notebook, view: Locat
     exact(view)
 
 
+@pytest.mark.slow
 def test_pan_and_zoom_always_have_something_to_show(notebook: Notebook, view: Locator) -> None:
     exact(view)
     page = notebook.lab.page

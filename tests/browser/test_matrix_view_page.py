@@ -16,6 +16,7 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from attnviz.views.matrix import MatrixView
+from marks import slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -295,8 +296,8 @@ def pointed_at(page: Page) -> tuple[range, range]:
     return sides[0], sides[1]
 
 
-@pytest.mark.parametrize("tokens", [48, 330, 700])
-@pytest.mark.parametrize(("right", "down"), [(0.31, 0.77), (0.97, 0.03)])
+@pytest.mark.parametrize("tokens", [48, 330, slow(700)])
+@pytest.mark.parametrize(("right", "down"), [(0.31, 0.77), slow(0.97, 0.03)])
 def test_zoom_keeps_the_cell_under_the_pointer_and_all_else_in_its_place(
     page: Page, tmp_path: Path, tokens: int, right: float, down: float
 ) -> None:

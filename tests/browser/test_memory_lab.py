@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from browser.jupyter import JupyterLab, Notebook
 
+pytestmark = pytest.mark.slow
+
 PREPARE = f"""{RECORD}
 import comm, weakref
 made = []

@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from attnviz.views.model import ModelView
+from marks import slow
 from unit.records import shares, words
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ def apart(one: Rect, other: Rect) -> bool:
     )
 
 
-@pytest.mark.parametrize("width", [1300, 944])
-@pytest.mark.parametrize("head", [0, 5, 6, 7, 11])
+@pytest.mark.parametrize("width", [1300, slow(944)])
+@pytest.mark.parametrize("head", [slow(0), slow(5), slow(6), slow(7), 11])
 def test_a_chosen_head_opens_in_sight_and_its_cell_stays(
     page: Page, file: Path, width: int, head: int
 ) -> None:
@@ -198,7 +199,7 @@ def test_a_head_that_no_person_opened_scrolls_nothing(phone: Page, tmp_path: Pat
     assert phone.evaluate("() => scrollY") == 0
 
 
-@pytest.mark.parametrize("width", [360, 420])
+@pytest.mark.parametrize("width", [360, slow(420)])
 def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path, width: int) -> None:
     phone.set_viewport_size({"width": width, "height": 740})
     root = opened(phone, file)

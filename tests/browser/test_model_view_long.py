@@ -223,6 +223,7 @@ view
 """
 
 
+@pytest.mark.slow
 def test_live_only_heads_in_sight_are_asked_for(lab: JupyterLab) -> None:
     # Its own kernel: it counts what the server is asked for, whoever asks.
     notebook = lab.open([LIVE], own_kernel=True)

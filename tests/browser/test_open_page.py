@@ -17,6 +17,7 @@ from playwright.sync_api import expect
 import attnviz as av
 from attnviz.pages.opener import opener_page
 from browser.accessibility import check
+from marks import slow
 from unit.records import HOSTILE, shares
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def show(page: Page, view: str) -> Locator:
 
 @pytest.mark.parametrize(
     "window",
-    [("light", 1000), pytest.param(("dark", 360), marks=pytest.mark.slow)],
+    [("light", 1000), slow(("dark", 360))],
     ids=["wide", "narrow"],
 )
 def test_a_dropped_record_is_shown_in_four_views(

@@ -14,6 +14,8 @@ from playwright.sync_api import expect
 import attnviz as av
 from browser import embedding_pages
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -27,7 +29,7 @@ VIEWS = [
     "model",
     "neuron",
     "dashboard",
-    pytest.param("compare", marks=pytest.mark.slow),
+    "compare",
     "one head",
     "all heads",
 ]

@@ -130,6 +130,7 @@ def marimo(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     marimo.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_view_collapses_in_a_stack_of_marimo(marimo: Marimo, width: int) -> None:
     marimo.page.set_viewport_size({"width": width, "height": 1000})

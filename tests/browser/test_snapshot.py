@@ -84,6 +84,7 @@ def test_nbconvert_shows_the_page_or_the_picture(
         expect(frame).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_a_website_that_forbids_scripts_shows_the_picture(
     notebook_file: Path, chromium: Browser, tmp_path: Path
 ) -> None:
@@ -126,6 +127,7 @@ for _ in Bar(range(3), leave=False):
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_progress_bar() -> None:
     cells = [nbformat.v4.new_code_cell(cell) for cell in (CELL, SLOW, ALONE)]
     notebook = nbformat.v4.new_notebook(cells=cells)

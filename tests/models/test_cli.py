@@ -117,6 +117,7 @@ def test_the_demo_needs_nothing(
     assert state["token"] is not None
 
 
+@pytest.mark.slow
 def test_the_decoder_demo_opens_on_the_head_that_finds_the_street(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +300,7 @@ def test_a_text_from_a_file_cut_to_what_the_model_takes(
         assert reason in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_text_from_another_command(checkpoint_folder: Path, tmp_path: Path) -> None:
     model = ("head-view", "--model", str(checkpoint_folder), "--text-file", "-", "-o", "x.html")
     subprocess.run(
@@ -422,6 +424,7 @@ def test_a_model_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "none" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_figure_has_the_size_that_is_asked_for(tmp_path: Path) -> None:
     wanted = ("--width", "84mm", "--font-size", "7", "--no-caption", "--title", "Streets")
     answer = run("demo", "-o", "x.pdf", *wanted, folder=tmp_path)

@@ -25,6 +25,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.slow
 def test_keeping_checkpoints_takes_nothing_from_training() -> None:
     """Bit for bit; `main` and `demos.checkpoints` call the same."""
     decoder = train.recipe("decoder")

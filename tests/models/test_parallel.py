@@ -21,6 +21,7 @@ from attnviz.extraction import parallel
 from models.processes import IDS
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(180),
     pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without processes"),
 ]

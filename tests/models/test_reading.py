@@ -18,6 +18,7 @@ from attnviz.corpus.reading import ReadText, read_records
 from attnviz.corpus.texts import Texts
 from attnviz.extraction.capture.check import CheckedCalls
 from attnviz.extraction.modules import attention_modules
+from marks import slow
 
 pytestmark = pytest.mark.models
 
@@ -95,7 +96,7 @@ def test_texts_that_are_read_together_have_their_own_weights(
 
 @pytest.mark.parametrize(
     "implementation",
-    ["eager", "sdpa", pytest.param("flex_attention", marks=pytest.mark.slow)],
+    ["eager", "sdpa", slow("flex_attention")],
 )
 def test_whatever_computes_attention(
     implementation: str,

@@ -20,6 +20,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 
 
+@pytest.mark.slow
 def test_they_run_after_a_plain_install(checkpoint_folder: Path, tmp_path: Path) -> None:
     """With what `pip install .` brings and without the extras: pandas, Pillow, playwright, ..."""
     (code,) = re.findall(r"```python\n(.+?)```", README, re.DOTALL)

@@ -256,6 +256,7 @@ def test_the_command_writes_a_page(
     assert embedded["stacks"][0]["count"] <= 60
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
 )

@@ -260,6 +260,7 @@ def run(lines: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="only POSIX kills like that")
 def test_a_killed_process_leaves_what_is_no_record(
     make_model: Callable[..., Any], tmp_path: Path
@@ -284,6 +285,7 @@ def test_a_killed_process_leaves_what_is_no_record(
     assert len(names_in(tmp_path / "x")) == 4
 
 
+@pytest.mark.slow
 def test_a_file_that_the_system_cuts_off_is_told_and_removed(tmp_path: Path) -> None:
     pytest.importorskip("resource")
     # Queries and keys of a layer are 768 kB.

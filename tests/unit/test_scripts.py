@@ -134,6 +134,7 @@ def test_that_passes():
 ALWAYS = "\ndef test_that_fails():\n    assert False\n"
 
 
+@pytest.mark.slow
 def test_a_failed_browser_test_runs_once_more_and_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,6 +196,7 @@ def test_that_is_stuck():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "said"),
     [

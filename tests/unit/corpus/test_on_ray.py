@@ -70,6 +70,7 @@ def test_records_need_no_engine() -> None:
         av.head_statistics([record], engine="ray")
 
 
+@pytest.mark.slow
 def test_ray_is_not_imported_unless_it_is_asked_for() -> None:
     code = "import sys, attnviz.corpus.head_statistics; assert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

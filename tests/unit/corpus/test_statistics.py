@@ -331,6 +331,7 @@ def in_a_random_tree(parts: list[HeadStatistics], generator: Any) -> HeadStatist
     return parts[0]
 
 
+@pytest.mark.slow
 def test_any_order_of_a_thousand_texts_gives_the_same_bytes(tmp_path: Path) -> None:
     records = made_texts(1000)
     generator = np.random.default_rng(0)
@@ -352,6 +353,7 @@ def test_any_order_of_a_thousand_texts_gives_the_same_bytes(tmp_path: Path) -> N
         assert (tmp_path / "tree").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     records = made_texts(100)
     sizes = []

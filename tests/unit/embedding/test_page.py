@@ -137,6 +137,7 @@ def test_a_page_says_what_a_kernel_would() -> None:
                 assert all(weight < 1e-5 for weight in lines["weights"][shown:4])
 
 
+@pytest.mark.slow
 def test_144_heads_of_5000_points_are_less_than_6_mb() -> None:
     sizes, added = [], []
     for layers in (1, 2):

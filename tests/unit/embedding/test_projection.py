@@ -59,6 +59,7 @@ def test_neighbours_stay_together(method: Method, dimensions: int, metric: Any) 
     assert purity(coordinates, shuffled) < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_tsne_is_as_faithful_as_that_of_scikit_learn(dimensions: int) -> None:
     """Points without groups, whose neighbourhoods are harder to keep."""

@@ -135,6 +135,7 @@ def test_frames_come_until_it_is_cancelled(temporary: Path) -> None:
     assert job.state == "cancelled"
 
 
+@pytest.mark.slow
 def test_a_new_one_ends_the_old_and_the_same_goes_on() -> None:
     projector = Projector(ProjectionCache(None))
     job, process = running(projector)
@@ -279,6 +280,7 @@ def parents() -> Iterator[subprocess.Popen[str]]:
         assert process.wait() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "line", "code"),
     [

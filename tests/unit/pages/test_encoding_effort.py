@@ -206,6 +206,7 @@ class Counted:
         monkeypatch.setattr(QueryKeyAttention, "weights", counted)
 
 
+@pytest.mark.slow
 def test_a_second_page_takes_no_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "_all", no_page_of_all)
     once = HeadView(swept_pages()).to_html(max_mb=0.8)
@@ -226,6 +227,7 @@ def test_a_second_page_takes_no_second_pass(monkeypatch: pytest.MonkeyPatch) -> 
     assert computed.weights == 3 * first
 
 
+@pytest.mark.slow
 def test_an_interrupted_page_goes_on_where_it_was(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -249,6 +251,7 @@ def test_an_interrupted_page_goes_on_where_it_was(
     assert computed.weights == in_one_go
 
 
+@pytest.mark.slow
 def test_all_weights_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     record = heads_of_all_sharpness()
     once = HeadView(record).to_html(max_mb=400)
@@ -334,6 +337,7 @@ def assert_errors(
     assert layer["error"] == pytest.approx(np.abs(found[0][1] - found[1][1]).max(), rel=1e-2)
 
 
+@pytest.mark.slow
 def test_computing_of_a_long_neuron_page_grows_with_its_text_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

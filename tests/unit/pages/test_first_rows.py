@@ -124,6 +124,7 @@ def test_they_never_make_a_page_larger_than_allowed(record: av.AttentionRecord) 
         assert ("first_rows" in data_of(small)) == (room == whole)
 
 
+@pytest.mark.slow
 def test_a_long_text_leaves_room_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = 1500
     record = av.AttentionRecord.from_weights(weights(tokens)[:, :4], words(tokens))

@@ -23,6 +23,7 @@ from attnviz.server import pyramid, row_sums, unfinished
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.server.server import RECORD_REQUESTS, RecordServer
 from attnviz.utils.progress import STEP, Progress, Steps
+from marks import slow
 from unit.asking import replies
 from unit.embedding_fixture import WAY
 from unit.long_records import long_record
@@ -200,7 +201,9 @@ ALL = {"stack": "self", "layer": 0, "rows": [0, TOKENS], "columns": [0, 1]}
 STRONGEST = {"stack": "self", "layer": 0, "k": 1, "bin_size": TOKENS, "combine": "mean"}
 STRONGEST |= {"leave_out": [], "pair": "all"}
 EVERY_HEAD = [*range(HEADS)]
-LARGE: list[tuple[str, str, dict[str, Any]]] = [
+TILE = {"stack": "self", "layer": 0, "heads": EVERY_HEAD, "level": 0, "row": 0, "column": 0}
+TILE |= {"pooled": "mean", "precision": "uint8"}
+LARGE: list[Any] = [
     ("long", "block", ALL | {"heads": [0, 1, 2, 3], "precision": "uint8"}),
     ("long", "maps", ALL | {"heads": [0], "size": TOKENS}),
     ("long", "strongest", STRONGEST | {"heads": [0, 1, 2, 3], "rows": [0, TOKENS]}),
@@ -212,15 +215,10 @@ LARGE: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("long", "strips", {"stack": "self", "layer": 0, "heads": [0, 1, 2, 3]}),
     ("many heads", "block", ALL | {"heads": EVERY_HEAD, "rows": [0, 1], "precision": "uint8"}),
-    ("many heads", "maps", {"stack": "self", "layer": 0, "size": 4}),
-    ("many heads", "strongest", STRONGEST | {"heads": EVERY_HEAD, "rows": [0, 8]}),
-    (
-        "many heads",
-        "tile",
-        {"stack": "self", "layer": 0, "heads": EVERY_HEAD, "level": 0, "row": 0, "column": 0}
-        | {"pooled": "mean", "precision": "uint8"},
-    ),
-    ("many heads", "scores", {"stack": "self", "pattern": "first token"}),
+    slow("many heads", "maps", {"stack": "self", "layer": 0, "size": 4}),
+    slow("many heads", "strongest", STRONGEST | {"heads": EVERY_HEAD, "rows": [0, 8]}),
+    slow("many heads", "tile", TILE),
+    slow("many heads", "scores", {"stack": "self", "pattern": "first token"}),
     ("many heads", "sources", {"stack": "self", "query": 3}),
     ("many heads", "strips", {"stack": "self", "layer": 0, "heads": EVERY_HEAD[:20_000]}),
 ]
@@ -260,7 +258,7 @@ def test_what_takes_long_is_made_in_bounded_steps(
 def test_what_makes_no_sense_is_refused_before_any_work(
     servers: dict[str, Server], counted: Counted, name: str, given: dict[str, Any], said: str
 ) -> None:
-    usual = {"strongest": STRONGEST, "tile": LARGE[9][2], "block": LARGE[0][2]}
+    usual = {"strongest": STRONGEST, "tile": TILE, "block": LARGE[0][2]}
     given = usual.get(name, {}) | given
     whole = servers["long"]
     assert isinstance(whole, RecordServer)

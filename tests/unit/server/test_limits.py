@@ -98,6 +98,7 @@ def test_no_answer_is_too_large(record: av.AttentionRecord, name: str, arguments
     assert size < LARGEST_MESSAGE
 
 
+@pytest.mark.slow
 def test_scores_of_many_heads_are_small() -> None:
     record = large_record(4, num_heads=32)
     [described] = sent(record, "describe", {})[0]["header"]["stacks"]
@@ -127,6 +128,7 @@ def test_what_would_be_too_large_or_is_wrong_is_refused_in_a_few_words(
     assert size < 10_000
 
 
+@pytest.mark.slow
 def test_scores_of_all_heads_are_not_too_large() -> None:
     # Their size is that of layers and heads; few tokens keep the test quick.
     message, size = sent(large_record(8), "scores", {"stack": "self", "pattern": "first token"})

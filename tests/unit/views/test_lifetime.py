@@ -550,6 +550,7 @@ sys.kept = list(sys.modules.values())
 """
 
 
+@pytest.mark.slow
 def test_views_that_end_with_python_say_nothing() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", AT_THE_END], capture_output=True, text=True, check=False

@@ -66,6 +66,7 @@ def state(running: ProjectionJobs, key: str) -> str | None:
     return None if found is None else found[1].state
 
 
+@pytest.mark.slow
 def test_one_that_is_waited_for_goes_on_while_another_is_asked_for(
     running: ProjectionJobs,
 ) -> None:

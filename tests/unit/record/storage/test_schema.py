@@ -462,6 +462,7 @@ def test_a_record_is_never_read_whole(kind: str, tmp_path: Path) -> None:
     assert 65_536 * 64 * 4 <= in_memory(path) < 40e6
 
 
+@pytest.mark.slow
 def test_a_record_is_saved_a_few_megabytes_at_a_time(tmp_path: Path) -> None:
     record = large()
     count = LiveTensors()
