@@ -50,8 +50,6 @@ LAYERS = 12
 #: Parts in which pages are made and opened: their names, and of which views.
 PAGES = {"Head views": "head", "Longest text": "long", "All heads at once": "model"}
 _REST_S = 2.0
-# A size is not tried of which so many times the limit is expected: what grows may grow less.
-_HOPELESS = 1.25
 PARTS = (*PAGES, *(section.title for section in SECTIONS))
 
 
@@ -169,14 +167,14 @@ class Run:
         return not failed
 
     def _hopeless(self, case: Case) -> Row | None:
-        """The row of what would take far longer than the limit, by how the tool grew until now."""
+        """The row of what would take longer than the limit, by how the tool grew until now."""
         known = [
             (_size(row), all_of(row.figures["build_s"])[0] + all_of(row.figures["drawn_s"])[0])
             for row in self._rows_before(case)
             if not row.fault and _size(row) < _size(case)
         ]
         expected = expected_seconds(known, _size(case))
-        if expected <= _HOPELESS * self._limits(case.view).seconds:
+        if expected <= self._limits(case.view).seconds:
             return None
         fault = f"{NOT_TRIED}: about {expected:.0f} s by how it grew until then"
         return Row(**asdict(case), figures={}, fault=fault)

@@ -1,6 +1,6 @@
 """A notebook whose kernel is far away: seconds and requests until a cell's picture is drawn.
 
-    cd tests && python -m benchmarks.remote 64 3
+    cd tests && python -m benchmarks.remote 64 3 256 1
 
 JupyterLab of the tests behind a relay on the loopback that holds every byte for 150 ms each way. A
 cell is run in it that makes and shows a view of 12 x 12 heads: with the answers to what the view
@@ -94,8 +94,8 @@ def _measured(notebook: Notebook, turns: int, *, bertviz: bool) -> dict[str, Any
     return found
 
 
-def main(tokens: str, turns: str = "3") -> None:
-    """Write what each took, once a turn."""
+def main(*arguments: str) -> None:
+    """Write what each took, once a turn: of so many tokens, so many turns, and of others."""
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         folder = Path(name)
         command = ["npm", "install", "--silent", "--no-save", "--ignore-scripts", *PACKAGES]
@@ -109,16 +109,18 @@ def main(tokens: str, turns: str = "3") -> None:
                 _serve(lab.context, folder)
                 # The first output that needs it does not wait for its loader.
                 lab.page.add_script_tag(path=folder / "node_modules" / SCRIPTS["require"])
-                made = _MADE.format(tests=str(TESTS), peers=str(PEERS), tokens=int(tokens))
-                cells = [made, *VIEWS.values(), _BERTVIZ_CELL]
-                notebook = lab.open(cells, own_kernel=True)
-                notebook.execute(made)
-                bertviz = int(tokens) <= _BERTVIZ_TOKENS
-                figures = _measured(notebook, int(turns), bertviz=bertviz)
+                for tokens, turns in zip(arguments[::2], arguments[1::2], strict=True):
+                    made = _MADE.format(tests=str(TESTS), peers=str(PEERS), tokens=int(tokens))
+                    cells = [made, *VIEWS.values(), _BERTVIZ_CELL]
+                    notebook = lab.open(cells, own_kernel=True)
+                    notebook.execute(made)
+                    bertviz = int(tokens) <= _BERTVIZ_TOKENS
+                    figures = _measured(notebook, int(turns), bertviz=bertviz)
+                    sys.stdout.write(json.dumps({tokens: figures}) + "\n")
+                    sys.stdout.flush()
         finally:
             browser.close()
             server.stop()
-    sys.stdout.write(json.dumps({tokens: figures}) + "\n")
 
 
 def rows(figures: Mapping[str, Mapping[str, Mapping[str, Figure]]]) -> list[list[str]]:
@@ -142,7 +144,7 @@ scripts, which it loads from a CDN, come at once from the same machine; of 256 t
 too large for this measurement.""",
     module="benchmarks.remote",
     rows=rows,
-    runs=(("64", "2"), ("256", "1")),
+    runs=(("64", "2", "256", "1"),),
     quick=(("64", "1"),),
     seconds=85,
     # Its figures come all at once.

@@ -351,8 +351,7 @@ without brackets was measured once, or was the same each time.
 - A page is made and opened up to {REPEATS} times, fewer where that takes more than some seconds.
   What is made within {QUICKLY_S:g} s is made so often once more, when all tools have made theirs.
   Making and opening have processes of their own, which are stopped at {results.limits},
-  both together. What would take a quarter longer than that, by how the tool grew until then, is not
-  tried.
+  both together. What would take longer than that, by how the tool grew until then, is not tried.
 """
     )
     for title, words, lines in _sections(results):
