@@ -30,7 +30,7 @@ STILL = """(element) => new Promise((done) => {
     const now = `${x} ${y}`;
     same = now === last ? same + 1 : 0;
     last = now;
-    if (same > 20) done(); else requestAnimationFrame(look);
+    if (same > 8) done(); else requestAnimationFrame(look);
   };
   look();
 })"""
