@@ -12,10 +12,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 from websocket import WebSocket, create_connection
 
 from attnviz.pages.image import find_browser
@@ -114,4 +115,7 @@ def started() -> Iterator[Browser]:
                 yield Browser(connection)
                 connection.close()
             finally:
-                process.terminate()
+                # What is on the path may be a script that has the browser as its child.
+                for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+                    with suppress(psutil.Error):
+                        each.terminate()

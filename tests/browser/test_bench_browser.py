@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks.browser import started
@@ -13,6 +14,7 @@ def test_a_tab_opens_a_file_and_says_what_it_took(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("<!doctype html><p id='it'>of the file</p>")
     busy = "const end = performance.now() + 50; while (performance.now() < end);"
+    others = set(psutil.Process().children(recursive=True))
     with started() as browser:
         with browser.tab("window.first = 'before the page';") as tab:
             tab.go_to(page)
@@ -27,3 +29,7 @@ def test_a_tab_opens_a_file_and_says_what_it_took(tmp_path: Path) -> None:
         with browser.tab("") as tab:
             tab.go_to(page)
             assert tab.evaluate("window.first") is None
+        own = set(psutil.Process().children(recursive=True)) - others
+    _, alive = psutil.wait_procs(own, timeout=60)
+    assert own
+    assert not alive
