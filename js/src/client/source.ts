@@ -8,6 +8,7 @@
 import { type Carrier, dataOf, joined, LARGEST_REPLY, type Reply, type Requests } from "./carrier";
 import { bytesPerValue, decodeReply, inflate } from "./codec";
 import type { GrowingDescription } from "./growth";
+import { isAbort } from "./kernel";
 import type {
   BlockRequest,
   Description,
@@ -82,6 +83,9 @@ interface Kept {
   range?: RangeOf | undefined;
 }
 
+/** Weights of heads on their way. */
+type Asked = Promise<Map<number, Kept>>;
+
 /** Cuts a request into requests whose replies fit, by heads first, then by rows. */
 export function splitRequest(request: BlockRequest, largest = LARGEST_REPLY): BlockRequest[] {
   const encoding = request.precision === "float32" ? "float32" : "uint8-sqrt";
@@ -128,6 +132,8 @@ export class Source {
   readonly #blocks: Recent<Kept>;
   /** Rows of the blocks that are kept, by all else that tells them apart. */
   readonly #rows = new Map<string, Range[]>();
+  /** What is being asked for, so that two who want the same ask once. */
+  readonly #asked = new Map<string, Asked>();
   readonly #answers: Recent<unknown>;
   readonly #described: (answer: unknown) => Description;
 
@@ -159,48 +165,35 @@ export class Source {
   /** Weights of some heads, rows and columns of a layer. */
   async block(request: BlockRequest, signal?: AbortSignal): Promise<Piece> {
     const found = new Map<number, Kept>();
-    const missing: number[] = [];
-    for (const head of request.heads) {
-      const kept = this.#blocks.get(keyOf(request, head)) ?? this.#within(request, head);
-      if (kept) found.set(head, kept);
-      else missing.push(head);
+    const lookFor = (heads: number[]): number[] =>
+      heads.filter((head) => {
+        const kept = this.#blocks.get(keyOf(request, head)) ?? this.#within(request, head);
+        if (kept) found.set(head, kept);
+        return !kept;
+      });
+    const take = async (asked: Asked): Promise<void> => {
+      for (const [head, kept] of await asked) found.set(head, kept);
+    };
+    let missing = lookFor(request.heads);
+    while (missing.length > 0) {
+      const ours: number[] = [];
+      const waits: Promise<void>[] = [];
+      for (const head of missing) {
+        const asked = this.#asked.get(keyOf(request, head));
+        // Who asked first may have given it up: then it is asked for again.
+        const given = (reason: unknown): void => {
+          if (!isAbort(reason)) throw reason;
+        };
+        if (asked) waits.push(take(asked).catch(given));
+        else ours.push(head);
+      }
+      if (ours.length > 0) waits.push(take(this.#fetch({ ...request, heads: ours }, signal)));
+      await Promise.all(waits);
+      signal?.throwIfAborted();
+      missing = lookFor(missing.filter((head) => !found.has(head)));
     }
     const rows = request.rows[1] - request.rows[0];
     const columns = request.columns[1] - request.columns[0];
-    if (missing.length > 0) {
-      // A page's replies may be of any size: each head's weights are in an array of their own.
-      const parts = this.carrier.live
-        ? splitRequest({ ...request, heads: missing })
-        : missing.map((head) => ({ ...request, heads: [head] }));
-      const fresh = new Map<number, Kept>();
-      await Promise.all(
-        parts.map(async (part) => {
-          const reply = await this.carrier.ask("block", part, signal);
-          const header = reply.header as PieceHeader & Pick<Piece, "ranges">;
-          const values = await decodeReply(header, dataOf(reply));
-          const size = (part.rows[1] - part.rows[0]) * columns;
-          part.heads.forEach((head, i) => {
-            let kept = fresh.get(head);
-            const isWhole = values.length === rows * columns;
-            if (!kept) {
-              const matrix = isWhole ? values : new Float32Array(rows * columns);
-              const { maximum, error, ranges } = header;
-              kept = { matrix, maximum, error, range: ranges?.[i] };
-              fresh.set(head, kept);
-            }
-            // What is new takes long to write to.
-            if (isWhole) return;
-            const offset = (part.rows[0] - request.rows[0]) * columns;
-            kept.matrix.set(values.subarray(i * size, (i + 1) * size), offset);
-          });
-        }),
-      );
-      for (const [head, kept] of fresh) {
-        found.set(head, kept);
-        this.#blocks.set(keyOf(request, head), kept, kept.matrix.byteLength);
-        this.#noteRows(request, head);
-      }
-    }
     const pieces = request.heads.map((head) => found.get(head) as Kept);
     const ranges = pieces.flatMap(({ range }) => range ?? []);
     return {
@@ -211,6 +204,53 @@ export class Source {
       maximum: Math.max(0, ...pieces.map((piece) => piece.maximum)),
       error: Math.max(0, ...pieces.map((piece) => piece.error)),
     };
+  }
+
+  /** Asks for weights of some heads, so that others wait for them, and keeps them. */
+  #fetch(request: BlockRequest, signal?: AbortSignal): Asked {
+    const keys = request.heads.map((head) => keyOf(request, head));
+    const asked = this.#ask(request, signal).finally(() => {
+      for (const key of keys) this.#asked.delete(key);
+    });
+    for (const key of keys) this.#asked.set(key, asked);
+    return asked;
+  }
+
+  async #ask(request: BlockRequest, signal?: AbortSignal): Asked {
+    const columns = request.columns[1] - request.columns[0];
+    const length = (request.rows[1] - request.rows[0]) * columns;
+    // A page's replies may be of any size: each head's weights are in an array of their own.
+    const parts = this.carrier.live
+      ? splitRequest(request)
+      : request.heads.map((head) => ({ ...request, heads: [head] }));
+    const fresh = new Map<number, Kept>();
+    await Promise.all(
+      parts.map(async (part) => {
+        const reply = await this.carrier.ask("block", part, signal);
+        const header = reply.header as PieceHeader & Pick<Piece, "ranges">;
+        const values = await decodeReply(header, dataOf(reply));
+        const size = (part.rows[1] - part.rows[0]) * columns;
+        part.heads.forEach((head, i) => {
+          let kept = fresh.get(head);
+          const isWhole = values.length === length;
+          if (!kept) {
+            const matrix = isWhole ? values : new Float32Array(length);
+            const { maximum, error, ranges } = header;
+            kept = { matrix, maximum, error, range: ranges?.[i] };
+            fresh.set(head, kept);
+          }
+          // What is new takes long to write to.
+          if (isWhole) return;
+          const offset = (part.rows[0] - request.rows[0]) * columns;
+          kept.matrix.set(values.subarray(i * size, (i + 1) * size), offset);
+        });
+      }),
+    );
+    for (const [head, kept] of fresh) {
+      this.#blocks.set(keyOf(request, head), kept, kept.matrix.byteLength);
+      this.#noteRows(request, head);
+    }
+    return fresh;
   }
 
   /** Some rows of a block that is kept; undefined where none has them. */

@@ -247,6 +247,80 @@ describe("big requests", () => {
     expect(asked).toHaveLength(4);
   });
 
+  describe("while another asks for the same", () => {
+    /** A carrier that answers when it is told to. */
+    function waiting() {
+      const asked: { heads: number[]; answer: () => void; fail: (reason: Error) => void }[] = [];
+      const carrier: Carrier = {
+        live: true,
+        retry: () => undefined,
+        watch: () => undefined,
+        ask: (_name, args, signal) =>
+          new Promise((resolve, reject) => {
+            const { heads } = args as BlockRequest;
+            const header = { shape: [heads.length, 1, 1], encoding: "float32" };
+            const data = Float32Array.from(heads);
+            const answer = () => resolve({ header: { ...header, maximum: 9, error: 0 }, data });
+            asked.push({ heads, answer, fail: reject });
+            signal?.addEventListener("abort", () => reject(signal.reason));
+          }),
+      };
+      const source = new Source(carrier);
+      const of = (heads: number[], signal?: AbortSignal) =>
+        source.block(
+          { ...request, heads, rows: [0, 1], columns: [0, 1], precision: "float32" },
+          signal,
+        );
+      return { asked, of };
+    }
+    const heads = ({ matrices }: { matrices: Float32Array[] }) => matrices.map(([head]) => head);
+
+    it("are asked for once, and only the other heads beside", async () => {
+      const { asked, of } = waiting();
+      const [first, second, same] = [of([0, 1]), of([2, 1]), of([0, 1])];
+      expect(asked.map((one) => one.heads)).toEqual([[0, 1], [2]]);
+      for (const one of asked) one.answer();
+      expect(heads(await first)).toEqual([0, 1]);
+      expect(heads(await second)).toEqual([2, 1]);
+      expect(heads(await same)).toEqual([0, 1]);
+      expect(asked).toHaveLength(2);
+    });
+
+    it("are asked for again, once, when who asked first gives it up", async () => {
+      const { asked, of } = waiting();
+      const given = new AbortController();
+      const [first, second, third] = [of([0], given.signal), of([0]), of([0])];
+      given.abort();
+      await expect(first).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));
+      await expect.poll(() => asked).toHaveLength(2);
+      asked[1]?.answer();
+      expect(heads(await second)).toEqual([0]);
+      expect(heads(await third)).toEqual([0]);
+      expect(asked).toHaveLength(2);
+    });
+
+    it("are not given to who gave it up, and still to who asked first", async () => {
+      const { asked, of } = waiting();
+      const given = new AbortController();
+      const [first, second] = [of([0]), of([0], given.signal)];
+      given.abort();
+      asked[0]?.answer();
+      expect(heads(await first)).toEqual([0]);
+      await expect(second).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));
+    });
+
+    it("fail for both, and are asked for anew by the next", async () => {
+      const { asked, of } = waiting();
+      const both = [of([0]), of([0])];
+      asked[0]?.fail(new Error("no such layer"));
+      for (const one of both) await expect(one).rejects.toThrow("no such layer");
+      const next = of([0]);
+      expect(asked).toHaveLength(2);
+      asked[1]?.answer();
+      expect(heads(await next)).toEqual([0]);
+    });
+  });
+
   it("are forgotten, the oldest first, when too much is kept", async () => {
     const asked: number[] = [];
     const carrier: Carrier = {
