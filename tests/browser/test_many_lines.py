@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,48 @@ window.release = () => {
   window.held = null;
   for (const each of all) each();
 };
+"""
+# One worker brings the parts in the order in which they are wanted.
+ONE_WORKER = """
+Object.defineProperty(Navigator.prototype, "hardwareConcurrency", { get: () => 1 });
+"""
+# Workers are counted, and what they send is held back while `kept` is an array.
+WORKERS = """
+window.workers = [];
+window.kept = null;
+window.Worker = class extends Worker {
+  constructor(...address) {
+    super(...address);
+    window.workers.push(this);
+  }
+  set onmessage(run) {
+    super.onmessage = (message) => {
+      if (window.kept) window.kept.push(() => run(message));
+      else run(message);
+    };
+  }
+};
+"""
+NO_WORKERS = "delete window.Worker;"
+REFUSED = """
+window.Worker = class { constructor() { throw new DOMException("no", "SecurityError"); } };
+"""
+FAILING = """
+window.Worker = class extends Worker {
+  constructor() {
+    super(URL.createObjectURL(new Blob(["throw new Error('no worker')"])));
+  }
+};
+"""
+FORBIDDEN = """
+window.Worker = class extends Worker {
+  constructor() { super("data:text/javascript,0"); }
+};
+"""
+# A worker that waits is ended at once, and not after seconds.
+SOON = """
+const { setTimeout: after } = window;
+window.setTimeout = (run, wait, ...rest) => after(run, wait === 10_000 ? 0 : wait, ...rest);
 """
 HIDDEN = """
 Object.defineProperty(Document.prototype, "hidden", { get: () => true });
@@ -173,7 +216,16 @@ def open_page(chromium: Browser) -> Iterator[Open]:
     contexts = []
     watch = Watch()
 
-    def open_page(path: Path, scale: float = 1, script: str = WATCH, **options: Any) -> Page:
+    def open_page(
+        path: Path,
+        scale: float = 1,
+        script: str = WATCH,
+        known: str = "",
+        frame: str = "",
+        **options: Any,
+    ) -> Page:
+        if known:
+            watch.known += (known,)
         context = chromium.new_context(
             viewport={"width": 1000, "height": 640},
             device_scale_factor=scale,
@@ -186,7 +238,8 @@ def open_page(chromium: Browser) -> Iterator[Open]:
         watch.follow(page)
         page.add_init_script(script)
         page.goto(path.as_uri())
-        expect(page.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", DRAWN)
+        root = page.frame_locator(frame) if frame else page
+        expect(root.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", DRAWN)
         return page
 
     yield open_page
@@ -245,7 +298,7 @@ def test_the_picture_is_that_of_lines_painted_one_by_one(
 def test_what_is_in_sight_comes_first_and_scrolling_brings_the_rest(
     open_page: Open, page_of: Callable[..., Path]
 ) -> None:
-    page = open_page(page_of(400, 2), reduced_motion="reduce")
+    page = open_page(page_of(400, 2), script=WATCH + ONE_WORKER, reduced_motion="reduce")
     root = page.locator(".attnviz")
     height = rows_of(root)
     top = page.locator(".av-back").evaluate("(canvas) => canvas.getBoundingClientRect().top")
@@ -336,3 +389,112 @@ def test_a_hidden_tab_gets_the_whole_picture(open_page: Open, page_of: Callable[
     shown = open_page(page_of(400, 2))
     hidden = open_page(page_of(400, 2), script=WATCH + HIDDEN)
     assert (pixels(shown) == pixels(hidden)).all()
+
+
+@pytest.mark.parametrize("orientation", ["vertical", slow("horizontal")])
+def test_workers_paint_what_the_page_itself_would(
+    open_page: Open, page_of: Callable[..., Path], orientation: str
+) -> None:
+    path = page_of(400, 2, orientation=orientation)
+    by_workers = open_page(path, script=WATCH + WORKERS)
+    assert by_workers.evaluate("workers.length") == by_workers.evaluate(
+        "Math.min(4, navigator.hardwareConcurrency)"
+    )
+    alone = open_page(path, script=WATCH + NO_WORKERS)
+    assert (pixels(by_workers) == pixels(alone)).all()
+    # Another layer, with the same workers.
+    for page in (by_workers, alone):
+        page.locator("[aria-label='Layer 1']").click()
+        expect(page.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", "head:self:1")
+    assert len(by_workers.workers) == by_workers.evaluate("workers.length")
+    assert (pixels(by_workers) == pixels(alone)).all()
+
+
+@pytest.mark.parametrize(
+    ("workers", "says"),
+    [(REFUSED, ""), slow(FAILING, ""), (FORBIDDEN, "worker.*violates.*Content Security Policy")],
+)
+def test_where_workers_are_refused_the_page_paints_all(
+    open_page: Open, page_of: Callable[..., Path], workers: str, says: str
+) -> None:
+    page = open_page(page_of(400, 2), script=WATCH + workers, known=says)
+    assert page.workers == []
+    other = open_page(page_of(400, 2))
+    assert (pixels(page) == pixels(other)).all()
+
+
+def test_what_workers_bring_too_late_is_left(open_page: Open, page_of: Callable[..., Path]) -> None:
+    page = open_page(page_of(400, 2), script=WATCH + WORKERS)
+    root = page.locator(".attnviz")
+    page.evaluate("kept = []")
+    page.locator("[aria-label='Layer 1']").click()
+    page.wait_for_function("() => kept.length === workers.length")
+    assert root.get_attribute("data-attnviz-drawn") is None
+    # Paper does not wait for them.
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert root.get_attribute("data-attnviz-drawn") == "head:self:1"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.evaluate("painted = []; for (const run of kept.splice(0)) run()")
+    assert page.evaluate("painted") == []
+    # Nor does another layer, whose parts come after those that are under way.
+    page.locator("[aria-label='Layer 2']").click()
+    page.wait_for_function("() => kept.length === workers.length")
+    page.locator("[aria-label='Layer 0']").click()
+    page.wait_for_function("() => document.querySelector('[data-strongest=\"head:self:0\"]')")
+    page.evaluate("painted = []; { const late = kept; kept = null; for (const run of late) run() }")
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
+    refined = page.evaluate("painted")
+    assert len({y for _, y, _, _ in refined}) == len(refined)
+    assert (pixels(page) == pixels(open_page(page_of(400, 2)))).all()
+
+
+def test_workers_end_when_they_have_nothing_to_do(
+    open_page: Open, page_of: Callable[..., Path]
+) -> None:
+    page = open_page(page_of(400, 2), script=WATCH + WORKERS + SOON)
+    page.wait_for_function("() => workers.length > 0")
+    for layer in (1, 2):
+        page.locator(f"[aria-label='Layer {layer}']").click()
+        expect(page.locator(".attnviz")).to_have_attribute(
+            "data-attnviz-drawn", f"head:self:{layer}"
+        )
+        while page.workers:
+            page.wait_for_timeout(50)
+    assert page.evaluate("workers.length") > page.evaluate("navigator.hardwareConcurrency")
+
+
+def test_a_worker_reaches_no_network(open_page: Open, page_of: Callable[..., Path]) -> None:
+    page = open_page(page_of(50, 2), known="example\\.invalid|violates.*Content Security Policy")
+    script = """
+    const broken = [];
+    addEventListener("securitypolicyviolation", (event) => {
+      broken.push(event.effectiveDirective);
+      if (broken.length === 3) postMessage(broken.sort());
+    });
+    fetch("https://example.invalid/").catch(() => {});
+    for (const run of [() => importScripts("https://example.invalid/code.js"), () => eval("1")])
+      try { run(); } catch {}
+    """
+    found = page.evaluate(
+        """(script) => new Promise((resolve) => {
+          const worker = new Worker(URL.createObjectURL(new Blob([script])));
+          worker.onmessage = ({ data }) => resolve(data);
+        })""",
+        script,
+    )
+    assert found == ["connect-src", "script-src", "script-src-elem"]
+
+
+@pytest.mark.slow
+def test_workers_paint_in_a_sandbox(
+    open_page: Open, page_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = page_of(400, 2)
+    host = tmp_path / "host.html"
+    text = html.escape(path.read_text(encoding="utf-8"))
+    host.write_text(
+        f'<iframe sandbox="allow-scripts" srcdoc="{text}" height="600"></iframe>', encoding="utf-8"
+    )
+    page = open_page(host, script=WATCH + WORKERS, frame="iframe")
+    assert page.frames[1].evaluate("workers.length") > 0
+    assert len(page.workers) > 0

@@ -402,6 +402,14 @@ export class CurveRaster {
   }
 }
 
+/** What a generator gives at its end. */
+export function finished<T>(work: Generator<unknown, T>): T {
+  for (;;) {
+    const { done, value } = work.next();
+    if (done) return value as T;
+  }
+}
+
 // Each of these multiplies what the pixels of a run let through with what each curve lets through
 // there. They run for every curve in every run of columns.
 

@@ -1,9 +1,16 @@
 /** Paints all lines: at once, or, where they are very many, those in sight first. */
 
 import { paintMarks, prepare } from "../../draw/canvas";
-import { CurveRaster, type Part, type Rasterable, rasterable } from "../../draw/curve-raster";
+import { type CurvePainter, curvePainters } from "../../draw/curve-painters";
+import {
+  CurveRaster,
+  finished,
+  type Part,
+  type Rasterable,
+  rasterable,
+} from "../../draw/curve-raster";
 import type { Mark } from "../../draw/marks";
-import { inSlices } from "../../draw/slices";
+import { BROWSER_TASKS, inSlices } from "../../draw/slices";
 import type { Ground, Painted } from "../../ui/plot/plot";
 
 /** Fewer lines are painted at once by the canvas itself, which takes a tenth of a second. */
@@ -26,8 +33,7 @@ function sightOf(canvas: HTMLCanvasElement, vertical: boolean): [number, number]
 
 /** The lines of a plot on their canvas. */
 export class LineGround implements Ground {
-  painted: Painted = "all";
-  #stop: () => void = () => {};
+  #picture: Picture | null = null;
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
@@ -35,92 +41,153 @@ export class LineGround implements Ground {
     private readonly onMore: () => void,
   ) {}
 
+  get painted(): Painted {
+    return this.#picture?.painted ?? "all";
+  }
+
   /** Paints marks in place of what is there; what is still under way for others ends. */
   paint(marks: Mark[], width: number, height: number): void {
     this.stop();
+    this.#picture = null;
     const context = prepare(this.canvas, width, height);
+    if (!context) return;
     const curves = rasterable(marks);
-    if (!context || !curves || curves.count <= MOST_AT_ONCE) {
-      if (context) paintMarks(context, marks);
-      this.painted = "all";
+    if (!curves || curves.count <= MOST_AT_ONCE) {
+      paintMarks(context, marks);
       return;
     }
-    const work = this.#refine(context, curves);
-    // Paper waits for nothing.
-    const finish = (): void => {
-      while (!work.next().done);
-    };
-    if (globalThis.matchMedia?.("print").matches) {
-      finish();
-      return;
-    }
-    const stop = inSlices(work);
-    window.addEventListener("beforeprint", finish);
-    this.#stop = () => {
-      stop();
-      window.removeEventListener("beforeprint", finish);
-    };
+    this.#picture = new Picture(context, curves, this.onMore);
+    this.#picture.refine();
   }
 
   /** Ends what is under way. */
   stop(): void {
-    this.#stop();
-  }
-
-  /** Runs as far as the first picture before it returns. */
-  #refine(context: CanvasRenderingContext2D, curves: Rasterable): Iterator<unknown> {
-    const { vertical } = curves;
-    const { canvas } = this;
-    const scale = context.getTransform().a;
-    const raster = new CurveRaster(curves, scale);
-    const length = vertical ? canvas.height : canvas.width;
-    const inSight = (): [number, number] => {
-      const [from, to] = sightOf(canvas, vertical);
-      return [from * length, to * length];
-    };
-    const show = ({ start, stop, pixels }: Part): void => {
-      const [wide, high] = vertical ? [raster.across, stop - start] : [stop - start, raster.across];
-      const [x, y] = vertical ? [raster.left, start] : [start, raster.left];
-      context.putImageData(new ImageData(pixels, wide, high), x, y);
-    };
-    const first = Math.max(0, raster.start);
-    const end = Math.min(length, raster.stop);
-    let parts: [number, number][] = [];
-    for (let at = first; at < end; at += PART) parts.push([at, Math.min(end, at + PART)]);
-
-    const [top, bottom] = inSight();
-    const least = raster.opacityOfStrongest(top, bottom, COARSE);
-    const seen = parts.filter(([start, stop]) => stop > top && start < bottom);
-    for (const [start, stop] of seen) show(finished(raster.paint(start, stop, least)));
-    if (least === 0) parts = parts.filter((part) => !seen.includes(part));
-    this.painted = least === 0 ? "in sight" : "strongest";
-    const now = (painted: Painted): void => {
-      if (this.painted === painted) return;
-      this.painted = painted;
-      this.onMore();
-    };
-
-    return (function* (): Generator<void> {
-      while (parts.length > 0) {
-        // Readers scroll meanwhile.
-        const [from, to] = inSight();
-        const away = ([start, stop]: [number, number]): number =>
-          Math.max(0, start - to, from - stop);
-        const next = parts.reduce((a, b) => (away(b) < away(a) ? b : a));
-        if (away(next) > 0) now("in sight");
-        parts = parts.filter((part) => part !== next);
-        show(yield* raster.paint(next[0], next[1]));
-        yield;
-      }
-      now("all");
-    })();
+    this.#picture?.stop();
   }
 }
 
-/** What a generator gives at its end. */
-function finished<T>(work: Generator<unknown, T>): T {
-  for (;;) {
-    const { done, value } = work.next();
-    if (done) return value as T;
+/** Pixels along, from and to before. */
+type Stretch = readonly [number, number];
+
+/** Very many lines on a canvas: the strongest in sight at once, then all, part by part. */
+class Picture {
+  painted: Painted;
+  readonly #raster: CurveRaster;
+  /** Parts that lack lines, and those of them that a worker paints. */
+  readonly #lacking: Set<Stretch>;
+  readonly #begun = new Set<Stretch>();
+  #stopSlices: (() => void) | undefined;
+  #stopped = false;
+
+  constructor(
+    private readonly context: CanvasRenderingContext2D,
+    private readonly curves: Rasterable,
+    private readonly onMore: () => void,
+  ) {
+    const { canvas } = context;
+    const raster = new CurveRaster(curves, context.getTransform().a);
+    this.#raster = raster;
+    const end = Math.min(curves.vertical ? canvas.height : canvas.width, raster.stop);
+    const parts: Stretch[] = [];
+    for (let at = Math.max(0, raster.start); at < end; at += PART)
+      parts.push([at, Math.min(end, at + PART)]);
+    const sight = this.#inSight();
+    const least = raster.opacityOfStrongest(...sight, COARSE);
+    const seen = parts.filter((part) => away(part, sight) < 0);
+    for (const part of seen) this.#show(finished(raster.paint(...part, least)));
+    this.painted = least === 0 ? "in sight" : "strongest";
+    this.#lacking = new Set(least === 0 ? parts.filter((part) => !seen.includes(part)) : parts);
   }
+
+  /** Paints what is lacking, in workers or while this thread has nothing else to do. */
+  refine(): void {
+    // Paper waits for nothing.
+    if (globalThis.matchMedia?.("print").matches) {
+      this.#finish();
+      return;
+    }
+    window.addEventListener("beforeprint", this.#finish);
+    const painters = curvePainters();
+    if (painters.length === 0) this.#inSlices();
+    // What workers are sent is copied first: the strongest are to be seen before.
+    BROWSER_TASKS.afterFrame(() => {
+      for (const painter of painters) void this.#by(painter);
+    });
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#stopSlices?.();
+    window.removeEventListener("beforeprint", this.#finish);
+  }
+
+  readonly #finish = (): void => {
+    finished(this.#here());
+  };
+
+  #inSlices(): void {
+    this.#stopSlices ??= inSlices(this.#here());
+  }
+
+  /** On this thread, also what a worker has begun. */
+  *#here(): Generator<void> {
+    this.#begun.clear();
+    for (let part = this.#next(); part; part = this.#next()) {
+      const done = yield* this.#raster.paint(...part);
+      this.#add(part, done);
+      yield;
+    }
+  }
+
+  async #by(painter: CurvePainter): Promise<void> {
+    const { a: scale } = this.context.getTransform();
+    for (let part = this.#next(); part && !this.#stopped; part = this.#next()) {
+      this.#begun.add(part);
+      try {
+        const done = await painter.paint(this.curves, scale, ...part);
+        if (!this.#stopped) this.#add(part, done);
+      } catch {
+        if (!this.#stopped) this.#inSlices();
+        return;
+      }
+    }
+  }
+
+  /** The nearest to what is in sight: readers scroll meanwhile. */
+  #next(): Stretch | undefined {
+    const sight = this.#inSight();
+    const left = [...this.#lacking].filter((part) => !this.#begun.has(part));
+    return left.sort((a, b) => away(a, sight) - away(b, sight))[0];
+  }
+
+  #add(part: Stretch, done: Part): void {
+    if (!this.#lacking.delete(part)) return;
+    this.#show(done);
+    const sight = this.#inSight();
+    const painted = this.#lacking.size === 0 ? "all" : "in sight";
+    const changed = painted !== this.painted;
+    if (!changed || [...this.#lacking].some((each) => away(each, sight) <= 0)) return;
+    this.painted = painted;
+    this.onMore();
+  }
+
+  #show({ start, stop, pixels }: Part): void {
+    const { vertical, across, left } = this.#raster;
+    const [wide, high] = vertical ? [across, stop - start] : [stop - start, across];
+    const [x, y] = vertical ? [left, start] : [start, left];
+    this.context.putImageData(new ImageData(pixels, wide, high), x, y);
+  }
+
+  #inSight(): Stretch {
+    const { canvas } = this.context;
+    const { vertical } = this.curves;
+    const length = vertical ? canvas.height : canvas.width;
+    const [from, to] = sightOf(canvas, vertical);
+    return [from * length, to * length];
+  }
+}
+
+/** How far a part is from what is in sight; less than 0 in it. */
+function away([start, stop]: Stretch, [from, to]: Stretch): number {
+  return Math.max(start - to, from - stop);
 }
