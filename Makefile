@@ -11,7 +11,7 @@
 #   make notebooks runs all notebooks and stores their outputs, with a picture for each view
 #   make format   puts Python and TypeScript into the house's form
 #   make coverage checks every model type of transformers (minutes) and writes docs/coverage.md
-#   make bench    attnviz beside BertViz, CircuitsVis and inspectus: 15 to 18 minutes, docs/benchmarks.md
+#   make bench    attnviz beside BertViz, CircuitsVis and inspectus: about 16 minutes, docs/benchmarks.md
 #   make bench-gpu  the tests marked gpu, and the table of a GPU in docs/benchmarks.md
 #   make counts   renews the baseline of bytes, requests and DOM nodes that make test compares with
 #   make protocol writes js/src/client/protocol.ts, the types of requests, from the Python classes

@@ -70,7 +70,7 @@ window.first = Promise.race([
 ]);
 """
 # Before a change of layer, so long that the neighbours have come, and before the pointer moves.
-_SETTLE_MS, _MOVE_MS = 500, 100
+_SETTLE_MS, _MOVE_MS = 300, 100
 # Of each: as many as come within the time.
 _MOST_CHANGES, _MOST_HOVERS = 5, 8
 _MOST_SECONDS = 5.0

@@ -127,7 +127,7 @@ NOT_TRIED = "not tried"
 #: How often a page is made and opened at most.
 REPEATS = 3
 #: What is made within it is made so often once more, when all tools have made theirs.
-QUICKLY_S = 0.5
+QUICKLY_S = 0.15
 # Whose figures the others are divided by.
 _OURS = {"head": "head", "model": "maps"}
 
@@ -346,7 +346,7 @@ without brackets was measured once, or was the same each time.
   time. BertViz's three scripts come from the same disk, and CircuitsVis has its script in the page,
   so the figures contain no network time.
 - **change of layer**, **hover**: from the event until the browser has run the handlers, done the
-  layout and painted; without the first, 0.5 s after the picture was drawn.
+  layout and painted; without the first, 0.3 s after the picture was drawn.
 - **memory of the tab**: the largest process of the browser.
 - A page is made and opened up to {REPEATS} times, fewer where that takes more than some seconds.
   What is made within {QUICKLY_S:g} s is made so often once more, when all tools have made theirs.

@@ -64,7 +64,7 @@ def test_no_record_fits_where_the_code_does_not(
     assert said.endswith("of every page; allow more")
 
 
-@pytest.mark.parametrize("max_mb", [0.15, 0.18])
+@pytest.mark.parametrize("max_mb", [0.16, 0.18])
 def test_what_strongest_keys_need_is_what_they_need(max_mb: float) -> None:
     view = HeadView(noise(4, 6, 256))
     said = refused(view, max_mb=max_mb)
