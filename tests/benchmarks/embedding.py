@@ -28,9 +28,9 @@ from transformers import GPT2Config, GPT2Model
 import attnviz as av
 from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.plots import EmbeddingAnswers
-from attnviz.embedding.threads import one_thread
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
 from attnviz.utils.progress import completed
+from attnviz.utils.threads import torch_threads
 from benchmarks.clock import Clock, Row, in_words
 from benchmarks.corpora import TEXT_TOKENS, made
 from benchmarks.guarded import ROOT
@@ -287,7 +287,7 @@ def reading(sizes: Sizes) -> Iterator[Row]:
     for turn in range(_TURNS + 1):
         for what, run in ways.items():
             clock = Clock()
-            with one_thread():
+            with torch_threads(1):
                 run()
             row = clock.row(f"{len(texts)} texts of {TEXT_TOKENS} tokens, GPT-2 small: {what}")
             if turn and clock.seconds < quickest.get(what, (float("inf"),))[0]:

@@ -167,17 +167,13 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
 
     from attnviz.demos.recipes.fitting import Checkpoints
     from attnviz.demos.train import recipe
+    from attnviz.utils.threads import torch_threads
 
     training = recipe(name)
     kept = Checkpoints(_steps(after, training.SCHEDULE.steps))
-    threads = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        # The sums of several threads differ in their last digits from run to run.
-        torch.set_num_threads(1)
-        try:
-            _, reader = training.train(checkpoints=kept)
-        finally:
-            torch.set_num_threads(threads)
+    # The sums of several threads differ in their last digits from run to run.
+    with torch_threads(1), torch.random.fork_rng(devices=[]), torch.enable_grad():
+        _, reader = training.train(checkpoints=kept)
     return kept.models, reader
 
 

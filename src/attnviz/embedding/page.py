@@ -23,7 +23,6 @@ from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.description import describe_corpus, packed_points
 from attnviz.embedding.server.plots import EmbeddingAnswers, HeadPlot, Plot, PlotOptions, coded
 from attnviz.embedding.server.weights import AggregateHeader, aggregate, top_keys
-from attnviz.embedding.threads import one_thread
 from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import check_top_keys, code_too_large, megabytes
 from attnviz.pages.packing import packed
@@ -31,6 +30,7 @@ from attnviz.pages.picture import MOST_BYTES, SIDES, Cells, grid_figure, numbere
 from attnviz.server.images import encoded_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.utils.progress import Progress, Steps, finished, within
+from attnviz.utils.threads import torch_threads
 
 __all__ = ["MAX_BYTES", "SHOWN_KEYS", "embedding_page_steps", "make_embedding_page"]
 
@@ -217,7 +217,7 @@ def _embedded_norms(
 ) -> dict[str, Any]:
     lows, highs, codes = [], [], []
     for head in heads:
-        with one_thread():
+        with torch_threads(1):
             header, data = answers.norms(name, layer, head)
         lows.append(header["low"])
         highs.append(header["high"])
@@ -235,7 +235,7 @@ def _embedded_aggregate(
     for done, head in enumerate(heads):
         yield Progress("means", done, len(heads), "head")
         try:
-            with one_thread():
+            with torch_threads(1):
                 means = aggregate(corpus, name, layer, head, _BINS)
         except ValueError:
             # Weights that are no numbers: the plot of the head says so.
@@ -270,7 +270,7 @@ def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: in
     for place, head in enumerate(heads):
         yield Progress("keys", place, len(heads), "head")
         try:
-            with one_thread():
+            with torch_threads(1):
                 weights, keys = top_keys(corpus, name, layer, head, count)
         except ValueError:
             continue

@@ -431,9 +431,9 @@ def _umap(
     indices = np.hstack([np.arange(count)[:, None], others])
     distances = np.hstack([np.zeros((count, 1)), distances]).astype(np.float32)
     # Points are projected without torch, too.
-    from attnviz.embedding.threads import same_threads
+    from attnviz.utils.threads import torch_threads
 
-    with warnings.catch_warnings(), same_threads():
+    with warnings.catch_warnings(), torch_threads():
         # About packages that it could do without, and about new points, which it will not get.
         warnings.simplefilter("ignore")
         import umap.layouts

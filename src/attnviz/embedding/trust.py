@@ -16,8 +16,8 @@ import torch
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.allowed_pairs import OwnKeys, own_keys
 from attnviz.embedding.placement import Placed, check_corpus, problems
-from attnviz.embedding.threads import one_thread, side_by_side
 from attnviz.utils.arguments import whole_number
+from attnviz.utils.threads import side_by_side, torch_threads
 
 __all__ = ["NEIGHBOURS", "HeadTrust", "Trust", "measure_trust"]
 
@@ -156,7 +156,7 @@ def measure_trust(
         )
     count = min(queries, points.num_queries)
     rows = np.random.default_rng(seed).choice(points.num_queries, count, replace=False)
-    with one_thread():
+    with torch_threads(1):
         own = own_keys(
             corpus,
             stack,

@@ -42,7 +42,6 @@ from attnviz.pages.packing import (
 )
 from attnviz.pages.parts import extra_bytes
 from attnviz.pages.strongest import StrongestRows, Sweep, first_level
-from attnviz.pages.threads import ahead
 from attnviz.pages.vectors import size_of_vectors, vectors_in_steps
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sampled_queries
@@ -51,6 +50,7 @@ from attnviz.server.codec import byte_codes, check_weights, encode
 from attnviz.server.description import PageForm
 from attnviz.server.pooling import joined, parted
 from attnviz.utils.progress import Pace, Progress, Steps, completed, within
+from attnviz.utils.threads import ahead
 
 __all__ = ["MAP_SIZE", "EmbeddedWeights", "check_record", "embedded_weights", "forget_computed"]
 

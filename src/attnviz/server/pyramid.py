@@ -45,6 +45,7 @@ from attnviz.server.row_sums import (
 )
 from attnviz.server.unfinished import REPLY_SECONDS
 from attnviz.utils.arguments import spans
+from attnviz.utils.threads import torch_threads
 
 __all__ = ["Budget", "PyramidTile", "Pyramids", "is_large"]
 
@@ -237,12 +238,8 @@ def _half_the_threads() -> Iterator[None]:
     Where all are taken, threads that share a block wait for each other: on a busy machine of two
     processors two threads took four times as long as one.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads // 2))
-    try:
+    with torch_threads(max(1, torch.get_num_threads() // 2)):
         yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from tqdm.auto import tqdm
 
 from attnviz.embedding import projection
 from attnviz.embedding.projection import Frame, Method, ProjectionSettings, project, space_of
+from attnviz.utils.threads import torch_threads
 from unit.clusters import clusters, purity
-from unit.torch_threads import torch_threads
 
 # Against hanging alone: UMAP is compiled when it is first used, minutes on a busy machine.
 pytestmark = pytest.mark.timeout(900)

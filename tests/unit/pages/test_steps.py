@@ -19,12 +19,12 @@ from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
 from attnviz.utils import progress
 from attnviz.utils.progress import Steps, Work
+from attnviz.utils.threads import torch_threads
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
 from unit.long_records import long_record
 from unit.page_data import no_page_of_all
-from unit.torch_threads import torch_threads
 
 TOKENS = 300
 # So small that a small record takes many steps.

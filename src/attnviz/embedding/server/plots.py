@@ -20,11 +20,11 @@ from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing, place, principal_components, problems
 from attnviz.embedding.projection import Method, ProjectionSettings
 from attnviz.embedding.server.projections import ProjectionJobs, Work
-from attnviz.embedding.threads import one_thread
 from attnviz.embedding.trust import HeadTrust, Trust, measure_trust
 from attnviz.server.cache import ByteCache
 from attnviz.server.protocol import heads_of
 from attnviz.utils.progress import Progress, Steps, completed
+from attnviz.utils.threads import torch_threads
 
 __all__ = [
     "MOST_SHOWN",
@@ -440,7 +440,7 @@ class EmbeddingAnswers:
     def _components(
         self, stack: str, layer: int, heads: Sequence[int], placing: Placing, dimensions: int
     ) -> list[Plot]:
-        with one_thread():
+        with torch_threads(1):
             placed = place(self.corpus, stack, layer, placing, heads)
             made = principal_components(placed, dimensions)
             found = problems(placed)
@@ -465,7 +465,7 @@ class EmbeddingAnswers:
         placing: Placing,
     ) -> list[dict[str, Any] | None]:
         """How far plots can be trusted, fit for JSON."""
-        with one_thread():
+        with torch_threads(1):
             placed = place(self.corpus, stack, layer, placing, heads)
         coordinates = torch.from_numpy(np.stack([plot.coordinates for plot in plots]))
         # Each query is held against all keys: of many, fewer queries say enough in that time.

@@ -1,4 +1,4 @@
-"""Many short operations: each in one thread, and what torch was told before holds after."""
+"""Work in several threads: in order, each in one, and what torch was told before holds after."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from attnviz.embedding.threads import one_thread, side_by_side
-from unit.torch_threads import torch_threads
+from attnviz.utils.threads import ahead, side_by_side, torch_threads
 
 
 @pytest.fixture(autouse=True)
@@ -45,12 +44,39 @@ def test_what_goes_wrong_is_told_and_leaves_no_trace(count: int) -> None:
     with pytest.raises(ValueError, match="number 0"):
         side_by_side(fail, count)
     assert torch.get_num_threads() == 3
-    with one_thread():
+    with torch_threads(1):
         assert torch.get_num_threads() == 1
-    with pytest.raises(KeyError), one_thread():
+    with pytest.raises(KeyError), torch_threads(1):
         raise KeyError
     assert torch.get_num_threads() == 3
 
 
 def test_nothing_is_made_of_nothing() -> None:
     assert side_by_side(lambda number: number, 0) == []
+
+
+def name_and(number: int) -> tuple[str, int]:
+    return threading.current_thread().name, number
+
+
+@pytest.mark.parametrize(("count", "own"), [(0, True), (1, True), (2, False), (9, False)])
+def test_one_item_is_not_worth_a_thread(count: int, own: bool) -> None:
+    found = list(ahead(name_and, iter(range(count))))
+    assert [number for _, number in found] == list(range(count))
+    assert all((name == threading.current_thread().name) == own for name, _ in found)
+    assert torch.get_num_threads() == 3
+
+
+def test_items_are_taken_as_they_are_needed() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    results = ahead(name_and, items())
+    assert next(results)[1] == 0
+    assert len(taken) < 10
+    results.close()  # type: ignore[attr-defined]
+    assert torch.get_num_threads() == 3

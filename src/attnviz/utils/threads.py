@@ -1,0 +1,88 @@
+"""How many threads torch takes, and work that is divided among threads by attnviz itself.
+
+Where torch divides an operation among threads, all wait until the last has been given time. That is
+longer than a short operation takes as soon as the machine has anything else to do: a second of work
+has been seen to take a minute, and a matrix product on two processors ten times as long as on one.
+Threads that each have an operation of their own do not wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import chain, islice
+from typing import TypeVar
+
+import torch
+
+__all__ = ["ahead", "side_by_side", "torch_threads"]
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+# Side by side, where each may hold copies of a head's points.
+_MOST_THREADS = 4
+# Ahead: more threads wait for memory, and for the one that takes their results in.
+_MOST_AHEAD = 8
+# Results that wait to be taken in, for each thread.
+_WAITING = 2
+
+
+@contextmanager
+def torch_threads(count: int | None = None) -> Iterator[None]:
+    """Let torch take so many threads meanwhile, and as many as before when it is over.
+
+    With None, as many as now. Other libraries may change the number: numba's layer of OpenMP
+    threads sets it for all libraries that use OpenMP.
+    """
+    before = torch.get_num_threads()
+    try:
+        if count is not None:
+            torch.set_num_threads(count)
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def side_by_side(make: Callable[[int], _Result], count: int) -> list[_Result]:
+    """``[make(0), make(1), ...]``, `count` of them, several at once, each in one thread."""
+    workers = min(torch.get_num_threads(), count, _MOST_THREADS)
+    if workers <= 1:
+        with torch_threads(1):
+            return [make(number) for number in range(count)]
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+    # The number that is set in the pool also holds for threads that start later.
+    with torch_threads(), pool:
+        return list(pool.map(make, range(count)))
+
+
+def ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+    """A function's results of some items, in their order, a few of them computed ahead.
+
+    In as many threads as torch takes for itself. What one of them raises is raised here.
+
+    >>> list(ahead(lambda number: number**2, range(4)))
+    [0, 1, 4, 9]
+    """
+    left = iter(items)
+    first = list(islice(left, 2))
+    workers = min(_MOST_AHEAD, torch.get_num_threads())
+    # Of a short text there is one tile, and to start a thread takes longer.
+    if workers == 1 or len(first) < 2:
+        yield from map(function, chain(first, left))
+        return
+    waiting: deque[Future[_Result]] = deque()
+    pool = ThreadPoolExecutor(workers, "attnviz", initializer=torch.set_num_threads, initargs=(1,))
+    # The number that is set in the pool also holds for threads that start later.
+    with torch_threads():
+        try:
+            for item in chain(first, left):
+                waiting.append(pool.submit(function, item))
+                if len(waiting) >= _WAITING * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
