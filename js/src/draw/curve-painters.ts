@@ -43,7 +43,7 @@ export class CurvePainter {
     const worker = new Worker(address);
     worker.onmessage = ({ data }: MessageEvent<Part>) => {
       this.#asked.shift()?.resolve(data);
-      if (this.#asked.length === 0) this.#idle = setTimeout(() => this.#end(), IDLE_MS);
+      if (this.#asked.length === 0) this.#rest();
     };
     worker.onerror = (event) => {
       event.preventDefault();
@@ -51,6 +51,7 @@ export class CurvePainter {
       this.#end(event.message);
     };
     this.#worker = worker;
+    this.#rest();
   }
 
   /**
@@ -59,8 +60,8 @@ export class CurvePainter {
    * @throws where the host has refused the worker, or it failed: paint it otherwise.
    */
   paint(curves: Rasterable, scale: number, start: number, stop: number): Promise<Part> {
-    clearTimeout(this.#idle);
     this.start();
+    clearTimeout(this.#idle);
     const message: ToPaint = { scale, start, stop };
     if (curves !== this.#curves) {
       // A function says what curves mean, and cannot be sent.
@@ -74,7 +75,12 @@ export class CurvePainter {
     });
   }
 
+  #rest(): void {
+    this.#idle = setTimeout(() => this.#end(), IDLE_MS);
+  }
+
   #end(problem = ""): void {
+    clearTimeout(this.#idle);
     this.#worker?.terminate();
     this.#worker = null;
     this.#curves = null;
