@@ -174,17 +174,17 @@ export class Source {
     const take = async (asked: Asked): Promise<void> => {
       for (const [head, kept] of await asked) found.set(head, kept);
     };
+    // Who asked first may have given it up: then it is asked for again.
+    const unlessGivenUp = (reason: unknown): void => {
+      if (!isAbort(reason)) throw reason;
+    };
     let missing = lookFor(request.heads);
     while (missing.length > 0) {
       const ours: number[] = [];
       const waits: Promise<void>[] = [];
       for (const head of missing) {
         const asked = this.#asked.get(keyOf(request, head));
-        // Who asked first may have given it up: then it is asked for again.
-        const given = (reason: unknown): void => {
-          if (!isAbort(reason)) throw reason;
-        };
-        if (asked) waits.push(take(asked).catch(given));
+        if (asked) waits.push(take(asked).catch(unlessGivenUp));
         else ours.push(head);
       }
       if (ours.length > 0) waits.push(take(this.#fetch({ ...request, heads: ours }, signal)));

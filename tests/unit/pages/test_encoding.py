@@ -60,7 +60,7 @@ def alike(layers: int, heads: int, tokens: int, *, causal: bool) -> av.Attention
 
 @pytest.mark.parametrize(
     ("tokens", "most", "causal"),
-    [(64, 0.47, True), (64, 0.44, False), (256, 4.0, True), (256, 4.0, False), (512, 6.0, True)],
+    [(64, 0.47, True), (64, 0.43, False), (256, 4.0, True), (256, 4.0, False), (512, 6.0, True)],
 )
 def test_pages_of_twelve_layers_of_twelve_heads_are_small(
     tokens: int,

@@ -108,7 +108,10 @@ class Picture {
     }
     window.addEventListener("beforeprint", this.#finish);
     const painters = curvePainters();
-    if (painters.length === 0) this.#inSlices();
+    if (painters.length === 0) {
+      this.#inSlices();
+      return;
+    }
     // What workers are sent is copied first: the strongest are to be seen before.
     BROWSER_TASKS.afterFrame(() => {
       for (const painter of painters) void this.#by(painter);
