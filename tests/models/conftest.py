@@ -7,9 +7,14 @@ up here until rows are peaked: then a wrong one shows.
 from __future__ import annotations
 
 import copy
+import importlib.abc
+import importlib.machinery
+import sys
+import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -362,3 +367,38 @@ def word_tokenizer() -> Any:
         mask_token="[MASK]",
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
     )
+
+
+class NoTorchvision(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Stands in for torchvision, of which timm's models need nothing but that it is there."""
+
+    def find_spec(self, name: str, *_: Any) -> Any:
+        if name.partition(".")[0] != "torchvision":
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        module = MagicMock(name=spec.name)
+        module.__path__ = []
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def timm() -> Any:
+    """The package timm."""
+    finder = NoTorchvision()
+    sys.meta_path.insert(0, finder)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return pytest.importorskip(
+                "timm", reason="pip install --no-deps -c constraints.txt timm"
+            )
+    finally:
+        sys.meta_path.remove(finder)
+        # So that nobody else takes it for the real one.
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]

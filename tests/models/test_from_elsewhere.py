@@ -8,18 +8,13 @@ takes its place; timm is installed without torchvision, which its models do with
 from __future__ import annotations
 
 import importlib
-import importlib.abc
-import importlib.machinery
 import re
-import sys
-import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -295,41 +290,6 @@ def test_the_projection_of_every_kind_of_multihead_attention(options: dict[str, 
         queries, keys = names["queries_and_keys"](attention, *inputs[:2])
     record = AttentionRecord.from_qk([queries], [keys], stack="cross")
     assert_allclose(weights_of(record)[0], own[0], atol=1e-6)
-
-
-class NoTorchvision(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Stands in for torchvision, of which timm's models need nothing but that it is there."""
-
-    def find_spec(self, name: str, *_: Any) -> Any:
-        if name.partition(".")[0] != "torchvision":
-            return None
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        module = MagicMock(name=spec.name)
-        module.__path__ = []
-        return module
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def timm() -> Any:
-    """The package timm."""
-    finder = NoTorchvision()
-    sys.meta_path.insert(0, finder)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return pytest.importorskip(
-                "timm", reason="pip install --no-deps -c constraints.txt timm"
-            )
-    finally:
-        sys.meta_path.remove(finder)
-        # So that nobody else takes it for the real one.
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-            del sys.modules[name]
 
 
 def seen_weights(model: Any, image: torch.Tensor) -> list[torch.Tensor]:

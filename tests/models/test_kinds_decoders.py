@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnviz import extract
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
 from models.tiny import SIZE, assert_own, built, extracted, own_fields, own_modules
@@ -117,6 +118,21 @@ KINDS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
         },
         (3, 7),
     ),
+    # The last two layers read the keys and values of earlier ones.
+    "gemma 4, shared keys": (
+        "Gemma4ForCausalLM",
+        {
+            **_WINDOW,
+            "num_hidden_layers": 5,
+            "num_kv_shared_layers": 2,
+            "layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"],
+            "head_dim": 12,
+            "global_head_dim": 12,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": 400,
+        },
+        (0, 1, 2, 3, 4),
+    ),
 }
 
 
@@ -127,6 +143,11 @@ def made(kind: str) -> Any:
         with torch.no_grad():
             for number, layer in enumerate(model.model.layers):
                 layer.self_attn.sinks.copy_(torch.tensor([-2.0, 0.0, 1.0, 3.0]) + number)
+    if kind == "gemma 4, shared keys":
+        # Queries and keys are normalized, so that larger projections change nothing.
+        with torch.no_grad():
+            for layer in model.model.layers:
+                layer.self_attn.q_norm.weight.mul_(4.0)
     return model
 
 
@@ -148,6 +169,27 @@ def test_weights_are_the_models_own(kind: str) -> None:
     fields = own_fields(model, {"input_ids": IDS})
     for one, other in zip(fields["attentions"], layers, strict=True):
         assert np.array_equal(one[0], other)
+
+
+def test_missing_rows_are_an_error() -> None:
+    """Gemma 4 that leaves out all queries but the last in the layers that share keys."""
+    model = made("gemma 4, shared keys")
+
+    def only_the_last(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        del module
+        return args, {**kwargs, "logits_to_keep": 1}
+
+    model.model.register_forward_pre_hook(only_the_last, with_kwargs=True)
+    with pytest.raises(NotImplementedError, match="1 of the 12 tokens of the text"):
+        extract(model, IDS)
+
+
+def test_a_classifier_with_an_argument_of_language_heads() -> None:
+    """BioGPT's classifier takes ``logits_to_keep`` and then reads the last of all logits."""
+    model = built("BioGptForSequenceClassification", {**SIZE, "vocab_size": 400})
+    own = own_fields(model, {"input_ids": IDS})["attentions"]
+    record = extracted(model, {"input_ids": IDS})
+    assert_own(record, "self", {number: layer[0] for number, layer in enumerate(own)})
 
 
 @pytest.mark.parametrize(
@@ -221,6 +263,157 @@ def test_shared_key_heads_are_kept_once(kind: str) -> None:
         assert isinstance(attention, QueryKeyAttention)
         assert attention.queries.shape == (4, COUNT, 12)
         assert attention.keys.shape == (2, COUNT, 12)
+
+
+_LINEAR = "are linear attention ({}) and are not shown."
+_STATES = "are state-space layers ({}) and are not shown."
+_GATED_DELTA = {
+    "head_dim": 12,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+_MAMBA = {"mamba_n_heads": 12, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1}
+_FULL, _PART = "full_attention", "linear_attention"
+# Class, settings beside those of `KINDS`, the layers that attend, and what is said of the others.
+HYBRIDS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = {
+    "qwen 3.5": (
+        "Qwen3_5ForCausalLM",
+        {**_GATED_DELTA, "num_hidden_layers": 8},
+        (3, 7),
+        ["Layers 0 to 2 and 4 to 6 " + _LINEAR.format("Qwen3_5GatedDeltaNet")],
+    ),
+    "qwen 3 next": (
+        *KINDS["qwen 3 next"],
+        ["Layers 0 to 2 and 4 to 6 " + _LINEAR.format("Qwen3NextGatedDeltaNet")],
+    ),
+    "kimi linear": (
+        "KimiLinearForCausalLM",
+        {
+            **_LATENT,
+            "num_hidden_layers": 4,
+            "layer_types": [_PART, _PART, _FULL, _PART],
+            "linear_num_heads": 4,
+            "linear_head_dim": 12,
+            "num_experts": 2,
+        },
+        (2,),
+        ["Layers 0, 1 and 3 " + _LINEAR.format("KimiLinearDeltaAttention")],
+    ),
+    "olmo hybrid": (
+        "OlmoHybridForCausalLM",
+        {
+            **_GATED_DELTA,
+            "num_hidden_layers": 4,
+            "layer_types": [_PART, _FULL, _PART, _FULL],
+        },
+        (1, 3),
+        ["Layers 0 and 2 " + _LINEAR.format("OlmoHybridGatedDeltaNet")],
+    ),
+    "nemotron h": (
+        "NemotronHForCausalLM",
+        {
+            "hybrid_override_pattern": "M-*M-",
+            "num_hidden_layers": 5,
+            "head_dim": 12,
+            "mamba_num_heads": 4,
+            "mamba_head_dim": 8,
+            "ssm_state_size": 8,
+            "n_groups": 1,
+            "chunk_size": 8,
+        },
+        (2,),
+        [
+            "Layers 0 and 3 " + _STATES.format("NemotronHMamba2Mixer"),
+            "Layers 1 and 4 mix no tokens (NemotronHMLP): there is no attention to show.",
+        ],
+    ),
+    "falcon h1": (
+        *KINDS["falcon h1"],
+        [
+            "Layers 0 and 1 each hold a state-space layer beside attention (FalconH1Mixer), which "
+            "is not shown."
+        ],
+    ),
+    "granite 4": (
+        "GraniteMoeHybridForCausalLM",
+        {
+            **_MAMBA,
+            **_EXPERTS,
+            "num_hidden_layers": 4,
+            "layer_types": ["mamba", "mamba", "attention", "mamba"],
+            "shared_intermediate_size": 64,
+        },
+        (2,),
+        ["Layers 0, 1 and 3 " + _STATES.format("GraniteMoeHybridMambaLayer")],
+    ),
+    "minimax": (
+        "MiniMaxForCausalLM",
+        {
+            **_EXPERTS,
+            "num_hidden_layers": 4,
+            "head_dim": 12,
+            "layer_types": [_PART, _PART, _PART, _FULL],
+        },
+        (3,),
+        ["Layers 0 to 2 " + _LINEAR.format("MiniMaxLightningAttention")],
+    ),
+    "jamba": (
+        *KINDS["jamba"],
+        ["Layers 0, 2, 3 and 5 " + _STATES.format("JambaMambaMixer")],
+    ),
+    "bamba": (*KINDS["bamba"], ["Layers 0 and 2 " + _STATES.format("BambaMixer")]),
+    "lfm 2": (
+        "Lfm2ForCausalLM",
+        {"num_hidden_layers": 4, "layer_types": ["conv", "conv", _FULL, "conv"]},
+        (2,),
+        ["Layers 0, 1 and 3 are convolutions (Lfm2ShortConv) and are not shown."],
+    ),
+    "recurrent gemma": (
+        "RecurrentGemmaForCausalLM",
+        {
+            "num_hidden_layers": 3,
+            "head_dim": 12,
+            "lru_width": 48,
+            "attention_window_size": 64,
+            "block_types": ["recurrent", "recurrent", "attention"],
+        },
+        (2,),
+        ["Layers 0 and 1 are recurrent layers (RecurrentGemmaRecurrentBlock) and are not shown."],
+    ),
+    "llama": ("LlamaForCausalLM", {}, (0, 1), []),
+    "mixtral": (*KINDS["mixtral"], []),
+}
+
+
+def about_layers(record: Any) -> list[str]:
+    return [note for note in record.notes if note.startswith("Layer")]
+
+
+@pytest.mark.parametrize("kind", HYBRIDS)
+def test_a_record_says_which_layers_it_does_not_contain(kind: str) -> None:
+    name, settings, numbers, expected = HYBRIDS[kind]
+    model = built(name, {**_DECODER, **settings})
+    record = extract(model, IDS)
+    assert record.stacks["self"].layers == numbers
+    assert about_layers(record) == expected
+
+
+def test_layers_that_were_not_chosen_are_not_said_to_be_missing() -> None:
+    record = extract(built("LlamaForCausalLM", _DECODER), IDS, layers=1)
+    assert record.stacks["self"].layers == (1,)
+    assert about_layers(record) == []
+
+
+def test_layers_that_did_not_run_are_named() -> None:
+    """Llama 3.2 Vision looks up an image in some layers, which a text alone does not run."""
+    text = {**_DECODER, "num_hidden_layers": 4, "cross_attention_layers": [1, 3]}
+    record = extract(built("MllamaForCausalLM", {**text, "rope_parameters": None}), IDS)
+    assert record.stacks["self"].layers == (0, 2)
+    assert about_layers(record) == [
+        "Layers 1 and 3 did not run on this input (MllamaTextCrossAttention) and are not shown."
+    ]
 
 
 @pytest.mark.parametrize("kind", ["jamba", "qwen 3 next"])

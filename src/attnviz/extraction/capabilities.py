@@ -21,6 +21,7 @@ __all__ = [
     "check_ids",
     "check_length",
     "num_positions",
+    "shortens_logits",
 ]
 
 
@@ -68,6 +69,20 @@ def accepted_arguments(model: Any) -> frozenset[str]:
     if function not in _accepted:
         _accepted[function] = frozenset(inspect.signature(model.forward).parameters)
     return _accepted[function]
+
+
+def shortens_logits(model: PreTrainedModel) -> bool:
+    """Whether a model can leave out the logits of positions by ``logits_to_keep``.
+
+    Language heads of transformers do. Others are not known: some classifiers have the argument and
+    then read logits that are not there, and code from elsewhere may take integers alone.
+    """
+    module = str(getattr(model.forward, "__module__", ""))
+    return (
+        "logits_to_keep" in accepted_arguments(model)
+        and model.can_generate()
+        and module.startswith("transformers.")
+    )
 
 
 def capabilities_of(model: PreTrainedModel) -> Capabilities:

@@ -43,6 +43,7 @@ __all__ = [
     "Family",
     "ShiftedWindows",
     "attention_size",
+    "class_prefixes",
     "config_values",
     "families_in",
     "family_of",
@@ -154,6 +155,8 @@ class Family:
         the model has none, or it is not known.
     unmasked_with_cache : bool
         A forward with a cache masks nothing in the decoder: it is meant for one token at a time.
+    pools_queries : bool
+        Layers have fewer queries than the text has tokens: the model pools its tokens.
     """
 
     prompt_looks_both_ways: bool = False
@@ -162,20 +165,24 @@ class Family:
     colours_last: bool = False
     image_first: bool | None = None
     unmasked_with_cache: bool = False
+    pools_queries: bool = False
 
 
 _COMMON = Family()
 # By ``config.model_type``.
 _FAMILIES = {
+    "canine": Family(pools_queries=True),
     "cosmos3_edge": Family(colours_last=True),
     "cosmos3_edge_vision": Family(colours_last=True),
     "fsmt": Family(unmasked_with_cache=True),
+    "funnel": Family(pools_queries=True),
     "git": Family(image_first=True),
     "hiera": Family(own_patch_order=True),
     "layoutlmv3": Family(image_first=False),
     "llama4": Family(class_token_last=True),
     "llama4_vision_model": Family(class_token_last=True),
     "paligemma": Family(prompt_looks_both_ways=True),
+    "perceiver": Family(pools_queries=True),
     "vit_mae": Family(own_patch_order=True),
 }
 
@@ -196,6 +203,13 @@ def _configs_in(config: Any) -> Iterator[Any]:
     for each in vars(config).values():
         if isinstance(each, PreTrainedConfig):
             yield from _configs_in(each)
+
+
+def class_prefixes(config: Any) -> list[str]:
+    """What names of classes begin with in models of a configuration, the longest first."""
+    names = {type(each).__name__.removesuffix("Config") for each in _configs_in(config)}
+    names |= {name.removesuffix("Text") for name in names}
+    return sorted(names, key=len, reverse=True)
 
 
 def config_values(config: Any, name: str) -> set[Any]:
@@ -324,17 +338,23 @@ def tower_of(model: nn.Module, name: str) -> Any:
 
 @dataclass(frozen=True)
 class ShiftedWindows:
-    """How long and wide a layer's windows are (None: unknown), and how far they are shifted."""
+    """Rows and columns of a layer's windows, and how far these are shifted.
+
+    `size` is a number, a pair, or None if it is unknown.
+    """
 
     size: Any
-    shift: int
+    shift: tuple[int, int]
 
 
 def shifted_windows(model: nn.Module, name: str) -> ShiftedWindows:
     """Read the windows in which the module under a path attends (Swin, SAM)."""
     # A layer that shifts its windows says so around its attention, which knows their size too.
     owner = _owner_of(model, name, "shift_size") or _owner_of(model, name, "window_size")
-    return ShiftedWindows(getattr(owner, "window_size", None), int(getattr(owner, "shift_size", 0)))
+    shift = getattr(owner, "shift_size", 0)
+    # timm shifts rows and columns by numbers of their own.
+    rows, columns = shift if isinstance(shift, tuple | list) else (shift, shift)
+    return ShiftedWindows(getattr(owner, "window_size", None), (int(rows), int(columns)))
 
 
 def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | None:

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.calls import Captured
 from attnviz.extraction.capture.forward import Forward
+from attnviz.extraction.capture.not_shown import notes_on_layers
 from attnviz.extraction.capture.stacks import StackLayers, select_layers, selection_notes
+from attnviz.extraction.families import families_in
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.models import Loaded, name_of
@@ -24,6 +28,9 @@ from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.utils.host import warn_caller
 
 __all__ = ["records_of_forward"]
+
+# The text whose tokens are the queries of a stack.
+_TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
 
 def records_of_forward(
@@ -39,6 +46,7 @@ def records_of_forward(
 
     `batch` is changed: it gets what the model predicted.
     """
+    _check_rows(loaded.model, batch, forward)
     collector, stacks = forward.collector, select_layers(forward.stacks, options)
     add_predictions(loaded.model, batch, forward.outputs, encoder.tokenizer(needed=False))
     # The encoder and the decoder may give the same note.
@@ -49,9 +57,13 @@ def records_of_forward(
     ]
     missing = collector.missing()
     if missing:
-        more = f" and {len(missing) - 1} more attend" if missing[1:] else " attends"
-        notes.append(f"{missing[0].name}{more} too: what they do cannot be seen, and is not shown.")
+        several = f" and {len(missing) - 1} more attend" if missing[1:] else " attends"
+        notes.append(
+            f"{missing[0].name} ({type(missing[0].module).__name__}){several}, too. The weights "
+            "cannot be read and are not shown."
+        )
         warn_caller(f"{name_of(loaded.model)}: {notes[-1]}")
+    notes += notes_on_layers(loaded.model, forward.stacks, missing)
     if any(layers.in_call_order for layers in stacks.values()):
         notes.append("Layers are numbered in the order in which they ran.")
     if not all(layers.whole for layers in stacks.values()):
@@ -72,6 +84,35 @@ def records_of_forward(
         )
         batch.size, batch.tokens, batch.own_notes = 1, {}, []
     return _RecordMaker(loaded, batch, stacks).records(notes, title)
+
+
+def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
+    """Raise NotImplementedError if a layer over a text has fewer queries than the text has tokens.
+
+    Rows are then missing: the model, or a way to call it, has computed a part of its attention.
+    """
+    if any(family.pools_queries for family in families_in(model.config)):
+        return
+    # Images, sounds or features of them.
+    has_media = any(
+        isinstance(value, torch.Tensor)
+        and value.is_floating_point()
+        and not name.endswith(("mask", "embeds"))
+        for name, value in batch.arguments.items()
+    )
+    for run in forward.collector.runs:
+        side = _TEXTS.get(run.stack)
+        if not run.calls or side not in batch.sequences:
+            continue
+        num_queries, num_keys = run.received
+        length = batch.sequences[side].length
+        # Beside those, attention with other keys than the text's attends to them.
+        if num_queries < length and (num_keys == length or not has_media):
+            raise NotImplementedError(
+                f"model: {run.name} attends with {num_queries} of the {length} tokens of the text, "
+                "so rows of its attention are missing. Its record would be a part of it; draw the "
+                "model's own weights with AttentionRecord.from_weights"
+            )
 
 
 def _has_sinks(layer: Captured) -> bool:

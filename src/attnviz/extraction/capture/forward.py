@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import accepted_arguments
+from attnviz.extraction.capabilities import accepted_arguments, shortens_logits
 from attnviz.extraction.capture import memory
 from attnviz.extraction.capture.change import ForwardChange
 from attnviz.extraction.capture.check import CheckedCalls
@@ -272,8 +272,10 @@ def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[
     packed = "position_ids" in arguments and "attention_mask" not in arguments
     if "use_cache" in accepted and not packed:
         arguments.setdefault("use_cache", False)
-    if "logits_to_keep" in accepted:
-        arguments["logits_to_keep"] = max(logits, num_logits(batch))
+    if shortens_logits(model):
+        # A slice, not a number: given a number, Gemma 4 also leaves out the other positions in all
+        # layers that read the keys of earlier layers.
+        arguments["logits_to_keep"] = slice(-max(logits, num_logits(batch)), None)
     return arguments
 
 

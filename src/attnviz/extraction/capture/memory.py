@@ -22,7 +22,7 @@ import torch
 from humanize import naturalsize
 from torch import nn
 
-from attnviz.extraction.capabilities import accepted_arguments
+from attnviz.extraction.capabilities import shortens_logits
 from attnviz.extraction.families import attention_size
 from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.modules import AttentionModule, layer_numbers
@@ -258,7 +258,7 @@ def forward_memory(model: Any, count: int, length: int) -> int:
     width = int(getattr(config, "hidden_size", 0) or getattr(config, "d_model", 0) or 1024)
     heads = int(getattr(config, "num_attention_heads", 0) or 16)
     numbers = width * _VECTORS_OF_A_TOKEN
-    if "logits_to_keep" not in accepted_arguments(model):
+    if not shortens_logits(model):
         table = model.get_output_embeddings()
         numbers += 0 if table is None else 2 * int(getattr(config, "vocab_size", 0) or 0)
     weights = count * heads * length**2 * (4 + model.dtype.itemsize)

@@ -172,12 +172,12 @@ def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) ->
 
 
 def _window_order(
-    shape: tuple[int, int], padded: tuple[int, int], side: int, shift: int
+    shape: tuple[int, int], padded: tuple[int, int], side: int, shift: tuple[int, int]
 ) -> torch.Tensor:
     """Where patches, row by row, lie among windows; what only fills these up comes last."""
     rows, columns = padded
     numbers = torch.arange(rows * columns).reshape(rows, columns)
-    shifted = torch.roll(numbers, (-shift, -shift), (0, 1))
+    shifted = torch.roll(numbers, (-shift[0], -shift[1]), (0, 1))
     cut = shifted.reshape(rows // side, side, columns // side, side)
     in_windows = cut.transpose(1, 2).flatten().argsort()
     inside = torch.zeros_like(numbers, dtype=torch.bool)

@@ -1,0 +1,209 @@
+"""Notes on the layers of a text's model that a record does not contain.
+
+A record contains softmax attention. Hybrid models replace it by linear attention, a state-space
+layer, a recurrence or a convolution in most of their layers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from attnviz.extraction.capture.stacks import StackLayers
+from attnviz.extraction.families import class_prefixes
+from attnviz.extraction.modules import AttentionModule, attention_modules
+
+__all__ = ["notes_on_layers"]
+
+_TEXT_STACKS = ("self", "encoder", "decoder")
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of token mixer without a softmax: its name for one layer and for several.
+
+    `pattern` is searched in the name of a module and in the name of its class.
+    """
+
+    one: str
+    several: str
+    pattern: re.Pattern[str]
+
+
+_LINEAR = "linear attention"
+_KINDS = (
+    _Kind(
+        _LINEAR,
+        _LINEAR,
+        re.compile(
+            r"(?i:delta_?(net|rule|att)|lightning|linear_?att|retention)|KDA|KimiDelta|\bkda\b"
+        ),
+    ),
+    _Kind("a state-space layer", "state-space layers", re.compile(r"(?i)mamba|ssm|state_?space")),
+    _Kind("a recurrent layer", "recurrent layers", re.compile(r"(?i)recurrent|rg_?lru|rwkv|lstm")),
+    _Kind("a convolution", "convolutions", re.compile(r"(?i)short_?conv|hyena")),
+)
+# Modules that treat each token by itself, by the names of their classes.
+_TOKENWISE = re.compile(
+    r"(?i)norm|mlp|moe|expert|feed_?forward|ffn|dropout|droppath|identity|linear|embedding|router|"
+    r"activation|relu|gelu|silu|scale|adapter"
+)
+# A layer inside of a layer is not named: what it holds is.
+_LAYER = re.compile("(Decoder|Hybrid)Layer$")
+
+
+@dataclass
+class _Layers:
+    """A list of layers, at least one of which attends, and the layers that have the same note.
+
+    `path` is its place in the model, and `stack` the name of its stack in the record.
+    """
+
+    path: str
+    stack: str
+    in_call_order: bool
+    notes: dict[tuple[str, ...], list[int]] = field(default_factory=dict)
+
+
+def notes_on_layers(
+    model: PreTrainedModel, stacks: Mapping[str, StackLayers], missing: Sequence[AttentionModule]
+) -> list[str]:
+    """Return a sentence for each kind of layer that is not shown, with its numbers and the reason.
+
+    `stacks` are all layers that were captured, and `missing` the modules whose attention could not
+    be read. Layers that attend and have no other mixer get no sentence.
+    """
+    captured = {id(model.get_submodule(name)) for each in stacks.values() for name in each.names}
+    unread = {id(entry.module) for entry in missing}
+    softmax = {id(entry.module) for entry in attention_modules(model) if entry.softmax}
+    families = tuple(class_prefixes(model.config))
+    sentences = []
+    for layers in _lists(model, stacks).values():
+        container = model.get_submodule(layers.path)
+        attending = [child for child in container.children() if _holds(child, captured | unread)]
+        usual = {type(part) for child in attending for part in child.children()}
+        for number, child in enumerate(container.children()):
+            if child in attending:
+                reason = _beside_attention(child, families)
+            elif _holds(child, softmax):
+                names = [type(each).__name__ for each in child.modules() if id(each) in softmax]
+                reason = ("did not run", *dict.fromkeys(names))
+            else:
+                reason = _without_attention(child, usual, families)
+            if reason:
+                layers.notes.setdefault(reason, []).append(number)
+        for reason, numbers in layers.notes.items():
+            subject = _subject(numbers, layers, several=len(stacks) > 1)
+            sentences.append(_sentence(reason, subject, several=len(numbers) > 1))
+    return sentences
+
+
+def _lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[str, _Layers]:
+    """The outermost lists of layers around the captured attention of a text, by their paths."""
+    found: dict[str, _Layers] = {}
+    for name, layers in stacks.items():
+        if layers.stack not in _TEXT_STACKS:
+            continue
+        for path in layers.names:
+            parts = path.split(".")
+            first = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
+            prefix = ".".join(parts[:first])
+            if first and isinstance(model.get_submodule(prefix), nn.ModuleList):
+                found.setdefault(prefix, _Layers(prefix, name, layers.in_call_order))
+    return found
+
+
+def _holds(layer: nn.Module, modules: set[int]) -> bool:
+    return any(id(module) in modules for module in layer.modules())
+
+
+def _mixers(layer: nn.Module, families: tuple[str, ...]) -> Iterator[tuple[_Kind, str]]:
+    """The outermost token mixers without a softmax inside of a layer, and their classes."""
+    for name, module in layer.named_children():
+        class_name = type(module).__name__
+        # RecurrentGemma's attention is not recurrent.
+        family = next((each for each in families if class_name.startswith(each)), "")
+        text = f"{name} {class_name.removeprefix(family)}"
+        kind = next((kind for kind in _KINDS if kind.pattern.search(text)), None)
+        if kind is None or _LAYER.search(class_name):
+            yield from _mixers(module, families)
+        else:
+            yield kind, class_name
+
+
+def _beside_attention(layer: nn.Module, families: tuple[str, ...]) -> tuple[str, ...]:
+    """What a layer that attends holds beside its attention; empty if there is nothing."""
+    found = dict.fromkeys(_mixers(layer, families))
+    if not found:
+        return ()
+    return ("beside", next(iter(found))[0].one, *(name for _, name in found))
+
+
+def _without_attention(
+    layer: nn.Module, usual: set[type[nn.Module]], families: tuple[str, ...]
+) -> tuple[str, ...]:
+    """What a layer without softmax attention holds; empty if it has no parameters.
+
+    `usual` are the classes of the parts of layers that attend.
+    """
+    if next(layer.parameters(), None) is None:
+        return ()
+    found = dict.fromkeys(_mixers(layer, families))
+    if found:
+        kind = next(iter(found))[0]
+        return ("instead", kind.one, kind.several, *(name for _, name in found))
+    parts = dict.fromkeys(
+        type(part) for part in layer.children() if next(part.parameters(), None) is not None
+    )
+    names = [part.__name__ for part in parts if part not in usual]
+    others = [name for name in names if not _TOKENWISE.search(name)]
+    if others:
+        return ("unknown", *others)
+    return ("tokenwise", *(names or [type(layer).__name__]))
+
+
+def _subject(numbers: Sequence[int], layers: _Layers, *, several: bool) -> str:
+    """Name layers in words, as the beginning of a sentence."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = [
+        word
+        for run in runs
+        for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))
+    ]
+    listed = " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+    where = f" of stack {layers.stack}" if several else ""
+    if layers.in_call_order:
+        where = " of the model"
+    return f"{'Layers' if len(numbers) > 1 else 'Layer'} {listed}{where}"
+
+
+def _sentence(reason: tuple[str, ...], subject: str, *, several: bool) -> str:
+    case, *rest = reason
+    are = "are" if several else "is"
+    if case == "beside":
+        one, *names = rest
+        holds = "each hold" if several else "holds"
+        return f"{subject} {holds} {one} beside attention ({_listed(names)}), which is not shown."
+    if case == "instead":
+        one, many, *names = rest
+        return f"{subject} {are} {many if several else one} ({_listed(names)}) and {are} not shown."
+    if case == "did not run":
+        return f"{subject} did not run on this input ({_listed(rest)}) and {are} not shown."
+    have = "have" if several else "has"
+    if case == "unknown":
+        return f"{subject} {have} no softmax attention ({_listed(rest)}) and {are} not shown."
+    mixes = "mix" if several else "mixes"
+    return f"{subject} {mixes} no tokens ({_listed(rest)}): there is no attention to show."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)

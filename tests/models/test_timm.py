@@ -1,0 +1,98 @@
+"""Models of timm inside of transformers' wrapper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers.models.timm_wrapper import modeling_timm_wrapper
+from transformers.models.timm_wrapper.configuration_timm_wrapper import TimmWrapperConfig
+from transformers.utils import import_utils
+
+from attnviz import extract
+
+pytestmark = pytest.mark.models
+
+
+@pytest.fixture
+def wrapped(timm: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Make a model of timm in transformers' wrapper, which asks for torchvision as well."""
+    monkeypatch.setitem(import_utils.BACKENDS_MAPPING, "timm", (lambda: True, ""))
+    monkeypatch.setattr(modeling_timm_wrapper, "timm", timm, raising=False)
+
+    def make(architecture: str, **options: Any) -> Any:
+        torch.manual_seed(0)
+        config = TimmWrapperConfig(architecture=architecture, model_args=options, do_pooling=False)
+        model = modeling_timm_wrapper.TimmWrapperModel(config).eval()
+        with torch.no_grad():
+            for name, module in model.named_modules():
+                if isinstance(module, nn.Linear) and "attn" in name:
+                    module.weight.normal_(std=0.2)
+        return model
+
+    return make
+
+
+def softmaxes(model: Any, pixels: torch.Tensor) -> list[torch.Tensor]:
+    """What timm's own softmaxes give in a plain forward, (windows, heads, queries, keys)."""
+    found: list[torch.Tensor] = []
+    softmax = torch.Tensor.softmax
+
+    def noting(self: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
+        out = softmax(self, *arguments, **named)
+        found.append(out)
+        return out
+
+    fused = [module for module in model.modules() if getattr(module, "fused_attn", False)]
+    for module in fused:
+        module.fused_attn = False
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(torch.Tensor, "softmax", noting)
+        model(pixels)
+    for module in fused:
+        module.fused_attn = True
+    return found
+
+
+@pytest.mark.parametrize(
+    ("architecture", "image", "window"),
+    [
+        ("swin_tiny_patch4_window7_224", (56, 56), 7),
+        # Shifted in its columns alone: there is one row of windows.
+        ("swin_tiny_patch4_window7_224", (28, 56), (7, 7)),
+        ("swinv2_tiny_window8_256", (64, 64), 8),
+    ],
+)
+def test_swin(
+    wrapped: Callable[..., Any], architecture: str, image: tuple[int, int], window: Any
+) -> None:
+    sizes = {"img_size": image, "window_size": window, "depths": (2, 2), "embed_dim": 24}
+    model = wrapped(architecture, **sizes, num_heads=(2, 4))
+    pixels = torch.randn(1, 3, *image, generator=torch.Generator().manual_seed(1))
+    record = extract(model, {"pixel_values": pixels})
+    found = [
+        stack.weights(layer=number) for stack in record.stacks.values() for number in stack.layers
+    ]
+    expected = softmaxes(model, pixels)
+    assert len(found) == len(expected) == 4
+    for weights, own in zip(found, expected, strict=True):
+        blocks = torch.stack([torch.block_diag(*head) for head in own.transpose(0, 1)])
+        assert blocks.amax() > 0.3
+        assert np.abs(weights - blocks.numpy()).max() < 1e-5
+
+
+def test_cait_says_which_of_its_modules_are_left_out(wrapped: Callable[..., Any]) -> None:
+    """Its weights go through a matrix of heads after their softmax, but for two layers."""
+    model = wrapped("cait_xxs24_224", img_size=64, depth=4)
+    pixels = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    with pytest.warns(UserWarning, match="not shown"):
+        record = extract(model, {"pixel_values": pixels})
+    assert [stack.num_layers for stack in record.stacks.values()] == [2]
+    assert any(
+        note.startswith("timm_model.blocks.0.attn (TalkingHeadAttn) and 3 more attend, too.")
+        for note in record.notes
+    )
