@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -201,3 +202,47 @@ def test_device_map(make_model: Callable[..., Any], tmp_path: Path, *, offloaded
     ):
         assert np.abs(weights - again).max() < 1e-6
     assert {parameter.device.type for parameter in spread.parameters()} == devices
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+def test_lora(
+    make_model: Callable[..., Any], reference: Callable[..., Any], largest_error: Any
+) -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "k_proj"], init_lora_weights=False)
+    adapted = peft.get_peft_model(copy.deepcopy(make_model("llama")), config).eval()
+    own = reference(copy.deepcopy(adapted).merge_and_unload(), {"input_ids": IDS})
+    plain = reference(make_model("llama"), {"input_ids": IDS})
+    assert np.abs(own["self"][0] - plain["self"][0]).max() > 0.1
+    assert largest_error(extract(adapted, IDS), own) < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable`:FutureWarning")
+def test_a_model_in_training_with_gradient_checkpointing(
+    make_model: Callable[..., Any], reference: Callable[..., Any], largest_error: Any
+) -> None:
+    own = reference(make_model("llama"), {"input_ids": IDS})
+    model = copy.deepcopy(make_model("llama"))
+    model.gradient_checkpointing_enable()
+    model.train()
+    record = extract(model, IDS)
+    assert largest_error(record, own) < 1e-5
+    assert model.training
+    assert any("training mode" in note for note in record.notes)
+
+
+def test_hooks_of_the_user_run(
+    make_model: Callable[..., Any], reference: Callable[..., Any], largest_error: Any
+) -> None:
+    """What is shown is the attention of the model with what its hooks do."""
+    model = copy.deepcopy(make_model("llama"))
+    for layer in model.model.layers:
+        layer.self_attn.q_proj.register_forward_hook(lambda _module, _given, output: output * 0.5)
+    halved = copy.deepcopy(make_model("llama"))
+    with torch.no_grad():
+        for layer in halved.model.layers:
+            layer.self_attn.q_proj.weight *= 0.5
+    own = reference(halved, {"input_ids": IDS})
+    plain = reference(make_model("llama"), {"input_ids": IDS})
+    assert np.abs(own["self"][0] - plain["self"][0]).max() > 0.1
+    assert largest_error(extract(model, IDS), own) < 1e-5

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from attnviz.extraction.adapters import base_of, virtual_tokens
 from attnviz.extraction.families import IMAGES, NOT_TEXT, POSITION_TABLE, SOUNDS
 
 __all__ = [
@@ -65,9 +66,10 @@ _accepted: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 
 def accepted_arguments(model: Any) -> frozenset[str]:
     """Names of the arguments that a model's forward takes."""
-    function = getattr(model.forward, "__func__", model.forward)
+    forward = base_of(model).forward
+    function = getattr(forward, "__func__", forward)
     if function not in _accepted:
-        _accepted[function] = frozenset(inspect.signature(model.forward).parameters)
+        _accepted[function] = frozenset(inspect.signature(forward).parameters)
     return _accepted[function]
 
 
@@ -77,7 +79,7 @@ def shortens_logits(model: PreTrainedModel) -> bool:
     Language heads of transformers do. Others are not known: some classifiers have the argument and
     then read logits that are not there, and code from elsewhere may take integers alone.
     """
-    module = str(getattr(model.forward, "__module__", ""))
+    module = str(getattr(base_of(model).forward, "__module__", ""))
     return (
         "logits_to_keep" in accepted_arguments(model)
         and model.can_generate()
@@ -139,7 +141,11 @@ def check_length(model: PreTrainedModel, length: int, argument: str, bound: int 
 
 
 def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
-    """Count the positions of a model's table (or its decoder's); None where it has no table."""
+    """Count the positions of a model's table (or its decoder's); None if it has no table.
+
+    Virtual tokens of an adapter have positions too: those are not counted.
+    """
+    virtual = None if decoder else virtual_tokens(model)
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
     for name, module in model.named_modules():
         parts = name.split(".")
@@ -153,5 +159,5 @@ def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
         unused = int(getattr(module, "offset", 0))
         if type(module) is nn.Embedding and module.padding_idx is not None:
             unused += module.padding_idx + 1
-        return module.num_embeddings - unused
+        return module.num_embeddings - unused - (0 if virtual is None else virtual.count)
     return None

@@ -15,6 +15,12 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from attnviz.extraction.adapters import (
+    VirtualTokens,
+    base_of,
+    check_adapter,
+    virtual_tokens,
+)
 from attnviz.extraction.parallel import Processes, check_parallel, processes_of
 from attnviz.utils.restoring import Restoring, RestoringLock
 
@@ -28,7 +34,7 @@ class Loaded:
     Attributes
     ----------
     model : PreTrainedModel
-        Ready to run.
+        Ready to run; PEFT's model around one if it has virtual tokens.
     tokenizer, processor : object or None
         What the caller gave, or what the pipeline holds.
     """
@@ -36,6 +42,11 @@ class Loaded:
     model: PreTrainedModel
     tokenizer: Any
     processor: Any
+
+    @property
+    def virtual(self) -> VirtualTokens | None:
+        """The virtual tokens that an adapter puts in front of a text; None if there are none."""
+        return virtual_tokens(self.model)
 
     @cached_property
     def processes(self) -> Processes | None:
@@ -59,7 +70,7 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     elif isinstance(model, str | PathLike):
         model = _load_model(_source("model", model))
     model = _unwrapped(model)
-    if not isinstance(model, PreTrainedModel):
+    if not isinstance(base_of(model), PreTrainedModel):
         raise TypeError(
             "model must be a transformers model (PreTrainedModel), a hub id, a folder or a "
             f"pipeline; got {type(model).__name__}. For attention from elsewhere use "
@@ -87,12 +98,18 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
 
 
 def _unwrapped(model: Any) -> Any:
-    """The model inside of what compiled, spread or adapted it; it runs the same weights."""
+    """The model inside of what compiled, spread or adapted it; it runs the same weights.
+
+    An adapter with virtual tokens stays: the model inside runs without them.
+    """
     while isinstance(model, nn.Module) and not isinstance(model, PreTrainedModel):
         inside = getattr(model, "_orig_mod", None)
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
             inside = model.module
-        # An adapter's layers (PEFT) lie inside of the model that they adapt.
+        check_adapter(model)
+        if virtual_tokens(model) is not None:
+            return model
+        # Other adapters' layers (PEFT) lie inside of the model that they adapt.
         adapted = getattr(model, "get_base_model", None)
         if inside is None and adapted is not None:
             inside = adapted()

@@ -55,6 +55,8 @@ def records_of_forward(
         *forward.notes,
         *selection_notes(forward.stacks, stacks, options),
     ]
+    if loaded.virtual is not None:
+        notes.append(loaded.virtual.note)
     missing = collector.missing()
     if missing:
         several = f" and {len(missing) - 1} more attend" if missing[1:] else " attends"
@@ -140,7 +142,13 @@ class _RecordMaker:
             self._images, each = [], 0
         self._each = each
         self._token_names = TokenNames(
-            model, batch, stacks, layouts=self._layouts, num_pictures=each, processor=processor
+            model,
+            batch,
+            stacks,
+            layouts=self._layouts,
+            num_pictures=each,
+            processor=processor,
+            virtual=loaded.virtual,
         )
 
     def records(self, notes: Sequence[str], title: str) -> list[AttentionRecord]:

@@ -77,6 +77,12 @@ class LeftOut:
         self, runs: Runs, leave_out: LeaveOut, wanted: Any, position: int | str | None
     ) -> None:
         self._model = model = runs.loaded.model
+        virtual = runs.loaded.virtual
+        if virtual is not None and not virtual.only_keys:
+            raise NotImplementedError(
+                f"model: tokens behind virtual tokens ({virtual.kind}) cannot be left out; use "
+                "av.intervene with av.HideTokens"
+            )
         runs.check_runs("leaving out tokens", copies=lambda count: _together(count) + 1)
         forward = runs.forward(LEAST, None)
         record = runs.record(forward, LEAST)

@@ -128,7 +128,8 @@ class Collector:
     model : Module
         The model that runs.
     sequences : mapping of str to TokenSequence
-        ``"input"`` and, for an encoder-decoder model, ``"decoder"``.
+        ``"input"`` and, for an encoder-decoder model, ``"decoder"``; ``"input keys"`` if an adapter
+        gives keys that are no queries.
     batch_size : int
         Number of examples.
     encoder_decoder : bool
@@ -204,6 +205,12 @@ class Collector:
                 self.stacks.setdefault(self._stack(entry.name), []).append(entry)
         paths = {stack: [entry.name for entry in each] for stack, each in self.stacks.items()}
         self._predicted_heads = PredictedHeads(options, paths)
+
+    @property
+    def virtual_keys(self) -> int:
+        """How many virtual keys an adapter puts in front of those of the text."""
+        keys = self._sequences.get("input keys")
+        return 0 if keys is None else keys.length - self._sequences["input"].length
 
     @property
     def expected(self) -> list[AttentionModule]:
@@ -445,7 +452,8 @@ class Collector:
         key_side = "decoder" if stack == "decoder" else "input"
         sequences = (
             self._matching_sequence(query_side, num_queries),
-            self._matching_sequence(key_side, num_keys),
+            self._matching_sequence(key_side, num_keys)
+            or self._matching_sequence(f"{key_side} keys", num_keys),
         )
         if stack in _WITHOUT_TEXT:
             # There may be as many patches as a padded text has tokens.
@@ -464,7 +472,7 @@ class Collector:
         return self._unpadded[sequences]
 
     def _matching_sequence(self, name: str, length: int) -> str | None:
-        """The side's name where it has this many positions."""
+        """Return the side's name if it has this many positions."""
         sequence = self._sequences.get(name)
         return name if sequence is not None and sequence.length == length else None
 

@@ -163,7 +163,8 @@ def _watched_forward(
     folder = spools[0].folder if spools else None
     processes = loaded.processes
     with together(processes, _what_runs(processes, arguments, watch)):
-        _check_free_space(collector, batch.sequences, watch.options, folder, processes)
+        sequences = _sequences(loaded, batch)
+        _check_free_space(collector, sequences, watch.options, folder, processes)
     notes = []
     with Restoring() as undo, undo, undo:
         if evaluate(model, undo):
@@ -293,7 +294,7 @@ def _collector(
     )
     return Collector(
         loaded.model,
-        batch.sequences,
+        _sequences(loaded, batch),
         batch.size,
         encoder_decoder=encoder_decoder,
         vision=is_vision,
@@ -305,6 +306,12 @@ def _collector(
         checked=watch.checked,
         processes=loaded.processes,
     )
+
+
+def _sequences(loaded: Loaded, batch: Batch) -> Mapping[str, TokenSequence]:
+    """Lists of tokens as attention has them: an adapter may put virtual ones in front."""
+    virtual = loaded.virtual
+    return batch.sequences if virtual is None else virtual.sequences(batch.sequences)
 
 
 def check_capture(
@@ -322,7 +329,7 @@ def check_capture(
     stay in memory. Of a text that is to be generated `longest` gives for a number of tokens how
     many there may be in the end.
     """
-    sequences = dict(batch.sequences)
+    sequences = dict(_sequences(loaded, batch))
     if longest is not None:
         name = "decoder" if encoder_decoder else "input"
         before = sequences[name].length if name in sequences else 1
@@ -338,7 +345,7 @@ def layer_sizes_of(loaded: Loaded, batch: Batch, *, encoder_decoder: bool) -> li
     """How large the attention of each layer will be, of those that attend over a text's tokens."""
     watch = _Watch(CaptureOptions())
     collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder)
-    return layer_sizes(collector.model, collector.stacks, batch.sequences)
+    return layer_sizes(collector.model, collector.stacks, _sequences(loaded, batch))
 
 
 def _check_free_space(

@@ -89,8 +89,10 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     for kind, part, run in _with_parts(runs):
         examples = run.examples
         shape = (examples[0].num_queries, examples[0].num_keys)
-        # Queries of one kind that read keys of another (a resampler's, say).
-        stack = "cross" if kind == "self" and shape[0] != shape[1] else kind
+        # Queries of one kind that read keys of another (a resampler's, say). Virtual keys of an
+        # adapter come in front of the same tokens.
+        is_cross = kind == "self" and shape[1] - shape[0] not in (0, collector.virtual_keys)
+        stack = "cross" if is_cross else kind
         name = f"{stack} {part}".strip()
         by_name.setdefault(name, {}).setdefault(shape, []).append((run, examples))
     made = {}

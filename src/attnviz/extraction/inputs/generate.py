@@ -19,6 +19,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
+from attnviz.extraction.adapters import base_of
 from attnviz.extraction.capabilities import num_positions
 from attnviz.extraction.inputs.batch import Batch, moved_to_model
 from attnviz.extraction.models import evaluate, hook
@@ -249,7 +250,8 @@ def generate_text(
     )
     with progress_bar as bar, Restoring() as undo, undo, undo:
         watcher = _Watcher(bar, follower)
-        hook((model.register_forward_hook(each) for each in [watcher.see_step]), undo)
+        steps = base_of(model).register_forward_hook
+        hook((steps(each) for each in [watcher.see_step]), undo)
         evaluate(model, undo)
         if settings.quiet:
             options |= _min_length(model, batch, settings)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import isqrt
 from typing import Any
 
 import torch
 
+from attnviz.extraction.adapters import VirtualTokens
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.families import NOT_PATCHES, family_of, frames_per_patch
 from attnviz.extraction.inputs.batch import Batch
@@ -36,7 +38,7 @@ class TokenNames:
 
     `positions` say where the tokens of some of the stacks lie in images, `num_pictures` how many
     pictures of each example are known, and `processor` is what made pixel values of images, or
-    features of a sound.
+    features of a sound. `virtual` are the tokens that an adapter puts in front of the text.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class TokenNames:
         layouts: Mapping[str, ImageLayout],
         num_pictures: int,
         processor: Any,
+        virtual: VirtualTokens | None = None,
     ) -> None:
         self._model = model
         self._processor = processor
@@ -55,6 +58,7 @@ class TokenNames:
         self._stacks = stacks
         self._layouts = layouts
         self._num_pictures = num_pictures
+        self._virtual = virtual
 
     def tokens(self, index: int) -> dict[str, tuple[Tokens, Tokens]]:
         """The queries and keys of an example's stacks, one object where they are the same."""
@@ -82,7 +86,12 @@ class TokenNames:
         return tokens if known else None
 
     def _text(self, sequence: str, index: int) -> Tokens | None:
-        return self._batch.tokens[sequence][index] if sequence in self._batch.tokens else None
+        if sequence not in self._batch.tokens:
+            return None
+        tokens, virtual = self._batch.tokens[sequence][index], self._virtual
+        if sequence == "input" and virtual is not None and not virtual.only_keys:
+            return _behind(virtual, tokens)
+        return tokens
 
     def _queries(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
         layers = self._stacks[name]
@@ -124,6 +133,9 @@ class TokenNames:
         if text is not None and layers.stack in _READING:
             if len(text) == count:
                 return self._read(text, index, named)
+            virtual = self._virtual
+            if side == "input" and virtual is not None and len(text) + virtual.count == count:
+                return _behind(virtual, self._read(text, index, named))
             if layers.stack == "decoder" and read is not None and len(text) + len(read) == count:
                 # A decoder that reads its own tokens and the input's in one attention.
                 return joined_tokens(text, self._read(read, index, named))
@@ -225,6 +237,22 @@ class TokenNames:
             for position in range(count)
         ]
         return Tokens.of(text, words=range(len(text)))
+
+
+def _behind(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
+    """The tokens of a text behind the virtual ones."""
+    names = [f"[virtual{number}]" for number in range(virtual.count)]
+    special = [True] * virtual.count
+    joined = joined_tokens(Tokens.of(names, special=special, words=range(virtual.count)), tokens)
+    predictions = [
+        replace(
+            each,
+            query=each.query + virtual.count,
+            row=None if each.row is None else each.row + virtual.count,
+        )
+        for each in tokens.predictions
+    ]
+    return replace(joined, predictions=tuple(predictions))
 
 
 def _asks_for_several(layers: StackLayers, index: int) -> bool:

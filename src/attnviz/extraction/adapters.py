@@ -1,0 +1,124 @@
+"""Adapters of PEFT that put virtual tokens, or keys alone, in front of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnviz.extraction.inputs.batch import TokenSequence
+
+__all__ = ["VirtualTokens", "base_of", "check_adapter", "virtual_tokens"]
+
+# By PEFT's names of kinds. Their vectors come in front of the embedded text.
+_AS_TOKENS = ("PROMPT_TUNING", "P_TUNING")
+# Their keys and values come in front of those of the text, in every layer.
+_AS_KEYS = ("PREFIX_TUNING", "CARTRIDGE")
+# These do something in the forward of the adapter that cannot be followed, or is not shown.
+_REFUSED = {
+    "ADAPTION_PROMPT": "attends to learned keys by a softmax of its own",
+    "CPT": "puts a prompt of its own in front of the text",
+    "MULTITASK_PROMPT_TUNING": "needs task_ids",
+    "POLY": "needs task_ids",
+    "XLORA": "runs the model twice",
+}
+
+
+@dataclass(frozen=True)
+class VirtualTokens:
+    """Learned vectors that an adapter puts in front of a text.
+
+    Attributes
+    ----------
+    count : int
+        How many there are.
+    only_keys : bool
+        Whether they are keys and values alone, and no queries.
+    kind : str
+        PEFT's name of the adapter.
+    """
+
+    count: int
+    only_keys: bool
+    kind: str
+
+    @property
+    def note(self) -> str:
+        """What a reader must know."""
+        if self.only_keys:
+            return (
+                f"The adapter ({self.kind}) gives every layer {self.count} learned keys and values "
+                "in front of the text, [virtual0] and so on. They are no queries."
+            )
+        return (
+            f"The adapter ({self.kind}) puts {self.count} learned vectors in front of the text, "
+            "[virtual0] and so on."
+        )
+
+    def sequences(self, sequences: Mapping[str, TokenSequence]) -> dict[str, TokenSequence]:
+        """Lists of tokens with the virtual ones, as attention has them.
+
+        Those of the keys have the name ``"input keys"`` if they differ from the queries.
+        """
+        if "input" not in sequences:
+            return dict(sequences)
+        text = sequences["input"]
+        front = torch.arange(self.count)
+        longer = TokenSequence(
+            text.length + self.count,
+            [
+                None if positions is None else torch.cat([front, positions + self.count])
+                for positions in text.unpadded
+            ],
+        )
+        return {**sequences, "input keys" if self.only_keys else "input": longer}
+
+
+def virtual_tokens(model: nn.Module) -> VirtualTokens | None:
+    """The virtual tokens of a model's active adapter; None if it has none, or is switched off."""
+    config = _config(model)
+    if config is None or str(_kind(config)) not in _AS_TOKENS + _AS_KEYS:
+        return None
+    return VirtualTokens(int(config.num_virtual_tokens), _kind(config) in _AS_KEYS, _kind(config))
+
+
+def base_of(model: Any) -> Any:
+    """The model inside of an adapter with virtual tokens; any other model itself."""
+    return model if virtual_tokens(model) is None else model.get_base_model()
+
+
+def check_adapter(model: nn.Module) -> None:
+    """Raise NotImplementedError if a model's adapter does what a record cannot show."""
+    config = _config(model)
+    if config is None:
+        return
+    kind = _kind(config)
+    reason = _REFUSED.get(kind)
+    if getattr(config, "alora_invocation_tokens", None):
+        kind, reason = "aLoRA", "begins in the middle of a text"
+    decodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    if kind in _AS_TOKENS + _AS_KEYS and decodes:
+        reason = "is one of an encoder-decoder model"
+    if reason is not None:
+        raise NotImplementedError(
+            f"model: its adapter ({kind}) {reason}, which cannot be shown. Switch it off with "
+            "`with model.disable_adapter():` to show the model without it"
+        )
+
+
+def _config(model: nn.Module) -> Any:
+    """The configuration of the active adapter of a model of PEFT; None if there is none."""
+    if not any(base.__module__.startswith("peft.") for base in type(model).__mro__):
+        return None
+    if getattr(model, "_adapters_disabled", False):
+        return None
+    configs, active = getattr(model, "peft_config", None), getattr(model, "active_adapter", None)
+    return configs.get(active) if isinstance(configs, Mapping) else None
+
+
+def _kind(config: Any) -> str:
+    kind = getattr(config, "peft_type", "")
+    return str(getattr(kind, "value", kind))

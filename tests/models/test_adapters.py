@@ -1,0 +1,202 @@
+"""Adapters of PEFT: virtual tokens are shown, what cannot be shown is refused by name."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz as av
+from attnviz import extract
+from models.tiny import SIZE, built
+
+peft = pytest.importorskip("peft")
+pytestmark = [
+    pytest.mark.models,
+    # peft asks transformers for a property by its former name, and says what it leaves out.
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Position ids are not supported:UserWarning"),
+]
+
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 40, 12]])
+COUNT, VIRTUAL = IDS.shape[1], 3
+NAMES = ("[virtual0]", "[virtual1]", "[virtual2]")
+KINDS: dict[str, Callable[..., Any]] = {
+    "prompt tuning": lambda task: peft.PromptTuningConfig(
+        num_virtual_tokens=VIRTUAL, task_type=task
+    ),
+    "p-tuning": lambda task: peft.PromptEncoderConfig(
+        num_virtual_tokens=VIRTUAL, encoder_hidden_size=16, task_type=task
+    ),
+    "prefix tuning": lambda task: peft.PrefixTuningConfig(
+        num_virtual_tokens=VIRTUAL, task_type=task
+    ),
+}
+
+
+def _classifier() -> Any:
+    size = {**SIZE, "num_hidden_layers": 3, "vocab_size": 400, "max_position_embeddings": 64}
+    return built("BertForSequenceClassification", size, factor=12.0)
+
+
+@pytest.fixture
+def tuned(make_model: Callable[..., Any]) -> Callable[..., Any]:
+    """A model with an adapter whose vectors are as large as those of tokens."""
+
+    def make(base: str, kind: str) -> Any:
+        task = "SEQ_CLS" if base == "bert" else "CAUSAL_LM"
+        inside = _classifier() if base == "bert" else copy.deepcopy(make_model(base))
+        model = peft.get_peft_model(inside, KINDS[kind](task)).eval()
+        torch.manual_seed(0)
+        with torch.no_grad():
+            for parameter in model.prompt_encoder.parameters():
+                parameter.normal_()
+        return model
+
+    return make
+
+
+def own(model: Any, **arguments: Any) -> Any:
+    """What an eager copy of the model gives, its weights among it."""
+    eager = copy.deepcopy(model)
+    eager.get_base_model().set_attn_implementation("eager")
+    with torch.no_grad():
+        return eager(**arguments, output_attentions=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("base", ["llama", "gpt2", "bert"])
+def test_weights_are_those_of_the_tuned_model(
+    tuned: Callable[..., Any], base: str, kind: str
+) -> None:
+    model = tuned(base, kind)
+    record = extract(model, IDS)
+    expected = own(model, input_ids=IDS).attentions
+    queries = COUNT if kind == "prefix tuning" else COUNT + VIRTUAL
+    stack = record.stacks["self"]
+    assert stack.layers == (0, 1, 2)
+    for number, layer in enumerate(expected):
+        assert layer.shape[2:] == (queries, COUNT + VIRTUAL)
+        assert layer.max(-1).values.mean() > 0.3
+        assert np.abs(stack.weights(layer=number) - layer[0].numpy()).max() < 1e-5
+    text = tuple(f"#{number}" for number in IDS[0].tolist())
+    assert stack.key_tokens.text == NAMES + text
+    assert stack.query_tokens.text == (text if kind == "prefix tuning" else NAMES + text)
+    assert stack.key_tokens.special[:VIRTUAL] == (True,) * VIRTUAL
+    assert sum("The adapter" in note for note in record.notes) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_is_removed_between_virtual_tokens_and_text(
+    tuned: Callable[..., Any], kind: str
+) -> None:
+    model = tuned("llama", kind)
+    arguments = {
+        "input_ids": torch.tensor([[5, 6, 7, 8], [0, 0, 9, 4]]),
+        "attention_mask": torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]]),
+    }
+    record = extract(model, arguments)[1]
+    layer = own(model, **arguments).attentions[2][1].numpy()
+    keys = [0, 1, 2, 5, 6]
+    queries = [2, 3] if kind == "prefix tuning" else keys
+    found = record.stacks["self"].weights(layer=2)
+    assert np.abs(found - layer[:, queries][:, :, keys]).max() < 1e-5
+    assert record.stacks["self"].key_tokens.text == (*NAMES, "#9", "#4")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_generated_text_and_its_predictions(tuned: Callable[..., Any], kind: str) -> None:
+    model = tuned("llama", kind)
+    record = extract(model, IDS, generate=3)
+    with torch.no_grad():
+        ids = model.generate(
+            input_ids=IDS, attention_mask=torch.ones_like(IDS), max_new_tokens=3, do_sample=False
+        )
+    probabilities = torch.softmax(own(model, input_ids=ids).logits[0], dim=-1)
+    front = 0 if kind == "prefix tuning" else VIRTUAL
+    predictions = record.stacks["self"].query_tokens.predictions
+    assert [each.query for each in predictions] == [COUNT - 1 + front + each for each in range(3)]
+    for step, (each, token) in enumerate(zip(predictions, ids[0, COUNT:].tolist(), strict=True)):
+        expected = float(probabilities[len(probabilities) - 4 + step, token])
+        assert each.token.id == token
+        assert each.row == each.query + 1
+        assert each.token.probability == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_changes_are_made_in_the_tuned_model(tuned: Callable[..., Any], kind: str) -> None:
+    model = tuned("gpt2", kind)
+    logits = own(model, input_ids=IDS).logits[0, -1]
+    best, second = logits.topk(2).indices.tolist()
+    change = av.Ablate(layers=1, heads=0)
+    effect = av.intervene(model, IDS, change).effect
+    # Float32 logits of a few units, added up in another order.
+    assert effect.before == pytest.approx(float(logits[best] - logits[second]), abs=1e-5)
+    # The head's part of what the projection reads is set to zero by hand.
+    changed = copy.deepcopy(model)
+    changed.get_base_model().transformer.h[1].attn.c_proj.register_forward_pre_hook(
+        lambda _, given: (torch.cat([0 * given[0][..., :12], given[0][..., 12:]], dim=-1),)
+    )
+    logits = own(changed, input_ids=IDS).logits[0, -1]
+    after = float(logits[best] - logits[second])
+    assert effect.after == pytest.approx(after, abs=1e-5)
+    found = av.head_effects(model, IDS, answer=(best, second))
+    assert found[1][0] == pytest.approx(after - effect.before, abs=1e-5)
+
+
+def test_a_token_is_left_out_of_the_text_and_not_of_virtual_tokens(
+    tuned: Callable[..., Any],
+) -> None:
+    model = tuned("gpt2", "prefix tuning")
+    effects = av.token_effects(model, IDS, leave_out="delete")
+    whole = own(model, input_ids=IDS).logits[0, -1]
+    best, second = whole.topk(2).indices.tolist()
+    shorter = own(model, input_ids=torch.cat([IDS[:, :4], IDS[:, 5:]], dim=1)).logits[0, -1]
+    expected = float((shorter - whole)[best] - (shorter - whole)[second])
+    assert effects.values[4] == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(NotImplementedError, match="PROMPT_TUNING"):
+        av.token_effects(tuned("gpt2", "prompt tuning"), IDS)
+
+
+def test_an_adapter_that_is_switched_off(
+    tuned: Callable[..., Any], make_model: Callable[..., Any]
+) -> None:
+    model = tuned("llama", "prompt tuning")
+    with model.disable_adapter():
+        record = extract(model, IDS)
+    expected = extract(make_model("llama"), IDS)
+    assert record.tokens.text == expected.tokens.text
+    for number in range(3):
+        weights = record.stacks["self"].weights(layer=number)
+        assert np.array_equal(weights, expected.stacks["self"].weights(layer=number))
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        (
+            "CPT",
+            {"cpt_token_ids": [5, 6, 7], "cpt_mask": [1, 1, 1], "cpt_tokens_type_mask": [1] * 3},
+        ),
+        ("ADAPTION_PROMPT", {"adapter_len": 3, "adapter_layers": 2}),
+        ("MULTITASK_PROMPT_TUNING", {"num_virtual_tokens": 3, "num_tasks": 2}),
+        ("aLoRA", {"r": 2, "target_modules": ["q_proj"], "alora_invocation_tokens": [17, 42]}),
+    ],
+)
+def test_other_adapters_are_refused_by_name(
+    make_model: Callable[..., Any], kind: str, config: dict[str, Any]
+) -> None:
+    maker = {
+        "CPT": peft.CPTConfig,
+        "ADAPTION_PROMPT": peft.AdaptionPromptConfig,
+        "MULTITASK_PROMPT_TUNING": peft.MultitaskPromptTuningConfig,
+        "aLoRA": peft.LoraConfig,
+    }[kind]
+    base = copy.deepcopy(make_model("llama"))
+    model = peft.get_peft_model(base, maker(task_type="CAUSAL_LM", **config)).eval()
+    with pytest.raises(NotImplementedError, match=rf"its adapter \({kind}\)"):
+        extract(model, IDS)
