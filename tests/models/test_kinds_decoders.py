@@ -326,7 +326,7 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = {
         (2,),
         [
             "Layers 0 and 3 " + _STATES.format("NemotronHMamba2Mixer"),
-            "Layers 1 and 4 mix no tokens (NemotronHMLP): there is no attention to show.",
+            "Layers 1 and 4 mix no tokens (NemotronHMLP) and are not shown.",
         ],
     ),
     "falcon h1": (

@@ -133,7 +133,7 @@ class HeadStatistics:
             )
         self._columns = tuple(names)
         self._frequencies = dict(frequencies or {})
-        #: Sentences on how this was made; `notes` has more.
+        #: Sentences on how this was made, and on layers that are not shown; `notes` has more.
         self.remarks: tuple[str, ...] = ()
         self._state = _State((), 0, 0, 0, MappingProxyType({}), model)
         self._views: dict[str, tuple[StackTotals, StackStatistics]] = {}
@@ -282,6 +282,9 @@ class HeadStatistics:
             ((number, number + 1),), count, 0, 0, stacks, record.model or self._state.model
         )
         self._state = _together(self._state, state)
+        # Layers that a record does not contain are the same in every text.
+        not_shown = [note for note in record.notes if "not shown" in note]
+        self.remarks = tuple(dict.fromkeys([*self.remarks, *not_shown]))
 
     def leave_out(self, text: int, why: str) -> None:
         """Count a text that could not be read.

@@ -202,7 +202,7 @@ def _sentence(reason: tuple[str, ...], subject: str, *, several: bool) -> str:
     if case == "unknown":
         return f"{subject} {have} no softmax attention ({_listed(rest)}) and {are} not shown."
     mixes = "mix" if several else "mixes"
-    return f"{subject} {mixes} no tokens ({_listed(rest)}): there is no attention to show."
+    return f"{subject} {mixes} no tokens ({_listed(rest)}) and {are} not shown."
 
 
 def _listed(names: Sequence[str]) -> str:
