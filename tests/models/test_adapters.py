@@ -1,4 +1,4 @@
-"""Adapters of PEFT: virtual tokens are shown, what cannot be shown is refused by name."""
+"""Virtual tokens of PEFT's adapters are shown; adapters that cannot be shown are refused."""
 
 from __future__ import annotations
 

@@ -91,6 +91,30 @@ def paligemma() -> Any:
     return transformers.PaliGemmaForConditionalGeneration(config)
 
 
+def gemma3_both_ways() -> Any:
+    model = gemma3()
+    model.config.text_config.use_bidirectional_attention = True
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "named"), [(paligemma, True), (gemma3_both_ways, True), (gemma3, False)]
+)
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_masks_that_depend_on_the_implementation(
+    make: Any, implementation: str, *, named: bool
+) -> None:
+    """Without ``token_type_ids`` eager attention and sdpa mask otherwise in transformers."""
+    torch.manual_seed(0)
+    model = sharpened(make())
+    model.set_attn_implementation(implementation)
+    given = {"input_ids": IDS, "pixel_values": torch.randn(1, 3, 28, 28)}
+    about = f"shown are those of {implementation}."
+    assert any(note.endswith(about) for note in extract(model, given).notes) == named
+    given["token_type_ids"] = torch.zeros_like(IDS)
+    assert not any(note.endswith(about) for note in extract(model, given).notes)
+
+
 @pytest.mark.parametrize(
     ("make", "types"), [(llava, None), (gemma3, "images"), (paligemma, "prompt")]
 )

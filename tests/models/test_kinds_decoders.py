@@ -171,6 +171,28 @@ def test_weights_are_the_models_own(kind: str) -> None:
         assert np.array_equal(one[0], other)
 
 
+def test_a_prompt_that_the_model_leaves_out_of_its_output() -> None:
+    """CPM-Ant puts learned vectors in front of the text."""
+    settings = {
+        "hidden_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "dim_head": 12,
+        "dim_ff": 64,
+        "vocab_size": 400,
+        "prompt_length": 3,
+    }
+    model = built("CpmAntForCausalLM", settings)
+    record = extracted(model, {"input_ids": IDS})
+    names = ("[virtual0]", "[virtual1]", "[virtual2]", "#5", "#17")
+    assert record.tokens.text[:5] == names
+    for number, layer in enumerate(own_fields(model, {"input_ids": IDS})["attentions"]):
+        found = record.stacks["self"].weights(layer=number)
+        assert found.shape == (4, COUNT + 3, COUNT + 3)
+        assert np.abs(found[:, 3:, 3:] - layer[0]).max() < 1e-5
+    assert any("Its own output leaves them out" in note for note in record.notes)
+
+
 def test_missing_rows_are_an_error() -> None:
     """Gemma 4 that leaves out all queries but the last in the layers that share keys."""
     model = made("gemma 4, shared keys")

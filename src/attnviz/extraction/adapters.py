@@ -1,4 +1,4 @@
-"""Adapters of PEFT that put virtual tokens, or keys alone, in front of a text."""
+"""Virtual tokens, or keys alone, in front of a text: of PEFT's adapters, and of CPM-Ant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from attnviz.extraction.inputs.batch import TokenSequence
 
@@ -17,6 +16,7 @@ __all__ = ["VirtualTokens", "base_of", "check_adapter", "virtual_tokens"]
 _AS_TOKENS = ("PROMPT_TUNING", "P_TUNING")
 # Their keys and values come in front of those of the text, in every layer.
 _AS_KEYS = ("PREFIX_TUNING", "CARTRIDGE")
+_OWN_PROMPT = "CPM-Ant"
 # These do something in the forward of the adapter that cannot be followed, or is not shown.
 _REFUSED = {
     "ADAPTION_PROMPT": "attends to learned keys by a softmax of its own",
@@ -29,7 +29,7 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class VirtualTokens:
-    """Learned vectors that an adapter puts in front of a text.
+    """Learned vectors that a model or its adapter puts in front of a text.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class VirtualTokens:
     only_keys : bool
         Whether they are keys and values alone, and no queries.
     kind : str
-        PEFT's name of the adapter.
+        PEFT's name of the adapter; ``"CPM-Ant"`` for a prompt of the model itself.
     """
 
     count: int
@@ -48,6 +48,11 @@ class VirtualTokens:
     @property
     def note(self) -> str:
         """What a reader must know."""
+        if self.kind == _OWN_PROMPT:
+            return (
+                f"The model puts {self.count} learned vectors in front of the text, [virtual0] and "
+                "so on. Its own output leaves them out."
+            )
         if self.only_keys:
             return (
                 f"The adapter ({self.kind}) gives every layer {self.count} learned keys and values "
@@ -77,20 +82,27 @@ class VirtualTokens:
         return {**sequences, "input keys" if self.only_keys else "input": longer}
 
 
-def virtual_tokens(model: nn.Module) -> VirtualTokens | None:
-    """The virtual tokens of a model's active adapter; None if it has none, or is switched off."""
+def virtual_tokens(model: Any) -> VirtualTokens | None:
+    """The virtual tokens of a model or its active adapter; None if there are none.
+
+    An adapter that is switched off has none.
+    """
+    if getattr(getattr(model, "config", None), "model_type", None) == "cpmant":
+        return VirtualTokens(int(model.config.prompt_length), only_keys=False, kind=_OWN_PROMPT)
     config = _config(model)
     if config is None or str(_kind(config)) not in _AS_TOKENS + _AS_KEYS:
         return None
-    return VirtualTokens(int(config.num_virtual_tokens), _kind(config) in _AS_KEYS, _kind(config))
+    kind = _kind(config)
+    return VirtualTokens(int(config.num_virtual_tokens), only_keys=kind in _AS_KEYS, kind=kind)
 
 
 def base_of(model: Any) -> Any:
     """The model inside of an adapter with virtual tokens; any other model itself."""
-    return model if virtual_tokens(model) is None else model.get_base_model()
+    inside = getattr(model, "get_base_model", None)
+    return model if inside is None or virtual_tokens(model) is None else inside()
 
 
-def check_adapter(model: nn.Module) -> None:
+def check_adapter(model: Any) -> None:
     """Raise NotImplementedError if a model's adapter does what a record cannot show."""
     config = _config(model)
     if config is None:
@@ -109,7 +121,7 @@ def check_adapter(model: nn.Module) -> None:
         )
 
 
-def _config(model: nn.Module) -> Any:
+def _config(model: Any) -> Any:
     """The configuration of the active adapter of a model of PEFT; None if there is none."""
     if not any(base.__module__.startswith("peft.") for base in type(model).__mro__):
         return None

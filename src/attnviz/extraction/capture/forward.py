@@ -24,7 +24,7 @@ from attnviz.extraction.capture.memory import (
     layer_sizes,
 )
 from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
-from attnviz.extraction.families import SOUNDS, family_of, is_compiled
+from attnviz.extraction.families import SOUNDS, config_values, family_of, is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.models import Loaded, evaluate
 from attnviz.extraction.options import CaptureOptions
@@ -179,7 +179,7 @@ def _watched_forward(
     with together(processes):
         if collector.failure is not None:
             raise collector.failure
-    notes += _cache_notes(model, arguments)
+    notes += _cache_notes(model, arguments) + _mask_notes(model, arguments)
     return Forward(collector, outputs, [*notes, *forward_notes(model, collector)])
 
 
@@ -397,6 +397,21 @@ def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[s
     return [
         "Shown is the forward without a cache, in which no query of the decoder attends to later "
         "tokens. Called with a cache, as by default, this model masks nothing there."
+    ]
+
+
+def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
+    """Return what a reader must know if the mask depends on the implementation of attention."""
+    looks_both_ways = family_of(model.config).prompt_looks_both_ways or True in config_values(
+        model.config, "use_bidirectional_attention"
+    )
+    name = "token_type_ids"
+    if not looks_both_ways or name in arguments or name not in accepted_arguments(model):
+        return []
+    implementation = getattr(model.config, "_attn_implementation", None)
+    return [
+        f"No {name} were given. Without them this model has other masks with eager attention than "
+        f"with sdpa: shown are those of {implementation}."
     ]
 
 
