@@ -203,3 +203,52 @@ def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_pl
     less = torch.tensor([1.0, 1.0, 0.5, 1.0]).view(1, 4, 1, 1)
     with pytest.raises(NotImplementedError, match=r"changes its attention weights after the soft"):
         extract(with_factor(less), arguments)
+
+
+_LONG = {**_ENCODER, "max_position_embeddings": 66, "attention_window": [4, 4], "pad_token_id": 1}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LongformerModel",
+        "LongformerForMaskedLM",
+        "LongformerForSequenceClassification",
+        "LongformerForQuestionAnswering",
+    ],
+)
+def test_longformer_is_refused(name: str) -> None:
+    """Its classifiers have tokens with global attention, whose rows alone could be read."""
+    kind = getattr(transformers, name)
+    model = kind(transformers.LongformerConfig(**_LONG, sep_token_id=2)).eval()
+    # A question, and the text after two separators.
+    ids = torch.tensor([[5, 17, 42, 2, 2, 8, 23, 5, 61, 7, 12, 2]])
+    with pytest.raises(NotImplementedError, match="LongformerSelfAttention"):
+        extract(model, ids)
+
+
+def test_led_is_shown_without_its_encoder_or_refused() -> None:
+    size = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4}
+    config = transformers.LEDConfig(
+        **size,
+        decoder_attention_heads=4,
+        d_model=48,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        vocab_size=400,
+        attention_window=[4, 4],
+        max_encoder_position_embeddings=64,
+        max_decoder_position_embeddings=64,
+    )
+    model = transformers.LEDForConditionalGeneration(config).eval()
+    given = {"input_ids": IDS, "decoder_input_ids": IDS[:, :5]}
+    with pytest.warns(UserWarning, match=r"LEDEncoderSelfAttention"):
+        record = extract(model, given)
+    assert list(record.stacks) == ["decoder", "cross"]
+    assert (
+        "led.encoder.layers.*.self_attn.longformer_self_attn (LEDEncoderSelfAttention) attend in "
+        "layers 0 and 1, too. The weights cannot be read and are not shown."
+    ) in record.notes
+    given["global_attention_mask"] = torch.eye(1, IDS.shape[1], dtype=torch.long)
+    with pytest.raises(NotImplementedError, match=r"LEDEncoderSelfAttention.* 1 of the 9 tokens"):
+        extract(model, given)

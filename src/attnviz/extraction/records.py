@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.calls import Captured
 from attnviz.extraction.capture.forward import Forward
-from attnviz.extraction.capture.not_shown import notes_on_layers
+from attnviz.extraction.capture.not_shown import notes_on_layers, notes_on_modules
 from attnviz.extraction.capture.stacks import StackLayers, select_layers, selection_notes
 from attnviz.extraction.families import families_in
 from attnviz.extraction.inputs.batch import Batch
@@ -58,13 +58,10 @@ def records_of_forward(
     if loaded.virtual is not None:
         notes.append(loaded.virtual.note)
     missing = collector.missing()
-    if missing:
-        several = f" and {len(missing) - 1} more attend" if missing[1:] else " attends"
-        notes.append(
-            f"{missing[0].name} ({type(missing[0].module).__name__}){several}, too. The weights "
-            "cannot be read and are not shown."
-        )
-        warn_caller(f"{name_of(loaded.model)}: {notes[-1]}")
+    unread = notes_on_modules(missing)
+    if unread:
+        notes += unread
+        warn_caller(f"{name_of(loaded.model)}: {' '.join(unread)}")
     notes += notes_on_layers(loaded.model, forward.stacks, missing)
     if any(layers.in_call_order for layers in stacks.values()):
         notes.append("Layers are numbered in the order in which they ran.")
@@ -111,9 +108,10 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
         # Beside those, attention with other keys than the text's attends to them.
         if num_queries < length and (num_keys == length or not has_media):
             raise NotImplementedError(
-                f"model: {run.name} attends with {num_queries} of the {length} tokens of the text, "
-                "so rows of its attention are missing. Its record would be a part of it; draw the "
-                "model's own weights with AttentionRecord.from_weights"
+                f"model: {run.name} ({type(model.get_submodule(run.name)).__name__}) attends with "
+                f"{num_queries} of the {length} tokens of the text, so rows of its attention are "
+                "missing, and it cannot be shown. Draw weights of your own with "
+                "AttentionRecord.from_weights"
             )
 
 

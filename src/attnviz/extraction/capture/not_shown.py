@@ -1,4 +1,4 @@
-"""Notes on the layers of a text's model that a record does not contain.
+"""Notes on the layers of a model that a record does not contain.
 
 A record contains softmax attention. Hybrid models replace it by linear attention, a state-space
 layer, a recurrence or a convolution in most of their layers.
@@ -15,9 +15,9 @@ from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.families import class_prefixes
-from attnviz.extraction.modules import AttentionModule, attention_modules
+from attnviz.extraction.modules import AttentionModule, attention_modules, layer_numbers
 
-__all__ = ["notes_on_layers"]
+__all__ = ["notes_on_layers", "notes_on_modules"]
 
 _TEXT_STACKS = ("self", "encoder", "decoder")
 
@@ -102,6 +102,25 @@ def notes_on_layers(
     return sentences
 
 
+def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:
+    """Return a sentence for each kind of module whose attention could not be read."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for entry in missing:
+        path = ".".join("*" if part.isdigit() else part for part in entry.name.split("."))
+        kinds.setdefault((path, type(entry.module).__name__), []).append(entry.name)
+    sentences = []
+    for (path, kind), names in kinds.items():
+        numbers = layer_numbers(names)
+        if len(names) == 1:
+            subject = f"{names[0]} ({kind}) attends"
+        elif numbers is None:
+            subject = f"{len(names)} modules {path} ({kind}) attend"
+        else:
+            subject = f"{path} ({kind}) attend in layers {_in_words(sorted(numbers))}"
+        sentences.append(f"{subject}, too. The weights cannot be read and are not shown.")
+    return sentences
+
+
 def _lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[str, _Layers]:
     """The outermost lists of layers around the captured attention of a text, by their paths."""
     found: dict[str, _Layers] = {}
@@ -168,6 +187,14 @@ def _without_attention(
 
 def _subject(numbers: Sequence[int], layers: _Layers, *, several: bool) -> str:
     """Name layers in words, as the beginning of a sentence."""
+    where = f" of stack {layers.stack}" if several else ""
+    if layers.in_call_order:
+        where = " of the model"
+    return f"{'Layers' if len(numbers) > 1 else 'Layer'} {_in_words(numbers)}{where}"
+
+
+def _in_words(numbers: Sequence[int]) -> str:
+    """Ascending numbers in words: ``"0 to 2 and 4 to 6"``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -179,11 +206,7 @@ def _subject(numbers: Sequence[int], layers: _Layers, *, several: bool) -> str:
         for run in runs
         for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))
     ]
-    listed = " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
-    where = f" of stack {layers.stack}" if several else ""
-    if layers.in_call_order:
-        where = " of the model"
-    return f"{'Layers' if len(numbers) > 1 else 'Layer'} {listed}{where}"
+    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
 def _sentence(reason: tuple[str, ...], subject: str, *, several: bool) -> str:
