@@ -114,7 +114,8 @@ def _logits(
     record: AttentionRecord, model: Any, tokenizer: Any, positions: NDArray[np.int64]
 ) -> tuple[torch.Tensor, Any]:
     """A model's logits at some tokens, (positions, vocabulary), and its tokenizer."""
-    from attnviz.extraction.models import evaluate, find_tokenizer, load
+    from attnviz.extraction.models import evaluate, load
+    from attnviz.extraction.readers import find_tokenizer
     from attnviz.utils.restoring import Restoring
 
     loaded = load(model, tokenizer)

@@ -47,8 +47,9 @@ from attnviz.corpus.statistics import HeadStatistics
 from attnviz.corpus.statistics_file import statistics_state, write_statistics
 from attnviz.corpus.texts import TextColumns, Texts
 from attnviz.extraction.capabilities import TooManyTokensError
-from attnviz.extraction.models import Loaded, find_tokenizer, load, name_of
+from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import Heads, Layers, RecordOptions
+from attnviz.extraction.readers import call_reader, find_tokenizer
 from attnviz.interventions.head_effects import effects_against, head_effects, output_sums
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import as_path, shown, whole_number
@@ -572,7 +573,8 @@ def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
     some = [text for text in some if isinstance(text, str) and text.strip()]
     counted: Counter[int | str] = Counter()
     for start in range(0, len(some), 64):
-        encoded = tokenizer(some[start : start + 64], add_special_tokens=False, verbose=False)
+        chunk = some[start : start + 64]
+        encoded = call_reader(tokenizer, chunk, add_special_tokens=False, verbose=False)
         for ids in encoded["input_ids"]:
             counted.update(ids)
     return dict(counted)

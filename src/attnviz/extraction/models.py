@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import transformers
@@ -24,7 +24,7 @@ from attnviz.extraction.adapters import (
 from attnviz.extraction.parallel import Processes, check_parallel, processes_of
 from attnviz.utils.restoring import Restoring, RestoringLock
 
-__all__ = ["Loaded", "evaluate", "find_processor", "find_tokenizer", "hook", "load", "name_of"]
+__all__ = ["Loaded", "evaluate", "hook", "load", "name_of"]
 
 
 @dataclass(frozen=True)
@@ -168,53 +168,6 @@ def name_of(model: PreTrainedModel) -> str:
     """Name a model for people: the last part of where it came from, else its class."""
     name = str(getattr(model, "name_or_path", "") or "").rstrip("/\\")
     return name.replace("\\", "/").rpartition("/")[2] or type(model).__name__
-
-
-def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
-    """Find a model's tokenizer: what was given, else what lies beside its weights; None if none.
-
-    `from_hub` asks the hub for one that isn't here; without a network that takes its time.
-    """
-    if loaded.tokenizer is not None:
-        return loaded.tokenizer
-    tokenizer = _beside(loaded.model, transformers.AutoTokenizer, from_hub=from_hub)
-    # For a folder without a tokenizer transformers 5 makes one of the model's kind that is empty.
-    if tokenizer is None or tokenizer.vocab_size <= len(tokenizer.all_special_ids):
-        return None
-    return tokenizer
-
-
-def find_processor(
-    loaded: Loaded, of: Literal["of both", "of images", "of sounds"] = "of images"
-) -> Any:
-    """Find what encodes images, sounds, or either with texts ("of both").
-
-    What was given, else what lies beside the model's weights; None where there is none.
-    """
-    if loaded.processor is not None:
-        return loaded.processor
-    reader = {
-        "of both": transformers.AutoProcessor,
-        "of images": transformers.AutoImageProcessor,
-        "of sounds": transformers.AutoFeatureExtractor,
-    }[of]
-    return _beside(loaded.model, reader, from_hub=True)
-
-
-def _beside(model: PreTrainedModel, reader: Any, *, from_hub: bool) -> Any:
-    source = str(getattr(model, "name_or_path", "") or "")
-    if not source:
-        return None
-    try:
-        # What lies here already comes first: it needs no network, and no wait for one.
-        return reader.from_pretrained(source, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError, ImportError):
-        if Path(source).is_dir() or not from_hub:
-            return None
-    try:
-        return reader.from_pretrained(source, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError, ImportError):
-        return None
 
 
 # Modules that are held in evaluation mode and were in training mode, and who holds them.

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from attnviz.extraction.readers import call_reader
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate
 from attnviz.utils.arguments import shown
@@ -191,7 +192,7 @@ def _id_of(wanted: Any, model: Any, tokenizer: Any, count: int, *, classes: bool
         return int(known[wanted])
     if tokenizer is None:
         raise ValueError(f"answer={wanted!r}: give tokenizer=, or the number of the token")
-    ids = tokenizer(wanted, add_special_tokens=False)["input_ids"]
+    ids = call_reader(tokenizer, wanted, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         raise ValueError(
             f"answer={wanted!r} is {len(ids)} tokens here ({token_texts(ids, tokenizer)}); give "

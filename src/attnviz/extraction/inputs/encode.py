@@ -48,7 +48,8 @@ from attnviz.extraction.inputs.target import (
     target_texts,
 )
 from attnviz.extraction.inputs.truncate import Truncation
-from attnviz.extraction.models import Loaded, find_processor, find_tokenizer
+from attnviz.extraction.models import Loaded
+from attnviz.extraction.readers import call_reader, find_processor, find_tokenizer
 from attnviz.extraction.tokens.frames import length_note
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.text import display_tokens
@@ -98,7 +99,8 @@ class Encoder:
             to_come = 0
         elif self._truncation and isinstance(target, str):
             tokenizer = self.tokenizer(needed=True)
-            to_come = len(tokenizer(target, add_special_tokens=False)["input_ids"])
+            encoded = call_reader(tokenizer, target, add_special_tokens=False)
+            to_come = len(encoded["input_ids"])
         batch = self._encode(example, ends_open=ends_open, to_come=to_come)
         if self.encoder_decoder:
             self._add_decoder(batch, target, decoder_input_ids)
@@ -180,7 +182,8 @@ class Encoder:
             raise capabilities.refuse("a text")
         tokenizer = self.tokenizer(needed=True)
         return self._cut(
-            lambda **options: tokenizer(*parts, return_tensors="pt", **options), to_come=to_come
+            lambda **options: call_reader(tokenizer, *parts, return_tensors="pt", **options),
+            to_come=to_come,
         )
 
     def _encode_chat(self, messages: list[Any], *, ends_open: bool, to_come: int) -> Batch:
@@ -200,7 +203,8 @@ class Encoder:
         # As ids at once: the template's text may hold the first token already, and encoding it
         # again would add another one.
         return self._cut(
-            lambda verbose=True, **options: tokenizer.apply_chat_template(
+            lambda verbose=True, **options: call_reader(
+                tokenizer.apply_chat_template,
                 messages,
                 add_generation_prompt=ends_open,
                 tokenize=True,
@@ -356,7 +360,8 @@ class Encoder:
             texts = target_texts(target, batch.size)
             tokenizer = self.tokenizer(needed=True)
             encoded, note = self._truncation.cut(
-                lambda **options: tokenizer(
+                lambda **options: call_reader(
+                    tokenizer,
                     text_target=texts,
                     return_tensors="pt",
                     padding=len(texts) > 1,

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import Capabilities, capabilities_of
 from attnviz.extraction.families import IMAGES, SOUNDS, config_values
+from attnviz.extraction.readers import call_reader
 
 __all__ = [
     "Processed",
@@ -143,7 +144,7 @@ def _image(
             "processor: an image was given, and no image processor was found beside the "
             "model; give it as processor=, or give pixel values as inputs"
         )
-    return Processed(processor(images=image, return_tensors="pt"), processor)
+    return Processed(call_reader(processor, images=image, return_tensors="pt"), processor)
 
 
 def _with_text(
@@ -166,7 +167,7 @@ def _with_text(
     if not marked and isinstance(marks[0], str):
         text = marks[0] + text
     media = {"audio": given, "sampling_rate": rate} if sound else {"images": given}
-    encoded: Mapping[str, Any] = processor(text=text, return_tensors="pt", **media)
+    encoded: Mapping[str, Any] = call_reader(processor, text=text, return_tensors="pt", **media)
     return encoded
 
 
@@ -193,7 +194,8 @@ def encode_chat(
             "processor: chat messages were given, and the processor has no chat template; set "
             "processor.chat_template, or give the processor's own output"
         )
-    encoded: Mapping[str, Any] = processor.apply_chat_template(
+    encoded: Mapping[str, Any] = call_reader(
+        processor.apply_chat_template,
         list(messages),
         add_generation_prompt=ends_open,
         tokenize=True,

@@ -13,6 +13,7 @@ from attnviz.extraction.capabilities import accepted_arguments, check_ids
 from attnviz.extraction.families import family_of
 from attnviz.extraction.inputs.batch import Batch, ProducedText, TokenSequence
 from attnviz.extraction.modules import attention_modules
+from attnviz.extraction.readers import call_reader
 from attnviz.extraction.tokens.text import display_tokens
 from attnviz.record.tokens import Tokens, numbered_words
 
@@ -138,7 +139,8 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
         )
     # By itself, as the model would produce it: joining the texts first could change the prompt's
     # last token.
-    added = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
+    encoded = call_reader(tokenizer, text, add_special_tokens=False, return_tensors="pt")
+    added = encoded["input_ids"]
     check_ids(model, added, "target")
     append_ids(model, batch, added, tokenizer)
     count = added.shape[1]

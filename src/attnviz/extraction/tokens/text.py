@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from attnviz.extraction.readers import call_reader
 from attnviz.record.tokens import Tokens, numbered_words
 from attnviz.record.vocabulary import METASPACE, Alphabet, alphabet_of_entries, display_text
 from attnviz.record.words import words_from_text
@@ -203,7 +204,7 @@ def _encoded_again(
             words += [None] * len(run)
             continue
         text = tokenizer.decode(run, clean_up_tokenization_spaces=False)
-        encoded = tokenizer(text, add_special_tokens=False, verbose=False)
+        encoded = call_reader(tokenizer, text, add_special_tokens=False, verbose=False)
         if list(encoded["input_ids"]) != run:
             return None
         words += encoded.word_ids()

@@ -1,0 +1,184 @@
+"""Tokenizers and processors beside a model: read once, and used by one thread at a time."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import shutil
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import attnviz as av
+from attnviz.extraction.inputs.encode import Encoder
+from attnviz.extraction.models import load
+
+pytestmark = pytest.mark.models
+
+TEXT = "The cat sat on the mat."
+IDS = torch.tensor([[7, 31, 12, 99, 5]])
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Calls of `from_pretrained`: "here" for files on this machine, "hub" for the hub."""
+    counted: Counter[str] = Counter()
+    for reader in (
+        transformers.AutoTokenizer,
+        transformers.AutoProcessor,
+        transformers.AutoImageProcessor,
+    ):
+        read = reader.from_pretrained
+
+        def counting(source: str, *, _read: Any = read, **options: Any) -> Any:
+            counted["here" if options.get("local_files_only") else "hub"] += 1
+            return _read(source, **options)
+
+        monkeypatch.setattr(reader, "from_pretrained", counting)
+    return counted
+
+
+@pytest.fixture
+def saved(tmp_path: Path, make_model: Callable[..., Any], byte_tokenizer: Any) -> Path:
+    make_model("llama").save_pretrained(tmp_path / "tiny")
+    byte_tokenizer.save_pretrained(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+def loaded(folder: Path) -> Any:
+    return transformers.AutoModelForCausalLM.from_pretrained(folder)
+
+
+def tokens(model: Any, inputs: Any) -> tuple[str, ...]:
+    text: tuple[str, ...] = av.extract(model, inputs).stack().query_tokens.text
+    return text
+
+
+def test_a_tokenizer_is_read_once_per_model(saved: Path, reads: Counter[str]) -> None:
+    model, other = loaded(saved), loaded(saved)
+    av.extract(model, TEXT)
+    av.extract(model, IDS)
+    av.show_head_view(model, TEXT)
+    av.intervene(model, TEXT, av.Ablate(layers=0, heads=0))
+    assert reads == {"here": 1}
+    av.extract(other, TEXT)
+    av.extract(copy.deepcopy(model), TEXT)
+    assert reads == {"here": 3}
+
+
+def test_a_processor_is_read_once_per_model(tmp_path: Path, reads: Counter[str]) -> None:
+    model, processor = av.demos.load("vision")
+    model.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    model = transformers.AutoModelForImageClassification.from_pretrained(tmp_path)
+    image = np.zeros((32, 32, 3), np.uint8)
+    reads.clear()
+    av.extract(model, image)
+    # The processor, and the search for a tokenizer, which is not there.
+    assert reads == {"here": 2}
+    av.extract(model, image)
+    assert reads == {"here": 2}
+
+
+def test_a_model_is_not_kept(saved: Path) -> None:
+    model = loaded(saved)
+    av.extract(model, TEXT)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_files_that_changed_are_read_again(saved: Path, reads: Counter[str]) -> None:
+    model = loaded(saved)
+    before = tokens(model, TEXT)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(saved)
+    tokenizer.add_tokens(["at on the m"])
+    assert tokens(model, TEXT) == before
+    tokenizer.save_pretrained(saved)
+    reads.clear()
+    after = [tokens(model, TEXT) for _ in range(2)]
+    assert after[0] == after[1]
+    assert len(after[0]) < len(before)
+    assert reads == {"here": 1}
+
+
+def test_files_may_come_later_and_go(
+    saved: Path, tmp_path: Path, byte_tokenizer: Any, reads: Counter[str]
+) -> None:
+    model = loaded(saved)
+    shutil.move(saved, tmp_path / "elsewhere")
+    assert [tokens(model, IDS)[0] for _ in range(2)] == ["#7", "#7"]
+    assert reads == {"here": 1}
+    byte_tokenizer.save_pretrained(saved)
+    found = tokens(model, TEXT)
+    shutil.rmtree(saved)
+    assert tokens(model, TEXT) == found
+    assert reads == {"here": 2}
+
+
+def test_the_hub_is_not_asked_at_every_call(
+    make_model: Callable[..., Any],
+    byte_tokenizer: Any,
+    reads: Counter[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = make_model("llama")
+    model.name_or_path = "nobody/nothing"
+    for _ in range(2):
+        assert tokens(model, IDS)[0] == "#7"
+    # Labels are not worth the wait for a network.
+    assert reads == {"here": 1}
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no tokenizer was found"):
+            av.extract(model, TEXT)
+    assert reads == {"here": 1, "hub": 1}
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
+    with pytest.raises(ValueError, match="no tokenizer was found"):
+        av.extract(model, TEXT)
+    assert reads == {"here": 1, "hub": 2}
+    assert len(av.extract(model, TEXT, tokenizer=byte_tokenizer).stack().query_tokens.text) > 1
+
+
+def test_the_cache_of_the_hub_is_read_once(
+    saved: Path, tmp_path: Path, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "hub"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    repository = cache / "models--somebody--tiny"
+    for commit in ("1" * 40, "2" * 40):
+        shutil.copytree(saved, repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("1" * 40)
+    model = loaded(saved)
+    model.name_or_path = "somebody/tiny"
+    assert tokens(model, TEXT) == tokens(model, TEXT)
+    assert reads == {"here": 1}
+    (repository / "refs" / "main").write_text("2" * 40)
+    assert tokens(model, TEXT) == tokens(model, TEXT)
+    assert reads == {"here": 2}
+
+
+def test_threads_read_once_and_each_gets_its_own_truncation(
+    saved: Path, reads: Counter[str]
+) -> None:
+    model = load(loaded(saved))
+    text = TEXT * 300
+
+    def lengths(most: int) -> set[int]:
+        encoder = Encoder(model, truncation=most)
+        return {encoder.encode(text).sequences["input"].length for _ in range(40)}
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lengths, [8, 16, 24, 32])) == [{8}, {16}, {24}, {32}]
+    assert reads == {"here": 1}
