@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from benchmarks import (
+    calls,
     drawing,
     extracting,
     generating,
@@ -36,6 +37,7 @@ from benchmarks.tools import VIEWS
 #: In the order of the page. A new one is a line here.
 SECTIONS: tuple[Section, ...] = (
     starting.SECTION,
+    calls.SECTION,
     remote.SECTION,
     extracting.SECTION,
     generating.SECTION,

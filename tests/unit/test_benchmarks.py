@@ -266,9 +266,9 @@ def test_what_was_not_tried_is_told_so() -> None:
     assert f"512: {fault}" in told
 
 
-def test_a_run_is_planned_for_fifteen_minutes() -> None:
+def test_a_run_is_planned_for_sixteen_minutes() -> None:
     # The pages of all tools take the rest, where the limit is 45 s.
-    assert sum(section.seconds for section in SECTIONS) <= 6 * 60
+    assert sum(section.seconds for section in SECTIONS) <= 6.5 * 60
     names = [section.name for section in SECTIONS]
     assert len(set(names)) == len(names)
     for section in SECTIONS:
