@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -281,6 +283,19 @@ def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:
     # From a browser too, whose page is made step by step.
     asked = {"part": 0, "state": {**view.state, "shown_run": "after"}}
     assert whole_reply(view._channel._server, "page", asked).header["parts"] == 1
+
+
+def test_a_page_of_a_changed_run_knows_the_file_of_its_record(
+    demo: tuple[Any, Any], view: av.HeadView, tmp_path: Path
+) -> None:
+    model, tokenizer = demo
+    path = view.record.save(tmp_path / "x.safetensors")
+    view = av.HeadView(av.load(path), model=model, inputs=TEXT, tokenizer=tokenizer)
+    view.changes = [HEAD]
+    view.shown_run = "after"
+    os.truncate(path, 1000)
+    with pytest.raises(OSError, match="is shorter than when the record was loaded from it"):
+        view.save(tmp_path / "page.html")
 
 
 def test_a_changed_record_needs_changes_and_a_model(view: av.HeadView) -> None:

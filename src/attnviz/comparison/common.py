@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.comparison.aligned import aligned_layers
 from attnviz.comparison.alignment import Alignment, align_tokens, common_tokens, on_common_units
-from attnviz.record.record import AttentionRecord
+from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import spans
@@ -105,14 +105,9 @@ def align_records(
             ] = None
     members = []
     for record, its_stacks, name in zip(records, made, names, strict=True):
-        member = AttentionRecord(
-            its_stacks,
-            model=f"{record.model} ({name})" if record.model else name,
-            notes=list(dict.fromkeys([*record.notes, *notes])),
-            images=record.images,
-        )
-        member.mapped_files = record.mapped_files
-        members.append(member)
+        model = f"{record.model} ({name})" if record.model else name
+        its_notes = list(dict.fromkeys([*record.notes, *notes]))
+        members.append(derived_record(record, its_stacks, model=model, notes=its_notes))
     return Common(tuple(members), sides, tuple(notes))
 
 

@@ -20,7 +20,7 @@ from attnviz.record.attention import (
     LayerAttention,
     QueryKeyAttention,
 )
-from attnviz.record.record import AttentionRecord
+from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.progress import Progress, Steps
@@ -123,8 +123,7 @@ def match_heads(
             normalized=two.normalized,
             measure=two.measure,
         )
-    matched = AttentionRecord({**b.stacks, **stacks}, model=b.model, notes=b.notes, images=b.images)
-    matched.mapped_files = b.mapped_files
+    matched = derived_record(b, {**b.stacks, **stacks})
     return matched, pairs, _notes(pairs, common, (a, b), names)
 
 

@@ -27,6 +27,7 @@ from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import check_top_keys, code_too_large, megabytes
 from attnviz.pages.packing import packed
 from attnviz.pages.picture import MOST_BYTES, SIDES, Cells, grid_figure, numbered, titled
+from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.images import encoded_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.utils.progress import Progress, Steps, finished, within
@@ -101,6 +102,7 @@ def embedding_page_steps(
     """
     top_keys = check_top_keys(top_keys)
     corpus = answers.corpus
+    check_mapped({file for record in corpus.records for file in record.mapped_files})
     bare = len(document(corpus.model, "embedding", state, {}).encode())
     if max_bytes is not None:
         if bare > max_bytes:

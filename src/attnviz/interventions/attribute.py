@@ -30,7 +30,7 @@ from attnviz.interventions.effect import Answer, answer_of
 from attnviz.interventions.projection import head_norms
 from attnviz.interventions.runs import Runs, row_of
 from attnviz.record.attention import LayerAttention
-from attnviz.record.record import AttentionRecord
+from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import shown, spans, whole_number
 from attnviz.utils.progress import Progress, Steps, completed, finished
@@ -321,9 +321,7 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
             f"method={method!r}: no stack attends from tokens to the same tokens"
         )
     said = [] if _SAID[method] in record.notes else [_SAID[method], *notes]
-    return AttentionRecord(
-        stacks, model=record.model, notes=[*record.notes, *said], images=record.images
-    )
+    return derived_record(record, stacks, notes=[*record.notes, *said])
 
 
 @dataclass(frozen=True)
@@ -543,9 +541,4 @@ def _record(
         )
     if left:
         notes = [*notes, f"Left out, as they cannot be attributed: {', '.join(left)}."]
-    return AttentionRecord(
-        stacks,
-        model=record.model,
-        notes=[*record.notes, _SAID[method], *notes],
-        images=record.images,
-    )
+    return derived_record(record, stacks, notes=[*record.notes, _SAID[method], *notes])

@@ -577,5 +577,6 @@ def changed_record(
         notes=[*record.notes, *notes, f"{effect}."],
         images=record.images,
     )
+    made.mapped_files = record.mapped_files
     made.effect, made.changes = effect, changes
     return made

@@ -33,6 +33,7 @@ from attnviz.pages.picture import heads_figure
 from attnviz.pages.vectors import vectors_in_steps
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES
+from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.description import describing
 from attnviz.server.images import encoded_image
 from attnviz.server.maps import encoded_maps
@@ -195,6 +196,7 @@ def _page_steps(
     first_rows: FirstRows | None = None,
 ) -> Steps[str]:
     max_bytes = check_options(precision, max_mb)
+    check_mapped(record.mapped_files)
     if "weights" in embeds:
         check_record(record, precision)
     bare = 0

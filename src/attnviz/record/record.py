@@ -21,7 +21,7 @@ from attnviz.record.given.tokens import ProjectedKeys
 from attnviz.record.given.weights import stacks_of_weights
 from attnviz.record.images import checked_image
 from attnviz.record.stack import AttentionStack
-from attnviz.record.storage.mapped import MappedFile, mapped_files
+from attnviz.record.storage.mapped import MappedFile, check_mapped, mapped_files
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MERGED_NOTE
 from attnviz.utils.arguments import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from attnviz.record.sources import Sources
 
-__all__ = ["AttentionRecord", "AttentionStack", "load"]
+__all__ = ["AttentionRecord", "AttentionStack", "derived_record", "load"]
 
 
 class AttentionRecord:
@@ -404,7 +404,7 @@ class AttentionRecord:
         kept = {
             name: stack.only(numbers[name]) for name, stack in self.stacks.items() if numbers[name]
         }
-        return self._derived(kept, self.notes)
+        return derived_record(self, kept)
 
     def merge_words(self) -> AttentionRecord:
         """The same record with tokens merged into words: keys summed, queries averaged.
@@ -438,15 +438,7 @@ class AttentionRecord:
         if all(merged[name] is stack for name, stack in self.stacks.items()):
             return self
         notes = [*(note for note in self.notes if note != MERGED_NOTE), MERGED_NOTE]
-        return self._derived(merged, notes)
-
-    def _derived(
-        self, stacks: Mapping[str, AttentionStack], notes: Sequence[str]
-    ) -> AttentionRecord:
-        """A record of the same numbers."""
-        record = AttentionRecord(stacks, model=self.model, notes=notes, images=self.images)
-        record.mapped_files = self.mapped_files
-        return record
+        return derived_record(self, merged, notes=notes)
 
     def to_numpy(self, stack: str | None = None) -> list[NDArray[np.float32]]:
         """All weights of a stack, computed now.
@@ -626,7 +618,8 @@ class AttentionRecord:
         Raises
         ------
         OSError
-            If the file cannot be written.
+            If the file cannot be written, or the file that the record was loaded from was made
+            shorter since.
         TypeError, ValueError
             If `path` is not a path, or nothing can have such a name. If a stack is only known as
             more than 134 million computed numbers, as the difference of two models with different
@@ -635,6 +628,7 @@ class AttentionRecord:
         from attnviz.record.storage.safetensors_file import write_arrays
         from attnviz.record.storage.schema import add_looked_through, record_to_arrays
 
+        check_mapped(self.mapped_files)
         header, arrays = record_to_arrays(self)
         add_looked_through(header, self)
         return write_arrays(path, header, arrays)
@@ -649,6 +643,24 @@ class AttentionRecord:
     def __repr__(self) -> str:
         name = f" of {self.model}" if self.model else ""
         return f"<AttentionRecord{name}: {', '.join(map(repr, self.stacks.values()))}>"
+
+
+def derived_record(
+    record: AttentionRecord,
+    stacks: Mapping[str, AttentionStack],
+    *,
+    model: str | None = None,
+    notes: Sequence[str] | None = None,
+) -> AttentionRecord:
+    """Make a record of other stacks that are read from the same files and show the same images."""
+    derived = AttentionRecord(
+        stacks,
+        model=record.model if model is None else model,
+        notes=record.notes if notes is None else notes,
+        images=record.images,
+    )
+    derived.mapped_files = record.mapped_files
+    return derived
 
 
 def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionRecord:

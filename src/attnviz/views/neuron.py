@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import traitlets
 
 from attnviz.pages.html import Embedded
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord, AttentionStack, derived_record
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.record_view import RecordView
@@ -75,9 +75,7 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
             )
         if len(stacks) == len(record.stacks):
             return record
-        shown = AttentionRecord(stacks, model=record.model, notes=record.notes)
-        shown.mapped_files = record.mapped_files
-        return shown
+        return derived_record(record, stacks)
 
 
 def _reason(record: AttentionRecord) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from attnviz.record.record import AttentionRecord
+from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.server.growing import Growing
 from attnviz.server.protocol import checked
 from attnviz.server.server import RecordServer, WantedChange
@@ -124,12 +124,7 @@ class WhatIf(RecordView):
         stacks = dict(record.stacks)
         for each in (*shown.after.values(), *shown.difference.values()):
             stacks[each.name] = each
-        both = AttentionRecord(
-            stacks,
-            model=record.model,
-            notes=record.notes,
-            images=record.images,
-        )
+        both = derived_record(record, stacks)
         names = {
             name: {"after": after.name, "difference": shown.difference[name].name}
             for name, after in shown.after.items()

@@ -67,6 +67,18 @@ def test_a_file_that_was_made_shorter_is_an_error(tmp_path: Path, derived: str) 
     assert "is shorter than when the record was loaded from it" in message["message"]
 
 
+@pytest.mark.parametrize("way", ["page", "page of some layers", "record"])
+def test_what_is_saved_from_a_file_that_was_made_shorter_is_an_error(
+    tmp_path: Path, way: str
+) -> None:
+    record, path, _ = saved(tmp_path)
+    view = av.HeadView(record.only(layers=0) if "layers" in way else record)
+    os.truncate(path, 1000)
+    with pytest.raises(OSError, match="is shorter than when the record was loaded from it"):
+        (view if "page" in way else record).save(tmp_path / "saved.html")
+    assert not (tmp_path / "saved.html").exists()
+
+
 def test_the_same_reading_without_the_check_ends_the_process(tmp_path: Path) -> None:
     """Why the check is there; where a platform reads on, nothing is lost."""
     _, path, _ = saved(tmp_path)

@@ -6,8 +6,10 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from traitlets import TraitError
 
+from attnviz.record.attention import GivenWeights
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MergedWeights
@@ -16,7 +18,7 @@ from attnviz.views.head_order import HeadOrder
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
 from unit.page_data import data_of
-from unit.records import captured_record, given_record
+from unit.records import captioned_record, captured_record, given_record
 
 
 def test_the_state_is_that_of_all_views_and_the_order_of_dimensions() -> None:
@@ -50,6 +52,18 @@ def test_weights_alone_are_refused_with_the_views_that_can_show_them() -> None:
         ValueError, match=r"made from weights.*attnviz\.extract.*HeadView, ModelView and MatrixView"
     ):
         NeuronView(given_record())
+
+
+def test_stacks_with_vectors_keep_the_images_of_the_record() -> None:
+    record = captioned_record()
+    [stack] = record.stacks.values()
+    given = AttentionStack(
+        "given", {0: GivenWeights(torch.from_numpy(stack.weights(layer=0)))}, stack.query_tokens
+    )
+    both = AttentionRecord({"self": stack, "given": given}, images=record.images)
+    shown = NeuronView(both).served_record
+    assert list(shown.stacks) == ["self"]
+    np.testing.assert_array_equal(shown.images[0], record.images[0])
 
 
 def test_signed_numbers_are_refused_with_the_record_that_can_be_shown() -> None:
