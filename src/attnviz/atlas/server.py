@@ -20,7 +20,7 @@ from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.record.record import AttentionRecord
 from attnviz.server.cache import ByteCache
 from attnviz.server.protocol import PartHeader, Reply, Request, Requests, part_of
-from attnviz.server.server import MakePage, PageHeader, PageRequest
+from attnviz.server.server import MakePage, PageHeader, PageRequest, Pages
 from attnviz.server.texts import TextServers
 from attnviz.server.unfinished import Unfinished
 from attnviz.utils.progress import Steps
@@ -62,7 +62,7 @@ class AtlasServer:
         self.open_text = open_text
         self.make_page = page
         # The page goes out in parts as that of any view does; it is not of one record.
-        self.page: tuple[Any, str, bytes] | None = None
+        self.pages = Pages()
         self.unfinished = Unfinished()
         self._packed: ByteCache[bytes] = ByteCache(_PACKED_CACHED, len)
         self._texts = TextServers(open_text or _no_text)

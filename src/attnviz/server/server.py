@@ -12,13 +12,16 @@ maps that it draws. A request is a class below, with the method that answers it.
 
 from __future__ import annotations
 
+import json
 import math
 import reprlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import head_scores_in_steps, scores_of_heads
@@ -53,7 +56,7 @@ from attnviz.server.sources import SourcesHeader, sources_header
 from attnviz.server.strips import StripsHeader, strips
 from attnviz.server.strongest import Combine, Pair, StrongestHeader, encoded_strongest
 from attnviz.server.tiles import Pooled, TileWork, answered_tile
-from attnviz.server.unfinished import Unfinished
+from attnviz.server.unfinished import MOST_UNFINISHED, Unfinished
 from attnviz.server.vectors import VectorsHeader, encoded_vectors
 from attnviz.utils.arguments import spans, whole_number
 from attnviz.utils.progress import Pace, Steps
@@ -67,6 +70,7 @@ __all__ = [
     "Interventions",
     "Likely",
     "OutcomeHeader",
+    "Pages",
     "RecordServer",
     "WantedChange",
     "finite_scores",
@@ -111,7 +115,7 @@ class RecordServer:
         self.interventions = interventions
         self.row_sums = RowSums(KEPT_BYTES // share)
         self.pyramids = Pyramids(self.row_sums, CELL_BYTES // share)
-        self.page: tuple[Any, str, bytes] | None = None
+        self.pages = Pages()
         self.description: Description | bytes | None = None
         self.unfinished = Unfinished()
 
@@ -652,6 +656,41 @@ class EdgeRequest:
         return Reply((yield from server.interventions.edge(self)))
 
 
+class Pages:
+    """Pages that are being sent: browser tabs may export at once, each with a state of its own.
+
+    Examples
+    --------
+    >>> pages = Pages()
+    >>> pages[{"layer": 0}] = ("view.html", b"...")
+    >>> pages.get({"layer": 0}), pages.get({"layer": 1})
+    (('view.html', b'...'), None)
+    """
+
+    def __init__(self) -> None:
+        self._by_state: LRUCache[str, tuple[str, bytes]] = LRUCache(MOST_UNFINISHED)
+        # A cancel may come from another thread than the requests.
+        self._lock = threading.Lock()
+
+    def get(self, state: Mapping[str, Any]) -> tuple[str, bytes] | None:
+        """Return the name and content of the page of a state, or None."""
+        with self._lock:
+            return self._by_state.get(_key_of(state))
+
+    def __setitem__(self, state: Mapping[str, Any], page: tuple[str, bytes]) -> None:
+        with self._lock:
+            self._by_state[_key_of(state)] = page
+
+    def forget(self, state: Mapping[str, Any]) -> None:
+        """Drop the page of a state, if it is here."""
+        with self._lock:
+            self._by_state.pop(_key_of(state), None)
+
+
+def _key_of(state: Mapping[str, Any]) -> str:
+    return json.dumps(state, sort_keys=True)
+
+
 class HasPage(Protocol):
     """A server whose view can be exported: of a record, or of a corpus.
 
@@ -659,12 +698,12 @@ class HasPage(Protocol):
     ----------
     make_page : callable or None
         Makes the page of a state.
-    page : tuple or None
-        The page that is being sent: its state, name and content.
+    pages : Pages
+        The pages that are being sent.
     """
 
     make_page: MakePage | None
-    page: tuple[Any, str, bytes] | None
+    pages: Pages
 
 
 class PageHeader(PartHeader):
@@ -693,21 +732,20 @@ class PageRequest:
             raise ValueError("this view has no HTML export")
         if self.part < 0:
             raise ValueError(f"part={reprlib.repr(self.part)} of a page must not be negative")
-        # Two tabs may fetch at once, each with its state.
-        if server.page is None or server.page[0] != self.state:
+        page = server.pages.get(self.state)
+        if page is None:
             made = server.make_page(self.state)
             name, text = made if isinstance(made, tuple) else (yield from made)
-            server.page = (self.state, name, text.encode())
-        _, name, content = server.page
+            page = server.pages[self.state] = (name, text.encode())
+        name, content = page
         piece, parts = part_of(content, self.part, "a page")
         if self.part == parts - 1:
-            server.page = None
+            server.pages.forget(self.state)
         return Reply({"parts": parts, "name": name}, piece)
 
     def give_up(self, server: HasPage) -> None:
         """Free a page of which no further part is wanted."""
-        if server.page is not None and server.page[0] == self.state:
-            server.page = None
+        server.pages.forget(self.state)
 
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:

@@ -348,6 +348,7 @@ def test_two_tabs_that_fetch_pages_at_once_get_their_own() -> None:
     for part in range(4):
         for tab, state in enumerate(states):
             fetched[tab] += server.reply("page", {"part": part, "state": state}).data or b""
+    assert pages.made == 2
     assert [page.decode() for page in fetched] == [pages(state)[1] for state in states]
 
 
