@@ -4,10 +4,14 @@ Where torch divides an operation among threads, all wait until the last has been
 longer than a short operation takes as soon as the machine has anything else to do: a second of work
 has been seen to take a minute, and a matrix product on two processors ten times as long as on one.
 Threads that each have an operation of their own do not wait for each other.
+
+torch keeps a number for each thread. A thread that has not computed yet takes the number that was
+set last, in any thread. So a number that attnviz sets for a while must not be the last one.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +20,8 @@ from itertools import chain, islice
 from typing import TypeVar
 
 import torch
+
+from attnviz.utils.restoring import RestoringLock
 
 __all__ = ["ahead", "side_by_side", "torch_threads"]
 
@@ -32,18 +38,46 @@ _WAITING = 2
 
 @contextmanager
 def torch_threads(count: int | None = None) -> Iterator[None]:
-    """Let torch take so many threads meanwhile, and as many as before when it is over.
+    """Set how many threads torch takes for this thread, and set the former number at the end.
 
-    With None, as many as now. Other libraries may change the number: numba's layer of OpenMP
-    threads sets it for all libraries that use OpenMP.
+    None sets no number. Other libraries may change it: numba's layer of OpenMP threads sets it for
+    all libraries that use OpenMP.
     """
     before = torch.get_num_threads()
     try:
         if count is not None:
-            torch.set_num_threads(count)
+            _set_own_threads(count)
         yield
     finally:
-        torch.set_num_threads(before)
+        _set_own_threads(before)
+
+
+_setting = RestoringLock()
+
+
+def _set_own_threads(count: int) -> None:
+    """Set torch's number of threads for this thread, and for no thread that starts later."""
+    if torch.get_num_threads() == count:
+        return
+    known, changed = threading.Event(), threading.Event()
+
+    def keep() -> None:
+        usual = torch.get_num_threads()
+        known.set()
+        changed.wait()
+        torch.set_num_threads(usual)
+
+    with _setting:
+        # A new thread knows the number of threads that start later, and can set it again without
+        # changing that of this thread.
+        keeper = threading.Thread(target=keep, name="attnviz", daemon=True)
+        keeper.start()
+        try:
+            known.wait()
+            torch.set_num_threads(count)
+        finally:
+            changed.set()
+            keeper.join()
 
 
 def side_by_side(make: Callable[[int], _Result], count: int) -> list[_Result]:
@@ -52,9 +86,7 @@ def side_by_side(make: Callable[[int], _Result], count: int) -> list[_Result]:
     if workers <= 1:
         with torch_threads(1):
             return [make(number) for number in range(count)]
-    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-    # The number that is set in the pool also holds for threads that start later.
-    with torch_threads(), pool:
+    with ThreadPoolExecutor(workers, initializer=_set_own_threads, initargs=(1,)) as pool:
         return list(pool.map(make, range(count)))
 
 
@@ -74,15 +106,13 @@ def ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Itera
         yield from map(function, chain(first, left))
         return
     waiting: deque[Future[_Result]] = deque()
-    pool = ThreadPoolExecutor(workers, "attnviz", initializer=torch.set_num_threads, initargs=(1,))
-    # The number that is set in the pool also holds for threads that start later.
-    with torch_threads():
-        try:
-            for item in chain(first, left):
-                waiting.append(pool.submit(function, item))
-                if len(waiting) >= _WAITING * workers:
-                    yield waiting.popleft().result()
-            while waiting:
+    pool = ThreadPoolExecutor(workers, "attnviz", initializer=_set_own_threads, initargs=(1,))
+    try:
+        for item in chain(first, left):
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= _WAITING * workers:
                 yield waiting.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

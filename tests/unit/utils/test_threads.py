@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -13,8 +14,15 @@ from attnviz.utils.threads import ahead, side_by_side, torch_threads
 
 @pytest.fixture(autouse=True)
 def three_threads() -> Iterator[None]:
-    with torch_threads(3):
-        yield
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def number_of_a_new_thread() -> int:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(torch.get_num_threads).result()
 
 
 def test_each_is_made_in_one_thread_and_in_order() -> None:
@@ -29,11 +37,29 @@ def test_each_is_made_in_one_thread_and_in_order() -> None:
     assert side_by_side(make, 7) == [(number, 1) for number in range(7)]
     assert torch.get_num_threads() == 3
     # Threads that come later go by what was said last, in whichever thread that was.
-    found: list[int] = []
-    later = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
-    later.start()
-    later.join()
-    assert found == [3]
+    assert number_of_a_new_thread() == 3
+
+
+def test_a_thread_that_starts_meanwhile_takes_the_usual_number() -> None:
+    with torch_threads(1):
+        assert (torch.get_num_threads(), number_of_a_new_thread()) == (1, 3)
+    with ThreadPoolExecutor(1) as pool:
+        other = torch_threads(2)
+        with torch_threads(1):
+            pool.submit(other.__enter__).result()
+        # The first to begin ends first: what the last one restores is what was there before both.
+        pool.submit(other.__exit__, None, None, None).result()
+        assert pool.submit(torch.get_num_threads).result() == 3
+    assert (torch.get_num_threads(), number_of_a_new_thread()) == (3, 3)
+
+
+def test_a_number_that_is_set_between_two_results_stays() -> None:
+    results = ahead(name_and, range(100))
+    next(results)
+    assert number_of_a_new_thread() == 3
+    torch.set_num_threads(2)
+    assert len(list(results)) == 99
+    assert (torch.get_num_threads(), number_of_a_new_thread()) == (2, 2)
 
 
 @pytest.mark.parametrize("count", [1, 5])
