@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 import torch
 import transformers
 from packaging.version import Version
+from torch.utils.hooks import RemovableHandle
 from transformers.modeling_utils import AttentionInterface
 
+import attnviz as av
 from attnviz.extraction import extract
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink, report
 from attnviz.extraction.models import evaluate
@@ -245,3 +248,74 @@ def test_a_module_gets_its_mode_back_from_the_last_that_holds_it(
     ends.end(order[1])
     torch.set_grad_enabled(True)
     assert_same_state(before, state_of(model))
+
+
+def in_other_threads(model: Any, run: Callable[[], Any]) -> RemovableHandle:
+    """Run something in another thread whenever this thread is in the second layer."""
+    own = threading.get_ident()
+
+    def pause(*_: Any) -> None:
+        if threading.get_ident() == own:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(run).result()
+
+    handle: RemovableHandle = model.transformer.h[1].attn.register_forward_pre_hook(pause)
+    return handle
+
+
+@pytest.mark.parametrize("way", ["weights", "value norm", "direct", "integrated", "generate"])
+def test_forwards_of_other_threads_change_no_number(
+    way: str, make_model: Callable[..., Any]
+) -> None:
+    model = make_model("gpt2")
+
+    def numbers() -> Any:
+        if way == "weights":
+            return extract(model, IDS).stack().weights(layer=2)
+        if way == "generate":
+            change = av.Ablate(layers=1, heads=0)
+            return av.intervene(model, IDS, change, generate=3).stack().weights(layer=2)
+        method: Any = "integrated gradients" if way == "integrated" else way
+        answer = None if way == "value norm" else (3, 4)
+        record = av.attribute(model, IDS, method=method, answer=answer)
+        return record.stack().weights(layer=2)
+
+    @torch.no_grad()
+    def forward() -> None:
+        model(IDS[:, :3])
+
+    expected = numbers()
+    with in_other_threads(model, forward):
+        np.testing.assert_array_equal(numbers(), expected)
+
+
+def test_a_hook_that_is_removed_meanwhile_is_no_error(make_model: Callable[..., Any]) -> None:
+    """torch has noted the hooks of a module, and asks only then which of them take kwargs."""
+    model = make_model("gpt2")
+    own = threading.get_ident()
+    inside, began, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def pause(*_: Any) -> None:
+        if threading.get_ident() != own:
+            began.set()
+            assert ended.wait(100)
+        else:
+            inside.set()
+            assert began.wait(100)
+
+    @torch.no_grad()
+    def forward() -> torch.Tensor:
+        assert inside.wait(100)
+        logits: torch.Tensor = model(IDS).logits
+        return logits
+
+    with torch.no_grad():
+        expected = model(IDS).logits
+    with (
+        model.transformer.h[1].attn.register_forward_pre_hook(pause),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        found = pool.submit(forward)
+        extract(model, IDS)
+        ended.set()
+        assert torch.equal(found.result(), expected)

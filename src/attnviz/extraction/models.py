@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -24,7 +25,7 @@ from attnviz.extraction.adapters import (
 from attnviz.extraction.parallel import Processes, check_parallel, processes_of
 from attnviz.utils.restoring import Restoring, RestoringLock
 
-__all__ = ["Loaded", "evaluate", "hook", "load", "name_of"]
+__all__ = ["Loaded", "evaluate", "hook", "in_this_thread", "load", "name_of"]
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,20 @@ def _let_go(holder: object, modules: Sequence[nn.Module]) -> None:
             if not holders:
                 module.training = True
                 del _held[module]
+
+
+def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a hook that calls `function` in this thread and does nothing in others.
+
+    Other threads may run the same model. torch also calls a hook there without the keyword
+    arguments that it was registered for, if this thread adds or removes it at that moment.
+    """
+    thread = threading.get_ident()
+
+    def hooked(*given: Any) -> Any:
+        return function(*given) if threading.get_ident() == thread else None
+
+    return hooked
 
 
 def hook(handles: Iterable[RemovableHandle], undo: Restoring) -> None:

@@ -16,7 +16,7 @@ from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.capture.masks import Positions
-from attnviz.extraction.models import hook
+from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
 from attnviz.interventions.attributed import (
     GradientAttribution,
@@ -390,7 +390,7 @@ def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
 
     with Restoring() as undo, undo, undo:
         products = (
-            module.register_forward_hook(check(name))
+            module.register_forward_hook(in_this_thread(check(name)))
             for name, module in model.named_modules()
             if any(word in type(module).__name__ for word in ("Linear", "Conv"))
         )

@@ -16,7 +16,7 @@ from torch import nn
 
 from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.extraction.models import hook
+from attnviz.extraction.models import hook, in_this_thread
 from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.projection import projections_of
 from attnviz.interventions.runs import Runs
@@ -77,7 +77,7 @@ def direct_slopes(
         return None if id(module) in kept | behind else _detached(output)
 
     with Restoring() as undo, undo, undo:
-        hook((leaf.register_forward_hook(after) for leaf in leaves), undo)
+        hook((leaf.register_forward_hook(in_this_thread(after)) for leaf in leaves), undo)
         outputs = copies.run(1, take)
     places = [place for place in calls if place in added]
     tensors = [calls[place].output for place in places] + [added[place] for place in places]
@@ -112,7 +112,14 @@ def _last_norm(model: nn.Module, copies: Copies) -> nn.Module:
         ran.append(module)
 
     with Restoring() as undo, undo, undo:
-        hook((each.register_forward_hook(note) for each in _leaves(model) if _is_norm(each)), undo)
+        hook(
+            (
+                each.register_forward_hook(in_this_thread(note))
+                for each in _leaves(model)
+                if _is_norm(each)
+            ),
+            undo,
+        )
         copies.run(1, lambda *_: None)
     if not ran:
         raise NotImplementedError(
@@ -129,7 +136,7 @@ def _run_behind(norm: nn.Module, leaves: list[nn.Module], copies: Copies) -> set
         order.append(module)
 
     with Restoring() as undo, undo, undo:
-        hook((leaf.register_forward_hook(note) for leaf in leaves), undo)
+        hook((leaf.register_forward_hook(in_this_thread(note)) for leaf in leaves), undo)
         copies.run(1, lambda *_: None)
     last = max(place for place, module in enumerate(order) if module is norm)
     return {id(module) for module in order[last + 1 :]}

@@ -12,7 +12,7 @@ from torch import nn
 
 from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall, observe
-from attnviz.extraction.models import hook
+from attnviz.extraction.models import hook, in_this_thread
 from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.runs import Runs
 from attnviz.utils.progress import Progress, Steps, completed
@@ -106,8 +106,9 @@ class FollowedOutputs:
             and isinstance(getattr(module, "weight", None), torch.Tensor)
         ]
         matrices = [module for module in leaves if module.weight.dim() == 2]
-        hook((self._model.register_forward_pre_hook(each) for each in (self._begin,)), undo)
-        hook((each.register_forward_pre_hook(self._look) for each in matrices), undo)
+        begin, look = in_this_thread(self._begin), in_this_thread(self._look)
+        hook((self._model.register_forward_pre_hook(each) for each in (begin,)), undo)
+        hook((each.register_forward_pre_hook(look) for each in matrices), undo)
         observe(self._take, undo)
 
     def _begin(self, *_: Any) -> None:

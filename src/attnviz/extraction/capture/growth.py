@@ -32,7 +32,7 @@ from attnviz.extraction.capture.forward import (
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.stacks import select_layers
 from attnviz.extraction.inputs.batch import Batch
-from attnviz.extraction.models import Loaded, evaluate, hook
+from attnviz.extraction.models import Loaded, evaluate, hook, in_this_thread
 from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import BandMask, Bias, DenseBias, DistanceBias, Mask, compact_mask
@@ -111,7 +111,7 @@ class GrowingAttention:
             self._notes = [TRAINING_NOTE]
         hold_uncompiled(self._model, undo)
         begin = self._model.register_forward_pre_hook
-        hook((begin(each, with_kwargs=True) for each in [self._begin]), undo)
+        hook((begin(in_this_thread(each), with_kwargs=True) for each in [self._begin]), undo)
         hook((self._model.register_forward_hook(each) for each in [self._end]), undo)
         self._collector.watch(undo, self._receive)
 

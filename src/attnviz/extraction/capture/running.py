@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import nn
 
 from attnviz.extraction.capture.dispatch import Sink, dispatching, report
 from attnviz.extraction.capture.trace import FunctionWatch
-from attnviz.extraction.models import hook
+from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import AttentionModule
 from attnviz.utils.restoring import Restoring
 
@@ -72,23 +71,20 @@ class RunningModules:
         ended: Callable[[], None] | None,
     ) -> Iterator[Any]:
         """Hooks that note when attention modules run in this thread."""
-        thread = threading.get_ident()
 
         def before(entry: AttentionModule) -> Any:
             def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
                 del module
-                if threading.get_ident() == thread:
-                    self._started += 1
-                    if begun is not None:
-                        begun(entry, [*args, *kwargs.values()])
-                    self._running.append((entry, self._started))
+                self._started += 1
+                if begun is not None:
+                    begun(entry, [*args, *kwargs.values()])
+                self._running.append((entry, self._started))
 
             return hook
 
         def after(entry: AttentionModule) -> Any:
             def hook(*_: Any) -> None:
-                here = threading.get_ident() == thread
-                if here and self._running and self._running[-1][0] is entry:
+                if self._running and self._running[-1][0] is entry:
                     self._running.pop()
                     if ended is not None:
                         ended()
@@ -96,8 +92,9 @@ class RunningModules:
             return hook
 
         for entry in self._modules:
-            yield entry.module.register_forward_pre_hook(before(entry), with_kwargs=True)
-            yield entry.module.register_forward_hook(after(entry), always_call=True)
+            begin, end = in_this_thread(before(entry)), in_this_thread(after(entry))
+            yield entry.module.register_forward_pre_hook(begin, with_kwargs=True)
+            yield entry.module.register_forward_hook(end, always_call=True)
 
     def _bypassing(self) -> tuple[nn.Module, int] | None:
         """The running module whose attention does not go through the dispatcher."""

@@ -28,7 +28,7 @@ from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
-from attnviz.extraction.models import hook
+from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import AttentionModule, attention_modules
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.utils.restoring import Restoring
@@ -94,7 +94,7 @@ class ChangedSteps:
     def watch(self, undo: Restoring) -> None:
         """Change the attention of this thread until the block of `undo` ends."""
         begin = self._model.register_forward_pre_hook
-        hook((begin(each, with_kwargs=True) for each in [self._step]), undo)
+        hook((begin(in_this_thread(each), with_kwargs=True) for each in [self._step]), undo)
         self._running.watch(
             self._receive, undo, edit=self._edit, begun=self._begin, ended=self._end
         )
