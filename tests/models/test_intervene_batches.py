@@ -178,16 +178,18 @@ def test_several_changes_keep_their_order(make_model: Callable[..., Any]) -> Non
     assert rows[even, gone, cut].sum() == pytest.approx(0.8, abs=1e-3)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
-def test_padding_behind_a_text_is_not_its_last_token(
-    kind: str, make_model: Callable[..., Any]
+def test_padding_of_a_single_example_is_removed(
+    kind: str, side: str, make_model: Callable[..., Any]
 ) -> None:
-    """Every way to measure an answer reads it after the last token of the text."""
+    """Both models count positions from the first padding token if they are given any."""
     model = make_model(kind)
     ids = torch.tensor([[5, 17, 42, 8, 23, 9]])
+    before, behind = (3, 0) if side == "left" else (0, 3)
     padded = {
-        "input_ids": torch.cat([ids, torch.zeros(1, 3, dtype=torch.int64)], dim=1),
-        "attention_mask": torch.tensor([[1] * 6 + [0] * 3]),
+        "input_ids": torch.nn.functional.pad(ids, (before, behind)),
+        "attention_mask": torch.tensor([[0] * before + [1] * 6 + [0] * behind]),
     }
     alone = {"input_ids": ids}
     change = av.Knockout(5, 2)
@@ -196,9 +198,20 @@ def test_padding_behind_a_text_is_not_its_last_token(
     assert_same(found, expected)
     ours, theirs = (av.head_effects(model, each, **options) for each in (padded, alone))
     assert np.allclose(np.stack(ours), np.stack(theirs), atol=1e-6)
-    own, other = (av.token_effects(model, each, **options).values for each in (padded, alone))
-    assert np.allclose(own, other, atol=1e-6, equal_nan=True)
-    assert np.isnan(own[5])
-    one, two = (av.attribute(model, each, **options).stack() for each in (padded, alone))
-    assert np.allclose(one.weights(layer=1), two.weights(layer=1), atol=1e-6)
-    assert np.abs(two.weights(layer=1)).max() > 1e-4
+    for leave_out in ("mask", "mean embedding", "delete"):
+        own, other = (
+            av.token_effects(model, each, leave_out=leave_out, **options).values
+            for each in (padded, alone)
+        )
+        assert np.allclose(own, other, atol=1e-6, equal_nan=True)
+        assert np.isnan(own[5])
+    for method in ("gradient", "value norm"):
+        given: dict[str, Any] = {"method": method, **(options if method == "gradient" else {})}
+        one, two = (av.attribute(model, each, **given).stack() for each in (padded, alone))
+        assert np.allclose(one.weights(layer=1), two.weights(layer=1), atol=1e-6)
+        assert np.abs(two.weights(layer=1)).max() > 1e-4
+    one, two = (
+        av.permutation_effect(model, each, layer=0, head=1, permutations=5)
+        for each in (padded, alone)
+    )
+    assert np.allclose(one.values, two.values, atol=1e-6)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import attnviz as av
+from models.tiny import SIZE, built
 
 pytestmark = pytest.mark.models
 
@@ -100,6 +101,43 @@ def test_padding_is_no_token(make_model: Callable[..., Any]) -> None:
     mask[0, :2] = 0
     effects = av.token_effects(model, {"input_ids": IDS, "attention_mask": mask}, answer=PAIR)
     assert len(effects.values) == 7
+
+
+def test_positions_that_begin_behind_the_padding_id() -> None:
+    """RoBERTa counts from 2, and by the ids instead of the mask."""
+    model = built("RobertaForMaskedLM", {**SIZE, "vocab_size": 120, "max_position_embeddings": 20})
+    for leave_out in ("mask", "delete"):
+        found = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, leave_out=leave_out)
+        for token in (0, 4):
+            mask = torch.ones_like(IDS)
+            mask[0, token] = 0
+            given: dict[str, Any] = {"input_ids": IDS, "attention_mask": mask}
+            if leave_out == "delete":
+                given = {"input_ids": IDS[mask != 0][None]}
+            expected = difference(model, **given) - difference(model, input_ids=IDS)
+            assert found.values[token] == pytest.approx(expected, abs=1e-6)
+            assert abs(expected) > 1e-4
+
+
+@pytest.mark.parametrize("leave_out", ["mask", "mean embedding", "delete"])
+def test_the_noise_is_measured(leave_out: Any, make_model: Callable[..., Any]) -> None:
+    """A model that adds 1e-5 per example of the batch to one of the two logits."""
+    model = make_model("gpt2")
+    step = torch.zeros(model.config.vocab_size)
+    step[PAIR[0]] = 1e-5
+
+    def add(module: Any, given: Any, output: torch.Tensor) -> torch.Tensor:
+        del module, given
+        return output + step * len(output)
+
+    hook = model.get_output_embeddings().register_forward_hook(add)
+    try:
+        found = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, leave_out=leave_out)
+    finally:
+        hook.remove()
+    # Eight tokens can be left out; with the unchanged copy there are nine examples instead of one.
+    # Logits are below 1 here, so that their rounding is below 1e-7.
+    assert found.noise == pytest.approx(8e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -148,8 +148,8 @@ def intervene(
     model : PreTrainedModel, str, PathLike or Pipeline
         As for `attnviz.extract`.
     inputs : object or list
-        As for `attnviz.extract`. Of a list of texts, or an encoded batch, each example is run
-        alone, without padding, and the tokens of `changes` are those of each.
+        As for `attnviz.extract`. Each example of a list of texts or of an encoded batch runs
+        alone and without its padding. The tokens of `changes` are those of each example.
     changes : Change or iterable of Change
         `Ablate`, `Knockout`, `HideTokens`, `SetWeights`; several of one layer are made in their
         order.

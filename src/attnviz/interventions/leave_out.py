@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 import torch
 
 from attnviz.extraction.capture.forward import arguments_of
-from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.models import evaluate
 from attnviz.interventions.copies import expanded
 from attnviz.interventions.effect import Answer, answer_of, measured
@@ -51,11 +50,11 @@ class _Example:
 
     arguments: Arguments
     tokens: Tokens
-    # Positions of the tokens among the padded ones.
-    places: Sequence[int]
     # Where the answer is read: from the end, and which token that is.
     row: int | None
     read_at: int | None
+    # Whether the model gives the same answer for arguments as for these, except for rounding.
+    same: Callable[[Arguments], bool]
 
 
 class LeftOut:
@@ -68,9 +67,9 @@ class LeftOut:
     answer : Answer
         What is measured.
     before : float
-        The measure with all tokens.
+        The measure with all tokens, as the model itself gives it.
     noise : float
-        How far it moved in copies of which nothing was left out.
+        Largest difference from `before` in copies that run in a batch with no token left out.
     """
 
     def __init__(
@@ -91,34 +90,27 @@ class LeftOut:
         name = "encoder" if encoder_decoder else record.stack().name
         self.tokens = record.stack(name if name in record.stacks else None).query_tokens
         del record, forward
-        sequence = runs.batch.sequences.get("input")
-        unpadded = None if sequence is None else sequence.unpadded[0]
         count = len(self.tokens)
-        example = _Example(
-            arguments_of(model, runs.batch, 1 if row is None else -row),
-            self.tokens,
-            range(count) if unpadded is None else unpadded.tolist(),
-            row,
-            None if row is None or encoder_decoder else self._place(row, sequence),
-        )
-        self._change = _CHANGES[leave_out](model, example)
-        self._plain = _run(model, self._change(()))
+        arguments = arguments_of(model, runs.batch, 1 if row is None else -row)
+        self._plain = _run(model, arguments)
         tokenizer = runs.encoder.tokenizer(needed=False)
         self.answer: Answer = answer_of(
             model, self._plain, tokenizer, wanted, position=row, after=after
         )
         self.before = measured(self.answer, self._plain, self._plain)
         self.noise = 0.0
+        self._noise_measured = False
+        example = _Example(
+            arguments,
+            self.tokens,
+            row,
+            None if row is None or encoder_decoder else count + row,
+            lambda given: self._off(_run(model, given)) <= self._tolerance(),
+        )
+        self._change = _CHANGES[leave_out](model, example)
         #: Tokens that can be left out, not the one after which the answer is read.
         self.choice = [each for each in self._change.tokens() if each != example.read_at]
         self._together = _together(count)
-
-    def _place(self, row: int, sequence: TokenSequence | None) -> int:
-        """The token of a row of the logits, which is counted from the end of what is padded."""
-        unpadded = None if sequence is None else sequence.unpadded[0]
-        if sequence is None or unpadded is None:
-            return len(self.tokens) + row
-        return unpadded.tolist().index(sequence.length + row)
 
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> Steps[list[float]]:
         """The answer without each of some sets of tokens."""
@@ -140,28 +132,46 @@ class LeftOut:
 
     def _of_group(self, sets: Sequence[Sequence[int]]) -> list[float]:
         """The answers of texts of one length, one batch."""
-        parts = [self._change(tokens) for tokens in sets]
-        if self._length(sets[0]) == 0:
+        beside = self._length(sets[0]) == 0
+        if beside:
             # An unchanged copy beside them tells whether copies are run as they should be.
-            parts = [self._change(()), *parts]
             sets = [(), *sets]
-        outputs = _run(self._model, _stacked(parts))
+        elif not self._noise_measured:
+            # Shorter texts have none beside them: as many unchanged copies run once.
+            self._check_copies(len(sets) + 1)
+        outputs = _run(self._model, _stacked([self._change(tokens) for tokens in sets]))
         found = []
         for number, tokens in enumerate(sets):
             here = self.answer
             if here.position is not None:
                 here = replace(here, position=self._change.row(tokens))
             found.append(measured(here, outputs, self._plain, number))
-        if not sets[0]:
-            self._check(found.pop(0))
+        if beside:
+            self._check(abs(found.pop(0) - self.before))
         return found
 
-    def _check(self, same: float) -> None:
-        off = abs(same - self.before)
-        if off > _SAME.get(self._model.dtype, _SAME_HALF) * max(1.0, abs(self.before)):
+    def _check_copies(self, count: int) -> None:
+        """Run some copies with no token left out, and compare each with the input alone."""
+        outputs = _run(self._model, _stacked([self._change(())] * count))
+        for copy in range(count):
+            self._check(self._off(outputs, copy))
+        self._noise_measured = True
+
+    def _off(self, outputs: Any, copy: int = 0) -> float:
+        """Return how far the answer of an unchanged copy is from that of the input alone."""
+        return abs(measured(self.answer, outputs, self._plain, copy) - self.before)
+
+    def _tolerance(self) -> float:
+        return _SAME.get(self._model.dtype, _SAME_HALF) * max(1.0, abs(self.before))
+
+    def _check(self, off: float) -> None:
+        """Take a difference between unchanged copies into the noise; refuse more than rounding."""
+        # NaN is refused too.
+        if not off <= self._tolerance():
             raise NotImplementedError(
-                f"model: {type(self._model).__name__} answers otherwise when the same input comes "
-                f"several times in a batch (by {off:.2g}), or when its positions are given"
+                f"model: {type(self._model).__name__} gives another answer (by {off:.2g}) when the "
+                "same input comes several times in a batch, or when it is given as embeddings; try "
+                "another leave_out="
             )
         self.noise = max(self.noise, off)
 
@@ -238,21 +248,21 @@ class _Mask(_Change):
                 'leave_out="mask": the attention mask given has four axes; give "mean embedding"'
             )
         self._mask = torch.ones_like(ids) if mask is None else mask
-        arguments = {**example.arguments, "attention_mask": self._mask}
-        # Positions that are counted by the mask would move with it.
-        given = "position_ids" in arguments
-        if self._accepts("position_ids") and not given and not _has_decoder(arguments):
-            counted = self._mask.long().cumsum(-1) - 1
-            arguments["position_ids"] = counted.clamp_min(0)
-            if mask is None or bool(mask.all()):
-                arguments["position_ids"] = torch.arange(ids.shape[1], device=ids.device)[None]
-        self._arguments = arguments
+        self._arguments = {**example.arguments, "attention_mask": self._mask}
+        given = "position_ids" in self._arguments or _has_decoder(self._arguments)
+        if self._accepts("position_ids") and not given:
+            # Positions that are counted by the mask would move with it. Some models count from
+            # another number than 0 (RoBERTa), and not by the mask.
+            positions = torch.arange(ids.shape[1], device=ids.device)[None]
+            counted = {**self._arguments, "position_ids": positions}
+            if example.same(counted):
+                self._arguments = counted
 
     def __call__(self, tokens: Sequence[int]) -> Arguments:
         if not tokens:
             return self._arguments
         mask = self._mask.clone()
-        mask[0, [self._example.places[token] for token in tokens]] = 0
+        mask[0, list(tokens)] = 0
         return {**self._arguments, "attention_mask": mask}
 
 
@@ -271,7 +281,7 @@ class _MeanEmbedding(_Change):
             )
         with torch.no_grad():
             self._embedded = table(ids)
-        self._mean = self._embedded[0, list(example.places)].mean(dim=0)
+        self._mean = self._embedded[0].mean(dim=0)
         rest = {name: value for name, value in example.arguments.items() if name != "input_ids"}
         self._arguments = {**rest, "inputs_embeds": self._embedded}
 
@@ -279,7 +289,7 @@ class _MeanEmbedding(_Change):
         if not tokens:
             return self._arguments
         embedded = self._embedded.clone()
-        embedded[0, [self._example.places[token] for token in tokens]] = self._mean
+        embedded[0, list(tokens)] = self._mean
         return {**self._arguments, "inputs_embeds": embedded}
 
 
@@ -304,10 +314,9 @@ class _Delete(_Change):
         if not tokens:
             return self._example.arguments
         arguments = dict(self._example.arguments)
-        gone = {self._example.places[token] for token in tokens}
         for name in self._names:
             value = arguments[name]
-            kept = [place for place in range(value.shape[1]) if place not in gone]
+            kept = [place for place in range(value.shape[1]) if place not in tokens]
             arguments[name] = value[:, kept]
         return arguments
 

@@ -121,8 +121,8 @@ class Runs:
         return found
 
     def _encoded(self) -> Batch:
-        batch = self._encode()
-        return batch if batch.size == 1 else split_examples(batch)[self._index]
+        """Encode the example without padding, also if it is the only one of its batch."""
+        return split_examples(self._encode())[self._index]
 
     def generated(
         self,
