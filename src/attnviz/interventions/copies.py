@@ -1,15 +1,17 @@
 """A model that reads several copies of one example at once, each changed in its own way.
 
-Layers before the one that is changed give every copy the same, and are not run again: what they
-gave is kept once.
+Layers before the one that is changed give the same output for every copy. Their outputs are kept
+once, and these layers are not run again. This is tried first: some models pass more between layers
+than a layer returns (Gemma 4 shares keys and values), and in some the first axis of what a layer
+returns is not the batch (Gemma 3n). For these models all layers run for all copies.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -23,7 +25,12 @@ from attnviz.extraction.models import evaluate
 from attnviz.extraction.modules import attention_modules
 from attnviz.utils.restoring import Restoring
 
-__all__ = ["Copies", "Place", "expanded", "watch"]
+__all__ = ["SAME", "SAME_HALF", "Copies", "Place", "expanded", "watch"]
+
+#: Largest difference between a copy in a batch and the input alone, relative to the largest value.
+SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
+#: The same for half precision.
+SAME_HALF = 0.05
 
 #: A module's path, and which of its runs.
 Place = tuple[str, int]
@@ -78,14 +85,56 @@ class Copies:
         """Run some copies; `at` is called with every attention, and may write over its output.
 
         Gradients are off, and on from where `at` sets them on. What the layers in front of the
-        attention `before` gave is not computed again.
+        attention `before` gave is not computed again, if the model allows that.
         """
+        numbers = self._blocks.number_of
+        until = 0 if before is None else numbers.get(before, 0)
+        return self._run(count, at, until=until if until and self.reuses else 0, keep=keep)
+
+    @cached_property
+    def reuses(self) -> bool:
+        """Whether outputs of layers can be given back instead of a run.
+
+        It is tried on two unchanged copies and the last layer that attends.
+        """
+        until = max(self._blocks.number_of.values(), default=0)
+        try:
+            found = self._run(2, lambda *_: None, until=until)
+        except Exception:  # noqa: BLE001 - a layer raises anything when it is given too little
+            found = None
+        reuses = found is not None and self._is_same(found)
+        if not reuses:
+            self._blocks.drop()
+        return reuses
+
+    def _is_same(self, found: Any) -> bool:
+        """Whether each copy has the outputs of the input alone, except for rounding."""
+        share = SAME.get(self._model.dtype, SAME_HALF)
+        own = self.outputs
+        names = own if isinstance(own, Mapping) else range(len(own))
+        for name in names:
+            one = own[name]
+            if not isinstance(one, torch.Tensor) or one.dim() == 0 or one.shape[0] != 1:
+                continue
+            if not one.is_floating_point():
+                continue
+            other = found[name]
+            if other.shape != (2, *one.shape[1:]):
+                return False
+            largest = max(1.0, float(one.abs().max()))
+            if not torch.allclose(
+                other.float(), one.float(), rtol=0, atol=share * largest, equal_nan=True
+            ):
+                return False
+        return True
+
+    def _run(self, count: int, at: At, *, until: int = 0, keep: bool = False) -> Any:
+        """Run some copies, the first `until` blocks from what they gave."""
         arguments = {
             name: expanded(value, count)
             for name, value in arguments_of(self._model, self._batch, self._logits).items()
         }
         numbers = self._blocks.number_of
-        until = 0 if before is None else numbers.get(before, 0)
         # Of a module that runs several times, the runs that are left out count.
         turns = Counter(name for (name, _), number in numbers.items() if number < until)
         with Restoring() as undo, undo, undo:
@@ -184,6 +233,10 @@ class _Blocks:
         self._inside = False
         #: For each attention which block it lies in, or how many ran before it.
         self.number_of: dict[Place, int] = {}
+
+    def drop(self) -> None:
+        """Drop the outputs, which cannot be given back."""
+        self._kept.clear()
 
     def note(self, call: AttentionCall, place: Place) -> None:
         """Note how many blocks are over when an attention runs."""

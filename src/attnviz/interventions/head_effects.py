@@ -14,7 +14,7 @@ from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.inputs.encode import examples_of
 from attnviz.extraction.options import RecordOptions
-from attnviz.interventions.copies import Copies, Place
+from attnviz.interventions.copies import SAME, SAME_HALF, Copies, Place
 from attnviz.interventions.effect import Answer, answer_of, measured
 from attnviz.interventions.means import Sums, means_of, sums_of
 from attnviz.interventions.runs import LEAST, Runs, row_of
@@ -28,9 +28,6 @@ Values = NDArray[np.float64]
 
 # Tokens of all copies together: more make a forward no faster on a processor.
 _TOKENS_AT_ONCE = 4096
-# How far a copy of the input in a batch may lie from the input alone, as a share of the answer.
-_SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
-_SAME_HALF = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,13 +296,16 @@ class _Text:
         )
         self._before = measured(self.answer, self._outputs, self._outputs)
         self.noise = 0.0
-        # How copies are run: as many as fit together, each alone, or each alone from the beginning.
         self._most = _most_copies(self._num_tokens)
-        self.reuses = True
+
+    @property
+    def reuses(self) -> bool:
+        """Whether layers before the ablated head are not run again."""
+        return self._copies.reuses
 
     def _is_same(self, row: torch.Tensor, own: torch.Tensor) -> bool:
         """Whether logits are the model's own, but for rounding."""
-        share = _SAME.get(self._model.dtype, _SAME_HALF)
+        share = SAME.get(self._model.dtype, SAME_HALF)
         return bool((row - own).abs().max() <= share * max(1.0, float(own.abs().max())))
 
     def sums(self) -> Sums:
@@ -358,7 +358,7 @@ class _Text:
                     own.copy_(mean[place][head].to(own).expand_as(own))
             reached.append(place)
 
-        outputs = self._copies.run(len(copies), ablate, before=place if self.reuses else None)
+        outputs = self._copies.run(len(copies), ablate, before=place)
         if not reached:
             raise NotImplementedError(
                 f"model: {place[0]} computes its attention in one function, or in a way that "
@@ -376,9 +376,9 @@ class _Text:
                 f"several times in a batch (by {off:.2g}); change one head at a time with "
                 "intervene(model, inputs, Ablate(layers=, heads=))"
             )
-        self.reuses = False
+        self._copies.reuses = False
         return None
 
     def _tolerance(self) -> float:
-        share = _SAME.get(self._model.dtype, _SAME_HALF)
+        share = SAME.get(self._model.dtype, SAME_HALF)
         return share * max(1.0, abs(self._before))

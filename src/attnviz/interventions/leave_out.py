@@ -12,7 +12,7 @@ import torch
 
 from attnviz.extraction.capture.forward import arguments_of
 from attnviz.extraction.models import evaluate
-from attnviz.interventions.copies import expanded
+from attnviz.interventions.copies import SAME, SAME_HALF, expanded
 from attnviz.interventions.effect import Answer, answer_of, measured
 from attnviz.interventions.runs import LEAST, Runs, row_of
 from attnviz.record.tokens import Tokens
@@ -27,9 +27,6 @@ Arguments = dict[str, Any]
 
 # Tokens of all copies together: more make a forward no faster on a processor.
 _TOKENS_AT_ONCE = 4096
-# How far a copy in a batch may lie from the input alone, as a share of the answer.
-_SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
-_SAME_HALF = 0.05
 
 
 def read_leave_out(given: Any, options: Any) -> LeaveOut:
@@ -162,7 +159,7 @@ class LeftOut:
         return abs(measured(self.answer, outputs, self._plain, copy) - self.before)
 
     def _tolerance(self) -> float:
-        return _SAME.get(self._model.dtype, _SAME_HALF) * max(1.0, abs(self.before))
+        return SAME.get(self._model.dtype, SAME_HALF) * max(1.0, abs(self.before))
 
     def _check(self, off: float) -> None:
         """Take a difference between unchanged copies into the noise; refuse more than rounding."""

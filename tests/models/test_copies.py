@@ -1,0 +1,138 @@
+"""Copies of one input in a batch, on models whose layers cannot be given earlier outputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz as av
+from models.tiny import SIZE, built
+
+pytestmark = pytest.mark.models
+
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
+PAIR = (7, 8)
+TEXT = {
+    **SIZE,
+    "num_hidden_layers": 5,
+    "num_key_value_heads": 2,
+    "head_dim": 12,
+    "vocab_size": 120,
+    "vocab_size_per_layer_input": 120,
+    "hidden_size_per_layer_input": 8,
+    "sliding_window": 4,
+    "num_kv_shared_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"],
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+#: In Gemma 3n the second axis of hidden states is the batch. In both the last layers read keys and
+#: values of earlier layers, which are passed beside the hidden states.
+MODELS = {
+    "gemma3n": (
+        "Gemma3nForCausalLM",
+        {**TEXT, "laurel_rank": 4, "activation_sparsity_pattern": [0.0] * 5},
+    ),
+    "gemma4": ("Gemma4ForCausalLM", {**TEXT, "global_head_dim": 12}),
+}
+
+
+@pytest.fixture(params=MODELS)
+def model(request: pytest.FixtureRequest) -> Any:
+    """A model of each kind in float64, sharpened."""
+    return built(*MODELS[request.param], factor=4.0).double()
+
+
+def difference(outputs: Any) -> float:
+    row = outputs.logits[0, -1].double()
+    return float(row[PAIR[0]] - row[PAIR[1]])
+
+
+def test_effects_of_heads(model: Any) -> None:
+    """They are those of the model with the head's columns of the projection set to 0."""
+    effects = av.head_effects(model, IDS, answer=PAIR)
+    with torch.no_grad():
+        before = difference(model(IDS))
+        for layer, values in zip(effects.layers, effects, strict=True):
+            for head in range(4):
+                cut = copy.deepcopy(model)
+                projection = cut.model.layers[layer].self_attn.o_proj
+                projection.weight[:, 12 * head : 12 * (head + 1)] = 0
+                expected = difference(cut(IDS)) - before
+                assert values[head] == pytest.approx(expected, abs=1e-9)
+                assert abs(expected) > 1e-5
+
+
+def test_integrated_gradients(model: Any) -> None:
+    """Those of a layer add up to the integral of the slope along the factor of its outputs."""
+    points = 4
+    record = av.attribute(
+        model, IDS, answer=PAIR, method="integrated gradients", points=points, dtype=torch.float64
+    )
+    nodes, shares = np.polynomial.legendre.leggauss(points)
+
+    def slope(layer: int, factor: float) -> float:
+        """The answer's derivative by a factor of all outputs of the layer, by autograd."""
+        scale = torch.tensor(factor, dtype=torch.float64, requires_grad=True)
+        projection = model.model.layers[layer].self_attn.o_proj
+        hook = projection.register_forward_pre_hook(lambda _, given: (given[0] * scale,))
+        try:
+            row = model(IDS).logits[0, -1]
+        finally:
+            hook.remove()
+        [found] = torch.autograd.grad(row[PAIR[0]] - row[PAIR[1]], [scale])
+        return float(found)
+
+    for layer in (0, 1):
+        slopes = [slope(layer, float(node)) for node in (nodes + 1) / 2]
+        expected = float(np.dot(shares / 2, slopes))
+        found = record.stack().weights(layer=layer).astype(np.float64).sum()
+        # The model's norms and the numbers of a record are float32.
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
+        assert abs(expected) > 1e-3
+
+
+def test_permuted_weights(model: Any, register: Callable[..., str]) -> None:
+    """They are those of an attention function that permutes the same row."""
+    keys: list[int] = []
+
+    def permuted(  # noqa: PLR0917 - as transformers calls it
+        module: Any,
+        query: Any,
+        key: Any,
+        value: Any,
+        mask: Any,
+        scaling: float = 1.0,
+        sliding_window: int | None = None,
+        **_: Any,
+    ) -> tuple[torch.Tensor, None]:
+        assert mask is None
+        distance = torch.arange(9)[:, None] - torch.arange(9)
+        hidden = (distance < 0) | (distance >= (sliding_window or 9))
+        group = query.shape[1] // key.shape[1]
+        key, value = (each.repeat_interleave(group, dim=1) for each in (key, value))
+        logits = query @ key.transpose(2, 3) * scaling
+        weights = logits.masked_fill(hidden, -torch.inf).softmax(dim=-1)
+        if keys and module.layer_idx == 1:
+            weights[0, 2, 8] = weights[0, 2, 8, keys]
+        return (weights @ value).transpose(1, 2).contiguous(), None
+
+    found = av.permutation_effect(model, IDS, layer=1, head=2, permutations=3)
+    assert found.num_keys == 9
+    assert found.noise < 1e-6
+    model.set_attn_implementation(register("permuted", permuted))
+    generator = np.random.default_rng(0)
+    with torch.no_grad():
+        before = model(IDS).logits[0, -1].softmax(dim=-1)
+        for value in found.values:
+            keys[:] = generator.permutation(9).tolist()
+            after = model(IDS).logits[0, -1].softmax(dim=-1)
+            # A record's weights are float32.
+            assert value == pytest.approx(float((after - before).abs().sum()) / 2, abs=1e-6)
+            assert value > 1e-4
