@@ -353,6 +353,80 @@ def test_mean_effects_are_over_the_first_other_texts(decoder: tuple[Any, Any]) -
         head_statistics(model, ["a b c"], tokenizer=tokenizer, effects="mean", progress=False)
 
 
+def test_a_mean_effect_is_over_four_texts_whichever_text_is_measured(
+    decoder: tuple[Any, Any],
+) -> None:
+    model, tokenizer = decoder
+    texts = decoder_texts(tokenizer, 3)
+    for number, others in ((6, texts[:4]), (2, [texts[0], *texts[2:5]])):
+        found = head_statistics(
+            model,
+            texts,
+            tokenizer=tokenizer,
+            effects="mean",
+            part=(number, len(texts)),
+            progress=False,
+        ).stack()
+        for layer, head in ((0, 1), (1, 0)):
+            change = attnviz.Ablate(layers=layer, heads=head, mean_of=others)
+            alone = attnviz.intervene(model, texts[number - 1], change, tokenizer=tokenizer)
+            effect = found.mean("effect")[layer][head]
+            assert effect == pytest.approx(alone.effect.change, abs=1e-4)
+            assert abs(effect) > 1e-2
+
+
+def test_a_note_names_the_stacks_without_effects(make_model: Make, byte_tokenizer: Any) -> None:
+    found = head_statistics(
+        make_model("bart"),
+        SENTENCES,
+        target=SENTENCES,
+        tokenizer=byte_tokenizer,
+        effects="zero",
+        progress=False,
+    )
+    assert "The score 'effect' is not measured in stacks 'decoder', 'cross'." in found.notes
+    with_effects = [name for name in found.stack_names if "effect" in found.stack(name).score_names]
+    assert with_effects == ["encoder"]
+
+
+def test_records_with_some_layers_and_another_name(make_model: Make, byte_tokenizer: Any) -> None:
+    model = make_model("bart")
+    options = {"target": SENTENCES, "tokenizer": byte_tokenizer, "progress": False}
+    records = run_extract(model, SENTENCES, **options)
+    expected = head_statistics(model, SENTENCES, layers=-1, name="mine", **options)
+    found = head_statistics(records, layers=-1, name="mine", progress=False)
+    assert found.model == "mine"
+    for name in expected.stack_names:
+        assert found.stack(name).layers == expected.stack(name).layers
+        assert len(found.stack(name).layers) == 1
+        for score in ("first token", "entropy"):
+            one, other = (each.stack(name).mean(score)[0] for each in (found, expected))
+            # Texts were read one by one and in a batch: float32 sums in another order.
+            assert_allclose(one, other, atol=1e-5)
+    with pytest.raises(ValueError, match="there is no layer 7; there are 'encoder' 0"):
+        head_statistics(records, layers=[0, 7], progress=False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"heads": 0},
+        {"batch_size": 4},
+        {"truncation": True},
+        {"checkpoint": "heads.safetensors"},
+        {"resume": True},
+        {"tokenizer": "gpt2"},
+        {"processor": "gpt2"},
+        {"target": ["a"]},
+    ],
+)
+def test_records_refuse_what_is_for_a_model(options: dict[str, Any]) -> None:
+    record = attnviz.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    [name] = options
+    with pytest.raises(TypeError, match=f"{name}=.* is for a model and its texts"):
+        head_statistics([record], **options)
+
+
 class TestBadInput:
     @pytest.mark.parametrize(
         ("given", "options", "kind", "words"),

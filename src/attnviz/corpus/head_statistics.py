@@ -48,11 +48,18 @@ from attnviz.corpus.statistics_file import statistics_state, write_statistics
 from attnviz.corpus.texts import TextColumns, Texts
 from attnviz.extraction.capabilities import TooManyTokensError
 from attnviz.extraction.models import Loaded, load, name_of
-from attnviz.extraction.options import Heads, Layers, RecordOptions
+from attnviz.extraction.options import (
+    CaptureOptions,
+    Heads,
+    Layers,
+    RecordOptions,
+    read_capture_options,
+)
 from attnviz.extraction.readers import call_reader, find_tokenizer
 from attnviz.interventions.head_effects import effects_against, head_effects, output_sums
 from attnviz.record.record import AttentionRecord
-from attnviz.utils.arguments import as_path, shown, whole_number
+from attnviz.record.stack import AttentionStack
+from attnviz.utils.arguments import as_path, from_end, shown, spans, whole_number
 
 __all__ = ["head_statistics"]
 
@@ -100,7 +107,8 @@ def head_statistics(
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline, or list of AttentionRecord
-        As for `attnviz.extract`; or records that are there already, without `texts`.
+        As for `attnviz.extract`; or records that are there already, without `texts`. Of the other
+        arguments records take `columns`, `parse`, `name`, `layers`, `edges`, `seed` and `progress`.
     texts : sequence, datasets.Dataset, DataFrame or ray.data.Dataset
         As for `attnviz.extract_corpus`. All of them are read; those of a Ray dataset by Ray, and
         `columns` and `parse` are names of its columns.
@@ -132,7 +140,8 @@ def head_statistics(
     effects : {"zero", "mean"}, optional
         Measure as well what each head does to the model's answer, as the score ``"effect"``: one
         more forward for each head and text (`attnviz.head_effects`). A head's output is replaced by
-        0, or by its mean over the first four other texts.
+        0, or by its mean over the first four other texts. Of several stacks the first is measured,
+        which a note says. A Ray dataset takes ``"zero"`` only.
     seed : int, default 0
         Of the edges that are drawn.
     part : (int, int), optional
@@ -192,11 +201,32 @@ def head_statistics(
     if effects is not None and effects not in get_args(Ablation):
         raise ValueError(f'effects={shown(effects)} must be "zero" or "mean", or left out')
     if texts is None:
-        of_models = {"target": (target, None), "effects": (effects, None), "part": (part, None)}
-        _only_records(column=(column, "text"), engine=(engine, None), **of_models)
-        return _of_records(model, columns, parse, edges=edges, seed=seed, progress=progress)
+        _only_records(
+            column=(column, "text"),
+            target=(target, None),
+            truncation=(truncation, False),
+            tokenizer=(tokenizer, None),
+            processor=(processor, None),
+            heads=(heads, None),
+            batch_size=(batch_size, "auto"),
+            effects=(effects, None),
+            part=(part, None),
+            checkpoint=(checkpoint, None),
+            resume=(resume, False),
+            engine=(engine, None),
+        )
+        return _of_records(
+            model,
+            columns,
+            parse,
+            name=name,
+            layers=layers,
+            edges=edges,
+            seed=seed,
+            progress=progress,
+        )
     batch_size = checked_batch_size(batch_size)
-    given = _given(texts, column, columns, parse, target, engine=on_ray)
+    given = _given(texts, column, columns, parse, target, effects=effects, engine=on_ray)
     checked_target(target, given)
     known = TextColumns(columns, given)
     parses = None if isinstance(given, RayTexts) else _parses(parse, given)
@@ -297,7 +327,14 @@ def _not_empty(statistics: HeadStatistics, count: int) -> HeadStatistics:
 
 
 def _given(
-    texts: Any, column: str, columns: Any, parse: Any, target: Any, *, engine: RayEngine | None
+    texts: Any,
+    column: str,
+    columns: Any,
+    parse: Any,
+    target: Any,
+    *,
+    effects: Ablation | None,
+    engine: RayEngine | None,
 ) -> Texts:
     """The texts; of a dataset of Ray's some, from which the frequencies of tokens are taken."""
     if engine is None or not is_dataset(texts):
@@ -311,6 +348,11 @@ def _given(
                 f"{name}={shown(value)}: of a Ray dataset "
                 + ("target is not read" if name == "target" else f"{name} is the name of a column")
             )
+    if effects == "mean":
+        raise ValueError(
+            'effects="mean" takes the mean over the first texts, and an actor of Ray has only its '
+            'own of a dataset; give effects="zero", or a list of texts'
+        )
     names = [columns] if isinstance(columns, str) else list(columns or ())
     more = [*names, *([] if parse is None else [parse])]
     given = RayTexts(texts, column, more, together=engine.texts_per_batch)
@@ -480,6 +522,8 @@ def _of_records(
     *,
     edges: int,
     seed: int,
+    name: str | None,
+    layers: Layers,
     progress: bool,
 ) -> HeadStatistics:
     if isinstance(records, AttentionRecord):
@@ -497,6 +541,7 @@ def _of_records(
             raise TypeError(
                 f"records[{number}] must be an AttentionRecord; got {type(record).__name__}"
             )
+    kept = read_capture_options(layers)
     known = TextColumns(columns, Texts(listed))
     parses = _parses(parse, Texts(listed))
     counted: Counter[int | str] = Counter()
@@ -513,12 +558,48 @@ def _of_records(
         here = {name: values[0] for name, values in known.of([number]).items()}
         try:
             statistics.fold(
-                record, number, columns=here, parse=None if parses is None else parses[number]
+                _with_layers(record, kept, name),
+                number,
+                columns=here,
+                parse=None if parses is None else parses[number],
             )
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"records[{number}]: {error}") from error
     return statistics
+
+
+def _with_layers(
+    record: AttentionRecord, kept: CaptureOptions, name: str | None
+) -> AttentionRecord:
+    """Return some layers of a record, with another name for the model if one is given."""
+    if kept.layers is None and name is None:
+        return record
+    stacks: dict[str, AttentionStack] = {}
+    for stack in record.stacks.values():
+        wanted = kept.of_stack(stack.layers).layers
+        layers = [each for each in stack.layers if wanted is None or each in wanted]
+        if layers:
+            stacks[stack.name] = AttentionStack(
+                stack.name,
+                {layer: stack.attention(layer) for layer in layers},
+                stack.query_tokens,
+                None if stack.key_tokens is stack.query_tokens else stack.key_tokens,
+                normalized=stack.normalized,
+                signed=stack.signed,
+                measure=stack.measure,
+            )
+    missing = [
+        layer
+        for layer in kept.layers or ()
+        if not any(
+            from_end(layer, stack.layers) in stack.layers for stack in record.stacks.values()
+        )
+    ]
+    if missing:
+        known = "; ".join(f"{each.name!r} {spans(each.layers)}" for each in record.stacks.values())
+        raise ValueError(f"layers: there is no layer {missing[0]}; there are {known}")
+    return AttentionRecord(stacks, model=record.model if name is None else name)
 
 
 def _parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
@@ -726,6 +807,8 @@ class _Effects:
         text, target = self._texts[place], self._target_of(place)
         if self._ablate == "mean":
             others = [sums for other, sums in self._others(stack.name) if other != place]
+            # The fifth takes the place of a text that is one of the first four itself.
+            others = others[:_MEAN_OVER]
             found = effects_against(
                 self._loaded.model,
                 text,

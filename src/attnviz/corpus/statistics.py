@@ -285,6 +285,13 @@ class HeadStatistics:
         # Layers that a record does not contain are the same in every text.
         not_shown = [note for note in record.notes if "not shown" in note]
         self.remarks = tuple(dict.fromkeys([*self.remarks, *not_shown]))
+        missing = [stack for stack in record.stacks if effects is not None and stack not in effects]
+        if missing:
+            remark = (
+                f"The score {EFFECT!r} is not measured in "
+                f"{'stacks' if missing[1:] else 'stack'} {', '.join(map(repr, missing))}."
+            )
+            self.remarks = tuple(dict.fromkeys([*self.remarks, remark]))
 
     def leave_out(self, text: int, why: str) -> None:
         """Count a text that could not be read.
