@@ -46,7 +46,8 @@ _STATISTICS: Mapping[str, tuple[str, str]] = {
     "rarest token": (_SHARE, "Weight on the rarest token of the text."),
     "positional share": (
         _SHARE,
-        "Share of the variance of the weights that the offset of key from query explains.",
+        "Share of the variance of the weights that the offset of key from query explains "
+        "(epsilon squared: 0 for weights without order).",
     ),
     "entropy": ("nats", "Entropy of a query's weights, mean over queries."),
     "effect": ("", "What the head does to the model's answer."),

@@ -240,6 +240,9 @@ class _Measuring:
         wide = self._n + self._m - 1 if self._one_text else 0
         self._diagonals = np.zeros((self._num_heads, wide))
         self._diagonal_counts = np.zeros((self._num_heads, wide), np.int64)
+        # The same sums if each query's weights are shuffled: their means and variances.
+        self._shuffled_means = np.zeros((self._num_heads, wide))
+        self._shuffled_variances = np.zeros((self._num_heads, wide))
         # Pairs of the scores of tokens by offset, farther ones as one: their weights and numbers.
         self._farthest = min(self._n, _FARTHEST_ALONE)
         self._of_tokens = [n for n, name in enumerate(self._names) if name not in OF_POSITIONS]
@@ -337,14 +340,15 @@ class _Measuring:
         # What a query's pairs get when the keys that it sees are shuffled.
         self._shuffled[places] += sums @ block.expected.T
         self._counts[places] += block.queries
-        self._squares[places] += np.einsum("hp,hp->h", flat, flat)
+        squares = np.einsum("hrk,hrk->hr", weights, weights)
+        self._squares[places] += squares.sum(axis=1, dtype=np.float64)
         attends = sums > 0
         self._rows[places] += np.count_nonzero(attends, axis=1)
         logarithms = np.log(np.maximum(weights, np.float32(1e-30)))
         inner = np.einsum("hrk,hrk->hr", weights, logarithms)
         safe = np.where(attends, sums, 1)
         self._entropy[places] += np.where(attends, np.log(safe) - inner / safe, 0).sum(axis=1)
-        self._add_offsets(places, weights, sums, block)
+        self._add_offsets(places, weights, sums, squares, block)
         for name, (of_queries, of_keys) in self._one_hot.items():
             here = of_queries[block.rows]
             self._classes[name][places] += here.T @ (weights @ of_keys)
@@ -356,6 +360,7 @@ class _Measuring:
         places: Places,
         weights: NDArray[np.float32],
         sums: NDArray[np.float32],
+        squares: NDArray[np.float32],
         block: _Block,
     ) -> None:
         first = block.allowed[:, 0]
@@ -367,10 +372,17 @@ class _Measuring:
             self._offset_counts[places, _REST] += np.count_nonzero(others)
             return
         flat = weights.reshape(len(weights), -1)
-        diagonals = self._on_diagonals(weights, block.rows)
-        counts = self._on_diagonals(block.allowed[None].astype(np.float32), block.rows)[0]
+        at_offsets = self._at_offsets(block.rows)
+        diagonals = np.zeros((len(places), self._diagonals.shape[1]))
+        diagonals[:, at_offsets] = _moved(weights).sum(axis=1)
+        counts = np.zeros(self._diagonals.shape[1])
+        counts[at_offsets] = block.by_offset.sum(axis=0)
         self._diagonals[places] += diagonals
         self._diagonal_counts[places] += counts.astype(np.int64)
+        means = sums / block.num_keys
+        variances = np.maximum(squares / block.num_keys - means**2, 0)
+        self._shuffled_means[places, at_offsets] += means @ block.by_offset
+        self._shuffled_variances[places, at_offsets] += variances @ block.by_offset
         if len(block.bins):
             on_pairs = flat[:, block.flat_places].astype(np.float64)
             sums_of_bins = np.add.reduceat(on_pairs, block.starts, axis=1)
@@ -393,19 +405,10 @@ class _Measuring:
             distant[:, 0] = False
             self._offset_counts[places, _REST] += np.count_nonzero(distant.any(axis=1))
 
-    def _on_diagonals(self, values: NDArray[np.float32], rows: slice) -> Numbers:
-        """Sums over the pairs of each offset, (first axis, offsets)."""
-        some, count, num_keys = values.shape
-        wide = num_keys + count - 1
-        # A row more than a row is wide moves each row by one against the one before.
-        padded = np.zeros((some, count, wide + 1), np.float32)
-        padded[:, :, :num_keys] = values[:, ::-1]
-        moved = padded.reshape(some, -1)[:, : count * wide].reshape(some, count, wide)
-        found = np.zeros((some, self._diagonals.shape[1]))
-        # Column c of the moved rows has the offset c - (count - 1) from the first of the rows.
+    def _at_offsets(self, rows: slice) -> slice:
+        """Return where the offsets of `_moved` for some queries lie among all offsets."""
         start = self._n - 1 - rows.stop + 1
-        found[:, start : start + wide] = moved.sum(axis=1)
-        return found
+        return slice(start, start + self._m + rows.stop - rows.start - 1)
 
     def _add_edges(
         self,
@@ -471,7 +474,7 @@ class _Measuring:
                 position = nothing if name in OF_POSITIONS else alone[:, place]
                 found[name] = np.stack([mass[:, place], shuffled[:, place], position])
             if self._one_text:
-                found["positional share"] = np.stack([self._positional_share(), nothing, nothing])
+                found["positional share"] = np.stack([*self._positional_share(), nothing])
             entropy = np.where(self._rows > 0, self._entropy / self._rows, np.nan)
             found["entropy"] = np.stack([np.maximum(entropy, 0), nothing, nothing])
         return found
@@ -498,15 +501,27 @@ class _Measuring:
         alone[:, self._of_tokens] = (means * counts).sum(axis=2)
         return alone
 
-    def _positional_share(self) -> Numbers:
-        """The share of the variance of the weights that their offsets explain."""
+    def _positional_share(self) -> tuple[Numbers, Numbers]:
+        """The share of the variance of the weights that their offsets explain, and by chance.
+
+        Epsilon squared (Kelley 1935), with offsets as the groups of an analysis of variance: its
+        mean is 0 if weights have no order, unlike that of eta squared. The second number is its
+        exact mean over all orders of each query's weights among the keys that the query may see.
+        """
         counts = self._diagonal_counts
-        pairs = counts.sum(axis=1)
+        pairs, groups = counts.sum(axis=1), np.count_nonzero(counts, axis=1)
         total = self._diagonals.sum(axis=1) ** 2 / pairs
-        explained = (self._diagonals**2 / np.maximum(counts, 1)).sum(axis=1) - total
         variance = self._squares - total
-        share = np.where(variance > _NO_VARIANCE * self._squares, explained / variance, np.nan)
-        return np.clip(share, 0, 1)
+        expected = self._shuffled_means**2 + self._shuffled_variances
+        known = (pairs > groups) & (variance > _NO_VARIANCE * self._squares)
+        variance = np.where(known, variance, np.nan)
+        eta, by_chance = (
+            ((squares / np.maximum(counts, 1)).sum(axis=1) - total) / variance
+            for squares in (self._diagonals**2, expected)
+        )
+        # What the groups explain without any order is (groups - 1) / (pairs - 1) of the variance.
+        freedom = (pairs - 1) / np.maximum(pairs - groups, 1)
+        return 1 - freedom * (1 - eta), 1 - freedom * (1 - by_chance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -577,9 +592,15 @@ class _Block:
         per_query = pairs.sum(axis=2)
         # Queries that have a pair, (scores,).
         self.queries = np.count_nonzero(per_query, axis=1)
-        keys = np.maximum(allowed.sum(axis=1), 1)
+        # Keys that each query may attend to, at least 1.
+        self.num_keys = np.maximum(allowed.sum(axis=1), 1)
         # The share of the allowed keys that are the score's, (scores, rows).
-        self.expected = (per_query / keys).astype(np.float32)
+        self.expected = (per_query / self.num_keys).astype(np.float32)
+
+    @cached_property
+    def by_offset(self) -> Numbers:
+        """1 for each allowed pair, by query and offset as in `_moved`."""
+        return _moved(self.allowed[None].astype(np.float32))[0].astype(np.float64)
 
     def sort_pairs(self, pairs: Flags, farthest: int) -> None:
         """Sort pairs of some scores by score and offset, (scores, rows, keys)."""
@@ -591,6 +612,19 @@ class _Block:
         self.bins, self.starts, self.in_bins = np.unique(
             bins[order], return_index=True, return_counts=True
         )
+
+
+def _moved(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Move rows so that columns are offsets: (first axis, rows, keys + rows - 1).
+
+    Column c has the pairs whose key lies c - (rows - 1) after the first of the rows.
+    """
+    some, count, num_keys = values.shape
+    wide = num_keys + count - 1
+    # A row more than a row is wide moves each row by one against the one before.
+    padded = np.zeros((some, count, wide + 1), np.float32)
+    padded[:, :, :num_keys] = values[:, ::-1]
+    return padded.reshape(some, -1)[:, : count * wide].reshape(some, count, wide)[:, ::-1]
 
 
 def _gathered(diagonals: NDArray[Any], num_tokens: int, farthest: int) -> Numbers:

@@ -85,7 +85,8 @@ class Role:
     low, high : float
         Confidence interval of `difference`, at the level that was asked for.
     baseline : float
-        Mean of the baseline over the same texts.
+        Mean of the baseline over the same texts. If there are two, the one whose test has the
+        larger p value.
     difference : float
         Mean over texts of the score less the baseline.
     p_value : float
@@ -114,9 +115,18 @@ class Role:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A score of all heads of a stack, over its texts; arrays are (heads,).
+    """A score of all heads of a stack, over its texts.
 
-    `baseline` and `difference` are those of the harder one of the baselines.
+    Attributes
+    ----------
+    texts : ndarray of int64, (heads,)
+        Texts in which the score is defined.
+    score, error : ndarray of float64, (heads,)
+        Mean of the score over texts, and its standard error.
+    baseline : ndarray of float64, (baselines, heads)
+        Mean of each baseline. NaN if a text does not define it.
+    difference, difference_error : ndarray of float64, (baselines, heads)
+        Mean over texts of the score less the baseline, and its standard error.
     """
 
     texts: NDArray[np.int64]
@@ -327,43 +337,72 @@ def _tests(
     if not names:
         return []
     num_heads = len(evidence[names[0]].texts)
-    p_values = np.full((len(names), num_heads), np.nan)
-    halves = np.full((len(names), num_heads), np.nan)
-    for row, name in enumerate(names):
-        found = evidence[name]
-        for head in np.flatnonzero(found.texts >= _FEWEST_TEXTS).tolist():
-            freedom, error = int(found.texts[head]) - 1, float(found.difference_error[head])
-            over = float(found.difference[head]) - margin
-            if not math.isfinite(over):
-                continue
-            if error > 0:
-                p_values[row, head] = student_above(over / error, freedom)
-            else:
-                p_values[row, head] = 0.0 if over > 0 else 1.0
-            halves[row, head] = error * student_quantile(level / 2, freedom)
+    tested = [
+        [_hardest(evidence[name], head, margin, level) for head in range(num_heads)]
+        for name in names
+    ]
+    p_values = np.array([[test.p_value for test in tests] for tests in tested])
     corrected = benjamini_hochberg(p_values)
-    tests: list[list[tuple[Role, bool]]] = []
+    found: list[list[tuple[Role, bool]]] = []
     for head in range(num_heads):
         some = []
         for row, name in enumerate(names):
-            found = evidence[name]
-            difference, half = float(found.difference[head]), float(halves[row, head])
+            test, scores = tested[row][head], evidence[name]
             role = Role(
                 name=name,
-                score=float(found.score[head]),
-                error=float(found.error[head]),
-                low=difference - half,
-                high=difference + half,
-                baseline=float(found.baseline[head]),
-                difference=difference,
+                score=float(scores.score[head]),
+                error=float(scores.error[head]),
+                low=test.difference - test.half,
+                high=test.difference + test.half,
+                baseline=test.baseline,
+                difference=test.difference,
                 p_value=float(corrected[row, head]),
-                texts=int(found.texts[head]),
+                texts=int(scores.texts[head]),
             )
             if role.texts:
                 some.append((role, bool(role.low > margin and role.p_value < level)))
         some.sort(key=_strongest_first)
-        tests.append(some)
-    return tests
+        found.append(some)
+    return found
+
+
+@dataclass(frozen=True)
+class _Test:
+    """A test of a score against one baseline; `half` is half the width of the interval."""
+
+    baseline: float
+    difference: float
+    half: float = math.nan
+    p_value: float = math.nan
+
+
+def _hardest(found: Evidence, head: int, margin: float, level: float) -> _Test:
+    """Test a head's score against each baseline; return the test with the largest p value.
+
+    The score exceeds all baselines only if it exceeds each (an intersection-union test), so that
+    the largest p value needs no correction for their number. Of equal ones, as where both are 0 to
+    the last digit, the smaller difference counts.
+    """
+    tests = []
+    for baseline, difference, error in zip(
+        found.baseline[:, head].tolist(),
+        found.difference[:, head].tolist(),
+        found.difference_error[:, head].tolist(),
+        strict=True,
+    ):
+        over, texts = difference - margin, int(found.texts[head])
+        if texts < _FEWEST_TEXTS or not math.isfinite(over):
+            tests.append(_Test(baseline, difference))
+            continue
+        without_error = 0.0 if over > 0 else 1.0
+        p_value = student_above(over / error, texts - 1) if error > 0 else without_error
+        half = error * student_quantile(level / 2, texts - 1)
+        tests.append(_Test(baseline, difference, half, p_value))
+    defined = [test for test in tests if math.isfinite(test.difference)]
+    return max(
+        defined or tests,
+        key=lambda test: (-1.0 if math.isnan(test.p_value) else test.p_value, -test.difference),
+    )
 
 
 def _strongest_first(test: tuple[Role, bool]) -> tuple[bool, float]:

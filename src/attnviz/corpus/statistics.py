@@ -629,8 +629,8 @@ class StackStatistics:
         Returns
         -------
         list of ndarray of float64, or None
-            One a layer: the harder one of the baselines (``docs/heads.md``). None where the score
-            has none, as entropy.
+            One a layer: the larger mean of the baselines (``docs/heads.md``). None if the score has
+            none, as entropy.
 
         Raises
         ------
@@ -639,7 +639,8 @@ class StackStatistics:
         """
         if not self._has_baseline(score):
             return None
-        return self._by_layer(self._evidence(score).baseline)
+        # The second baseline is NaN if no text defines it.
+        return self._by_layer(np.fmax.reduce(self._evidence(score).baseline))
 
     def counts(self, score: str) -> list[NDArray[np.int64]]:
         """In how many texts a score is defined.
@@ -937,22 +938,21 @@ class StackStatistics:
                 baseline = as_numbers(fields[_FIELD[f"{kind} sum"]]) / counts
             over, squares = fields[_FIELD[f"over {kind}"]], fields[_FIELD[f"squares over {kind}"]]
             found.append((baseline, *_mean_and_error(counts, over, squares)))
-        (one, over_one, error_one), (two, over_two, error_two) = found
-        # The baseline that the score beats by less; NaN where a text has no such pairs at all.
-        second = np.isnan(over_one) | (over_two < over_one)
+        baselines, differences, errors = (np.stack(each) for each in zip(*found, strict=True))
         return Evidence(
             texts=texts,
             score=mean,
             error=error,
-            baseline=np.where(second, two, one),
-            difference=np.where(second, over_two, over_one),
-            difference_error=np.where(second, error_two, error_one),
+            baseline=baselines,
+            difference=differences,
+            difference_error=errors,
         )
 
     def _has_baseline(self, score: str) -> bool:
         if score not in self.score_names:
             self._evidence(score)
-        return score in (*OF_POSITIONS, *OF_TOKENS) or score.startswith(SYNTACTIC)
+        known = (*OF_POSITIONS, *OF_TOKENS, "positional share")
+        return score in known or score.startswith(SYNTACTIC)
 
     def _edges(self, edges: EdgeColumns, layer: int, head: int) -> list[Edge]:
         some = self._heads_of(layer)

@@ -52,9 +52,9 @@ def evidence(differences: list[float], *, error: float = 0.01, texts: int = 20) 
         texts=np.full(count, texts),
         score=np.array(differences) + 0.1,
         error=np.full(count, error),
-        baseline=np.full(count, 0.1),
-        difference=np.array(differences),
-        difference_error=np.full(count, error),
+        baseline=np.full((1, count), 0.1),
+        difference=np.array([differences]),
+        difference_error=np.full((1, count), error),
     )
 
 
@@ -79,6 +79,30 @@ def test_roles_are_tested_once_and_again_after_another_text() -> None:
     statistics.fold(record)
     assert statistics.stack().roles().of(0, 0)[0].texts == 7
     assert roles.of(0, 0)[0].texts == 6
+
+
+def test_the_baseline_with_the_larger_p_value_counts() -> None:
+    """A baseline whose difference is larger, and less certain, decides."""
+    differences = np.array([[0.30, 0.30, 0.30, np.nan], [0.35, 0.35, np.nan, np.nan]])
+    errors = np.array([[0.01, 0.01, 0.01, np.nan], [0.20, 0.005, np.nan, np.nan]])
+    found = Evidence(
+        texts=np.full(4, 20),
+        score=np.full(4, 0.5),
+        error=np.full(4, 0.01),
+        baseline=0.5 - differences,
+        difference=differences,
+        difference_error=errors,
+    )
+    roles = roles_of({"induction": found}, 4)
+    assert roles.names == [[None, "induction", "induction", None]]
+    raw = np.nanmax(scipy.stats.t.sf((differences - 0.1) / errors, 19)[:, :3], axis=0)
+    expected = scipy.stats.false_discovery_control(raw, method="bh")
+    tests = [roles.tested(3, head)[0] for head in range(3)]
+    assert_allclose([test.p_value for test in tests], expected, rtol=1e-9, atol=1e-15)
+    assert_allclose([test.difference for test in tests], [0.35, 0.30, 0.30])
+    assert_allclose([test.baseline for test in tests], [0.15, 0.20, 0.20])
+    half = scipy.stats.t.isf(0.025, 19) * 0.2
+    assert_allclose([tests[0].low, tests[0].high], [0.35 - half, 0.35 + half])
 
 
 def test_a_role_needs_its_margin_and_its_certainty() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Sequence
 from functools import reduce
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from numpy.testing import assert_allclose as numpy_allclose
 from numpy.typing import NDArray
@@ -159,15 +161,6 @@ class TestByHand:
         assert_allclose(offsets["2"], 0.0, atol=1e-7)
         assert_allclose(offsets["first"], 1.75 / 4, atol=1e-7)
 
-    def test_the_positional_share_of_the_variance(self) -> None:
-        weights = np.array([[[0.7, 0.3, 0.0], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8]]], np.float32)
-        flat = weights[0].ravel()
-        offsets = (np.arange(3)[None, :] - np.arange(3)[:, None]).ravel()
-        means = np.array([flat[offsets == offset].mean() for offset in offsets])
-        share = means.var() / flat.var()
-        found = statistics_of(record_of(weights, ["a", "b", "c"])).stack()
-        assert_allclose(found.mean("positional share")[0], [share], atol=1e-5)
-
     def test_words_of_several_tokens(self) -> None:
         weights = shares(1, 8, 8)
         found = statistics_of(record_of(weights)).stack()
@@ -177,6 +170,82 @@ class TestByHand:
         assert_allclose(found.mean("special tokens")[0], [special], atol=1e-6)
         delimiter = weights[0][:, [6, 7]].sum(axis=1).mean()
         assert_allclose(found.mean("delimiter")[0], [delimiter], atol=1e-6)
+
+
+def epsilon_squared(weights: NDArray[Any]) -> float:
+    """Kelley's epsilon squared of causal weights by offset, from the F of an analysis of variance.
+
+    eta squared is f (k - 1) / (f (k - 1) + N - k) of k groups and N values, and epsilon squared is
+    1 - (1 - eta squared) (N - 1) / (N - k).
+    """
+    count = len(weights)
+    groups = [np.diagonal(weights, -offset).astype(np.float64) for offset in range(count)]
+    f = float(scipy.stats.f_oneway(*groups).statistic)
+    values, between = count * (count + 1) // 2, count - 1
+    eta_squared = f * between / (f * between + values - count)
+    return 1 - (1 - eta_squared) * (values - 1) / (values - count)
+
+
+class TestPositionalShare:
+    def test_it_is_epsilon_squared(self) -> None:
+        record = causal_record(9)
+        found = statistics_of(record).stack().mean("positional share")
+        for place, layer in enumerate(record.stack().layers):
+            for head in range(2):
+                weights = record.stack().weights(layer=layer, head=head)
+                assert found[place][head] == pytest.approx(epsilon_squared(weights), abs=1e-5)
+
+    def test_queries_that_see_all_keys(self) -> None:
+        weights = np.array([[[0.7, 0.3, 0.0], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8]]], np.float32)
+        # Offset 0: mean 2/3; -1 and 1: 0.15 and 0.3; -2 and 2 one value each. Nine values around
+        # 1/3 have the squares 0.62; within the groups are left 0.046667, 0.005 and 0.
+        within = 0.14 / 3 + 0.005
+        share = 1 - (within / (9 - 5)) / (0.62 / (9 - 1))
+        found = statistics_of(record_of(weights, ["a", "b", "c"])).stack()
+        assert_allclose(found.mean("positional share")[0], [share], atol=1e-6)
+
+    def test_the_baseline_is_the_mean_over_all_orders_of_each_row(self) -> None:
+        rows = [[1.0], [0.9, 0.1], [0.6, 0.3, 0.1], [0.5, 0.3, 0.15, 0.05]]
+        shares_of_orders = []
+        for orders in itertools.product(*map(itertools.permutations, rows)):
+            weights = np.zeros((4, 4))
+            for query, order in enumerate(orders):
+                weights[query, : query + 1] = order
+            shares_of_orders.append(epsilon_squared(weights))
+        assert len(shares_of_orders) == 2 * 6 * 24
+        weights = np.array([[*row, *[0.0] * (4 - len(row))] for row in rows], np.float32)
+        found = statistics_of(record_of(weights[None], ["a", "b", "c", "d"])).stack()
+        assert_allclose(
+            found.baseline("positional share"), [[np.mean(shares_of_orders)]], atol=1e-6
+        )
+
+    def test_even_weights_are_no_more_than_the_baseline(self) -> None:
+        even = (
+            np.tril(np.ones((1, 10, 10), np.float32)) / np.arange(1, 11, dtype=np.float32)[:, None]
+        )
+        found = statistics_of(record_of(even, list("abcdefghij"))).stack()
+        baseline = found.baseline("positional share")
+        # Short rows have larger weights, and are at small offsets only.
+        assert baseline is not None
+        assert baseline[0][0] > 0.02
+        assert_allclose(found.mean("positional share"), baseline, atol=1e-6)
+
+    def test_weights_without_order_have_a_share_of_zero(self) -> None:
+        """The mean is 0 within its error, for which eta squared is 0.17 in ten causal tokens."""
+        generator = np.random.default_rng(0)
+        statistics = HeadStatistics(edges=0)
+        for _ in range(300):
+            weights = np.tril(generator.random((4, 10, 10))).astype(np.float32)
+            tokens = list("abcdefghij")
+            statistics.fold(AttentionRecord.from_weights(weights[None], tokens, normalized=False))
+        found = statistics.stack()
+        baseline = found.baseline("positional share")
+        assert baseline is not None
+        mean, error = found.mean("positional share")[0], found.standard_error("positional share")[0]
+        # The baseline keeps the sums of rows, which are random here as the weights are.
+        assert np.all(np.abs(mean) < 4 * error)
+        assert np.all(np.abs(mean - baseline[0]) < 4 * error)
+        assert np.all(error < 0.01)
 
 
 def test_scores_are_those_of_the_analyses() -> None:
