@@ -8,7 +8,8 @@ With A the weights, V the values, O = A V the outputs of a head and G the target
 
 The first is what the target loses, to first order, where the weight is cut after the softmax, the
 second where the pair is cut before it: G V^T is the target's gradient by the weights, and
-A * (G V^T - G . O) that by the logits. The third is the length of what a key adds to the stream.
+A * (G V^T - G . O) that by the logits. A query without keys has an output of 0, so that the second
+of a query's only key is the first: G . O. The third is the length of what a key adds to the stream.
 Nothing of queries times keys is held.
 """
 
@@ -46,8 +47,9 @@ class GradientAttribution(ScaledAttention):
     outputs, gradients : Tensor
         (heads, queries, value_dim): the outputs of all heads, and the target's gradient there.
     at : {"weights", "logits"}
-        Whether it is that of the weights or, divided by what is left of the row, of the logits. A
-        key that has all of a row has 0 there: nothing is left to share its weight.
+        Whether it is that of the weights or, divided by what is left of the row, of the logits. The
+        only key of a query has the same number in both. Of several keys, one whose weight is 1 and
+        beside which all others are 0 in float32 has 0: it is unknown which keys get its weight.
     """
 
     values: torch.Tensor
@@ -103,18 +105,21 @@ class GradientAttribution(ScaledAttention):
     def _of_certain(self, head: int, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """(G . v_key - G . O) / (1 - A) of keys with nearly all of their row, one a row.
 
-        It is G . v_key less the mean of G . v over the other keys, by their weights: float64, and
-        no difference of two numbers that are nearly the same.
+        For a query's only key it is G . v_key. For others it is that less the mean of G . v over
+        the other keys, by their weights: float64, and no difference of two numbers that are nearly
+        the same.
         """
         group = len(self.outputs) // len(self.values)
-        found, _ = self.base.weights_of_rows(head, rows.numpy())
+        found, allowed = self.base.weights_of_rows(head, rows.numpy())
+        alone = torch.from_numpy(allowed.sum(axis=1) == 1)
         others = torch.from_numpy(found).double()
         others.scatter_(1, keys[:, None], 0.0)
         left = others.sum(dim=1)
         along = self.gradients[head, rows].double() @ self.values[head // group].double().T
         mean = (along * others).sum(dim=1) / left.clamp_min(torch.finfo(torch.float64).tiny)
-        # Where nothing is left, no key has what was this one's.
-        return (along.gather(1, keys[:, None])[:, 0] - mean).masked_fill(left == 0, 0.0)
+        own = along.gather(1, keys[:, None])[:, 0]
+        # Without its only key a query's output is 0.
+        return torch.where(alone, own, (own - mean).masked_fill(left == 0, 0.0))
 
 
 @dataclass(frozen=True)
