@@ -428,9 +428,11 @@ def test_direct_attribution_is_the_decomposition_by_hand(
             assert not found[:-1].any()
 
 
+@pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("kind", ["bert", "gemma2"])
 def test_direct_attribution_refuses_norms_behind_layers(
-    kind: str, make_model: Callable[..., Any]
+    kind: str, frozen: bool, make_model: Callable[..., Any]
 ) -> None:
+    model = make_model(kind).requires_grad_(not frozen)
     with pytest.raises(NotImplementedError, match="something stands between"):
-        av.attribute(make_model(kind), {"input_ids": IDS}, answer=PAIR, method="direct")
+        av.attribute(model, {"input_ids": IDS}, answer=PAIR, method="direct")

@@ -11,6 +11,7 @@ import torch
 
 import attnviz as av
 import attnviz.extraction.capture.memory
+from models.counting import LiveTensors
 
 pytestmark = pytest.mark.models
 
@@ -21,6 +22,9 @@ RUNS: dict[str, Callable[[Any, Any], Any]] = {
     "method='gradient'": av.attribute,
     "method='integrated gradients'": lambda model, inputs: av.attribute(
         model, inputs, method="integrated gradients"
+    ),
+    "permuting weights": lambda model, inputs: av.permutation_effect(
+        model, inputs, layer=1, head=0
     ),
 }
 
@@ -60,6 +64,32 @@ def test_too_little_memory_is_told_before_the_model_runs(
     handle.remove()
     free(None)
     run(model, {"input_ids": IDS[:, :4]})
+
+
+def test_outputs_of_one_text_at_a_time_are_kept(make_model: Callable[..., Any]) -> None:
+    """Of many texts no more is alive at once than of one, except for their ids."""
+    model = make_model("gpt2")
+    peaks = {}
+    for count in (1, 30):
+        with LiveTensors() as tensors:
+            av.head_effects(model, [IDS] * count, progress=False)
+        peaks[count] = tensors.peak
+    # The outputs of three layers for 60 tokens are 3 x 60 x 48 float32.
+    assert peaks[30] - peaks[1] < 30 * 3 * 60 * 48 * 4 / 2
+
+
+def test_many_texts_that_would_not_fit_are_told_before_the_model_runs(
+    make_model: Callable[..., Any], free: Callable[[int | None], None]
+) -> None:
+    model, begun = make_model("gpt2"), []
+    # Weights that are held grow with the square of the length.
+    model.set_attn_implementation("eager")
+    model.register_forward_pre_hook(lambda *_: begun.append(0))
+    free(6_500_000)
+    with pytest.raises(MemoryError, match="ablating every head .* for 60 tokens"):
+        av.head_effects(model, [IDS[:, :4], IDS], progress=False)
+    assert not begun
+    av.head_effects(model, [IDS[:, :4]] * 2, progress=False)
 
 
 def test_what_a_changed_record_keeps_is_told_before_the_model_runs(

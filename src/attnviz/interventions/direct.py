@@ -82,8 +82,12 @@ def direct_slopes(
     places = [place for place in calls if place in added]
     tensors = [calls[place].output for place in places] + [added[place] for place in places]
     with torch.enable_grad():
+        value = target(outputs, 0)
+        # If the parameters are frozen, what depends on no attention has no gradient at all.
+        if not all(each.requires_grad for each in (value, *tensors)):
+            raise NotImplementedError(_not_direct(model))
         found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
-            target(outputs, 0), tensors, allow_unused=True
+            value, tensors, allow_unused=True
         )
     slopes, through = found[: len(places)], found[len(places) :]
     _check_the_same(through, model)
@@ -170,13 +174,17 @@ def _detached(output: Any) -> Any:
     return output
 
 
-def _check_the_same(through: tuple[torch.Tensor | None, ...], model: nn.Module) -> None:
-    """Every projection must add to the same stream: the answer has one slope there."""
-    reason = (
+def _not_direct(model: nn.Module) -> str:
+    return (
         f'method="direct": in {type(model).__name__} something stands between attention and the '
         "stream that the answer is made of (norms behind the layers, gates): no head adds to the "
         'answer directly. Use method="integrated gradients", or head_effects'
     )
+
+
+def _check_the_same(through: tuple[torch.Tensor | None, ...], model: nn.Module) -> None:
+    """Every projection must add to the same stream: the answer has one slope there."""
+    reason = _not_direct(model)
     if any(each is None or not bool(each.any()) for each in through):
         raise NotImplementedError(reason)
     first = next(each for each in through if each is not None)

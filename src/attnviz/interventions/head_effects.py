@@ -146,8 +146,8 @@ def head_effects(
     TypeError, ValueError
         If an argument does not fit the model or the texts.
     MemoryError
-        If the copies of the text that run at once would exceed what is free; says so before the
-        model runs.
+        If the copies of a text that run at once would exceed what is free; says so before the model
+        runs. Texts run one after the other.
     NotImplementedError
         If a module of the stack computes its attention inside of one torch function.
 
@@ -178,15 +178,18 @@ def head_effects(
             f"answer is a list of {len(answers)}, and there are {len(examples)} texts; give one "
             "for each, or one for all"
         )
-    texts = [
-        _Text(Runs.one(model, example, target, None, options), wanted, position, stack)
-        for example, wanted in zip(examples, answers, strict=True)
-    ]
-    means: list[Mapping[Place, torch.Tensor] | None] = [None] * len(texts)
+    # What would not fit is told before the model runs; then one text after the other is run.
+    runs = [_runs(model, example, target, options) for example in examples]
+    sums: list[Sums] = []
     if ablate == "mean":
-        sums = [text.sums() for text in texts]
-        means = [means_of([*sums[:here], *sums[here + 1 :]]) for here in range(len(texts))]
-    steps = _effects(texts, means)
+        sums = [_Text(each, None, None, stack).sums() for each in runs]
+
+    def texts() -> Iterator[tuple[_Text, Mapping[Place, torch.Tensor] | None]]:
+        for number, (each, wanted) in enumerate(zip(runs, answers, strict=True)):
+            others = [*sums[:number], *sums[number + 1 :]]
+            yield _Text(each, wanted, position, stack), means_of(others) if sums else None
+
+    steps = _effects(texts(), len(runs))
     return finished(steps, "head effects") if progress else completed(steps)
 
 
@@ -194,7 +197,7 @@ def output_sums(
     model: Any, text: Any, *, stack: str | None, target: str | None, options: RecordOptions
 ) -> Sums:
     """The sum of each head's outputs over the tokens of a text, and their number."""
-    return _Text(Runs.one(model, text, target, None, options), None, None, stack).sums()
+    return _Text(_runs(model, text, target, options), None, None, stack).sums()
 
 
 def effects_against(
@@ -207,43 +210,55 @@ def effects_against(
     options: RecordOptions,
 ) -> HeadEffects:
     """`head_effects` of one text, a head's output replaced by its mean over others that ran."""
-    one = _Text(Runs.one(model, text, target, None, options), None, None, stack)
-    return completed(_effects([one], [means_of(others)]))
+    one = _Text(_runs(model, text, target, options), None, None, stack)
+    return completed(_effects(iter([(one, means_of(others))]), 1))
+
+
+def _runs(model: Any, text: Any, target: str | None, options: RecordOptions) -> Runs:
+    """Encode a text; raise MemoryError if ablating its heads would take more than is free."""
+    runs = Runs.one(model, text, target, None, options)
+    # Each layer's output is kept, and handed back to copies of the text.
+    runs.check_runs("ablating every head", copies=_most_copies, kept=lambda _: 1)
+    return runs
 
 
 def _effects(
-    texts: Sequence[_Text], means: Sequence[Mapping[Place, torch.Tensor] | None]
+    texts: Iterator[tuple[_Text, Mapping[Place, torch.Tensor] | None]], count: int
 ) -> Steps[HeadEffects]:
-    total = sum(text.num_heads for text in texts)
-    done = 0
+    """Run texts one after the other, so that the outputs of one text are kept at a time."""
     found: list[list[Values]] = []
-    for text, mean in zip(texts, means, strict=True):
-        layers: list[Values] = []
-        while len(layers) < len(text.layers):
+    measures: set[str] = set()
+    noise, stack = 0.0, ""
+    layers: tuple[int, ...] = ()
+    for number, (text, mean) in enumerate(texts):
+        values: list[Values] = []
+        while len(values) < len(text.layers):
             reused = text.reuses
-            layers.append(text.effects_of(text.layers[len(layers)], mean))
+            values.append(text.effects_of(text.layers[len(values)], mean))
             if text.reuses < reused:
                 # What was found by the faster way is not to be trusted.
-                layers = []
-            yield Progress("heads", done + sum(map(len, layers)), total, "head")
-        done += text.num_heads
-        found.append(layers)
-    first = texts[0]
-    if any(text.layers != first.layers for text in texts):
-        raise ValueError("inputs: the texts ran through different layers")
+                values = []
+            done = number * text.num_heads + sum(map(len, values))
+            yield Progress("heads", done, count * text.num_heads, "head")
+        found.append(values)
+        if found[1:] and text.layers != layers:
+            raise ValueError("inputs: the texts ran through different layers")
+        layers, stack = text.layers, text.stack
+        measures.add(text.answer.measure)
+        noise = max(noise, text.noise)
+        # The next text is made before the loop assigns it.
+        del text
     by_layer = [np.stack(each) for each in zip(*found, strict=True)]
-    count = len(texts)
     errors = None
     if count > 1:
         errors = tuple(each.std(axis=0, ddof=1) / count**0.5 for each in by_layer)
-    measures = {text.answer.measure for text in texts}
     return HeadEffects(
         tuple(each.mean(axis=0) for each in by_layer),
         errors,
-        max(text.noise for text in texts),
+        noise,
         measures.pop() if len(measures) == 1 else "logit of the likeliest minus the second",
-        first.stack,
-        first.layers,
+        stack,
+        layers,
         count,
     )
 
@@ -260,8 +275,6 @@ class _Text:
         self, runs: Runs, wanted: Any, position: int | str | None, stack: str | None
     ) -> None:
         self._model = runs.loaded.model
-        # Each layer's output is kept, and handed back to copies of the text.
-        runs.check_runs("ablating every head", copies=_most_copies, kept=lambda _: 1)
         plain = runs.forward(LEAST, None)
         record = runs.record(plain, LEAST)
         row, after = row_of(record, position, plain.outputs, runs.batch)

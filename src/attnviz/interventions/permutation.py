@@ -100,6 +100,9 @@ def permutation_effect(
     ------
     TypeError, ValueError, IndexError
         If an argument does not fit, or the query has fewer than two keys.
+    MemoryError
+        If the copies of the text that run at once would exceed what is free; says so before the
+        model runs.
     NotImplementedError
         If the module does not use the dispatcher of transformers.
 
@@ -112,6 +115,13 @@ def permutation_effect(
     """
     permutations = whole_number("permutations", permutations, 1, hint="100 or so")
     runs = Runs.one(model, inputs, target, None, options)
+
+    def together(num_tokens: int) -> int:
+        """Return how many copies run at once, one of which is unchanged."""
+        return min(permutations + 1, max(1, _AT_ONCE // num_tokens))
+
+    # Each layer's output is kept, and given to copies of the text.
+    runs.check_runs("permuting weights", copies=together, kept=lambda _: 1)
     forward = runs.forward(CaptureOptions(), None)
     record = runs.record(forward, CaptureOptions())
     row, _ = row_of(record, position, forward.outputs, runs.batch)
@@ -133,7 +143,7 @@ def permutation_effect(
     copies = Copies(runs.loaded.model, runs.batch, 1 if row is None else -row)
     before = _distribution(copies.outputs, row)[0]
     values: list[float] = []
-    each = max(1, _AT_ONCE // len(here.query_tokens))
+    each = together(len(here.query_tokens))
     for start in range(0, len(rows), each):
         some = rows[start : start + each]
         changed = _changed(copies, place, head, token, some)
