@@ -921,7 +921,7 @@ export interface AtlasStatistic {
   unit: string;
   /** One sentence. */
   definition: string;
-  /** Whether there is a score of shuffled texts to compare it with. */
+  /** Whether there is a mean by chance to compare it with (`docs/heads.md`). */
   baseline: boolean;
 }
 

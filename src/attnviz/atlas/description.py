@@ -36,7 +36,7 @@ class AtlasStatistic(TypedDict):
     definition : str
         One sentence.
     baseline : bool
-        Whether there is a score of shuffled texts to compare it with.
+        Whether there is a mean by chance to compare it with (``docs/heads.md``).
     """
 
     name: str
