@@ -294,7 +294,7 @@ export function effectColors(
 
 /** The name of a table's column with scores, which are the reader's own and may be called anything. */
 export function scoreColumn(name: string, of = "score"): string {
-  return `"${printable(`${of}: ${name}`).replaceAll('"', '""')}"`;
+  return `${of}: ${name}`;
 }
 
 /** Columns of a table for the effect of a row's keys. */

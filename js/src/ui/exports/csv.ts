@@ -14,6 +14,11 @@ function cell(value: string | number | null): string {
   return `"${printable(text).replaceAll('"', '""')}"`;
 }
 
+/** The name of a column. One that is not a plain word may have come in as data. */
+function header(name: string): string {
+  return /^\w+$/.test(name) ? name : cell(name);
+}
+
 /** An error rounded up to one digit, so that it stays a bound. */
 export function roundedUp(error: number): number {
   if (!(error > 0)) return 0;
@@ -49,16 +54,19 @@ type Rows = readonly (readonly (string | number | null)[])[];
 
 /** The name of the column with a stack's numbers: what they are, which came in as data. */
 export function columnName({ measure = "weight" }: { measure?: string }, before = ""): string {
-  const name = [...(before ? [before] : []), ...measure.split(" ")].join("_");
-  return /^\w+$/.test(name) ? name : cell(name);
+  return [...(before ? [before] : []), ...measure.split(" ")].join("_");
 }
 
 /** Rows as comma-separated values (RFC 4180), the names of the columns first. */
 export function csvText(columns: readonly string[], rows: Rows): string {
-  return [columns.join(","), ...rows.map((row) => row.map(cell).join(","))].join("\r\n");
+  return [columns.map(header).join(","), ...rows.map((row) => row.map(cell).join(","))].join(
+    "\r\n",
+  );
 }
 
 /** The same with tabs, to be pasted into a spreadsheet. */
 export function tabbedText(columns: readonly string[], rows: Rows): string {
-  return [columns.join("\t"), ...rows.map((row) => row.map(cell).join("\t"))].join("\n");
+  return [columns.map(header).join("\t"), ...rows.map((row) => row.map(cell).join("\t"))].join(
+    "\n",
+  );
 }

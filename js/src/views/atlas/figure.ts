@@ -191,11 +191,6 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
   return { scene, title: `${captions.title}, ${captions.subtitle}. ${captions.sentence}` };
 }
 
-/** A name of a column: a statistic's may hold anything. */
-function headed(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
-}
-
 /** Every head with its role and all its numbers, one a row. */
 export function headsCsv(store: AtlasStore): string {
   const [table, result] = [store.table.peek(), store.result.peek()];
@@ -224,7 +219,7 @@ export function headsCsv(store: AtlasStore): string {
     ...["role_difference_low", "role_difference_high", "role_p", "role_texts"],
     ...stack.statistics.flatMap(({ name, baseline }) =>
       ["", "standard error", ...(baseline ? ["baseline"] : []), "texts"].map((of) =>
-        headed(of === "" ? name : `${name}, ${of}`),
+        of === "" ? name : `${name}, ${of}`,
       ),
     ),
     ...(result ? ["found_edges", "sampled_edges"] : []),

@@ -224,11 +224,6 @@ function rounded(value: number | undefined): number | null {
   return value === undefined || !Number.isFinite(value) ? null : Number(value.toPrecision(5));
 }
 
-/** A name of the reader's own may hold anything. */
-function headed(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
-}
-
 /** The points of the enlarged head that are drawn, one a row. */
 async function pointsCsv(context: Context, store: EmbeddingStore): Promise<string> {
   const { state, source, ended } = context;
@@ -270,7 +265,7 @@ async function pointsCsv(context: Context, store: EmbeddingStore): Promise<strin
     ...["stack", "layer", "head", "method", "point", "kind", "text", "text_name"],
     ...["position", "token", "x", "y"],
     ...(dimensions === 3 ? ["z"] : []),
-    ...(colorOf ? [headed(color)] : []),
+    ...(colorOf ? [color] : []),
     ...(found ? ["found"] : []),
     ...(selected.size > 0 ? ["in_lasso"] : []),
   ];

@@ -22,6 +22,7 @@ import {
   tokenScoreNames,
   whiskerShares,
 } from "../../../src/ui/effects/effects";
+import { csvText } from "../../../src/ui/exports/csv";
 import { rankedCells } from "../../../src/ui/head-grid/grid";
 import { orderHeads } from "../../../src/ui/view/record";
 import { keyEffectMarks } from "../../../src/views/head/effects";
@@ -239,11 +240,12 @@ describe("effects of keys", () => {
   });
 
   it("have columns in tables, whatever their name", () => {
-    expect(effectColumns(effects)).toEqual(['"key score: effect"', "key_score_measure"]);
+    expect(effectColumns(effects)).toEqual(["key score: effect", "key_score_measure"]);
     expect(effectCells(effects, [1, 2])).toEqual([-3, "measured"]);
     expect(effectColumns(null)).toEqual([]);
     expect(effectCells(undefined, [1, 2])).toEqual([]);
-    expect(scoreColumn('="1"\u202e')).toBe('"score: =""1""‹U+202E›"');
+    // What it is comes first, so that no name begins a formula.
+    expect(csvText([scoreColumn('="1"\u202e')], [])).toBe('"score: =""1""‹U+202E›"');
   });
 
   for (const orientation of ["vertical", "horizontal"] as const)

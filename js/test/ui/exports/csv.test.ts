@@ -25,6 +25,21 @@ describe("a table", () => {
     },
   );
 
+  it("guards the names of its columns like its cells", () => {
+    const names = ["token", "=1+1", '=HYPERLINK("a")', "a b", "a,b", "\t=1", "\u202e=1"];
+    const written = [
+      "token",
+      `"'=1+1"`,
+      `"'=HYPERLINK(""a"")"`,
+      '"a b"',
+      '"a,b"',
+      `"'\t=1"`,
+      '"‹U+202E›=1"',
+    ];
+    expect(csvText(names, [])).toBe(written.join(","));
+    expect(tabbedText(names, [])).toBe(written.join("\t"));
+  });
+
   it("doubles quotes and leaves out what is not known", () => {
     expect(csvText(["a", "b"], [['say "x"', null]])).toBe('a,b\r\n"say ""x""",');
   });

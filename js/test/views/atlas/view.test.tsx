@@ -1,5 +1,6 @@
 import { render } from "preact";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { AtlasStatistic } from "../../../src/client/protocol";
 import { markDrawn } from "../../../src/ui/view/define-view";
 import { assign } from "../../../src/ui/view/state";
 import { AtlasView } from "../../../src/views/atlas";
@@ -427,6 +428,16 @@ describe("what is asked", () => {
 });
 
 describe("exports", () => {
+  it("guard the names of statistics in tables", async () => {
+    const kernel = new Kernel();
+    const [first, ...others] = STACK.statistics;
+    const statistics = [{ ...(first as AtlasStatistic), name: "=1+1" }, ...others];
+    kernel.description = { ...FIXTURE.description, stacks: [{ ...STACK, statistics }] };
+    await open({}, kernel);
+    const table = await room.context.root.attnviz?.csv();
+    expect(table).toContain(`,"'=1+1","'=1+1, standard error","'=1+1, baseline",`);
+  });
+
   it("are a table of all heads and a figure with the grid and the chosen head", async () => {
     await open();
     const exporter = room.context.root.attnviz;

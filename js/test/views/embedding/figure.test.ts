@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Reply } from "../../../src/client/carrier";
+import type { ColumnValues } from "../../../src/client/protocol";
 import type { Scene } from "../../../src/draw/marks";
 import { toSvg } from "../../../src/draw/svg";
 import { PALETTES } from "../../../src/ui/colors/palette";
@@ -8,7 +9,7 @@ import { coloring } from "../../../src/views/embedding/colors";
 import { colorColumn, embeddingExports, legendBox } from "../../../src/views/embedding/figure";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
-import { corpusWith, Kernel, type Room, roomWith } from "./kernel";
+import { ANSWER, corpusWith, Kernel, type Room, roomWith } from "./kernel";
 
 class MeanKernel extends Kernel {
   override async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
@@ -46,8 +47,9 @@ const PATIENT = { timeout: 15_000 };
 
 async function make(
   changed: Partial<EmbeddingState> = {},
+  kernel = new MeanKernel(),
 ): Promise<Room & { store: EmbeddingStore }> {
-  const room = roomWith(changed, new MeanKernel());
+  const room = roomWith(changed, kernel);
   rooms.push(room);
   const store = createEmbeddingStore(room.context);
   await vi.waitFor(() => expect(store.corpus.value).not.toBeNull(), PATIENT);
@@ -150,7 +152,7 @@ describe("the tables", () => {
     const csv = embeddingExports(context, store, drawnScenes).csv;
     const rows = rowsOf(await csv());
     expect(rows[0]?.join(",")).toBe(
-      'stack,layer,head,method,point,kind,text,text_name,position,token,x,y,"score"',
+      "stack,layer,head,method,point,kind,text,text_name,position,token,x,y,score",
     );
     expect(rows).toHaveLength(1 + 6);
     // Points 6 to 11 are keys; the first is "the" of text 1.
@@ -173,8 +175,18 @@ describe("the tables", () => {
   it("have a third coordinate, and norms where points are coloured by them", async () => {
     const { context, store } = await make({ enlarged: true, dimensions: 3, color: "norm" });
     const rows = rowsOf(await embeddingExports(context, store, drawnScenes).csv());
-    expect(rows[0]?.slice(10)).toEqual(["x", "y", "z", '"norm"']);
+    expect(rows[0]?.slice(10)).toEqual(["x", "y", "z", "norm"]);
     expect(rows[3]?.at(-1)).toBe(String(Number((10000 / 65535).toPrecision(5))));
+  });
+
+  it("guard the name of a column of the reader's own", async () => {
+    const name = '=HYPERLINK("http://a")';
+    const kernel = new MeanKernel();
+    const [, score] = ANSWER.columns;
+    kernel.points = { ...ANSWER, columns: [{ ...score, name } as ColumnValues] };
+    const { context, store } = await make({ enlarged: true, color: name }, kernel);
+    const [names] = rowsOf(await embeddingExports(context, store, drawnScenes).csv());
+    expect(names?.at(-1)).toBe(`"'=HYPERLINK(""http://a"")"`);
   });
 
   it("of all heads are their trust and their problems", async () => {
