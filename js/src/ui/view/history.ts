@@ -42,6 +42,7 @@ const NOT_KEPT = [
   "scores",
   "score_notes",
   "score_errors",
+  "roles",
   "token_scores",
   "token_score_notes",
   "controls",
@@ -49,6 +50,11 @@ const NOT_KEPT = [
   "known_edges",
   "changed_run",
 ];
+
+/** Whether two steps have the same values. A value that is the same object is not read. */
+function sameValues(a: Values, b: Values): boolean {
+  return Object.keys({ ...a, ...b }).every((name) => same(a[name], b[name]));
+}
 
 export function createHistory(
   signals: Readonly<Record<string, Signal<unknown>>>,
@@ -76,7 +82,7 @@ export function createHistory(
   const record = (): void => {
     const now = line.peek();
     const next = read();
-    if (same(next, now.steps[now.at])) return;
+    if (sameValues(next, now.steps[now.at] as Values)) return;
     const steps = now.steps.slice(0, now.at + 1);
     if (gesture === null) {
       // The steps ahead stay: nothing was chosen.
@@ -92,7 +98,7 @@ export function createHistory(
     back = null;
     recorded = gesture;
     // A gesture that ends where it began, such as a slider that returns, does not count as a step.
-    if (steps.length > 1 && same(steps.at(-2), next)) {
+    if (steps.length > 1 && sameValues(steps.at(-2) as Values, next)) {
       steps.pop();
       recorded = null;
     }

@@ -1,3 +1,4 @@
+import { signal } from "@preact/signals";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import {
   createHistory,
@@ -5,6 +6,7 @@ import {
   type History,
   historyKey,
 } from "../../../src/ui/view/history";
+import { RECORD_DEFAULTS, type RecordState } from "../../../src/ui/view/record";
 import { assign, makeSignals, type Signals, valuesOf } from "../../../src/ui/view/state";
 
 interface Choices {
@@ -132,6 +134,44 @@ describe("a history", () => {
     assign(state, { theme: "light" });
     history.undo();
     expect(state.theme.value).toBe("light");
+  });
+
+  it.each([
+    "scores",
+    "score_notes",
+    "score_errors",
+    "roles",
+    "token_scores",
+    "token_score_notes",
+    "outcomes",
+    "known_edges",
+    "changed_run",
+  ] as const)("leaves %s as Python set it last", (name) => {
+    const record = makeSignals<RecordState>(RECORD_DEFAULTS);
+    const steps = createHistory(record, end.signal);
+    const given = { self: { names: [["induction"]], labels: [[null]], ranks: [[1]] } };
+    steps.outside();
+    assign(record, { [name]: given });
+    expect(steps.canUndo.value).toBe(false);
+    steps.begin("gesture");
+    assign(record, { layer: 1 });
+    steps.outside();
+    assign(record, { [name]: { cross: given.self } });
+    steps.undo();
+    expect(record.layer.value).toBe(0);
+    expect(record[name].value).toEqual({ cross: given.self });
+  });
+
+  it("reads no value that stayed", () => {
+    const large = { toJSON: vi.fn(() => "many points") };
+    const steps = createHistory({ ...state, selected: signal(large) }, end.signal);
+    for (let layer = 1; layer < 4; layer++) {
+      steps.begin("gesture");
+      assign(state, { layer });
+    }
+    steps.undo();
+    expect(state.layer.value).toBe(2);
+    expect(large.toJSON).not.toHaveBeenCalled();
   });
 
   it("keeps the last hundred steps", () => {
