@@ -4,11 +4,16 @@ export class Recent<V> {
   readonly #limit: number;
   // In order of last use, so that the first is the one to forget.
   readonly #kept = new Map<string, { value: V; bytes: number }>();
+  readonly #dropped: (key: string) => void;
   #bytes = 0;
 
-  /** @param limit bytes that are kept; the newest is kept even where it alone is larger. */
-  constructor(limit: number) {
+  /**
+   * @param limit bytes that are kept; the newest is kept even where it alone is larger.
+   * @param dropped called after an entry was removed or replaced.
+   */
+  constructor(limit: number, dropped: (key: string) => void = () => {}) {
     this.#limit = limit;
+    this.#dropped = dropped;
   }
 
   get(key: string): V | undefined {
@@ -39,6 +44,7 @@ export class Recent<V> {
     if (!entry) return;
     this.#kept.delete(key);
     this.#bytes -= entry.bytes;
+    this.#dropped(key);
   }
 }
 

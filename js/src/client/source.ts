@@ -133,7 +133,7 @@ export class Source {
   /** Rows of the blocks that are kept, by all else that tells them apart. */
   readonly #rows = new Map<string, Range[]>();
   /** What is being asked for, so that two who want the same ask once. */
-  readonly #asked = new Map<string, Asked>();
+  readonly #asked = new Map<string, Promise<unknown>>();
   readonly #answers: Recent<unknown>;
   readonly #described: (answer: unknown) => Description;
 
@@ -145,7 +145,7 @@ export class Source {
   ) {
     this.carrier = carrier;
     this.#described = described;
-    this.#blocks = new Recent(keptBytes);
+    this.#blocks = new Recent(keptBytes, (key) => this.#dropRows(key));
     this.#answers = new Recent(keptBytes);
   }
 
@@ -174,20 +174,19 @@ export class Source {
     const take = async (asked: Asked): Promise<void> => {
       for (const [head, kept] of await asked) found.set(head, kept);
     };
-    // Who asked first may have given it up: then it is asked for again.
-    const unlessGivenUp = (reason: unknown): void => {
-      if (!isAbort(reason)) throw reason;
-    };
     let missing = lookFor(request.heads);
     while (missing.length > 0) {
       const ours: number[] = [];
       const waits: Promise<void>[] = [];
       for (const head of missing) {
         const asked = this.#asked.get(keyOf(request, head));
-        if (asked) waits.push(take(asked).catch(unlessGivenUp));
+        if (asked) waits.push(take(asked as Asked).catch(unlessGivenUp));
         else ours.push(head);
       }
-      if (ours.length > 0) waits.push(take(this.#fetch({ ...request, heads: ours }, signal)));
+      if (ours.length > 0) {
+        const keys = ours.map((head) => keyOf(request, head));
+        waits.push(take(this.#share(keys, this.#ask({ ...request, heads: ours }, signal))));
+      }
       await Promise.all(waits);
       signal?.throwIfAborted();
       missing = lookFor(missing.filter((head) => !found.has(head)));
@@ -206,16 +205,16 @@ export class Source {
     };
   }
 
-  /** Asks for weights of some heads, so that others wait for them, and keeps them. */
-  #fetch(request: BlockRequest, signal?: AbortSignal): Asked {
-    const keys = request.heads.map((head) => keyOf(request, head));
-    const asked = this.#ask(request, signal).finally(() => {
+  /** Notes an answer under its keys until it comes, so that others who want it wait for it. */
+  #share<T>(keys: readonly string[], answer: Promise<T>): Promise<T> {
+    const asked = answer.finally(() => {
       for (const key of keys) this.#asked.delete(key);
     });
     for (const key of keys) this.#asked.set(key, asked);
     return asked;
   }
 
+  /** Asks for weights of some heads, and keeps them. */
   async #ask(request: BlockRequest, signal?: AbortSignal): Asked {
     const columns = request.columns[1] - request.columns[0];
     const length = (request.rows[1] - request.rows[0]) * columns;
@@ -270,8 +269,17 @@ export class Source {
   #noteRows(request: BlockOfHead & { rows: Range }, head: number): void {
     const key = keyOf({ ...request, rows: null }, head);
     const known = this.#rows.get(key) ?? [];
-    // Of rows that were kept long ago most are forgotten.
     this.#rows.set(key, [request.rows, ...known].slice(0, MOST_RANGES));
+  }
+
+  /** Drops the rows of a block that is no longer kept. */
+  #dropRows(block: string): void {
+    const [stack, layer, head, rows, columns, precision] = JSON.parse(block) as KeyParts;
+    const key = keyOf({ stack, layer, rows: null, columns, precision }, head);
+    const other = ([start, stop]: Range): boolean => start !== rows[0] || stop !== rows[1];
+    const left = (this.#rows.get(key) ?? []).filter(other);
+    if (left.length > 0) this.#rows.set(key, left);
+    else this.#rows.delete(key);
   }
 
   /**
@@ -302,7 +310,6 @@ export class Source {
         precision,
       };
       this.#blocks.delete(key);
-      this.#rows.delete(keyOf({ ...request, stack, columns, rows: null }, head));
       this.#blocks.set(keyOf(request, head), grown, matrix.byteLength);
       this.#noteRows(request, head);
     }
@@ -349,7 +356,8 @@ export class Source {
   }
 
   /**
-   * The answer to a question whose answer fits into one reply; kept for who asks again.
+   * The answer to a question whose answer fits into one reply. It is kept for who asks again, and
+   * who asks meanwhile waits for it.
    *
    * @param read what the reply says.
    * @param bytesOf what it takes to keep it; null where it is not to be kept.
@@ -362,12 +370,21 @@ export class Source {
     signal?: AbortSignal,
   ): Promise<T> {
     const key = JSON.stringify([name, request]);
-    const known = this.#answers.get(key) as T | undefined;
-    if (known !== undefined) return known;
-    const answer = await read(await this.carrier.ask(name, request, signal));
-    const bytes = bytesOf(answer);
-    if (bytes !== null) this.#answers.set(key, answer, bytes);
-    return answer;
+    const ask = async (): Promise<T> => {
+      const answer = await read(await this.carrier.ask(name, request, signal));
+      const bytes = bytesOf(answer);
+      if (bytes !== null) this.#answers.set(key, answer, bytes);
+      return answer;
+    };
+    for (;;) {
+      const known = this.#answers.get(key) as T | undefined;
+      if (known !== undefined) return known;
+      const asked = this.#asked.get(key) as Promise<T> | undefined;
+      if (!asked) return this.#share([key], ask());
+      const answer = await asked.catch(unlessGivenUp);
+      signal?.throwIfAborted();
+      if (answer !== undefined) return answer;
+    }
   }
 
   /**
@@ -387,6 +404,12 @@ export class Source {
     const bytes = await joined(first, more);
     return { name, bytes };
   }
+}
+
+/** Throws an error unless it says that the asker gave up. Who still waits asks again then. */
+function unlessGivenUp(reason: unknown): undefined {
+  if (!isAbort(reason)) throw reason;
+  return undefined;
 }
 
 type KeyParts = [string, number, number, Range, Range, BlockRequest["precision"]];

@@ -247,6 +247,32 @@ describe("big requests", () => {
     expect(asked).toHaveLength(4);
   });
 
+  it("are cut from rows in use, however many others were forgotten", async () => {
+    const asked: unknown[] = [];
+    const carrier: Carrier = {
+      live: true,
+      retry: () => undefined,
+      watch: () => undefined,
+      ask: async (_name, args) => {
+        const { rows } = args as BlockRequest;
+        asked.push(rows);
+        const shape = [1, rows[1] - rows[0], 2];
+        const data = new Float32Array((shape[1] as number) * 2);
+        return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
+      },
+    };
+    // Ten rows of two columns take 80 bytes, and a row 8: beside the ten rows one more fits.
+    const source = new Source(carrier, 90);
+    const of = (rows: [number, number]) =>
+      source.block({ ...request, heads: [0], rows, columns: [0, 2], precision: "float32" });
+    await of([0, 10]);
+    for (let row = 20; row < 40; row++) {
+      await of([row, row + 1]);
+      await of([3, 5]);
+    }
+    expect(asked).toHaveLength(1 + 20);
+  });
+
   describe("while another asks for the same", () => {
     /** A carrier that answers when it is told to. */
     function waiting() {
@@ -340,6 +366,71 @@ describe("big requests", () => {
       source.block({ ...request, layer, heads: [0], rows: [0, 2], columns: [0, 2] });
     for (const layer of [1, 2, 1, 3, 1, 2]) await ask(layer);
     expect(asked).toEqual([1, 2, 3, 2]);
+  });
+});
+
+describe("a question while another asks the same", () => {
+  /** A carrier that answers when it is told to, and a question with its own signal. */
+  function waiting() {
+    const asked: { answer: (scores: number[][]) => void; fail: (reason: Error) => void }[] = [];
+    const carrier: Carrier = {
+      live: true,
+      retry: () => undefined,
+      watch: () => undefined,
+      ask: (_name, _args, signal) =>
+        new Promise((resolve, reject) => {
+          const answer = (scores: number[][]) => resolve({ header: { scores }, data: null });
+          asked.push({ answer, fail: reject });
+          signal?.addEventListener("abort", () => reject(signal.reason));
+        }),
+    };
+    const source = new Source(carrier);
+    const of = (pattern: string, signal?: AbortSignal) => source.scores("self", pattern, signal);
+    return { asked, of };
+  }
+
+  it("is asked once", async () => {
+    const { asked, of } = waiting();
+    const [first, same, other] = [of("induction"), of("induction"), of("first token")];
+    expect(asked).toHaveLength(2);
+    asked[0]?.answer([[0.5]]);
+    asked[1]?.answer([[0.25]]);
+    expect(await Promise.all([first, same, other])).toEqual([[[0.5]], [[0.5]], [[0.25]]]);
+    expect(await of("induction")).toEqual([[0.5]]);
+    expect(asked).toHaveLength(2);
+  });
+
+  it("is asked again, once, when who asked first gives it up", async () => {
+    const { asked, of } = waiting();
+    const given = new AbortController();
+    const [first, second, third] = [of("a", given.signal), of("a"), of("a")];
+    given.abort();
+    await expect(first).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));
+    await expect.poll(() => asked).toHaveLength(2);
+    asked[1]?.answer([[1]]);
+    expect(await Promise.all([second, third])).toEqual([[[1]], [[1]]]);
+    expect(asked).toHaveLength(2);
+  });
+
+  it("has no answer for who gave it up", async () => {
+    const { asked, of } = waiting();
+    const given = new AbortController();
+    const [first, second] = [of("a"), of("a", given.signal)];
+    given.abort();
+    asked[0]?.answer([[1]]);
+    expect(await first).toEqual([[1]]);
+    await expect(second).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));
+  });
+
+  it("fails for both, and is asked anew by the next", async () => {
+    const { asked, of } = waiting();
+    const both = [of("a"), of("a")];
+    asked[0]?.fail(new Error("no such pattern"));
+    for (const one of both) await expect(one).rejects.toThrow("no such pattern");
+    const next = of("a");
+    expect(asked).toHaveLength(2);
+    asked[1]?.answer([[1]]);
+    expect(await next).toEqual([[1]]);
   });
 });
 

@@ -1,0 +1,24 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import { Recent } from "../../src/client/recent";
+
+describe("what was lately used", () => {
+  it("is dropped, the oldest first, when there is too much, and each entry is named once", () => {
+    const dropped: string[] = [];
+    const recent = new Recent<number>(10, (key) => dropped.push(key));
+    recent.set("a", 1, 4);
+    recent.set("b", 2, 4);
+    expect(recent.get("a")).toBe(1);
+    recent.set("c", 3, 4);
+    expect(dropped).toEqual(["b"]);
+    recent.set("a", 5, 4);
+    expect(dropped).toEqual(["b", "a"]);
+    expect(recent.get("a")).toBe(5);
+    recent.delete("c");
+    recent.delete("c");
+    // The newest is kept even where it alone is larger.
+    recent.set("d", 4, 99);
+    expect(dropped).toEqual(["b", "a", "c", "a"]);
+    expect(recent.entries()).toEqual([["d", 4]]);
+  });
+});
