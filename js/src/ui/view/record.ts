@@ -317,12 +317,9 @@ export function createRecordStore(
     const text = reason instanceof Error ? reason.message : String(reason);
     failures.value = new Map(failures.value).set(of, text);
   };
-  const succeeded = (of: object): void => {
-    if (!failures.value.has(of) && !failures.value.has(general)) return;
-    const left = new Map(failures.value);
-    left.delete(of);
-    left.delete(general);
-    failures.value = left;
+  const forget = (...of: object[]): void => {
+    const left = [...failures.peek()].filter(([each]) => !of.includes(each));
+    if (left.length < failures.peek().size) failures.value = new Map(left);
   };
   const fail: RecordStore["fail"] = (reason) => failed(general, reason);
   source.carrier.watch((value) => {
@@ -340,13 +337,17 @@ export function createRecordStore(
       attempt.value;
       text.value;
       const asked = untracked(() => question.value);
-      if (asked === null) return undefined;
+      if (asked === null) {
+        // Nothing is asked, so nothing is wrong with the answer.
+        forget(given);
+        return undefined;
+      }
       const controller = new AbortController();
       ask(asked, controller.signal)
         .then((value) => {
           batch(() => {
             given.value = { question: asked, answer: value };
-            succeeded(given);
+            forget(given, general);
           });
         })
         .catch((reason: unknown) => {

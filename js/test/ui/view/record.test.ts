@@ -155,6 +155,31 @@ describe("a record as a view sees it", () => {
     ended.abort();
   });
 
+  it("forgets the error of a question that is asked no longer, and no other error", async () => {
+    const ended = new AbortController();
+    const source = new Source(
+      carrier({ describe: () => ({ header: description, data: null }), maps }),
+    );
+    const record = createRecordStore(source, makeSignals(RECORD_DEFAULTS), ended.signal);
+    const pinned = signal<number | null>(3);
+    const other = signal<number | null>(4);
+    for (const question of [pinned, other]) {
+      record.answer(question, async (token) => {
+        throw new Error(`no row ${token}`);
+      });
+    }
+    await vi.waitFor(() => expect(record.error.value).toBe("no row 3"));
+    pinned.value = null;
+    expect(record.error.value).toBe("no row 4");
+    other.value = null;
+    expect(record.error.value).toBeNull();
+    record.fail(new Error("nothing to export"));
+    pinned.value = 5;
+    pinned.value = null;
+    expect(record.error.value).toBe("nothing to export");
+    ended.abort();
+  });
+
   it("orders the heads of the layer by given scores and by a pattern's", async () => {
     const ended = new AbortController();
     const each = carrier({
