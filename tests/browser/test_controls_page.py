@@ -135,6 +135,58 @@ def test_a_click_beside_the_panel_closes_it(page: Page, tmp_path: Path) -> None:
     expect(panel).to_have_count(0)
 
 
+def test_a_menu_closes_when_the_focus_leaves_it(page: Page, tmp_path: Path) -> None:
+    root = opened(page, tmp_path, "HeadView", {"width": 1000, "height": 900})
+    button = root.get_by_role("button", name="Export")
+    menu = root.get_by_role("menu")
+    for key, reached in (("Tab", "Layer 0"), ("Shift+Tab", "Keys")):
+        button.click()
+        expect(menu.get_by_role("menuitem").first).to_be_focused()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press(key)
+        expect(menu).to_have_count(0)
+        expect(root.get_by_role("button", name=reached, exact=True)).to_be_focused()
+    button.click()
+    expect(menu).to_be_visible()
+    # As a screen reader moves it.
+    root.get_by_role("combobox", name="Lines").focus()
+    expect(menu).to_have_count(0)
+
+
+@pytest.mark.parametrize("orientation", ["vertical", "horizontal"])
+def test_the_list_of_keys_names_the_arrows_of_the_layout(
+    page: Page, tmp_path: Path, orientation: str
+) -> None:
+    size: ViewportSize = {"width": 1000, "height": 900}
+    root = opened(page, tmp_path, "HeadView", size, orientation=orientation)
+    root.locator(".av-plot").focus()
+    page.keyboard.press("?")
+
+    def arrows(what: str) -> list[str]:
+        """Press the two arrows that the list has for it, and return what is read out."""
+        entry = root.locator(".av-keys > div", has=page.get_by_text(what, exact=True))
+        said = []
+        for sign in entry.locator("dt").inner_text().split():
+            key = {"↑": "ArrowUp", "↓": "ArrowDown", "←": "ArrowLeft", "→": "ArrowRight"}[sign]
+            before = root.locator(".av-summary").inner_text()
+            page.keyboard.press(key)
+            expect(root.locator(".av-summary")).not_to_have_text(before)
+            said.append(root.locator(".av-summary").inner_text())
+        return said
+
+    page.keyboard.press("Home")
+    for token in (1, 2):
+        page.keyboard.press({"vertical": "ArrowDown", "horizontal": "ArrowRight"}[orientation])
+        expect(root.locator(".av-summary")).to_contain_text(TOKENS[token])
+    previous, following = arrows("previous, next token")
+    assert (TOKENS[1] in previous, TOKENS[2] in following) == (True, True)
+    # The queries stand first: the cursor is there, and goes to the key of the same number and back.
+    page.keyboard.press({"vertical": "ArrowRight", "horizontal": "ArrowDown"}[orientation])
+    query, key = arrows("queries, keys")
+    assert query != key
+    assert query == following
+
+
 @each_view
 def test_without_controls_the_picture_and_its_words_stay(
     page: Page, tmp_path: Path, name: str

@@ -1,4 +1,4 @@
-/** What opens below a button, and closes again. */
+/** What opens below a button, and closes when the reader clicks elsewhere or the focus goes elsewhere. */
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -21,8 +21,18 @@ export function useDropdown(first: string, within?: string) {
       // In a shadow tree the event's target is its host; the path is not.
       if (box.current && !event.composedPath().includes(box.current)) open.value = false;
     };
+    const left = ({ relatedTarget }: FocusEvent): void => {
+      // Without a target the window lost the focus, or the element that had it went away.
+      if (relatedTarget instanceof Node && !box.current?.contains(relatedTarget))
+        open.value = false;
+    };
+    const element = box.current;
     document.addEventListener("pointerdown", outside);
-    return () => document.removeEventListener("pointerdown", outside);
+    element?.addEventListener("focusout", left);
+    return () => {
+      document.removeEventListener("pointerdown", outside);
+      element?.removeEventListener("focusout", left);
+    };
   }, [open.value]);
   const close = (): void => {
     open.value = false;

@@ -33,7 +33,7 @@ function DropdownButton(props: {
   );
 }
 
-/** Opens by click, Enter or Space; arrows move, Esc closes. */
+/** Opens by click, Enter or Space; arrows move, Esc closes, and Tab leads on and closes. */
 export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }) {
   const { open, box, button, close } = useDropdown("[role=menuitem]");
 
@@ -47,7 +47,11 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
     if (event.key === "Escape") close();
     else if (event.key === "ArrowDown") items[(at + 1) % items.length]?.focus();
     else if (event.key === "ArrowUp") items[(at + items.length - 1) % items.length]?.focus();
-    else return;
+    else {
+      // The browser goes on from the button.
+      if (event.key === "Tab") close();
+      return;
+    }
     event.preventDefault();
     event.stopPropagation();
   };
@@ -62,6 +66,7 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
             <button
               type="button"
               role="menuitem"
+              tabIndex={-1}
               key={entry.label}
               onClick={() => {
                 close();
@@ -90,10 +95,6 @@ export function Panel({ label, children }: { label: string; children: ComponentC
         close();
         event.preventDefault();
         event.stopPropagation();
-      }}
-      onFocusOut={(event) => {
-        const next = event.relatedTarget;
-        if (next instanceof Node && !event.currentTarget.contains(next)) open.value = false;
       }}
     >
       <DropdownButton label={label} button={button} open={open} popup="dialog" />

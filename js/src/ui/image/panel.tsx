@@ -25,7 +25,11 @@ export function withImageKeys<S extends RecordState>(
   { image }: ViewContext<S>,
 ): readonly (readonly [string, string])[] {
   return image?.shown.value
-    ? [...keys, ["on the image", "arrows move over patches, Enter or a click chooses one"]]
+    ? [
+        ...keys.slice(0, -1),
+        ["on the image", "arrows move over patches, Enter or a click chooses one"],
+        ...keys.slice(-1),
+      ]
     : keys;
 }
 

@@ -23,15 +23,16 @@ import whatIfCss from "../../ui/what-if/what-if.css";
 import { captionOf, subtitleOf } from "./captions";
 import { LineControls, StrongestList, toggleLeaveOut, WindowControls } from "./controls";
 import { figure, linesCsv, scaleLabels } from "./figure";
+import type { Orientation } from "./layout";
 import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
 import type { LeaveOut } from "./lines";
 import { HeadPlot } from "./plot";
 import { HEAD_DEFAULTS, type HeadState, isLoaded, windowsShowing, windowsWith } from "./state";
 import { createHeadImage, createHeadStore, type HeadStore, pinsOf } from "./store";
 
+const UP_DOWN = "↑ ↓";
+const LEFT_RIGHT = "← →";
 const KEYS = [
-  ["↑ ↓", "previous, next token"],
-  ["← →", "queries, keys"],
   ["Enter", "pin or unpin the token"],
   ["Esc", "clear pins"],
   ["[ ]", "previous, next layer"],
@@ -46,8 +47,20 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-/** Of signed numbers nothing is left out. */
-const SIGNED_KEYS = KEYS.filter(([, what]) => !what.includes("leave"));
+/** Keys and what they do: which arrows follow the tokens depends on how the tokens stand. */
+function keysFor(
+  orientation: Orientation,
+  signed: boolean,
+): readonly (readonly [string, string])[] {
+  const columns = orientation === "vertical";
+  return [
+    [columns ? UP_DOWN : LEFT_RIGHT, "previous, next token"],
+    [columns ? LEFT_RIGHT : UP_DOWN, "queries, keys"],
+    ["Home End", "first, last token in sight"],
+    // Of signed numbers nothing is left out.
+    ...KEYS.filter(([, what]) => !signed || !what.includes("leave")),
+  ];
+}
 
 /** The figure of what is shown now, without what the pointer is on. */
 function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
@@ -135,7 +148,7 @@ export function HeadView(props: {
       }
       summary={summary}
       exports={entries}
-      keys={withImageKeys(plan?.stack.signed ? SIGNED_KEYS : KEYS, inner)}
+      keys={withImageKeys(keysFor(state.orientation.value, plan?.stack.signed === true), inner)}
       // Windows and left out keys would point elsewhere.
       onStack={() => ({
         query_window: null,
