@@ -3,6 +3,8 @@
 ``page``
     An empty page for one test, cut off from the network: open an exported file in it with
     ``page.goto(path.as_uri())``. Console errors, uncaught errors and requests fail the test.
+``phone``
+    The same on a small screen that is touched. ``browser.fingers`` has several fingers.
 ``lab``
     A real JupyterLab, one tab for the whole run: ``lab.open([...cells...])`` gives a notebook. Its
     kernel is shared with the notebooks of other files, one after another; what ends or changes a
@@ -77,6 +79,21 @@ def page(offline: BrowserContext) -> Iterator[Page]:
     watch.follow(page)
     yield page
     page.close()
+    watch.check()
+
+
+@pytest.fixture
+def phone(chromium: Browser) -> Iterator[Page]:
+    """A small screen that is touched, without network."""
+    context = chromium.new_context(
+        viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True, offline=True
+    )
+    context.set_default_timeout(TIMEOUT)
+    watch = Watch()
+    page = context.new_page()
+    watch.follow(page)
+    yield page
+    context.close()
     watch.check()
 
 

@@ -10,14 +10,14 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from attnviz.views.model import ModelView
+from browser.fingers import slide
 from marks import slow
 from unit.records import shares, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Locator, Page
 
 Rect = dict[str, float]
 HEADS = 12
@@ -46,16 +46,6 @@ def saved(folder: Path, layers: int, **traits: Any) -> Path:
     weights = shares(layers * HEADS, 14, 14).reshape(layers, HEADS, 14, 14)
     record = av.AttentionRecord.from_weights(weights, words(14), model="six")
     return ModelView(record, **traits).save(folder / "view.html")
-
-
-@pytest.fixture
-def phone(chromium: Browser) -> Iterator[Page]:
-    """A small screen that is touched."""
-    context = chromium.new_context(
-        viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True, offline=True
-    )
-    yield context.new_page()
-    context.close()
 
 
 def opened(page: Page, file: Path) -> Locator:
@@ -210,14 +200,8 @@ def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path, widt
         f"L{layer}" for layer in range(6)
     ]
     expect(root.locator(".av-grid.av-after")).to_have_count(1)
-    touch = phone.context.new_cdp_session(phone)
     x, y = box["x"] + box["width"] - 20, box["y"] + box["height"] / 2
-    point = {"x": x, "y": y}
-    touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [point]})
-    for _ in range(25):
-        point = {"x": point["x"] - 8, "y": y}
-        touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [point]})
-    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    slide(phone, [((x, y), (x - 200, y))], steps=25)
     expect(root.locator(".av-grid.av-after")).to_have_count(0)
     last = rect(cell(root, 2, HEADS - 1))
     assert last["x"] + last["width"] <= box["x"] + box["width"] + 1

@@ -14,6 +14,7 @@ import {
   useCopying,
 } from "../exports/copying";
 import { roundedTo, shortest, writtenError } from "../exports/csv";
+import { useFingers } from "../plot/fingers";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
 import { type Quantity, quantityOf, quoted, written, writtenSmall } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
@@ -23,7 +24,7 @@ import { cellAt } from "./layout";
 import type { CellAt, HeatMap } from "./marks";
 import type { HeatMapState } from "./state";
 import type { Exact, HeatMapStore } from "./store";
-import { cellOf, movedBy, pixelOf, tokensOf, type Viewport } from "./viewport";
+import { cellOf, isWhole, movedBy, pixelOf, tokensOf, type Viewport } from "./viewport";
 
 interface PlotProps {
   context: ViewContext<HeatMapState>;
@@ -36,6 +37,8 @@ const REST = 120;
 const DRAG = 4;
 /** Wheel and pinch add up to this before a step is made. */
 const WHEEL_STEP = 40;
+/** Two fingers that go apart by this factor make a step. */
+const PINCH_STEP = 1.2;
 
 function tokensInWords(viewport: Viewport, side: "query" | "key", cell: number): string {
   const axis = side === "query" ? viewport.rows : viewport.columns;
@@ -163,6 +166,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     moved: boolean;
   } | null>(null);
   const wheel = useRef(0);
+  const pinch = useRef(1);
   const place = useComputed(() => {
     const drawn = store.heatMap.value?.layout.viewport;
     return store.current.value && drawn ? `matrix:${drawn.stack.name}:${drawn.layer}` : null;
@@ -225,7 +229,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     };
   }, []);
 
-  const zoomAt = (event: MouseEvent, nearer: boolean): void => {
+  const zoomAt = (event: Pick<MouseEvent, "clientX" | "clientY">, nearer: boolean): void => {
     const layout = store.heatMap.peek()?.layout;
     if (!layout) return;
     // A wheel's place is rounded to whole pixels; the cell under the pointer is not.
@@ -266,10 +270,28 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     return () => element.removeEventListener("wheel", onWheel);
   }, []);
 
-  const onPointerDown = (event: PointerEvent): void => {
-    if (event.button !== 0 || event.pointerType === "touch") return;
+  const isMovable = (): boolean => {
     const viewport = store.viewport.peek();
-    if (!viewport) return;
+    return viewport !== null && !isWhole(viewport);
+  };
+  const { several, ...fingers } = useFingers({
+    moves: isMovable,
+    zoom: (factor, around) => {
+      pinch.current *= factor;
+      const nearer = pinch.current > 1;
+      if ((nearer ? pinch.current : 1 / pinch.current) < PINCH_STEP) return;
+      pinch.current = 1;
+      zoomAt(around, nearer);
+    },
+  });
+
+  const onPointerDown = (event: PointerEvent): void => {
+    pinch.current = 1;
+    drag.current = null;
+    const viewport = store.viewport.peek();
+    if (!viewport || event.button !== 0 || !event.isPrimary) return;
+    // A finger that moves nothing scrolls the page.
+    if (event.pointerType === "touch" && !isMovable()) return;
     const { x, y } = pointIn(plot.current, event);
     drag.current = {
       x,
@@ -281,6 +303,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
   };
 
   const onPointerMove = (event: PointerEvent): void => {
+    if (several.current && event.pointerType === "touch") return;
     const from = drag.current;
     const position = pointIn(plot.current, event);
     const viewport = store.viewport.peek();
@@ -296,6 +319,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
           -Math.round(by / axis.cell) * 2 ** axis.level;
         store.hovered.value = null;
         pointer.value = null;
+        if (!isMovable()) return;
         assign(state, {
           query_window: movedBy(viewport.rows, from.rows, tokens(dy, viewport.rows)),
           key_window: movedBy(viewport.columns, from.columns, tokens(dx, viewport.columns)),
@@ -306,6 +330,11 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     const cell = at(event);
     if (!same(store.hovered.peek(), cell)) store.hovered.value = cell;
     pointer.value = cell && { x: position.x - (plot.current?.scrollLeft ?? 0), y: position.y };
+  };
+
+  // After a drag no click follows from a finger, as it does from a mouse.
+  const onTouchEnd = (): void => {
+    if (drag.current?.moved) drag.current = null;
   };
 
   const leave = (): void => {
@@ -468,6 +497,9 @@ export function HeatMapPlot({ context, store }: PlotProps) {
         onPointerDown,
         onPointerMove,
         onPointerLeave: leave,
+        ...fingers,
+        onTouchEnd,
+        onTouchCancel: onTouchEnd,
         onClick,
         onDblClick: (event: MouseEvent) => zoomAt(event, !event.shiftKey),
         onKeyDown,

@@ -60,7 +60,10 @@ export interface ScenePlotProps {
 }
 
 /** Where in a plot the pointer is, also where the plot is scrolled. */
-export function pointIn(plot: HTMLElement | null, event: MouseEvent): { x: number; y: number } {
+export function pointIn(
+  plot: HTMLElement | null,
+  event: Pick<MouseEvent, "clientX" | "clientY">,
+): { x: number; y: number } {
   const box = plot?.getBoundingClientRect();
   const x = event.clientX - (box?.left ?? 0) + (plot?.scrollLeft ?? 0);
   return { x, y: event.clientY - (box?.top ?? 0) };

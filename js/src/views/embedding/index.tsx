@@ -63,6 +63,7 @@ const ONE_KEYS = [
   ["Shift-drag", "draw a lasso"],
   ["Alt-drag", "move a plot that drags turn"],
   ["Ctrl-wheel", "nearer, farther, at the pointer"],
+  ["two fingers", "nearer, farther, between them"],
   ["f", "find tokens"],
   ["Esc", "clear the lasso, the point; then all heads"],
   ["o", "all heads"],

@@ -36,6 +36,7 @@ const KEYS = [
   ["Ctrl-wheel", "nearer, farther, at the pointer"],
   ["double-click", "nearer, with Shift farther"],
   ["drag", "move what is in sight"],
+  ["two fingers", "nearer, farther, between them"],
   ["[ ]", "previous, next layer"],
   ["0 … 9", "choose a head, or not"],
   ["n", "no head chosen: the mean of all"],

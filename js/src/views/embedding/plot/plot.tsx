@@ -4,6 +4,7 @@ import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { keptHeads } from "../../../client/source";
+import { useFingers } from "../../../ui/plot/fingers";
 import { type Hint, ScenePlot } from "../../../ui/plot/plot";
 import { counted, quoted } from "../../../ui/text/captions";
 import type { ViewContext } from "../../../ui/view/define-view";
@@ -93,7 +94,7 @@ export function EmbeddingPlot(props: PlotProps) {
     [],
   );
 
-  const positionOf = (event: MouseEvent): { x: number; y: number } => {
+  const positionOf = (event: Pick<MouseEvent, "clientX" | "clientY">): { x: number; y: number } => {
     const box = element.current?.getBoundingClientRect();
     return { x: event.clientX - (box?.left ?? 0), y: event.clientY - (box?.top ?? 0) };
   };
@@ -114,8 +115,22 @@ export function EmbeddingPlot(props: PlotProps) {
     return () => target.removeEventListener("wheel", onWheel);
   }, [problem === null]);
 
+  // Three dimensions are turned; of two there is nothing to move while everything is in sight.
+  const moves = (): boolean =>
+    plot.cloud.peek()?.dimensions === 3 ||
+    plot.camera.peek().zoom > 1 ||
+    plot.tool.peek() === "lasso";
+  const { several, ...fingers } = useFingers({
+    moves,
+    zoom: (factor, around) => zoomBy(props, factor, positionOf(around)),
+  });
+
   const onPointerDown = (event: PointerEvent): void => {
-    if (event.button !== 0 || event.pointerType === "touch") return;
+    // A second finger ends the drag of the first.
+    drag.current = null;
+    plot.lasso.value = null;
+    if (event.button !== 0 || !event.isPrimary) return;
+    if (event.pointerType === "touch" && !moves()) return;
     const lasso = event.shiftKey || plot.tool.peek() === "lasso";
     drag.current = {
       ...positionOf(event),
@@ -144,6 +159,7 @@ export function EmbeddingPlot(props: PlotProps) {
   };
 
   const onPointerMove = (event: PointerEvent): void => {
+    if (several.current && event.pointerType === "touch") return;
     const { x, y } = positionOf(event);
     const from = drag.current;
     if (from && event.buttons === 0) drag.current = null;
@@ -174,6 +190,11 @@ export function EmbeddingPlot(props: PlotProps) {
     const inside = plot.inside();
     plot.lasso.value = null;
     assign(state, { selected: inside });
+  };
+
+  // After a drag no click follows from a finger, as it does from a mouse.
+  const onTouchEnd = (): void => {
+    if (drag.current?.moved) drag.current = null;
   };
 
   const onClick = (event: MouseEvent): void => {
@@ -228,6 +249,9 @@ export function EmbeddingPlot(props: PlotProps) {
           onPointerDown,
           onPointerMove,
           onPointerUp,
+          ...fingers,
+          onTouchEnd,
+          onTouchCancel: onTouchEnd,
           onPointerLeave: () => {
             if (drag.current?.moved) return;
             store.hovered.value = null;

@@ -1,0 +1,159 @@
+"""Fingers on exported pages: they move and zoom a picture, and else scroll the page."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import attnviz as av
+from browser.embedding_pages import one_head, prose
+from browser.fingers import slide
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Page
+
+    from browser.fingers import Point
+
+COUNT = 40
+IN_SIGHT = re.compile(r"Queries (\d+)–(\d+) of 40, keys (\d+)–(\d+) of 40 in sight")
+
+
+def matrix(page: Page, folder: Path, window: tuple[int, int] | None = None) -> Locator:
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.softmax(3 * torch.randn(1, 3, COUNT, COUNT, generator=generator), -1)
+    record = av.AttentionRecord.from_weights(weights, [f"t{place}" for place in range(COUNT)])
+    view = av.MatrixView(record, query_window=window, key_window=window)
+    page.goto(view.save(folder / "view.html").as_uri())
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^matrix:"))
+    return root
+
+
+def in_sight(root: Locator) -> list[int] | None:
+    """First and last query, first and last key; None if everything is in sight."""
+    found = IN_SIGHT.search(root.locator(".av-words").inner_text())
+    return [int(number) for number in found.groups()] if found else None
+
+
+def middle(plot: Locator) -> Point:
+    """Bring a picture to the middle of the screen, and return the middle of both."""
+    plot.evaluate("plot => plot.scrollIntoView({block: 'center'})")
+    box = plot.bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def scrolled(page: Page) -> float:
+    found: float = page.evaluate("() => window.scrollY")
+    return found
+
+
+def test_one_finger_moves_a_matrix_that_is_zoomed_in(phone: Page, tmp_path: Path) -> None:
+    root = matrix(phone, tmp_path, (10, 20))
+    plot = root.locator(".av-plot")
+    x, y = middle(plot)
+    before = scrolled(phone)
+    # Ten cells on some 250 pixels: up and to the left by about four of them.
+    slide(phone, [((x, y), (x - 100, y - 100))])
+    expect(root.locator(".av-words")).not_to_contain_text("Queries 10–19")
+    windows = in_sight(root)
+    assert windows is not None
+    first_query, last_query, first_key, last_key = windows
+    assert last_query - first_query == last_key - first_key == 9
+    assert 12 <= first_query <= 16
+    assert 12 <= first_key <= 16
+    assert scrolled(phone) == before
+    # A finger that only touches pins a cell, and nothing moves.
+    phone.touchscreen.tap(x, y)
+    expect(root.locator(".av-words")).to_contain_text("Pinned")
+    assert in_sight(root) == windows
+
+
+def test_one_finger_scrolls_the_page_over_a_matrix_that_is_whole(
+    phone: Page, tmp_path: Path
+) -> None:
+    root = matrix(phone, tmp_path)
+    plot = root.locator(".av-plot")
+    phone.evaluate("() => { document.body.style.paddingBottom = '2000px'; }")
+    x, y = middle(plot)
+    before = scrolled(phone)
+    slide(phone, [((x, y), (x, y - 150))])
+    phone.wait_for_function("before => window.scrollY > before + 50", arg=before)
+    assert in_sight(root) is None
+    assert "Pinned" not in root.locator(".av-words").inner_text()
+
+
+@pytest.mark.parametrize("way", ["across", "down"])
+def test_two_fingers_zoom_a_matrix_and_not_the_page(phone: Page, tmp_path: Path, way: str) -> None:
+    root = matrix(phone, tmp_path)
+    plot = root.locator(".av-plot")
+    x, y = middle(plot)
+    before = scrolled(phone)
+
+    def at(distance: float) -> tuple[Point, Point]:
+        if way == "across":
+            return (x - distance, y), (x + distance, y)
+        return (x, y - distance), (x, y + distance)
+
+    near, far = at(20), at(90)
+    slide(phone, list(zip(near, far, strict=True)))
+    expect(root.locator(".av-words")).to_contain_text("in sight, where")
+    windows = in_sight(root)
+    assert windows is not None
+    # By as much as the fingers went apart, in whole steps.
+    assert 40 / 8 <= windows[1] - windows[0] + 1 <= 40 / 2
+    # The cells under the fingers stay: near the middle of the whole.
+    assert windows[0] < 20 <= windows[1]
+    assert windows[2] < 20 <= windows[3]
+    slide(phone, list(zip(far, near, strict=True)))
+    expect(root.locator(".av-words")).not_to_contain_text("in sight, where")
+    assert scrolled(phone) == before
+    assert phone.evaluate("() => window.visualViewport.scale") == 1
+    assert "Pinned" not in root.locator(".av-words").inner_text()
+
+
+def test_fingers_zoom_and_move_points_and_draw_a_lasso(phone: Page, tmp_path: Path) -> None:
+    root = one_head(phone, prose(), tmp_path)
+    plot = root.locator(".av-plot")
+    x, y = middle(plot)
+    picture = plot.locator("canvas").first
+
+    def drawn() -> str:
+        found: str = picture.evaluate("canvas => canvas.toDataURL()")
+        return found
+
+    def changed(since: str) -> str:
+        phone.wait_for_function(
+            "([canvas, since]) => canvas.toDataURL() !== since",
+            arg=[picture.element_handle(), since],
+        )
+        return drawn()
+
+    whole = drawn()
+    before = scrolled(phone)
+    slide(phone, [((x - 20, y), (x - 70, y)), ((x + 20, y), (x + 70, y))])
+    nearer = changed(whole)
+    slide(phone, [((x, y), (x + 40, y - 60))])
+    changed(nearer)
+    assert scrolled(phone) == before
+    assert phone.evaluate("() => window.visualViewport.scale") == 1
+    # Everything in sight again, the finger scrolls the page, and with the lasso it draws one.
+    root.get_by_role("button", name="Fit").tap()
+    phone.evaluate("() => { document.body.style.paddingBottom = '2000px'; }")
+    x, y = middle(plot)
+    before = scrolled(phone)
+    slide(phone, [((x, y), (x, y - 150))])
+    phone.wait_for_function("before => window.scrollY > before + 50", arg=before)
+    root.get_by_role("button", name="Lasso").tap()
+    x, y = middle(plot)
+    before = scrolled(phone)
+    corners = [(x - 130, y - 130), (x + 130, y - 130), (x + 130, y + 130), (x - 130, y + 130)]
+    slide(phone, [corners])
+    expect(root.locator(".av-embedding-selected")).to_contain_text("in the lasso")
+    assert scrolled(phone) == before
