@@ -89,6 +89,26 @@ def test_one_finger_scrolls_the_page_over_a_matrix_that_is_whole(
     assert "Pinned" not in root.locator(".av-words").inner_text()
 
 
+def test_one_finger_scrolls_rows_of_tokens_that_are_wider_than_the_screen(
+    phone: Page, tmp_path: Path
+) -> None:
+    weights = torch.full((1, 1, COUNT, COUNT), 1 / COUNT)
+    record = av.AttentionRecord.from_weights(weights, [f"t{place}" for place in range(COUNT)])
+    view = av.HeadView(record, orientation="horizontal")
+    phone.goto(view.save(tmp_path / "view.html").as_uri())
+    root = phone.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:"))
+    plot = root.locator(".av-plot")
+    x, y = middle(plot)
+    slide(phone, [((x + 80, y), (x - 80, y))])
+    phone.wait_for_function("plot => plot.scrollLeft > 50", arg=plot.element_handle())
+    before = scrolled(phone)
+    # Up and down it is the page that scrolls.
+    phone.evaluate("() => { document.body.style.paddingBottom = '2000px'; }")
+    slide(phone, [((x, y), (x, y - 150))])
+    phone.wait_for_function("before => window.scrollY > before + 50", arg=before)
+
+
 @pytest.mark.parametrize("way", ["across", "down"])
 def test_two_fingers_zoom_a_matrix_and_not_the_page(phone: Page, tmp_path: Path, way: str) -> None:
     root = matrix(phone, tmp_path)

@@ -289,9 +289,9 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     pinch.current = 1;
     drag.current = null;
     const viewport = store.viewport.peek();
-    if (!viewport || event.button !== 0 || !event.isPrimary) return;
+    if (!viewport || event.button !== 0) return;
     // A finger that moves nothing scrolls the page.
-    if (event.pointerType === "touch" && !isMovable()) return;
+    if (event.pointerType === "touch" && !(event.isPrimary && isMovable())) return;
     const { x, y } = pointIn(plot.current, event);
     drag.current = {
       x,

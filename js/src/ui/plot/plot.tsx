@@ -113,6 +113,9 @@ export function ScenePlot(props: ScenePlotProps) {
         ground.paint(scene.back, scene.width, scene.height);
         painted = scene.back;
         size = wanted;
+        // A finger scrolls sideways what is wider than its place.
+        const place = back.parentElement as HTMLElement;
+        place.style.touchAction = scene.width > place.clientWidth ? "pan-x pan-y" : "";
       }
       back.style.opacity = String(scene.backOpacity);
       const context = prepare(front, scene.width, scene.height);

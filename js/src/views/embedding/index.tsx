@@ -70,6 +70,21 @@ const ONE_KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
+const MEAN_KEYS = [
+  ["↑ ↓ ← →", "move over the bins, with Shift by eight"],
+  ["[ ]", "previous, next layer"],
+  [", .", "previous, next head"],
+  ["Esc", "leave the bin; then the points"],
+  ["o", "all heads"],
+  ["?", "show or hide these keys"],
+] as const;
+
+/** The keys of what is shown, and what they do. */
+function keysOf({ enlarged, shown }: Pick<EmbeddingState, "enlarged" | "shown">) {
+  if (!enlarged) return ALL_KEYS;
+  return shown === "aggregate" ? MEAN_KEYS : ONE_KEYS;
+}
+
 /** From this width on the text stands beside the plot. */
 const BESIDE_FROM = 940;
 const TEXT_SHARE = 0.36;
@@ -123,7 +138,7 @@ export function EmbeddingView({ context }: { context: Context }) {
       subtitle={subtitleOf(context, store)}
       summary={summary}
       exports={entries}
-      keys={enlarged ? ONE_KEYS : ALL_KEYS}
+      keys={keysOf({ enlarged, shown: state.shown.value })}
       choose="none"
       // Points of other tokens.
       onStack={() => ({ heads: [], text: null, selected: [] })}

@@ -21,6 +21,7 @@ import { createNeuronStore, type NeuronStore } from "./store";
 const KEYS = [
   ["↑ ↓", "previous, next key"],
   ["← →", "previous, next query"],
+  ["Home End", "first, last key"],
   ["click", "on a row: highlight its key, or no longer"],
   ["s", "sort dimensions by share, or not"],
   ["Esc", "the last query, its strongest key"],

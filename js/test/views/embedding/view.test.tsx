@@ -1,6 +1,7 @@
 import { render } from "preact";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { markDrawn } from "../../../src/ui/view/define-view";
+import { assign } from "../../../src/ui/view/state";
 import { EmbeddingView } from "../../../src/views/embedding";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { Kernel, type Room, roomWith } from "./kernel";
@@ -56,6 +57,32 @@ afterEach(() => {
   room.controller.abort();
   root.remove();
   vi.restoreAllMocks();
+});
+
+describe("the list of keys", () => {
+  it("is that of what is shown", async () => {
+    const { header, data } = { header: { rows: 1, columns: 1 }, data: Float32Array.of(0.5) };
+    const edges = { query_edges: [0, 2], key_edges: [0, 2] };
+    const of = { texts: 2, of_texts: 2, queries: 6, of_queries: 6 };
+    const kernel = new Kernel();
+    const { ask } = kernel;
+    kernel.ask = (name, ...more) =>
+      name === "aggregate"
+        ? Promise.resolve({ header: { ...header, ...edges, ...of }, data })
+        : ask.call(kernel, name, ...more);
+    await open({}, kernel);
+    const meanings = async (): Promise<string> => {
+      await settle();
+      return [...root.querySelectorAll(".av-keys dd")].map((each) => each.textContent).join("; ");
+    };
+    button("Keys").click();
+    expect(await meanings()).toContain("go into the head");
+    assign(state(), { enlarged: true });
+    expect(await meanings()).toContain("draws a lasso");
+    assign(state(), { shown: "aggregate" });
+    expect(await meanings()).toContain("move over the bins");
+    expect(await meanings()).not.toContain("lasso");
+  });
 });
 
 describe("all heads", () => {

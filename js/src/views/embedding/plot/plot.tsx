@@ -129,8 +129,8 @@ export function EmbeddingPlot(props: PlotProps) {
     // A second finger ends the drag of the first.
     drag.current = null;
     plot.lasso.value = null;
-    if (event.button !== 0 || !event.isPrimary) return;
-    if (event.pointerType === "touch" && !moves()) return;
+    if (event.button !== 0) return;
+    if (event.pointerType === "touch" && !(event.isPrimary && moves())) return;
     const lasso = event.shiftKey || plot.tool.peek() === "lasso";
     drag.current = {
       ...positionOf(event),
