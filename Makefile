@@ -59,6 +59,7 @@ test: checks
 # pip unpacks for a minute, on one core: beside the checks.
 test-all: test-environment
 	@$(MAKE) -j2 checks .hosts/installed
+	@$(VENV_PYTHON) scripts/find_browser.py --others
 	$(VENV_PYTHON) scripts/mutants.py --check
 	$(VENV_PYTHON) scripts/run_tests.py --all
 

@@ -2,9 +2,11 @@
 
 python scripts/find_browser.py             print its path, or say how to get one
 python scripts/find_browser.py --install   the same, and install one where there is none
+python scripts/find_browser.py --others    the same, and install Firefox and WebKit if missing
 
 As root on Debian it installs the one without windows, which opens pages in half the time, also
-where there is another.
+where there is another. Firefox and WebKit are installed as root on Debian alone. Elsewhere their
+tests are skipped if they are missing.
 """
 
 from __future__ import annotations
@@ -18,6 +20,11 @@ from pathlib import Path
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
 
 WITHOUT_WINDOWS = "chromium-headless-shell"
+#: Commands that the tests of each other browser need, and the Debian packages that have them.
+OTHERS = {
+    "firefox": {"firefox-esr": "firefox-esr"},
+    "webkit": {"WebKitWebDriver": "webkit2gtk-driver", "xvfb-run": "xvfb", "xauth": "xauth"},
+}
 
 
 def install_browser() -> None:
@@ -33,6 +40,21 @@ def install_browser() -> None:
     options = ["--with-deps"] if _is_root() and sys.platform == "linux" else []
     command = [sys.executable, "-m", "playwright", "install", *options, "chromium"]
     subprocess.run(command, check=False)
+
+
+def missing_packages(browser: str) -> list[str]:
+    """Return the Debian packages that the tests of another browser lack."""
+    needed = OTHERS[browser]
+    return [package for command, package in needed.items() if shutil.which(command) is None]
+
+
+def install_others() -> None:
+    """Install what is missing of Firefox and WebKit as root on Debian."""
+    missing = [package for browser in OTHERS for package in missing_packages(browser)]
+    if missing and _is_root_on_debian():
+        print(f"Installing {' and '.join(missing)} for the browser tests.", file=sys.stderr)
+        _apt_get("update")
+        _apt_get("install", *missing)
 
 
 def _apt_get(command: str, *packages: str) -> bool:
@@ -63,6 +85,8 @@ def _is_wanted(browser: str | None) -> bool:
 def main(arguments: list[str]) -> int:
     """Print the browser's path; 1 when there is none."""
     browser = find_browser()
+    if "--others" in arguments:
+        install_others()
     if "--install" in arguments and not os.environ.get("ATTNVIZ_BROWSER") and _is_wanted(browser):
         print("Installing Chromium for the browser tests.", file=sys.stderr)
         install_browser()

@@ -54,7 +54,9 @@ export function ColorLegend(props: ColorLegendProps) {
     <>
       <span
         class="av-ramp"
-        style={stops ? { background: `linear-gradient(to right, ${stops.join(", ")})` } : undefined}
+        style={
+          stops ? { backgroundImage: `linear-gradient(to right, ${stops.join(", ")})` } : undefined
+        }
       />
       <span class="av-ramp-words">
         <span>{labels[0]}</span>

@@ -1,6 +1,7 @@
 /** Light or dark: what the trait says, else what the host shows. */
 
 import { signal as makeSignal, type ReadonlySignal } from "@preact/signals";
+import { renderAtOnce } from "../exports/printing";
 import type { ThemeName } from "./palette";
 
 /**
@@ -85,7 +86,7 @@ export function mediumTheme(signal: AbortSignal): ReadonlySignal<ThemeName | nul
       name,
       () => {
         printing = name === "beforeprint";
-        update();
+        renderAtOnce(update);
       },
       { signal },
     );

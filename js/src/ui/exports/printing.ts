@@ -1,7 +1,30 @@
 /** Canvases on paper. */
 
-/** Components that follow a change of theme are rendered within so many turns. */
-const TURNS = 20;
+import { options } from "preact";
+
+/** Functions that finish pictures which are painted in parts. Paper does not wait for the parts. */
+export const unfinished = new Set<() => void>();
+
+/**
+ * Runs `change` and renders what depends on it before it returns.
+ *
+ * Preact renders in microtasks and runs effects after a frame. Firefox runs neither between
+ * `beforeprint` and `afterprint`.
+ */
+export function renderAtOnce(change: () => void): void {
+  const { debounceRendering, requestAnimationFrame } = options;
+  const waiting: (() => void)[] = [];
+  const wait = (callback: () => void): void => {
+    waiting.push(callback);
+  };
+  Object.assign(options, { debounceRendering: wait, requestAnimationFrame: wait });
+  try {
+    change();
+    for (let next = waiting.shift(); next; next = waiting.shift()) next();
+  } finally {
+    Object.assign(options, { debounceRendering, requestAnimationFrame });
+  }
+}
 
 /**
  * Prints a fresh copy in place of every canvas.
@@ -11,8 +34,8 @@ const TURNS = 20;
  */
 export function printCopies(root: HTMLElement, ended: AbortSignal): void {
   const undo: (() => void)[] = [];
-  const copyAll = async (): Promise<void> => {
-    for (let turn = 0; turn < TURNS; turn++) await null;
+  const copyAll = (): void => {
+    for (const finish of unfinished) finish();
     for (const canvas of root.querySelectorAll("canvas")) {
       if (canvas.width === 0 || canvas.height === 0) continue;
       const copy = canvas.cloneNode() as HTMLCanvasElement;

@@ -115,9 +115,10 @@ function OffsetFields({ context, store }: AtlasProps) {
   return (
     <fieldset
       class="av-field av-atlas-offsets"
+      aria-label="Offset"
       title="Of the key from the query: −1 is the token before"
     >
-      <legend>Offset</legend>
+      <span>Offset</span>
       {([0, 1] as const).map((end) => (
         <input
           key={end}

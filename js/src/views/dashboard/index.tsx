@@ -25,6 +25,8 @@ type DashboardState = HeadState & ModelState & HeatMapState;
 /** From these widths on the panes stand beside each other, or two of them below the model view. */
 const THREE_COLUMNS = 820;
 const TWO_COLUMNS = 620;
+/** Up to this width three columns are narrow. */
+const NARROW_COLUMNS = 1050;
 /** From this width on a figure of a stated width has two columns. */
 const PRINTED_COLUMNS = 1000;
 
@@ -91,6 +93,8 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
   const arrangement = useComputed(() =>
     arrangementAt(context.width.value, isPrinted(context.figure)),
   );
+  // Not a container query: on paper the container has another width, and panes are not drawn again.
+  const narrow = useComputed(() => context.width.value <= NARROW_COLUMNS);
 
   const onDrawn = (name: string, place: string | null): void => {
     drawn.current[name as PaneName] = place;
@@ -173,7 +177,7 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
         </>
       }
     >
-      <div class={`av-panes av-${arrangement.value}`}>
+      <div class={`av-panes av-${arrangement.value}${narrow.value ? " av-narrow" : ""}`}>
         {pane("model", ModelView)}
         {pane("head", HeadView)}
         {pane("matrix", MatrixView)}

@@ -116,8 +116,8 @@ export function LineControls({ context, store, plan }: ControlProps) {
           {capital(pluralOf(quantity))} are not shares of one: none are left out or renormalised.
         </span>
       ) : (
-        <fieldset class="av-field av-group">
-          <legend>Leave out</legend>
+        <fieldset class="av-field av-group" aria-label="Leave out">
+          <span class="av-muted">Leave out</span>
           {plan.keys.special.length > 0 && (
             <Switch
               label="special"

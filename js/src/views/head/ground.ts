@@ -11,6 +11,7 @@ import {
 } from "../../draw/curve-raster";
 import type { Mark } from "../../draw/marks";
 import { BROWSER_TASKS, inSlices } from "../../draw/slices";
+import { unfinished } from "../../ui/exports/printing";
 import type { Ground, Painted } from "../../ui/plot/plot";
 
 /** Fewer lines are painted at once by the canvas itself, which takes a tenth of a second. */
@@ -106,7 +107,7 @@ class Picture {
       this.#finish();
       return;
     }
-    window.addEventListener("beforeprint", this.#finish);
+    unfinished.add(this.#finish);
     const painters = curvePainters();
     if (painters.length === 0) {
       this.#inSlices();
@@ -121,7 +122,7 @@ class Picture {
   stop(): void {
     this.#stopped = true;
     this.#stopSlices?.();
-    window.removeEventListener("beforeprint", this.#finish);
+    unfinished.delete(this.#finish);
   }
 
   readonly #finish = (): void => {
