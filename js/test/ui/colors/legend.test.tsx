@@ -17,7 +17,7 @@ describe("the legend of a colour scale", () => {
       box,
     );
     const ramp = box.querySelector<HTMLElement>(".av-ramp");
-    expect(ramp?.style.background.replaceAll(" ", "")).toMatch(
+    expect(ramp?.style.backgroundImage.replaceAll(" ", "")).toMatch(
       /^linear-gradient\(toright,(#000000|rgb\(0,0,0\)),(#ff0000|rgb\(255,0,0\))\)$/,
     );
     const labels = Array.from(
@@ -42,7 +42,7 @@ describe("the legend of a colour scale", () => {
     box.querySelector<HTMLElement>(".av-ramp")?.click();
     expect(onChange).toHaveBeenCalledTimes(2);
     expect(box.querySelector<HTMLElement>("label.av-legend")?.title).toBe("the end");
-    expect(box.querySelector<HTMLElement>(".av-ramp")?.style.background).toBe("");
+    expect(box.querySelector<HTMLElement>(".av-ramp")?.style.backgroundImage).toBe("");
     expect(box.querySelector(".av-color-title")).toBeNull();
   });
 
