@@ -302,9 +302,11 @@ def _interrupted(
 
     thread = threading.Thread(target=fire)
     error = None
+    # Python's own `Thread.start` waits in a `Condition`, which is no part of the extraction. An
+    # interrupt that arrives as this wait ends becomes "RuntimeError: release unlocked lock".
+    thread.start()
     try:
         stop.running = True
-        thread.start()
         subject.run(folder)
         stop.running = False
     except BaseException as caught:  # noqa: BLE001
