@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +103,14 @@ def _same_threads() -> Iterator[None]:
     before = torch and torch.get_num_threads()
     yield
     assert before == (torch and torch.get_num_threads())
+
+
+@pytest.fixture
+def interrupts_raised() -> Iterator[None]:
+    """Have SIGINT raise KeyboardInterrupt. `nohup` and background jobs start with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -209,6 +209,7 @@ def test_what_cannot_be_read_is_named(cluster: Any, demo: tuple[Any, Any]) -> No
     wait_for(lambda: not alive())
 
 
+@pytest.mark.usefixtures("interrupts_raised")
 def test_an_interrupt_leaves_no_actors(
     cluster: Any, demo: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

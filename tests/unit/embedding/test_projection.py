@@ -216,6 +216,7 @@ def test_a_frame_that_returns_false_is_the_last(method: Method) -> None:
     assert np.array_equal(result, frames[1].coordinates)
 
 
+@pytest.mark.usefixtures("interrupts_raised")
 @pytest.mark.parametrize("method", ["tsne", "umap"])
 def test_an_interrupt_goes_through_and_leaves_nothing(method: Method) -> None:
     def interrupt(frame: Frame) -> None:

@@ -238,14 +238,15 @@ def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
 
 # Forked for each end, so that the libraries are loaded once. It reads the folder for temporary
 # files and the end, a line each, and says the number of the process that started a layout, and how
-# that one ended.
+# that one ended. It sets the handler of SIGINT: a run in the background inherits that it is ignored.
 PARENTS = """
-import os, sys, tempfile, time
+import os, signal, sys, tempfile, time
 import numpy as np
 from attnviz.embedding.projection import ProjectionSettings
 from attnviz.embedding.projection_jobs import Projector
 from attnviz.embedding.projection_cache import ProjectionCache
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 for folder in sys.stdin:
     end = sys.stdin.readline()
     if not os.fork():
