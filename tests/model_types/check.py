@@ -232,7 +232,7 @@ def _in_double(
 ) -> Comparison:
     """The comparison of the same forwards in float64, if that is the one that can be right.
 
-    Where keys are much alike, logits are large before rows are sharp (11,000 in EfficientLoFTR):
+    Where keys are much alike, logits are large before rows are sharp (11,000 were seen):
     float32 has three digits of their differences. Neither the record, nor the model's own
     weights, nor the forwards of default and eager attention say the fourth.
     """

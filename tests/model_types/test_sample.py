@@ -102,8 +102,9 @@ def test_a_head_that_is_taken_away_is_its_columns_of_the_projection(model_type: 
     for each in changes.values():
         assert each.identity is (None if each.gate == "refused" else True)
         assert each.gate != "refused" or each.reason.startswith("changes: ")
-        # The outputs computed again from the weights as they are.
-        assert each.noise is None or each.noise < 1e-5
+        # The outputs are computed again from weights that may be off by TOLERANCE. In half
+        # precision they would be off by 1e-3.
+        assert each.noise is None or each.noise < TOLERANCE
 
 
 def _uses_the_dispatcher(model_type: str) -> bool:

@@ -104,15 +104,18 @@ def loop_search(
             correlations.append(covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1]))
         if correlations:
             found[c] = np.mean(correlations)
-    assert len(set(found.values())) > 3
+    # More than float32 rounds apart: the best of them is the best on every processor.
+    assert len({round(value, 3) for value in found.values()}) > 3
+    best, second, *_ = sorted(found.values())
+    assert second - best > 1e-3
     return min(found, key=lambda c: found[c])
 
 
 @pytest.mark.parametrize("moved", [True, False])
 def test_the_search_is_that_of_plain_loops(moved: bool) -> None:
     sizes = torch.tensor([0.3, 1.0, 4.0, 1.0])[:, None, None]
-    queries = vectors(4, 300, 4, seed=1)
-    keys = queries + 0.3 * vectors(4, 300, 4, seed=2) + 0.5
+    queries = vectors(4, 300, 4, seed=2)
+    keys = queries + 0.3 * vectors(4, 300, 4, seed=11) + 0.5
     made = with_vectors(queries * sizes, keys / sizes, [110, 90, 100])
     points = made.points()
     placed = place(made, "self", 0, Placing("search", translate=moved))
