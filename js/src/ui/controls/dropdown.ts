@@ -1,7 +1,7 @@
 /** What opens below a button, and closes when the reader clicks elsewhere or the focus goes elsewhere. */
 
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 /**
  * Whether it is open, and the elements that it belongs to.
@@ -13,7 +13,8 @@ export function useDropdown(first: string, within?: string) {
   const open = useSignal(false);
   const box = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
-  useEffect(() => {
+  // Before the box is seen: a key that is pressed as soon as it is there meets its first control.
+  useLayoutEffect(() => {
     if (!open.value) return;
     const inside = within === undefined ? box.current : box.current?.querySelector(within);
     inside?.querySelector<HTMLElement>(`:is(${first}):not(:disabled)`)?.focus();
