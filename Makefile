@@ -5,6 +5,7 @@
 #                 real JupyterLab; all but the tests marked slow
 #   make test-all the slow ones, too: every notebook, kernels that are lost, ...
 #   make mutants  makes small wrong changes in a copy and sees whether the tests notice them
+#   make processors  the tests that compare numbers, as other processors would run them (30 minutes)
 #   make oldest   the sample of models with the oldest transformers that attnviz takes
 #   make lab      JupyterLab on notebooks/
 #   make watch    builds the front-end again on every change in js/src
@@ -29,10 +30,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all checks mutants oldest coverage bench bench-quick bench-gpu counts lab watch notebooks format protocol docs docs-serve package clean environment test-environment front-end
+.PHONY: help demo test test-all checks mutants processors oldest coverage bench bench-quick bench-gpu counts lab watch notebooks format protocol docs docs-serve package clean environment test-environment front-end
 
 help:
-	@sed -n '3,22s/^#//p' Makefile
+	@sed -n '3,23s/^#//p' Makefile
 
 # What attnviz needs to run, front-end included.
 environment:
@@ -74,6 +75,9 @@ checks: test-environment
 
 mutants: test-environment
 	$(VENV_PYTHON) scripts/mutants.py
+
+processors: test-environment
+	$(VENV_PYTHON) scripts/processors.py
 
 # Beside the other packages, which stay as they are: a few in place of the newest.
 # On Linux PyPI has torch with CUDA alone, gigabytes: the CPU build comes from PyTorch's own index.

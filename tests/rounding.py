@@ -65,9 +65,6 @@ def _largest_added(attention: QueryKeyAttention) -> float:
     parts = [] if attention.sinks is None else [attention.sinks.float()]
     if attention.bias is not None:
         rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
-        parts += [
-            attention.bias.added(head, rows, columns)
-            for head in range(attention.num_heads)
-        ]
+        parts += [attention.bias.added(head, rows, columns) for head in range(attention.num_heads)]
     sizes = [part[torch.isfinite(part)].abs().max() for part in parts]
     return max(map(float, sizes), default=0.0)

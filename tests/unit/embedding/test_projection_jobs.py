@@ -238,7 +238,7 @@ def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
 
 # Forked for each end, so that the libraries are loaded once. It reads the folder for temporary
 # files and the end, a line each, and says the number of the process that started a layout, and how
-# that one ended. It sets the handler of SIGINT: a run in the background inherits that it is ignored.
+# that one ended. It sets the handler of SIGINT: a run in the background inherits to ignore it.
 PARENTS = """
 import os, signal, sys, tempfile, time
 import numpy as np
