@@ -12,8 +12,9 @@ from __future__ import annotations
 import torch
 
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.record import AttentionRecord
 
-__all__ = ["UNIT", "relative_error", "weights_error"]
+__all__ = ["UNIT", "forwards_error", "relative_error", "weights_error"]
 
 #: Largest relative error of one rounding to float32.
 UNIT = 2.0**-24
@@ -45,6 +46,15 @@ def weights_error(*attentions: QueryKeyAttention) -> float:
         _logit_error(attention) + 2 * (attention.num_keys + _OF_WEIGHT) * UNIT
         for attention in attentions
     )
+
+
+def forwards_error(record: AttentionRecord) -> float:
+    """Bound of the difference of a weight in two forwards of a model, which sum in other orders.
+
+    To first order: each layer adds its own error to that of the layers before it.
+    """
+    layers = [stack.attention(n) for stack in record.stacks.values() for n in stack.layers]
+    return weights_error(*(each for each in layers if isinstance(each, QueryKeyAttention)))
 
 
 def _logit_error(attention: QueryKeyAttention) -> float:
