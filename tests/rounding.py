@@ -14,7 +14,7 @@ import torch
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 
-__all__ = ["UNIT", "forwards_error", "relative_error", "weights_error"]
+__all__ = ["UNIT", "forwards_error", "logit_error", "relative_error", "weights_error"]
 
 #: Largest relative error of one rounding to float32.
 UNIT = 2.0**-24
@@ -29,11 +29,11 @@ def relative_error(attention: QueryKeyAttention, summed: int = 0) -> float:
 
     Also of a sum or mean of `summed` weights, which are not negative.
 
-    With e from `_logit_error`, the numerator ``exp(s)`` and the row's sum are off by e relative to
+    With e from `logit_error`, the numerator ``exp(s)`` and the row's sum are off by e relative to
     their values, and the sum of n numerators by another ``n * u``.
     """
     roundings = attention.num_keys + _OF_WEIGHT + summed
-    return 2 * (2 * _logit_error(attention) + roundings * UNIT)
+    return 2 * (2 * logit_error(attention) + roundings * UNIT)
 
 
 def weights_error(*attentions: QueryKeyAttention) -> float:
@@ -43,7 +43,7 @@ def weights_error(*attentions: QueryKeyAttention) -> float:
     e``, so by ``e / 2`` or less. The sum of n numerators adds ``n * u``, as w is at most 1.
     """
     return sum(
-        _logit_error(attention) + 2 * (attention.num_keys + _OF_WEIGHT) * UNIT
+        logit_error(attention) + 2 * (attention.num_keys + _OF_WEIGHT) * UNIT
         for attention in attentions
     )
 
@@ -57,7 +57,7 @@ def forwards_error(record: AttentionRecord) -> float:
     return weights_error(*(each for each in layers if isinstance(each, QueryKeyAttention)))
 
 
-def _logit_error(attention: QueryKeyAttention) -> float:
+def logit_error(attention: QueryKeyAttention) -> float:
     """Bound of the error of a logit in one computation.
 
     It is ``(head_dim + 7) * u * size``, with `size` the largest sum of ``|scale * query * key|``,

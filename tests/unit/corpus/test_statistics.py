@@ -23,6 +23,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
+from rounding import UNIT
 from unit.records import HOSTILE, shares
 
 
@@ -30,6 +31,9 @@ def assert_allclose(found: Any, expected: Any, **options: Any) -> None:
     """As numpy's, of lists of arrays too, and of what may be None."""
     numpy_allclose(np.asarray(found), np.asarray(expected), **options)
 
+
+# Weights that are given are rounded to float32, and so are sums of up to five of them.
+FEW = 6 * UNIT
 
 TOKENS = Tokens.of(
     ["[CLS]", "the", "cat", "##s", "saw", "the", ",", "[SEP]"],
@@ -107,9 +111,9 @@ class TestByHand:
             "delimiter": (0.25 + 0.3 + 1.0) / 3,
             "rarest token": (0.25 + 0.2 + 0.0) / 3,
         }.items():
-            assert_allclose(found.mean(name)[0], [value], atol=1e-7)
+            assert_allclose(found.mean(name)[0], [value], atol=FEW)
             # Shuffled, each of the four keys gets a quarter of what a query has.
-            assert_allclose(found.baseline(name), [[0.25]], atol=1e-7)
+            assert_allclose(found.baseline(name), [[0.25]], atol=FEW)
         entropy = -(0.5 * np.log(0.5) + 2 * 0.25 * np.log(0.25))
         entropy -= sum(p * np.log(p) for p in (0.1, 0.2, 0.3, 0.4))
         assert_allclose(found.mean("entropy")[0], [entropy / 3], atol=1e-6)
@@ -120,13 +124,13 @@ class TestByHand:
         statistics.fold(record)
         found = statistics.stack("cross")
         offsets = dict(zip(found.offset_labels, found.offsets(0)[0], strict=True))
-        assert_allclose(offsets.pop("first"), 0.2, atol=1e-7)
-        assert_allclose(offsets.pop("rest"), 0.8, atol=1e-7)
+        assert_allclose(offsets.pop("first"), 0.2, atol=FEW)
+        assert_allclose(offsets.pop("rest"), 0.8, atol=FEW)
         assert all(np.isnan(value) for value in offsets.values())
         weights = found.class_weights(0)[0]
         word, special = found.classes.index("word"), found.classes.index("special")
-        assert_allclose(weights[word, special], 0.2, atol=1e-7)
-        assert_allclose(weights[word, word], (0.25 + 0.6 + 0.0) / 3, atol=1e-7)
+        assert_allclose(weights[word, special], 0.2, atol=FEW)
+        assert_allclose(weights[word, word], (0.25 + 0.6 + 0.0) / 3, atol=FEW)
         assert np.isnan(weights[special]).all()
 
     def test_one_text_has_patterns(self) -> None:
@@ -150,16 +154,16 @@ class TestByHand:
             # What followed the first a is b; what followed the first b is the second a.
             "induction": (0.2 + 0.25) / 2,
         }.items():
-            assert_allclose(found.mean(name)[0], [value], atol=1e-7, err_msg=name)
+            assert_allclose(found.mean(name)[0], [value], atol=FEW, err_msg=name)
         # Two back there are no other pairs, and by chance a query finds its key in four or two.
         assert_allclose(found.baseline("same token"), [[max(0.175, 0.25)]], atol=1e-6)
         # One back there is another pair, of the second query, that has 0.4.
         assert_allclose(found.baseline("induction"), [[max(0.4, 0.25)]], atol=1e-6)
         offsets = dict(zip(found.offset_labels, found.offsets(0)[0], strict=True))
-        assert_allclose(offsets["-1"], (0.2 + 0.25) / 2, atol=1e-7)
-        assert_allclose(offsets["0"], (0.6 + 0.3 + 0.25) / 3, atol=1e-7)
-        assert_allclose(offsets["2"], 0.0, atol=1e-7)
-        assert_allclose(offsets["first"], 1.75 / 4, atol=1e-7)
+        assert_allclose(offsets["-1"], (0.2 + 0.25) / 2, atol=FEW)
+        assert_allclose(offsets["0"], (0.6 + 0.3 + 0.25) / 3, atol=FEW)
+        assert_allclose(offsets["2"], 0.0, atol=FEW)
+        assert_allclose(offsets["first"], 1.75 / 4, atol=FEW)
 
     def test_words_of_several_tokens(self) -> None:
         weights = shares(1, 8, 8)
@@ -591,7 +595,7 @@ def test_columns_are_classes_of_tokens() -> None:
     assert found.classes_of("genre") == ("news", "tale")
     expected = np.full((3, 3), np.nan)
     expected[:] = weights[0, :3, :3]
-    assert_allclose(found.class_weights(0, "pos")[0], expected, atol=1e-7)
+    assert_allclose(found.class_weights(0, "pos")[0], expected, atol=FEW)
     # All of a text's attention stays in it, whatever came later in the alphabet.
     assert_allclose(found.class_weights(0, "genre")[0], np.eye(2), atol=1e-6)
     _, _, codes = found.text_tokens(0)

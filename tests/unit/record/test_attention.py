@@ -26,6 +26,7 @@ from attnviz.record.masks import (
     WindowMask,
 )
 from attnviz.record.softmax import blocks, normalized, tiles
+from rounding import logit_error, relative_error, weights_error
 from unit.records import shares, vectors
 
 
@@ -217,7 +218,8 @@ def test_blocks_equal_slices_of_the_whole(
         for head in range(4):
             block = attention.weights(head, rows, columns)
             # A product of other sizes adds in another order.
-            assert_allclose(block, expected[head, rows, columns], rtol=1e-5, atol=1e-7)
+            off = relative_error(attention)
+            assert_allclose(block, expected[head, rows, columns], rtol=off)
 
 
 KINDS = ATTENTIONS | {
@@ -285,17 +287,19 @@ def test_logits_and_their_sums_block_by_block(
             at = rows if isinstance(rows, slice) else rows.numpy()
             found = attention.log_normalizer(head, rows)
             assert found.dtype == torch.float32
-            assert_allclose(found.numpy(), sums[at], rtol=1e-6, atol=1e-6)
+            assert_allclose(found.numpy(), sums[at], atol=weights_error(attention))
             for columns in (slice(0, 13), slice(5, 11), slice(12, 13)):
                 logits = attention.logits(head, rows, columns)
                 assert logits.dtype == torch.float32
-                assert_allclose(logits.numpy(), expected[at][:, columns], rtol=1e-5, atol=1e-6)
+                off = logit_error(attention)
+                assert_allclose(logits.numpy(), expected[at][:, columns], atol=off)
                 part = normalized(logits, found).numpy()
-                assert_allclose(part, weights[at][:, columns], rtol=1e-5, atol=1e-7)
+                assert_allclose(part, weights[at][:, columns], rtol=relative_error(attention))
             outside = np.ones(13, bool)
             outside[attention.reach(rows)] = False
             assert not attention.allowed(head, slice(0, 9), slice(0, 13))[at][:, outside].any()
-        assert_allclose(attention.weights(head, slice(0, 9), slice(0, 13)), weights, atol=1e-6)
+        found_weights = attention.weights(head, slice(0, 9), slice(0, 13))
+        assert_allclose(found_weights, weights, atol=weights_error(attention))
 
 
 def test_what_no_query_may_see_is_never_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:

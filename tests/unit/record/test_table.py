@@ -15,7 +15,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.sources import CAVEATS
 from attnviz.record.tokens import Candidate, Prediction, Tokens
-from rounding import weights_error
+from rounding import forwards_error, weights_error
 from unit.records import captured_record, encoder_decoder_record, given_record, shares, words
 
 COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "key_token", "weight"]
@@ -53,7 +53,7 @@ def test_all_layers_and_heads(make: Any) -> None:
                 allowed = stack.allowed(layer=layer, head=head)
                 for query, key in np.argwhere(allowed):
                     expected[name, layer, head, query, key] = weights[query, key]
-    assert cells(frame) == pytest.approx(expected, abs=1e-7)
+    assert cells(frame) == pytest.approx(expected, abs=forwards_error(record))
     for line in frame.itertuples():
         stack = record.stacks[line.stack]
         assert line.query_token == stack.query_tokens.text[line.query]
@@ -113,7 +113,7 @@ def test_strong_weights_alone(make: Any, top_k: int | None, min_weight: float | 
                         expected[name, layer, head, query, key] = row[key]
                         share = math.fsum(row[taken]) / math.fsum(row)
                         kept[name, layer, head, query, key] = share
-    assert cells(frame) == pytest.approx(expected, abs=1e-7)
+    assert cells(frame) == pytest.approx(expected, abs=forwards_error(record))
     assert cells(frame.assign(weight=frame["kept"])) == pytest.approx(kept, rel=1e-5)
     if top_k:
         for _, row in frame.groupby(["stack", "layer", "head", "query"], observed=True):
