@@ -86,7 +86,7 @@ def test_many_texts_that_would_not_fit_are_told_before_the_model_runs(
     model.set_attn_implementation("eager")
     model.register_forward_pre_hook(lambda *_: begun.append(0))
     free(6_500_000)
-    with pytest.raises(MemoryError, match="ablating every head .* for 60 tokens"):
+    with pytest.raises(MemoryError, match=r"ablating every head .* for 60 tokens"):
         av.head_effects(model, [IDS[:, :4], IDS], progress=False)
     assert not begun
     av.head_effects(model, [IDS[:, :4]] * 2, progress=False)

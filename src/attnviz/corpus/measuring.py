@@ -600,7 +600,8 @@ class _Block:
     @cached_property
     def by_offset(self) -> Numbers:
         """1 for each allowed pair, by query and offset as in `_moved`."""
-        return _moved(self.allowed[None].astype(np.float32))[0].astype(np.float64)
+        flags: Numbers = _moved(self.allowed[None].astype(np.float32))[0].astype(np.float64)
+        return flags
 
     def sort_pairs(self, pairs: Flags, farthest: int) -> None:
         """Sort pairs of some scores by score and offset, (scores, rows, keys)."""

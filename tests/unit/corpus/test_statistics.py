@@ -217,8 +217,8 @@ class TestPositionalShare:
                 weights[query, : query + 1] = order
             shares_of_orders.append(epsilon_squared(weights))
         assert len(shares_of_orders) == 2 * 6 * 24
-        weights = np.array([[*row, *[0.0] * (4 - len(row))] for row in rows], np.float32)
-        found = statistics_of(record_of(weights[None], ["a", "b", "c", "d"])).stack()
+        given = np.array([[*row, *[0.0] * (4 - len(row))] for row in rows], np.float32)
+        found = statistics_of(record_of(given[None], ["a", "b", "c", "d"])).stack()
         assert_allclose(
             found.baseline("positional share"), [[np.mean(shares_of_orders)]], atol=1e-6
         )
