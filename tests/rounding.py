@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import torch
 
-from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.attention import LayerAttention, QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 
 __all__ = ["UNIT", "forwards_error", "logit_error", "relative_error", "weights_error"]
@@ -24,7 +24,7 @@ _OF_LOGIT = 7
 _OF_WEIGHT = 4
 
 
-def relative_error(attention: QueryKeyAttention, summed: int = 0) -> float:
+def relative_error(attention: LayerAttention, summed: int = 0) -> float:
     """Bound of the relative difference of two computations of a weight, for all weights.
 
     Also of a sum or mean of `summed` weights, which are not negative.
@@ -36,7 +36,7 @@ def relative_error(attention: QueryKeyAttention, summed: int = 0) -> float:
     return 2 * (2 * logit_error(attention) + roundings * UNIT)
 
 
-def weights_error(*attentions: QueryKeyAttention) -> float:
+def weights_error(*attentions: LayerAttention) -> float:
     """Bound of the difference of two computations of a weight, or of a sum over `attentions`.
 
     If every logit of a row is off by at most e, a weight w is off by at most ``2 * w * (1 - w) *
@@ -54,15 +54,17 @@ def forwards_error(record: AttentionRecord) -> float:
     To first order: each layer adds its own error to that of the layers before it.
     """
     layers = [stack.attention(n) for stack in record.stacks.values() for n in stack.layers]
-    return weights_error(*(each for each in layers if isinstance(each, QueryKeyAttention)))
+    return weights_error(*layers)
 
 
-def logit_error(attention: QueryKeyAttention) -> float:
+def logit_error(attention: LayerAttention) -> float:
     """Bound of the error of a logit in one computation.
 
     It is ``(head_dim + 7) * u * size``, with `size` the largest sum of ``|scale * query * key|``,
-    plus the largest bias or sink.
+    plus the largest bias or sink. Weights that were given have no logits: 0.
     """
+    if not isinstance(attention, QueryKeyAttention):
+        return 0.0
     queries, keys = attention.queries.float(), attention.keys.float()
     # No sum of products is larger than the product of the lengths (Cauchy and Schwarz).
     lengths = queries.norm(dim=-1).max() * keys.norm(dim=-1).max()

@@ -322,7 +322,7 @@ def test_weights_of_many_heads_at_once_are_those_of_each(
         for heads in ((0, 1, 2, 3), (3, 1)):
             found = attention.weights_of_heads(heads, slice(2, 9))
             each = [stack.weights(layer=layer, head=head, rows=slice(2, 9)) for head in heads]
-            assert_allclose(found, each, atol=weights_error(attention))
+            assert_allclose(found, np.stack(each), rtol=0, atol=weights_error(attention))
 
 
 def test_effects_are_folded_like_scores(decoder: tuple[Any, Any]) -> None:

@@ -55,7 +55,8 @@ def tile(stack: AttentionStack, **request: Any) -> Any:
 
 def rounding_of(request: dict[str, Any], stack: AttentionStack) -> float:
     """Bound of the error of a cell of numbers up to 1: a sum in float32 in any order."""
-    weights = min(4 ** request["level"], len(stack.query_tokens) * len(stack.key_tokens))
+    level: int = request["level"]
+    weights: int = min(4**level, len(stack.query_tokens) * len(stack.key_tokens))
     return (len(request["heads"]) * weights + 2) * UNIT
 
 
