@@ -18,6 +18,7 @@ from attnviz.comparison.alignment import align_tokens, common_tokens, on_common_
 from attnviz.record.attention import GivenWeights, HeadSubset, QueryKeyAttention
 from attnviz.record.images import PatchGrid
 from attnviz.record.tokens import Tokens
+from rounding import UNIT
 from unit.comparison.test_comparison import FOUR, THREE, random_record, record
 
 NAMES = ["before", "after"]
@@ -87,8 +88,10 @@ def test_a_difference_of_nothing_is_zero_and_turns_its_sign_with_the_order() -> 
         ahead, behind = there.stack().weights(layer=layer), back.stack().weights(layer=layer)
         assert np.abs(ahead).max() > 0.1
         assert np.array_equal(ahead, -behind)
-        # Rows sum to zero: what one key gains another loses.
-        assert np.abs(ahead.sum(-1)).max() < 1e-6
+        # Rows sum to zero: what one key gains another loses. Each of both rows sums to 1 within a
+        # rounding for each of its keys and four of a quotient, and their sum here rounds as often.
+        keys = ahead.shape[-1]
+        assert np.abs(ahead.sum(-1)).max() < (3 * keys + 8) * UNIT
 
 
 def test_long_texts_are_sampled_and_say_so() -> None:
