@@ -960,9 +960,14 @@ def _merge(options: argparse.Namespace) -> Path:
 
 
 def _lines(path: Path) -> list[str]:
-    """The texts of a file, one a line."""
+    """Return the texts of a file, one per line.
+
+    A line ends at a line feed. `str.splitlines` would also cut at characters that a text may hold,
+    such as U+2028.
+    """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        with path.open(encoding="utf-8-sig") as file:
+            lines = [line.rstrip("\n") for line in file]
     except UnicodeDecodeError as error:
         raise ValueError(f"--texts {path} is not UTF-8: {error}") from None
     texts = [line for line in lines if line.strip()]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +272,20 @@ def test_the_command_waits_for_a_method_that_takes_time(
     [plot] = data["embedding"]["projections"]
     assert data["state"]["enlarged"] is True
     assert (plot["method"], plot["seed"], plot["header"]["work"]["state"]) == ("tsne", 4, "done")
+
+
+def test_the_command_reads_lines_as_a_text_file_has_them(
+    demo: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = command(tmp_path, demo)
+    # A separator of lines inside of a text, the mark that Windows puts first, and its line ends.
+    lines = "\ufeffthe cat sat\u2028on the dog\r\n\r\nthe dog sat\r\n"
+    (tmp_path / "texts.txt").write_bytes(lines.encode())
+    assert main(given) == 0
+    [stack] = data_of(tmp_path / "model-embedding-view.html")["embedding"]["stacks"]
+    told = json.loads(zlib.decompress(base64.b64decode(stack["corpus"])))
+    assert told["names"] == ["the cat sat on the dog", "the dog sat"]
 
 
 @pytest.fixture

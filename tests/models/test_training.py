@@ -18,6 +18,8 @@ from transformers import (
     GPT2LMHeadModel,
     PreTrainedTokenizerFast,
     Trainer,
+    TrainerControl,
+    TrainerState,
     TrainingArguments,
 )
 
@@ -151,6 +153,19 @@ def test_two_processes_train_as_without_it_and_one_writes(tmp_path: Path) -> Non
             rows = [(row["step"], row["metric"]) for row in csv.DictReader(file)]
         assert len(rows) == len(set(rows))
         assert {step for step, _ in rows} == {"0", "1", "2"}
+
+
+def test_other_processes_keep_the_last_step_only(tmp_path: Path) -> None:
+    callback = AttentionCallback(TEXT, every=1, to=tmp_path / "log", tokenizer=tokenizer())
+    state = TrainerState(max_steps=3, is_world_process_zero=False)
+    control, arguments, watched = TrainerControl(), TrainingArguments(str(tmp_path)), model()
+    callback.on_train_begin(arguments, state, control, model=watched)
+    for step in range(1, 4):
+        state.global_step = step
+        callback.on_step_end(arguments, state, control, model=watched)
+        callback.on_evaluate(arguments, state, control, model=watched)
+    assert list(callback.records) == [3]
+    assert not (tmp_path / "log").exists()
 
 
 def test_where_no_run_is_under_way_it_says_so_once_and_keeps_the_records(tmp_path: Path) -> None:

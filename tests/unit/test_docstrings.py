@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import inspect
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -43,6 +44,17 @@ def test_it_begins_with_one_sentence(name: str) -> None:
     summary = documented(OBJECTS[name]).short_description
     assert summary, f"{name} has no docstring"
     assert summary.endswith("."), f"{name}: {summary}"
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_its_examples_run(name: str) -> None:
+    thing = inspect.unwrap(OBJECTS[name])
+    names = dict(vars(inspect.getmodule(thing) or attnviz))
+    # A method has a test of its own, and so has each part of what is wrapped.
+    finder = doctest.DocTestFinder(recurse=False)
+    for example in finder.find(thing, name, module=False, globs=names):
+        told: list[str] = []
+        assert not doctest.DocTestRunner().run(example, out=told.append).failed, "".join(told)
 
 
 def parameters_of(function: Callable[..., Any]) -> set[str]:

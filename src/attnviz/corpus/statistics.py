@@ -555,12 +555,12 @@ class StackStatistics:
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
     >>> stack = av.head_statistics([record] * 5, progress=False).stack()
     >>> stack
-    <StackStatistics 'self': layers 0, 1 head, 6 scores>
+    <StackStatistics 'self': layers 0, 1 head, 5 scores>
     >>> stack.offsets(0)[0, stack.offset_labels.index("first")].round(6)
     np.float64(0.7)
     >>> edge = stack.strongest(layer=0, head=0)[0]
     >>> edge.query_token, edge.key_token, round(edge.weight, 6)
-    ('a', 'a', 1.0)
+    ('b', 'b', 0.6)
     """
 
     def __init__(self, name: str, totals: StackTotals, class_systems: Sequence[str]) -> None:

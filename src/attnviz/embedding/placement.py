@@ -228,8 +228,11 @@ def problems(placed: Placed) -> list[str | None]:
 
     Examples
     --------
-    >>> problems(place(corpus, "self", 3))                                  # doctest: +SKIP
-    [None, None, None, None]
+    >>> import attnviz as av
+    >>> vectors = torch.arange(24.0).sin().view(2, 3, 4)
+    >>> record = av.AttentionRecord.from_qk([vectors], [vectors.flip(1)], ["a", "b", "c"])
+    >>> problems(place(av.Corpus([record]), "self", 0))
+    [None, None]
     """
     finite = _finite_heads(placed.queries, placed.keys)
     return [
@@ -269,9 +272,12 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
 
     Examples
     --------
-    >>> plots = principal_components(place(corpus, "self", 3))              # doctest: +SKIP
-    >>> plots.queries.shape                                                 # doctest: +SKIP
-    torch.Size([12, 997, 2])
+    >>> import attnviz as av
+    >>> vectors = torch.arange(24.0).sin().view(2, 3, 4)
+    >>> record = av.AttentionRecord.from_qk([vectors], [vectors.flip(1)], ["a", "b", "c"])
+    >>> plots = principal_components(place(av.Corpus([record]), "self", 0))
+    >>> plots.coordinates.shape
+    torch.Size([2, 6, 2])
     """
     dimensions = whole_number("dimensions", dimensions, 1, hint="2 or 3 for a plot")
     num_heads, num_queries, size = placed.queries.shape

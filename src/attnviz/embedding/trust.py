@@ -141,10 +141,16 @@ def measure_trust(
 
     Examples
     --------
-    >>> placed = place(corpus, "self", 3)                                   # doctest: +SKIP
-    >>> plots = principal_components(placed)                                # doctest: +SKIP
-    >>> coordinates = torch.cat([plots.queries, plots.keys], dim=1)         # doctest: +SKIP
-    >>> measure_trust(corpus, "self", 3, placed, coordinates)[0]            # doctest: +SKIP
+    >>> import attnviz as av
+    >>> from attnviz.analysis import place, principal_components
+    >>> vectors = torch.arange(80.0).sin().view(1, 20, 4)
+    >>> record = av.AttentionRecord.from_qk([vectors], [vectors], [f"t{i}" for i in range(20)])
+    >>> corpus = av.Corpus([record])
+    >>> placed = place(corpus, "self", 0)
+    >>> plots = principal_components(placed)
+    >>> trust = measure_trust(corpus, "self", 0, placed, plots.coordinates)
+    >>> trust[0].queries, trust[0].recall_all > trust[0].chance_all
+    (20, True)
     """
     check_corpus(corpus)
     queries = whole_number("queries", queries, 1, hint="the number of queries to measure")

@@ -53,7 +53,8 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     Attributes
     ----------
     records : dict of int to list of AttentionRecord
-        By step, one record a text, for `attnviz.compare`.
+        By step, one record a text, for `attnviz.compare`. In processes other than the main one, of
+        the last step only.
 
     Notes
     -----
@@ -149,9 +150,11 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         tokenizer = self._tokenizer or given.get("processing_class")
         step = state.global_step
         records = extract(given["model"], self._texts, tokenizer=tokenizer, **self._options)
-        self.records[step] = records
         if not state.is_world_process_zero:
+            # Only the main process writes the pages of all steps.
+            self.records = {step: records}
             return
+        self.records[step] = records
         runs = runs_of(self._to)
         if not runs:
             if not self._told:
