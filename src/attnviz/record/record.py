@@ -344,7 +344,9 @@ class AttentionRecord:
         if name is None:
             return next(iter(self.stacks.values()))
         if name not in self.stacks:
-            raise KeyError(f"stack={name!r}: this record has {', '.join(map(repr, self.stacks))}")
+            raise KeyError(
+                f"stack={shown(name)}: this record has {', '.join(map(shown, self.stacks))}"
+            )
         return self.stacks[name]
 
     @property

@@ -150,6 +150,9 @@ def test_the_stack_of_a_record() -> None:
         record.stack("self")
     with pytest.raises(TypeError):
         record.stacks["self"] = record.stack()  # type: ignore[index]
+    with pytest.raises(KeyError) as caught:
+        encoder_decoder_record().stack("x" * 100_000)
+    assert len(str(caught.value)) < 1000
 
 
 def test_the_tokens_of_a_record_with_one_list() -> None:
