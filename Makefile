@@ -93,8 +93,14 @@ oldest: test-environment
 		tests/models/test_extract_state.py tests/models/test_extract_inputs.py \
 		tests/models/test_generation.py tests/model_types/test_sample.py
 
-coverage: test-environment
-	cd tests && ../$(VENV_PYTHON) -m model_types
+# What some model types need, beside the packages, which stay as they are: timm wants torchvision.
+.kinds: constraints-coverage.txt | test-environment
+	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .kinds \
+		-r constraints-coverage.txt
+	@touch .kinds
+
+coverage: test-environment .kinds
+	cd tests && PYTHONPATH=../.kinds ../$(VENV_PYTHON) -m model_types
 	$(VENV_PYTHON) -m pytest tests/model_types/of_all_types.py --junitxml=test-results/coverage.xml
 
 # The other tools beside the packages, which stay as they are.
@@ -152,5 +158,5 @@ package: test-environment
 	$(VENV_PYTHON) -m pytest tests/package --junitxml=test-results/package.xml
 
 clean:
-	rm -rf .venv .oldest .bench .hosts js/node_modules src/attnviz/static dist build test-results head_view.html
+	rm -rf .venv .oldest .bench .hosts .kinds js/node_modules src/attnviz/static dist build test-results head_view.html
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis

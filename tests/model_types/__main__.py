@@ -1,4 +1,4 @@
-"""Check every model type of the installed transformers, each in a process of its own.
+"""Check all cases of every model type of the installed transformers, each type in its own process.
 
 make coverage                       all of them, and docs/coverage.md
 cd tests && python -m model_types bert swin    some
@@ -7,6 +7,7 @@ cd tests && python -m model_types bert swin    some
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import logging
 import multiprocessing
@@ -26,7 +27,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from model_types.rows import Row
-from model_types.table import DOCUMENT, RESULTS, table
 
 _PROCESSES = 2
 _MOST_SECONDS = 120
@@ -45,10 +45,27 @@ _COMMON = (
 )
 
 
+def _complete_torchvision() -> None:
+    """Define the operators that torchvision's Python part expects of its compiled part.
+
+    PyPI's torchvision is compiled for CUDA. Its compiled part does not load beside a CPU build of
+    torch, and no model here needs it.
+    """
+    import torch
+
+    if torch.version.cuda is None and importlib.util.find_spec("torchvision"):
+        for name in ("nms", "qnms"):
+            torch.library.define(
+                f"torchvision::{name}",
+                "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+            )
+
+
 def _work(model_type: str, answer: Connection) -> None:
     import torch
     import transformers
 
+    from model_types.cases import cases_of
     from model_types.check import check
 
     # A model that was not made small must not take the machine with it.
@@ -57,11 +74,13 @@ def _work(model_type: str, answer: Connection) -> None:
     transformers.logging.set_verbosity_error()
     logging.disable(logging.WARNING)
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        answer.send(check(model_type))
+        for case in cases_of(model_type):
+            answer.send(check(case))
+    answer.send(None)
 
 
 def _rows(model_types: Sequence[str]) -> Iterator[Row]:
-    """Check types side by side; a row each as soon as it is there."""
+    """Check types side by side; a row for each case as soon as it is there."""
     # Forked, not spawned: importing transformers anew takes longer than most checks.
     context = multiprocessing.get_context("fork")
     waiting = list(model_types)[::-1]
@@ -76,40 +95,52 @@ def _rows(model_types: Sequence[str]) -> Iterator[Row]:
             running[model_type] = (process, ours, time.monotonic())
         for model_type, (process, ours, started) in list(running.items()):
             row: Row | None = None
+            ended = False
             if ours.poll(0.01):
                 try:
                     row = ours.recv()
+                    ended = row is None
+                    running[model_type] = (process, ours, time.monotonic())
                 except EOFError:
                     process.join()
                     row = Row(model_type, result="died", reason=f"exit code {process.exitcode}")
+                    ended = True
             elif time.monotonic() - started > _MOST_SECONDS:
                 row = Row(model_type, result="too slow", reason=f"over {_MOST_SECONDS} s")
+                ended = True
             if row is not None:
+                yield row
+            if ended:
                 process.kill()
                 process.join()
                 ours.close()
                 del running[model_type]
-                yield row
 
 
 def main() -> None:
     """Check what was asked for, and write down what was found."""
+    # Before transformers, which imports torchvision.
+    _complete_torchvision()
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    from model_types.table import DOCUMENT, RESULTS, table
 
     for name in _COMMON:
         importlib.import_module(name)
     wanted = sys.argv[1:] or list(CONFIG_MAPPING.keys())
-    rows: dict[str, Row] = {}
+    rows: list[Row] = []
     for row in _rows(wanted):
-        rows[row.model_type] = row
+        rows.append(row)
         said = f"{row.result} {row.reason[:150]}" if row.reason else row.result
-        print(f"{len(rows)}/{len(wanted)} {row.model_type}: {said}", flush=True)  # noqa: T201
-    ordered = [rows[model_type] for model_type in wanted]
+        done = 1 + wanted.index(row.model_type)
+        name = " ".join(filter(None, (row.model_type, row.kind, row.flag)))
+        print(f"{done}/{len(wanted)} {name}: {said}", flush=True)  # noqa: T201
+    rows.sort(key=lambda row: row.model_type.lower())
     results = RESULTS if len(sys.argv) == 1 else RESULTS.with_stem("coverage-some")
     results.parent.mkdir(exist_ok=True)
-    results.write_text(json.dumps([asdict(row) for row in ordered], indent=1))
+    results.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     if len(sys.argv) == 1:
-        DOCUMENT.write_text(table(sorted(ordered, key=lambda row: row.model_type.lower())))
+        DOCUMENT.write_text(table(rows))
 
 
 if __name__ == "__main__":

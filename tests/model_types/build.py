@@ -90,15 +90,24 @@ def _classes_beside(kind: type[PretrainedConfig]) -> Iterator[type[PreTrainedMod
 
 def tiny_model(model_type: str, wanted: str | None, changes: Mapping[str, Any]) -> PreTrainedModel:
     """Make a tiny random model, in evaluation mode; the same one on every call."""
-    config = tiny_config(model_type, changes)
-    torch.manual_seed(seed_of(model_type))
     kind = class_of(model_type, wanted)
+    config = _of_kind(kind, tiny_config(model_type, changes))
+    torch.manual_seed(seed_of(model_type))
     model = kind._from_config(config) if hasattr(kind, "_from_config") else kind(config)
     count = sum(parameter.numel() for parameter in model.parameters())
     if count > _MOST_PARAMETERS:
         raise MemoryError(f"{count / 1e6:.0f} million parameters are too many for a tiny model")
     _enliven(model)
     return model.float().eval()
+
+
+def _of_kind(kind: type[PreTrainedModel], config: PretrainedConfig) -> PretrainedConfig:
+    """Return the part of a configuration that a class is made from: often that of its text."""
+    wanted = kind.config_class
+    parts = [part for part in vars(config).values() if isinstance(part, PretrainedConfig)]
+    if wanted is None or isinstance(config, wanted):
+        return config
+    return next((part for part in parts if isinstance(part, wanted)), config)
 
 
 @torch.no_grad()

@@ -1,8 +1,9 @@
-"""One model type from its configuration to a line of the table."""
+"""One tiny model from its configuration to a line of the table."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 import time
 import warnings
 from collections.abc import Mapping
@@ -16,11 +17,11 @@ import attnviz
 from attnviz import AttentionRecord
 from attnviz.record.attention import QueryKeyAttention
 from model_types.build import tiny_model
+from model_types.cases import Case, override_of
 from model_types.changing import changes_of
 from model_types.compare import ROUNDED, TOLERANCE, Comparison, Match, compare
 from model_types.control import unnoticed
 from model_types.inputs import find_inputs
-from model_types.overrides import OVERRIDES
 from model_types.reference import (
     Weights,
     by_pattern,
@@ -42,12 +43,12 @@ DIFFERENT = "eager attention computes something else than the default"
 ROUNDING = "float32 rounds such sharp logits too much"
 
 
-def check(model_type: str) -> Row:
-    """Build, sharpen, extract and compare one model type."""
+def check(case: Case) -> Row:
+    """Build, sharpen, extract and compare one tiny model."""
     start = time.perf_counter()
-    row = Row(model_type)
+    row = Row(case.model_type, case.kind, list(case.auto), case.flag)
     try:
-        _check(row)
+        _check(row, case)
     except _EndedError as end:
         row.result, row.reason = end.result, end.reason
     row.seconds = round(time.perf_counter() - start, 2)
@@ -66,9 +67,62 @@ class _EndedError(Exception):
         self.reason = reason
 
 
-def _check(row: Row) -> None:
-    model, inputs = _prepared(row)
-    own, modules = _sharpened(row, model, inputs)
+def _check(row: Row, case: Case) -> None:
+    override = override_of(case)
+    model, inputs = _prepared(row, case, override)
+    own = _sharpened(row, model, inputs, override)
+    found, arithmetic = _compared(row, model, inputs, own, override)
+    row.error = found.error if found.matches else None
+    row.unverified = list(found.unverified)
+    if case.is_base:
+        _change(row, model, inputs)
+        with arithmetic:
+            row.unnoticed = unnoticed(found.matches)
+    _demand(row, found, inputs)
+    if "use_cache" in inspect.signature(model.forward).parameters:
+        _check_cached(row, model, inputs | {"use_cache": True}, override)
+    row.result = "ok"
+
+
+def _check_cached(
+    row: Row, model: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
+) -> None:
+    """Compare a forward that keeps a cache, of the model as it was sharpened without one."""
+    try:
+        run(model, inputs)
+    # What a model says to a cache that it cannot make can be anything.
+    except Exception as error:  # noqa: BLE001
+        row.notes.append(
+            f"fails with use_cache=True by itself: {type(error).__name__}: {error}"[:300]
+        )
+        return
+    row.cached = True
+    kept = (row.stacks, row.way, row.notes)
+    try:
+        own, calls = _own(eager_copy(model), inputs, override)
+        found, _ = _compared(row, model, inputs, (own, by_pattern(calls)), override)
+        _demand(row, found, inputs)
+    except _EndedError as end:
+        raise _EndedError(end.result, f"with use_cache=True: {end.reason}") from end
+    row.stacks, row.way, row.notes = kept
+    row.error = max(row.error or 0.0, found.error)
+
+
+# Both kinds of a model's own weights: those of its output, and those that its modules computed.
+_Own = tuple[Weights, Weights]
+
+
+def _compared(
+    row: Row,
+    model: PreTrainedModel,
+    inputs: Mapping[str, Any],
+    own: _Own,
+    override: Mapping[str, Any],
+) -> tuple[Comparison, AbstractContextManager[object]]:
+    """Extract, see that the model did not change, and compare.
+
+    Returns the arithmetic of the comparison, too.
+    """
     before, plain = State(model), run(model, inputs)
     calls = Calls(model)
     try:
@@ -81,36 +135,54 @@ def _check(row: Row) -> None:
     changes += calls.changes(model)
     if changes:
         raise _EndedError("wrong", "; ".join(changes))
-    found = compare(record, own, modules)
-    arithmetic: AbstractContextManager[object] = nullcontext()
+    found = compare(record, *own)
     if not found.right:
-        found = _under_eager(row, model, inputs, found, own=own, modules=modules)
+        found = _under_eager(row, model, inputs, found, own)
     if not found.right and not found.unmatched and found.error <= ROUNDED:
-        found, arithmetic = _in_double(row, model, inputs, found), double_weights()
-    row.error = found.error if found.matches else None
-    _change(row, model, inputs)
-    with arithmetic:
-        row.unnoticed = unnoticed(found.matches)
-    row.unverified = found.unverified
+        return _in_double(row, model, inputs, found, override), double_weights()
+    return found, nullcontext()
+
+
+def _demand(row: Row, found: Comparison, inputs: Mapping[str, Any]) -> None:
+    """End the check if the record is not what the model computed, or not all of it."""
     if not found.right:
         warned = any(note.startswith("UserWarning") for note in row.notes)
         only_missing = warned and found.error <= TOLERANCE and found.matches
         raise _EndedError("partly" if only_missing else "wrong", _differences(found))
-    row.result = "ok"
+    # Rows that were compared are as many as a plain forward has.
+    short = [
+        f"{stack} {number}: {attention.num_queries} rows for {inputs[text].shape[1]} tokens"
+        for layers in found.unverified.values()
+        for stack, number, attention in layers
+        if isinstance(inputs.get(text := _TEXT_OF.get(stack, "")), torch.Tensor)
+        and attention.num_queries != inputs[text].shape[1]
+    ]
+    if short:
+        raise _EndedError("wrong", "; ".join(short))
 
 
-def _prepared(row: Row) -> tuple[PreTrainedModel, dict[str, Any]]:
+# Which argument holds the text that a stack's queries stand for.
+_TEXT_OF = {
+    "self": "input_ids",
+    "encoder": "input_ids",
+    "decoder": "decoder_input_ids",
+    "cross": "decoder_input_ids",
+}
+
+
+def _prepared(
+    row: Row, case: Case, override: Mapping[str, Any]
+) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Make the model and find inputs that it runs on."""
-    override = OVERRIDES.get(row.model_type, {})
     if "skip" in override:
         raise _EndedError("not built", override["skip"])
     try:
-        model = tiny_model(row.model_type, override.get("class"), override.get("config", {}))
+        model = tiny_model(case.model_type, override["class"], override["config"])
     except Exception as error:
         raise _EndedError("not built", error) from error
     row.kind = type(model).__name__
     try:
-        inputs = find_inputs(model, lambda made: run(model, made), override.get("inputs"))
+        inputs = find_inputs(model, lambda made: run(model, made), override["inputs"])
     except Exception as error:
         raise _EndedError("no inputs", error) from error
     row.inputs = list(inputs)
@@ -121,13 +193,12 @@ def _prepared(row: Row) -> tuple[PreTrainedModel, dict[str, Any]]:
 
 
 def _sharpened(
-    row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]
-) -> tuple[Weights, Weights]:
-    """Sharpen the model and take its own weights, from its output and from its modules."""
-    override = OVERRIDES.get(row.model_type, {})
+    row: Row, model: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
+) -> _Own:
+    """Sharpen the model and take its own weights."""
 
     def current() -> tuple[Weights, dict[str, list[torch.Tensor]]]:
-        return _own(row, eager_copy(model), inputs)
+        return _own(eager_copy(model), inputs, override)
 
     def measured() -> dict[str, list[torch.Tensor]]:
         own, calls = current()
@@ -149,10 +220,10 @@ def _sharpened(
 
 
 def _own(
-    row: Row, eager: PreTrainedModel, inputs: Mapping[str, Any]
+    eager: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
 ) -> tuple[Weights, dict[str, list[torch.Tensor]]]:
     """The weights in the output of an eager model, and those that its modules compute."""
-    left_out = OVERRIDES.get(row.model_type, {}).get("left_out", ())
+    left_out = override.get("left_out", ())
     calls = module_calls(eager, inputs)
     try:
         own = own_weights(eager, inputs)
@@ -202,9 +273,7 @@ def _under_eager(
     model: PreTrainedModel,
     inputs: Mapping[str, Any],
     found: Comparison,
-    *,
-    own: Weights,
-    modules: Weights,
+    own: _Own,
 ) -> Comparison:
     """The comparison with a record of the eager model, where that is the fair one.
 
@@ -220,7 +289,7 @@ def _under_eager(
     notes = row.notes
     if not differ:
         return found
-    compared = compare(_extracted(row, eager, inputs), own, modules)
+    compared = compare(_extracted(row, eager, inputs), *own)
     if not compared.right:
         return found
     row.notes = [*notes, DIFFERENT]
@@ -228,7 +297,11 @@ def _under_eager(
 
 
 def _in_double(
-    row: Row, model: PreTrainedModel, inputs: Mapping[str, Any], found: Comparison
+    row: Row,
+    model: PreTrainedModel,
+    inputs: Mapping[str, Any],
+    found: Comparison,
+    override: Mapping[str, Any],
 ) -> Comparison:
     """The comparison of the same forwards in float64, if that is the one that can be right.
 
@@ -242,7 +315,7 @@ def _in_double(
     }
     eager = copy.deepcopy(eager_copy(model)).double()
     with double_softmax():
-        own, modules = _own(row, eager, exact)
+        own, modules = _own(eager, exact, override)
     notes = row.notes
     record = _extracted(row, copy.deepcopy(model).double(), exact)
     with double_weights():

@@ -94,8 +94,8 @@ class Comparison:
     matches: list[Match]
     # Fields of the output that no stack of the record fits.
     unmatched: list[str]
-    # Stacks that nothing of the model's own says anything about.
-    unverified: list[str]
+    # Stacks that nothing of the model's own says anything about, with their layers.
+    unverified: dict[str, Layers]
 
     @property
     def error(self) -> float:
@@ -132,7 +132,7 @@ def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparis
             unmatched.append(f"{name}: {said}")
         else:
             matches.append(found)
-    unverified = []
+    unverified: dict[str, Layers] = {}
     for stack in record.stacks.values():
         used = {id(pair.attention) for match in matches for pair in match.pairs}
         left = [
@@ -147,7 +147,7 @@ def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparis
             matches.append(match)
         else:
             some = "" if len(left) == stack.num_layers else f" ({len(left)} of its layers)"
-            unverified.append(f"{stack.name}{some}")
+            unverified[f"{stack.name}{some}"] = left
     return Comparison(matches, unmatched, unverified)
 
 

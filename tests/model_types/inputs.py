@@ -11,6 +11,7 @@ import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
 from model_types.shrink import token_ids
+from model_types.sizes import SPECIAL_IDS
 from model_types.written import as_tensor
 
 __all__ = ["find_inputs"]
@@ -165,6 +166,10 @@ class _Maker:
             inputs["attention_mask"] = torch.ones_like(ids)
         if "decoder_input_ids" in self.names:
             inputs["decoder_input_ids"] = self._ids(_DECODER_LENGTH)
+            if type(self.model).__name__.endswith("ForSequenceClassification"):
+                # Its decoder reads the same text, and the class is told at the text's end.
+                del inputs["decoder_input_ids"]
+                ids[0, -1] = SPECIAL_IDS["eos_token_id"]
         if "bbox" in self.names:
             corners = torch.randint(0, 50, (1, ids.shape[1], 2), generator=self.random)
             inputs["bbox"] = torch.cat([corners, corners + 20], dim=-1)

@@ -9,7 +9,8 @@ import json
 
 import pytest
 
-from model_types.rows import Row
+from model_types.classes import share_of_classes
+from model_types.rows import REFERENCED, Row
 from model_types.table import DOCUMENT, RESULTS, share, table, versions
 
 
@@ -19,12 +20,26 @@ def rows() -> list[Row]:
 
 
 def test_nearly_all_that_return_their_own_weights_are_right(rows: list[Row]) -> None:
-    assert len(rows) > 300
+    assert sum(row.is_base for row in rows) > 300
     assert share(rows) >= 0.95
 
 
+def test_nearly_all_classes_with_a_head_are_right(rows: list[Row]) -> None:
+    assert sum(bool(row.auto) for row in rows) > 500
+    assert share_of_classes(rows) >= 0.95
+
+
+def test_unusual_settings_are_tried_with_and_without_a_cache(rows: list[Row]) -> None:
+    compared = [row for row in rows if row.flag and row.result in REFERENCED]
+    assert len(compared) > 700
+    assert sum(row.cached for row in compared) > 400
+
+
 def test_no_weights_are_wrong_in_silence(rows: list[Row]) -> None:
-    assert {row.model_type: row.reason for row in rows if row.result == "wrong"} == {}
+    wrong = {
+        (row.model_type, row.kind, row.flag): row.reason for row in rows if row.result == "wrong"
+    }
+    assert wrong == {}
 
 
 def test_what_is_refused_is_refused_in_words_of_our_own(rows: list[Row]) -> None:

@@ -1,4 +1,4 @@
-"""What was found of one model type."""
+"""What was found of one tiny model."""
 
 from __future__ import annotations
 
@@ -48,6 +48,12 @@ class Row:
     ----------
     model_type, kind : str
         The model type and the class that was built.
+    auto : list of str
+        The auto classes that load this class; none for the model type's base model.
+    flag : str
+        The setting of its configuration that is unusual; empty for the usual configuration.
+    cached : bool
+        Whether a forward with a cache was compared, too.
     result : str
         "ok", "partly" (a warning says that some attention is not shown), "wrong", "refused" (an
         error that says so), or what kept the type from being tried: "not built", "no inputs",
@@ -82,6 +88,9 @@ class Row:
 
     model_type: str
     kind: str = ""
+    auto: list[str] = field(default_factory=list)
+    flag: str = ""
+    cached: bool = False
     result: str = ""
     reason: str = ""
     inputs: list[str] = field(default_factory=list)
@@ -96,6 +105,11 @@ class Row:
     unchanged: str = ""
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+
+    @property
+    def is_base(self) -> bool:
+        """Whether this is the model type's base model in its usual configuration."""
+        return not self.auto and not self.flag
 
     @classmethod
     def of(cls, written: dict[str, Any]) -> Row:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from model_types.check import DIFFERENT, ROUNDING
+from model_types.classes import classes, flags, summary_of_classes
 from model_types.control import NOTICED
+from model_types.markdown import lines, number, plain, short
 from model_types.rows import REFERENCED, Row
 
 __all__ = ["DOCUMENT", "RESULTS", "share", "table", "versions"]
@@ -43,6 +44,11 @@ The **projection** is the matrix behind a layer's attention, which value norms a
 attributions need. It is found by following the attention's output, and must be a matrix whose input
 loses a head's columns with the head.
 
+Models are loaded with a head: each class that an auto class names for a model type is built and
+compared, too. So is each model type under every setting of its configuration that changes its
+attention, one at a time. They are compared with `use_cache=False`, and with `use_cache=True` if
+they can have a cache. A stack of a text has a row for each of its tokens in each layer.
+
 Rounding counts in both comparisons of weights: a T5 in float32, whose logits are not scaled, was
 seen to differ from eager attention by up to 2.1e-4 in some settings, and all of it was rounding.
 
@@ -58,22 +64,27 @@ def versions() -> str:
 
 
 def share(rows: Iterable[Row]) -> float:
-    """How many of those that return their own weights are right, as a share of one."""
-    counted = [row for row in rows if row.source == "output" and row.result in REFERENCED]
+    """How many model types that return their own weights are right, as a share of one."""
+    counted = [
+        row for row in rows if row.is_base and row.source == "output" and row.result in REFERENCED
+    ]
     return sum(row.result == "ok" for row in counted) / max(1, len(counted))
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(all_rows: Sequence[Row]) -> str:
     """The whole document."""
+    rows = [row for row in all_rows if row.is_base]
     right = [row for row in rows if row.result == "ok"]
     parts = [
-        _HEAD.format(versions=versions(), summary=_summary(rows)),
-        "## Right\n\n",
+        _HEAD.format(versions=versions(), summary=_summary(rows, all_rows)),
+        classes(all_rows),
+        flags(all_rows),
+        "\n## Model types that are right\n\n",
         "The error is the largest difference of all layers and heads; the peak is the median of "
         "the rows' largest weights. Stacks are named with their layers and heads. A gate is exact, "
         "or the answer changes but the attention's output is not what a matrix takes (changed), or "
         "it is refused; the stacks of which something else holds than of the others are named.\n\n",
-        _lines(
+        lines(
             (
                 "Model type",
                 "Class",
@@ -91,7 +102,7 @@ def table(rows: Sequence[Row]) -> str:
                     f"`{row.kind}`",
                     "; ".join(row.stacks),
                     row.way,
-                    _number(row.error),
+                    number(row.error),
                     "" if row.peak is None else f"{row.peak:.2f}",
                     *_changes(row),
                 )
@@ -119,7 +130,7 @@ def table(rows: Sequence[Row]) -> str:
     return "".join(parts).rstrip() + "\n"
 
 
-def _summary(rows: Sequence[Row]) -> str:
+def _summary(rows: Sequence[Row], all_rows: Sequence[Row]) -> str:
     referenced = [row for row in rows if row.result in REFERENCED]
     output = [row for row in referenced if row.source == "output"]
     modules = [row for row in referenced if row.source == "modules"]
@@ -130,12 +141,13 @@ def _summary(rows: Sequence[Row]) -> str:
         [
             f"- **{len(right)} of {len(output)}** model types that return their own weights are "
             f"right (**{share(rows):.1%}**); the largest error is "
-            f"{_number(max(errors, default=0))}.",
+            f"{number(max(errors, default=0))}.",
             f"- {sum(row.result == 'ok' for row in modules)} of {len(modules)} others, which do "
             "not return weights, are equal to what their attention modules compute.",
             "- The record keeps "
             + ", ".join(f"{way} of {count} types" for way, count in ways.most_common())
             + ".",
+            *summary_of_classes(all_rows),
             *_summary_of_changes(rows),
             f"- {len(rows)} model types in all: the others have no attention, do not return "
             "weights, or could not be tested here.",
@@ -162,8 +174,8 @@ def _summary_of_changes(rows: Sequence[Row]) -> list[str]:
         f"{gates['refused']} are refused by name.",
         f"- A change that changes nothing left every bit in {same} of {len(done)} stacks. "
         "Outputs that are computed again from the same weights move what "
-        f"the model gives by {_number(noises[len(noises) // 2])} of its largest number in half of "
-        f"the stacks, by more than {_number(_NOISY)} in "
+        f"the model gives by {number(noises[len(noises) // 2])} of its largest number in half of "
+        f"the stacks, by more than {number(_NOISY)} in "
         f"{sum(noise > _NOISY for noise in noises)}.",
         f"- The output projection is found in every stack of {found.count({True})} of {len(tried)} "
         f"model types, in some of {found.count({False, True})}.",
@@ -201,13 +213,13 @@ def _refused(rows: Sequence[Row]) -> str:
             if change.gate == "refused":
                 by_reason.setdefault(_kind_of(change.reason), {})[row.model_type] = None
         if row.unchanged:
-            by_reason.setdefault(_short(row.unchanged), {})[row.model_type] = None
+            by_reason.setdefault(short(row.unchanged), {})[row.model_type] = None
     by_number = sorted(by_reason.items(), key=lambda entry: -len(entry[1]))
     if not by_number:
         return ""
     said = "Their weights are shown; `attnviz.intervene` refuses to change these stacks."
-    lines = [f"- {reason}: {', '.join(names)}\n" for reason, names in by_number]
-    return f"\n## Not changed\n\n{said}\n\n{''.join(lines)}"
+    entries = [f"- {reason}: {', '.join(names)}\n" for reason, names in by_number]
+    return f"\n## Not changed\n\n{said}\n\n{''.join(entries)}"
 
 
 def _kind_of(reason: str) -> str:
@@ -215,7 +227,7 @@ def _kind_of(reason: str) -> str:
     for words in ("windows", "in parts", "one function", "several softmaxes", "gate that depends"):
         if words in reason:
             return _KINDS[words]
-    return _short(reason)
+    return short(reason)
 
 
 _KINDS = {
@@ -247,7 +259,7 @@ def _remarks(right: Sequence[Row]) -> str:
         if names:
             parts.append(f"{said}: {', '.join(names)}.\n\n")
     noisy = [
-        f"{row.model_type} ({name}, {_number(change.noise)})"
+        f"{row.model_type} ({name}, {number(change.noise)})"
         for row in right
         for name, change in row.changes.items()
         if change.noise is not None and change.noise > _NOISY
@@ -255,7 +267,7 @@ def _remarks(right: Sequence[Row]) -> str:
     if noisy:
         parts.append(
             "Outputs that are computed again from the same weights move what the model gives by "
-            f"more than {_number(_NOISY)} of its largest number, as its layers behind enlarge what "
+            f"more than {number(_NOISY)} of its largest number, as its layers behind enlarge what "
             f"is rounded: {', '.join(noisy)}.\n\n"
         )
     missed = [row for row in right if row.unnoticed]
@@ -279,49 +291,18 @@ def _reasons(title: str, rows: Sequence[Row]) -> str:
     """A table with a line for each."""
     if not rows:
         return ""
-    lines = (
-        (row.model_type, f"`{row.kind}`" if row.kind else "", row.result, _short(row.reason))
+    entries = (
+        (row.model_type, f"`{row.kind}`" if row.kind else "", row.result, short(row.reason))
         for row in rows
     )
-    return f"\n{title}\n\n" + _lines(("Model type", "Class", "Result", "Reason"), lines)
+    return f"\n{title}\n\n" + lines(("Model type", "Class", "Result", "Reason"), entries)
 
 
 def _grouped(title: str, rows: Sequence[Row]) -> str:
     """A list of reasons, each with those that have it."""
     by_reason: dict[str, list[str]] = {}
     for row in rows:
-        by_reason.setdefault(_plain(row), []).append(row.model_type)
+        by_reason.setdefault(plain(row.result, row.reason), []).append(row.model_type)
     by_number = sorted(by_reason.items(), key=lambda entry: -len(entry[1]))
-    lines = [f"- {reason}: {', '.join(names)}\n" for reason, names in by_number]
-    return f"\n{title}\n\n{''.join(lines)}" if lines else ""
-
-
-def _plain(row: Row) -> str:
-    """The reason in words; what torch said of a wrong shape is in the results, for who mends it."""
-    missing = re.search(r"requires the (\w+) library|No module named '([^']+)'", row.reason)
-    if missing:
-        return f"needs {missing[1] or missing[2]}, which is not installed"
-    if "names no model class" in row.reason:
-        return "transformers names no model class"
-    if "million parameters" in row.reason:
-        return "too large for a tiny model"
-    if re.match(r"\w+Error: ", row.reason):
-        return {
-            "not built": "its configuration cannot be made small by the general rules",
-            "no inputs": "asks for other inputs than the general rules make",
-        }.get(row.result, "cannot be asked for its weights")
-    return _short(row.reason)
-
-
-def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
-
-
-def _short(text: str, length: int = 170) -> str:
-    text = " ".join(text.split()).replace("<", "&lt;")
-    return text if len(text) <= length else text[: length - 1].rsplit(" ", 1)[0] + " …"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.0e}"
+    entries = [f"- {reason}: {', '.join(names)}\n" for reason, names in by_number]
+    return f"\n{title}\n\n{''.join(entries)}" if entries else ""

@@ -13,6 +13,7 @@ import torch
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from model_types.cases import Case, cases_of
 from model_types.check import check
 from model_types.compare import TOLERANCE
 from model_types.rows import Row
@@ -53,8 +54,49 @@ CHANGED = {
 }
 
 
+# Classes with a head and unusual settings: heads on one token alone, layers that share keys and
+# values, masks of every kind, decoders that read another stack or the text itself, groups of heads
+# and of layers, scales, soft caps and biases.
+CASES = [
+    ("biogpt", "BioGptForSequenceClassification", ""),
+    ("bart", "BartForSequenceClassification", ""),
+    ("t5", "T5ForQuestionAnswering", ""),
+    ("whisper", "WhisperForConditionalGeneration", ""),
+    ("llava", "LlavaForConditionalGeneration", ""),
+    ("wav2vec2", "Wav2Vec2ForCTC", "do_stable_layer_norm=True"),
+    ("bert", "BertLMHeadModel", "is_decoder=True"),
+    ("bert", "BertLMHeadModel", "add_cross_attention=True"),
+    ("gpt2", "GPT2LMHeadModel", "reorder_and_upcast_attn=True"),
+    ("gemma4_text", "Gemma4ForCausalLM", "num_kv_shared_layers=2"),
+    ("gemma3_text", "Gemma3ForCausalLM", "use_bidirectional_attention=True"),
+    ("gemma2", "Gemma2ForCausalLM", "layer_types=full, sliding, full, sliding"),
+    ("albert", "AlbertForMaskedLM", "num_hidden_groups=2"),
+    ("falcon", "FalconForCausalLM", "alibi=True"),
+    ("xlnet", "XLNetLMHeadModel", "attn_type=uni"),
+]
+
+
 @functools.cache
 def _checked(model_type: str) -> Row:
+    return _row(Case(model_type))
+
+
+def _checked_case(model_type: str, kind: str, flag: str) -> Row:
+    if model_type not in CONFIG_MAPPING:
+        pytest.skip(f"transformers {transformers.__version__} has no {model_type}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = list(cases_of(model_type))
+    setting = flag.partition("=")[0]
+    known = [case for case in cases if case.kind == kind and case.flag.startswith(setting)]
+    if not known:
+        pytest.skip(f"transformers {transformers.__version__} has no {kind} with {setting}")
+    (case,) = [case for case in known if case.flag == flag]
+    return _row(case)
+
+
+def _row(case: Case) -> Row:
+    model_type = case.model_type
     if model_type not in CONFIG_MAPPING:
         pytest.skip(f"transformers {transformers.__version__} has no {model_type}")
     threads = torch.get_num_threads()
@@ -64,7 +106,7 @@ def _checked(model_type: str) -> Row:
         # What transformers says of its own is none of this test's business.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return check(model_type)
+            return check(case)
     finally:
         logging.disable(logging.NOTSET)
         torch.set_num_threads(threads)
@@ -86,6 +128,18 @@ def test_what_attention_received_cannot_be_corrupted_unnoticed(model_type: str) 
     assert row.peak is not None
     assert row.peak > 0.25
     assert row.unnoticed == []
+
+
+@pytest.mark.parametrize(("model_type", "kind", "flag"), CASES)
+def test_classes_with_a_head_and_unusual_settings_have_the_models_own_weights(
+    model_type: str, kind: str, flag: str
+) -> None:
+    """Without a cache and with one; a text has a row for each of its tokens."""
+    row = _checked_case(model_type, kind, flag)
+
+    assert (row.result, row.reason) == ("ok", "")
+    assert row.peak is not None
+    assert row.peak > 0.25
 
 
 @pytest.mark.parametrize("model_type", CHANGED)

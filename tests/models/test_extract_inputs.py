@@ -216,6 +216,29 @@ class TestTexts:
         found = by_ids.stacks["cross"].weights(layer=0)
         assert np.array_equal(found, record.stacks["cross"].weights(layer=0))
 
+    @pytest.mark.parametrize("kind", ["MBart", "T5"])
+    def test_a_classifier_gives_its_decoder_the_text_itself(
+        self, kind: str, piece_tokenizer: Any
+    ) -> None:
+        sizes = {"d_model": 32, "vocab_size": len(piece_tokenizer), "num_labels": 2}
+        if kind == "T5":
+            config = transformers.T5Config(
+                **sizes, d_kv=8, d_ff=32, num_layers=1, num_heads=4, decoder_start_token_id=0
+            )
+        else:
+            config = transformers.MBartConfig(
+                **sizes, encoder_layers=1, decoder_layers=1, max_position_embeddings=64
+            )
+        config.pad_token_id, config.eos_token_id = 0, piece_tokenizer.eos_token_id
+        model = getattr(transformers, f"{kind}ForSequenceClassification")(config).eval()
+        text = "The cat sat" + piece_tokenizer.eos_token
+        record = extract(model, text, tokenizer=piece_tokenizer)
+        ids = piece_tokenizer(text)["input_ids"]
+        # mBART begins with the last token, T5 with one that only begins.
+        first = ids[-1] if kind == "MBart" else 0
+        assert record.stacks["decoder"].query_tokens.ids == (first, *ids[:-1])
+        assert any("the text itself" in note for note in record.notes)
+
     def test_targets_of_a_list(self, bart: Any, piece_tokenizer: Any) -> None:
         texts, targets = ["The cat", "The dog sat"], ["the mat on the street", "it"]
         records = extract(bart, texts, tokenizer=piece_tokenizer, target=targets, progress=False)

@@ -49,6 +49,14 @@ _STREAMING: dict[str, Any] = {
     "sliding_window": 4,
     **_EQUAL_HEADS,
 }
+_CODEBOOKS: dict[str, Any] = {
+    "inputs": {
+        "input_ids": ("ids", 2, 14),
+        "attention_mask": None,
+        "decoder_input_ids": None,
+        "input_features": None,
+    }
+}
 _CONFORMER_SPEECH: dict[str, Any] = {
     "config": {
         "vocab_size": 220,
@@ -171,6 +179,7 @@ AUDIO: dict[str, dict[str, Any]] = {
             "decoder": {"num_codebooks": 2, "vocab_size": 220},
         },
         "inputs": {"decoder_input_ids": ("ids", 2, 9)},
+        "heads": {"MusicgenForCausalLM": _CODEBOOKS},
     },
     "musicgen_melody": {
         "class": "MusicgenMelodyForConditionalGeneration",
@@ -179,6 +188,7 @@ AUDIO: dict[str, dict[str, Any]] = {
             "decoder": {"num_codebooks": 2, "vocab_size": 220},
         },
         "inputs": {"decoder_input_ids": ("ids", 2, 9), "input_features": None},
+        "heads": {"MusicgenMelodyForCausalLM": _CODEBOOKS},
     },
     "musicgen_decoder": {
         "config": {"num_codebooks": 2, "vocab_size": 220},
@@ -253,6 +263,8 @@ AUDIO: dict[str, dict[str, Any]] = {
         "config": {"vocab_size": 220, "encoder_max_relative_position": 8},
         "inputs": {"input_values": ("normal", 1, 1600)},
     },
+    "wav2vec2-bert": {"heads": {"Wav2Vec2BertForCTC": {"config": {"vocab_size": 220}}}},
+    "wav2vec2-conformer": {"heads": {"Wav2Vec2ConformerForCTC": {"config": {"vocab_size": 220}}}},
     "xcodec": {
         "config": {
             "acoustic_model_config": {"downsampling_ratios": [5, 4], "upsampling_ratios": [4, 5]},

@@ -56,6 +56,8 @@ _TILES: dict[str, Any] = {
         "image_sizes": ("exactly", [[32, 32]]),
     },
 }
+# Perceiver's classes of text read it under another name.
+_WORDS = {"inputs": {"inputs": ("ids", 1, 14), "input_ids": None}}
 # What a whole model gives to one of its parts, as lists of features.
 _PART = {"skip": "a part of another model, which is tried"}
 
@@ -329,6 +331,7 @@ BOTH: dict[str, dict[str, Any]] = {
             "num_cross_attention_heads": 4,
         },
         "inputs": {"inputs": ("normal", 1, 14, 64)},
+        "heads": {"PerceiverForMaskedLM": _WORDS, "PerceiverForSequenceClassification": _WORDS},
     },
     "pix2struct": {
         "config": {"vision_config": {"patch_embed_hidden_size": 192, "seq_len": 32}},
@@ -356,6 +359,8 @@ BOTH: dict[str, dict[str, Any]] = {
     "blip-2": {
         "config": {"image_token_index": 10, "use_decoder_only_language_model": True},
     },
+    # It returns the decoder's weights of its own tokens alone, out of one softmax of both.
+    "t5gemma2": {"heads": {"T5Gemma2ForSequenceClassification": {"left_out": ("attentions",)}}},
     "t5gemma2_encoder": {"config": {"text_config": {"dropout_rate": 0.0}}},
     "tvp": {
         "config": {

@@ -130,7 +130,20 @@ TEXT: dict[str, dict[str, Any]] = {
         "config": {"coordinate_size": 11, "shape_size": 10, "input_size": 32, "patch_size": 8}
     },
     "led": {"config": {"attention_window": 4, "max_encoder_position_embeddings": 96}},
-    "longformer": {"config": {"attention_window": 4}},
+    "longformer": {
+        "config": {"attention_window": 4},
+        # The question ends at the first of three separators, and is what all tokens attend to.
+        "heads": {
+            "LongformerForQuestionAnswering": {
+                "inputs": {
+                    "input_ids": (
+                        "exactly",
+                        [[5, 71, 72, 73, 4, 4, 74, 75, 76, 77, 78, 79, 80, 4]],
+                    )
+                }
+            }
+        },
+    },
     "lfm2_moe": {
         "config": {
             "layer_types": ["conv", "full_attention", "conv", "full_attention"],
@@ -165,6 +178,7 @@ TEXT: dict[str, dict[str, Any]] = {
             "hash_seed": 0,
         },
         "inputs": {"input_ids": ("ids", 1, 16), "attention_mask": None},
+        "heads": {"ReformerModelWithLMHead": {"config": {"is_decoder": True}}},
     },
     "step3p5": {"config": {"sliding_window": 5}},
     "t5gemma2_text": {"config": {"dropout_rate": 0.0}},

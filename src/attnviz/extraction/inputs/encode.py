@@ -44,6 +44,7 @@ from attnviz.extraction.inputs.target import (
     append_ids,
     append_target,
     check_target,
+    own_decoder_ids,
     shifted,
     target_texts,
 )
@@ -381,10 +382,22 @@ class Encoder:
                 produced_text_of(row, mask != 0)
                 for row, mask in zip(encoded["input_ids"], encoded["attention_mask"], strict=True)
             ]
+        elif self._labels_its_text(batch):
+            batch.arguments["decoder_input_ids"] = own_decoder_ids(self._model, batch.arguments)
+            batch.notes.append("The decoder was given the text itself, as this class does.")
         else:
             return
         self._add_sequence(
             batch, "decoder", "target" if target is not None else "decoder_input_ids", None
+        )
+
+    def _labels_its_text(self, batch: Batch) -> bool:
+        """Whether the decoder is to read the encoder's text: the class generates none."""
+        return (
+            "input_ids" in batch.arguments
+            and "decoder_input_ids" in self.accepted
+            and "decoder" not in batch.sequences
+            and not self._model.can_generate()
         )
 
 

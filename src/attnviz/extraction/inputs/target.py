@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,12 @@ from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import accepted_arguments, check_ids
 from attnviz.extraction.families import family_of
-from attnviz.extraction.inputs.batch import Batch, ProducedText, TokenSequence
+from attnviz.extraction.inputs.batch import (
+    Batch,
+    ProducedText,
+    TokenSequence,
+    moved_to_model,
+)
 from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.readers import call_reader
 from attnviz.extraction.tokens.text import display_tokens
@@ -22,6 +28,7 @@ __all__ = [
     "append_target",
     "check_target",
     "joined_tokens",
+    "own_decoder_ids",
     "shifted",
     "target_texts",
 ]
@@ -40,6 +47,7 @@ def check_target(
     """
     name = type(model).__name__
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
+    generates = encoder_decoder and model.can_generate()
     labelled = isinstance(example, Mapping) and "labels" in example
     if generating and (target is not None or labelled):
         raise ValueError(
@@ -64,11 +72,43 @@ def check_target(
         given = given or "decoder_input_ids" in example
     # A decoder of another kind (of objects in an image, of a series to come) starts by itself.
     reads = "decoder_input_ids" in accepted_arguments(model)
-    if encoder_decoder and reads and not given:
-        raise ValueError(
-            f"target: {name} has a decoder, and needs the text that it produces; give the text "
-            "as target=, ids as decoder_input_ids=, or let it choose by generate="
-        )
+    if generates and reads and not given:
+        raise _missing_target(model)
+
+
+def _missing_target(model: PreTrainedModel) -> ValueError:
+    return ValueError(
+        f"target: {type(model).__name__} has a decoder, and needs the text that it produces; give "
+        "the text as target=, ids as decoder_input_ids=, or let it choose by generate="
+    )
+
+
+class _ReachedError(Exception):
+    """The end of a forward that was needed only up to its decoder."""
+
+
+def own_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) -> torch.Tensor:
+    """Return the ids that a model gives its decoder if it is given none.
+
+    Classes that label a text (BART's for classification and for questions) make them of the
+    encoder's text, one token later. Raises ValueError if the model makes none.
+    """
+    found: list[Any] = []
+
+    def look(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        del module
+        found.append(kwargs.get("input_ids", args[0] if args else None))
+        raise _ReachedError
+
+    handle = model.get_decoder().register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        with torch.no_grad(), contextlib.suppress(_ReachedError):
+            model(**{name: moved_to_model(model, value) for name, value in arguments.items()})
+    finally:
+        handle.remove()
+    if not found or not isinstance(found[0], torch.Tensor):
+        raise _missing_target(model)
+    return found[0].cpu()
 
 
 def _is_causal(model: PreTrainedModel) -> bool:

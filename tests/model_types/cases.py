@@ -1,0 +1,130 @@
+"""What is built of each model type: its base model, its classes with a head, unusual settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers.models.auto import modeling_auto
+
+from model_types.flags import FLAGS, settings_of
+from model_types.overrides import OVERRIDES
+from model_types.shrink import tiny_config
+
+__all__ = ["AUTO_CLASSES", "Case", "cases_of", "override_of"]
+
+# The classes that people load, by the mapping that each of them reads. Settings are changed in the
+# first of these that a model type has.
+AUTO_CLASSES = {
+    "AutoModelForCausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "AutoModelForSeq2SeqLM": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "AutoModelForSpeechSeq2Seq": "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+    "AutoModelForImageTextToText": "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+    "AutoModelForMultimodalLM": "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
+    "AutoModelForMaskedLM": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "AutoModelForCTC": "MODEL_FOR_CTC_MAPPING_NAMES",
+    "AutoModelForSequenceClassification": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+    "AutoModelForQuestionAnswering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One tiny model.
+
+    Attributes
+    ----------
+    model_type : str
+    kind : str
+        Its class; empty for the base model.
+    auto : tuple of str
+        The auto classes that load it.
+    flag : str
+        The setting that is unusual, as ``name=value``; empty for the usual configuration.
+    settings, inputs : dict
+        What the flag adds to the configuration and to the arguments.
+    """
+
+    model_type: str
+    kind: str = ""
+    auto: tuple[str, ...] = ()
+    flag: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_base(self) -> bool:
+        """Whether this is the model type's base model in its usual configuration."""
+        return not self.auto and not self.flag
+
+
+def cases_of(model_type: str) -> Iterator[Case]:
+    """The base model, every class with a head, and every flag that the configuration has."""
+    yield Case(model_type)
+    classes = _classes(model_type)
+    for kind, auto in classes.items():
+        yield Case(model_type, kind, tuple(auto))
+    kind = next(iter(classes), "")
+    yield from _flagged(model_type, kind)
+
+
+def override_of(case: Case) -> dict[str, Any]:
+    """Return what a case needs beyond the general rules: its type's, its class's, its flag's."""
+    override = OVERRIDES.get(case.model_type, {})
+    head = override.get("heads", {}).get(case.kind, {})
+    made = {
+        name: _merged(_merged(override.get(name, {}), head.get(name, {})), own)
+        for name, own in (("config", case.settings), ("inputs", case.inputs))
+    }
+    kind = case.kind or override.get("class")
+    return {**override, **head, **made, "class": kind}
+
+
+def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a configuration and its parts, the second ones before the first ones."""
+    made = dict(one)
+    for name, value in other.items():
+        now = made.get(name)
+        both = isinstance(now, Mapping) and isinstance(value, Mapping)
+        made[name] = _merged(now, value) if both else value
+    return made
+
+
+def _classes(model_type: str) -> dict[str, list[str]]:
+    """The names of the classes that auto classes load, with the auto classes of each."""
+    found: dict[str, list[str]] = {}
+    for auto, mapping in AUTO_CLASSES.items():
+        names = getattr(modeling_auto, mapping, {}).get(model_type, ())
+        for name in (names,) if isinstance(names, str) else names:
+            found.setdefault(name, []).append(auto)
+    return found
+
+
+def _flagged(model_type: str, kind: str) -> Iterator[Case]:
+    override = OVERRIDES.get(model_type, {})
+    if "skip" in override:
+        return
+    try:
+        config = tiny_config(model_type, override.get("config", {}))
+    # A configuration that cannot be built is named in the base model's line.
+    except Exception:  # noqa: BLE001
+        return
+    seen: list[Mapping[str, Any]] = []
+    for flag in FLAGS:
+        settings = settings_of(config, flag)
+        # Two flags can be the same for a configuration.
+        if settings and settings not in seen:
+            seen.append(settings)
+            name = _named(next(iter(flag.settings)), settings)
+            yield Case(model_type, kind, (), name, settings, flag.inputs)
+
+
+def _named(first: str, settings: Mapping[str, Any]) -> str:
+    if first in settings:
+        value = settings[first]
+        if isinstance(value, list) and value and isinstance(value[0], str):
+            value = ", ".join(entry.removesuffix("_attention") for entry in value)
+        return f"{first}={value}"
+    inner = (_named(first, part) for part in settings.values() if isinstance(part, Mapping))
+    return next((name for name in inner if name), "")

@@ -1,0 +1,122 @@
+"""The parts of docs/coverage.md about classes with a head and about settings, made from rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from model_types.cases import AUTO_CLASSES
+from model_types.markdown import lines, plain, short
+from model_types.rows import REFERENCED, Row
+
+__all__ = ["classes", "flags", "share_of_classes", "summary_of_classes"]
+
+_NOT_BUILT = ("not built", "no inputs")
+
+
+def _heads(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row.auto]
+
+
+def _flagged(rows: Iterable[Row]) -> list[Row]:
+    """Models with an unusual setting that transformers could build."""
+    return [row for row in rows if row.flag and row.result in REFERENCED]
+
+
+def _right(rows: Iterable[Row]) -> int:
+    return sum(row.result == "ok" for row in rows)
+
+
+def _compared(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row.result in REFERENCED]
+
+
+def share_of_classes(rows: Iterable[Row]) -> float:
+    """Return how many classes with a head are right, as a share of those that have weights."""
+    compared = _compared(_heads(rows))
+    return _right(compared) / max(1, len(compared))
+
+
+def summary_of_classes(rows: Sequence[Row]) -> list[str]:
+    """Return the lines of the summary that are about classes and settings."""
+    compared, flagged = _compared(_heads(rows)), _flagged(rows)
+    cached = sum(row.cached for row in rows if row.result == "ok")
+    names = {_field(row) for row in flagged}
+    return [
+        f"- **{_right(compared)} of {len(compared)}** classes with a head are right "
+        f"(**{share_of_classes(rows):.1%}**).",
+        f"- {_right(flagged)} of {len(flagged)} models with an unusual setting are right. "
+        f"{len(names)} settings were changed.",
+        f"- {cached} of the models that are right can have a cache, and are right with one, too.",
+    ]
+
+
+def classes(rows: Sequence[Row]) -> str:
+    """Return the section about classes with a head: a line for each auto class, and exceptions."""
+    heads = _heads(rows)
+    counts = (
+        _count(f"`{auto}`", [row for row in heads if auto in row.auto]) for auto in AUTO_CLASSES
+    )
+    said = (
+        "## Classes with a head\n\nOf the classes that each auto class loads: how many are right, "
+        "how many are not (differ, are refused, or a part is missing), how many have no attention "
+        "weights to compare with, and how many could not be tested here. A class that two auto "
+        "classes load counts in both lines.\n\n"
+    )
+    head = ("Auto class", "Classes", "Right", "Not right", "No weights", "Not tested")
+    parts = [said, lines(head, counts)]
+    wrong = [row for row in heads if row.result not in ("ok", "no own weights", *_NOT_BUILT)]
+    parts.append(_list("\nNot right:", wrong, lambda row: f"{row.result}, {short(row.reason)}"))
+    untested = [row for row in heads if row.result in _NOT_BUILT]
+    parts.append(_list("\nNot tested:", untested, lambda row: plain(row.result, row.reason)))
+    return "".join(parts)
+
+
+def _count(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
+    right, none = _right(rows), sum(row.result == "no own weights" for row in rows)
+    untested = sum(row.result in _NOT_BUILT for row in rows)
+    numbers = (len(rows), right, len(rows) - right - none - untested, none, untested)
+    return (name, *map(str, numbers))
+
+
+def _list(title: str, rows: Sequence[Row], reason: Callable[[Row], str]) -> str:
+    """Write reasons, each with the classes that it holds for."""
+    by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        by_reason.setdefault(reason(row), []).append(_name(row))
+    entries = [f"- {', '.join(names)}: {said}\n" for said, names in by_reason.items()]
+    return f"{title}\n\n{''.join(entries)}" if entries else ""
+
+
+def _name(row: Row) -> str:
+    name = f"`{row.kind}`" if row.kind else row.model_type
+    return f"{name} with {row.flag}" if row.flag else name
+
+
+def flags(rows: Sequence[Row]) -> str:
+    """Return the section about unusual settings: a line for each setting, and exceptions."""
+    flagged = _flagged(rows)
+    fields: dict[str, list[Row]] = {}
+    for row in flagged:
+        fields.setdefault(_field(row), []).append(row)
+    counts = (
+        (
+            f"`{name}`",
+            short(", ".join(dict.fromkeys(row.flag.split("=", 1)[1] for row in some)), 60),
+            str(len(some)),
+            str(_right(some)),
+        )
+        for name, some in sorted(fields.items())
+    )
+    said = (
+        "\n## Settings\n\nEach setting that changes attention, the values that it was given beside "
+        "the usual one, in how many models, and how many of them are right. They are of the first "
+        "class that an auto class loads, or of the base model.\n\n"
+    )
+    parts = [said, lines(("Setting", "Values", "Models", "Right"), counts)]
+    wrong = [row for row in flagged if row.result != "ok"]
+    parts.append(_list("\nNot right:", wrong, lambda row: f"{row.result}, {short(row.reason)}"))
+    return "".join(parts)
+
+
+def _field(row: Row) -> str:
+    return row.flag.split("=", 1)[0]

@@ -1,0 +1,209 @@
+"""Settings of configurations that change attention, with the values that each is given.
+
+They were found by reading the fields of all configurations. A value that depends on the rest of the
+configuration is a function of it, which returns `_LEAVE` if the setting does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers import PretrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+__all__ = ["FLAGS", "Flag", "settings_of"]
+
+_LEAVE = object()
+
+_SLIDING, _FULL = "sliding_attention", "full_attention"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Settings that are given together.
+
+    Attributes
+    ----------
+    settings : dict
+        The first one decides: a configuration without it, or with this value, is left alone. The
+        others are given beside it if the configuration has them.
+    inputs : dict
+        Arguments beside those of the model's other cases, as in `overrides`.
+    masks : bool
+        Whether this decides which tokens are seen. Models of several parts make masks for them.
+        Other settings of a part are changed only where the part is a model type by itself.
+    """
+
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    masks: bool = False
+
+
+def _other_way(name: str) -> Callable[[PretrainedConfig], Any]:
+    """Turn a boolean over."""
+
+    def made(config: PretrainedConfig) -> Any:
+        now = vars(config)[name]
+        return not now if isinstance(now, bool) else _LEAVE
+
+    return made
+
+
+def _swapped_layers(config: PretrainedConfig) -> Any:
+    """Swap sliding and full layers. If all are alike, every other layer becomes the other kind."""
+    now: Sequence[str] = config.layer_types or ()
+    other = {_SLIDING: _FULL, _FULL: _SLIDING}
+    kinds = other.keys() & set(now)
+    if not kinds:
+        return _LEAVE
+    step = 1 if len(kinds) == 2 else 2
+    return [other.get(kind, kind) if n % step == 0 else kind for n, kind in enumerate(now)]
+
+
+def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
+    """Make all layers of one kind, if they are sliding and full ones."""
+
+    def made(config: PretrainedConfig) -> Any:
+        now: Sequence[str] = config.layer_types or ()
+        return [kind] * len(now) if now and set(now) <= {_SLIDING, _FULL} else _LEAVE
+
+    return made
+
+
+def _decoder(config: PretrainedConfig) -> Any:
+    """Make an encoder of BERT's kind a decoder."""
+    return _LEAVE if config.is_encoder_decoder else True
+
+
+def _one_key_head(config: PretrainedConfig) -> Any:
+    """Give all heads the same keys. Latent attention has no such groups."""
+    return _LEAVE if "kv_lora_rank" in vars(config) else 1
+
+
+def _kind_of_attention(config: PretrainedConfig) -> Any:
+    """Name the other kind: each model type has kinds of its own under this name."""
+    others = {
+        "block_sparse": "original_full",
+        "relative_shift": "factorized",
+        "prob": "full",
+        "divided_space_time": "joint_space_time",
+    }
+    return others.get(config.attention_type, _LEAVE)
+
+
+# Booleans that are turned over.
+_BOOLEANS = """
+    alibi attention_bias attention_k_eq_v attention_out_bias attention_softmax_in_fp32
+    attn_temperature_tuning causal channel_attention do_stable_layer_norm gated_attn
+    has_relative_attention_bias has_spatial_attention_bias key_bias key_query_shared_bottleneck
+    linear_attention multi_query new_decoder_architecture norm_after parallel_attn pool_q_only
+    position_biased_input prefix_lm qk_layer_norms qk_layernorm qk_ln query_bias qkv_bias qv_bias
+    relative_attention reorder_and_upcast_attn rope_interleave rotary_value same_length
+    scale_attention_softmax_in_fp32 scale_attn_by_inverse_layer_idx scale_attn_weights separate_cls
+    share_att_key share_cross_modal_transformer_layers share_link_tower_layers slow_but_exact
+    stagger_local_blocks truncate_seq use_attention_bias use_attention_gate use_bias
+    use_bottleneck_attention use_entity_aware_attention use_mem_rope use_parallel_residual
+    use_prompt use_qk_norm use_qkv_bias use_query_residual use_rel_pos use_relative_position_bias
+    use_relative_position_embeddings use_resampler use_rotary_embedding
+    use_shared_attention_adapter use_shared_relative_position_bias value_bias
+""".split()
+
+_SHORT_WINDOW = {"sliding_window": 5, "use_sliding_window": True}
+
+FLAGS: tuple[Flag, ...] = (
+    *(Flag({name: _other_way(name)}) for name in _BOOLEANS),
+    # Which tokens are seen: later ones, those of a window, those of another stack.
+    Flag({"is_decoder": _decoder}),
+    Flag(
+        {"add_cross_attention": _decoder, "is_decoder": True},
+        {"encoder_hidden_states": ("normal", 1, 11, 64)},
+    ),
+    Flag({"use_bidirectional_attention": True}, masks=True),
+    Flag({"use_bidirectional_attention": False}, masks=True),
+    Flag({"use_bidirectional_attention": "all"}, masks=True),
+    Flag({"use_bidirectional_attention": "vision"}, masks=True),
+    Flag({"layer_types": _swapped_layers, **_SHORT_WINDOW}, masks=True),
+    Flag({"layer_types": _layers_all(_FULL)}),
+    Flag({"layer_types": _layers_all(_SLIDING), **_SHORT_WINDOW}),
+    Flag({"sliding_window": 3, "use_sliding_window": True, "max_window_layers": 0}),
+    Flag({"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}),
+    Flag({"attention_chunk_size": 5}, masks=True),
+    Flag({"no_rope_layers": lambda config: [0] * len(config.no_rope_layers)}),
+    Flag({"local_attention": 6}),
+    Flag({"global_attn_every_n_layers": 2}),
+    Flag({"local_radius": 3, "global_block_size": 4}),
+    Flag({"block_size": 1, "num_random_blocks": 1}),
+    Flag({"encoder_attention_type": "transient-global", "global_block_size": 4}),
+    Flag({"attention_type": _kind_of_attention}),
+    Flag({"attn_type": "uni"}),
+    # Layers and heads that share keys and values.
+    Flag(
+        {
+            "num_kv_shared_layers": 2,
+            "num_hidden_layers": 6,
+            "layer_types": [_SLIDING, _SLIDING, _FULL] * 2,
+        },
+        masks=True,
+    ),
+    Flag({"num_kv_shared_layers": 0}),
+    Flag({"num_key_value_heads": _one_key_head}),
+    Flag({"num_kv_heads": 2, "new_decoder_architecture": True, "num_ln_in_parallel_attn": 2}),
+    Flag({"num_attention_groups": 1}),
+    Flag({"multi_query_group_num": 1}),
+    Flag({"decoder_num_key_value_heads": 1, "encoder_num_key_value_heads": 1}),
+    Flag({"cross_num_key_value_heads": 1}),
+    Flag({"num_hidden_groups": 2}),
+    Flag({"inner_group_num": 2}),
+    Flag({"head_ratio": 1}),
+    # The logits: their scale, their soft cap, and what is added to them.
+    Flag({"attn_logit_softcapping": 5.0}),
+    Flag({"attn_logit_softcapping": None}),
+    Flag({"attention_multiplier": 0.5}),
+    Flag({"query_pre_attn_scalar": 4}),
+    Flag({"softmax_scale": 0.4}),
+    Flag({"clip_qkv": 1.0}),
+    Flag({"pad_head_dim_to_multiple_of": 24}),
+    Flag({"position_embedding_type": "absolute"}),
+    Flag({"position_embedding_type": "rotary"}),
+    Flag({"position_embeddings_type": "relative"}),
+    Flag({"position_embeddings_type": "relative_key"}),
+    Flag({"position_embeddings_type": "rotary"}),
+    Flag({"position_embeddings_type": None}),
+    Flag({"pos_att_type": ["p2c", "c2p"], "relative_attention": True}),
+    Flag({"pos_att_type": ["c2p"], "relative_attention": True, "share_att_key": True}),
+    Flag({"qk_norm_type": "olmo"}),
+    Flag({"cross_attention_shape_for_attention": "q"}),
+)
+
+
+def settings_of(config: PretrainedConfig, flag: Flag) -> dict[str, Any]:
+    """Return what gives a configuration and its parts a flag; empty if nothing would change.
+
+    A dict among the settings is for that part of the configuration.
+    """
+    first = next(iter(flag.settings))
+    settings: dict[str, Any] = {}
+    value = _made(config, flag.settings[first]) if first in vars(config) else _LEAVE
+    if value is not _LEAVE and value != vars(config)[first]:
+        settings = {
+            name: _made(config, setting)
+            for name, setting in flag.settings.items()
+            if name in vars(config)
+        }
+    for name, part in _parts(config):
+        alone = type(part).model_type in CONFIG_MAPPING
+        if (flag.masks or not alone) and (inner := settings_of(part, flag)):
+            settings[name] = inner
+    return settings
+
+
+def _made(config: PretrainedConfig, value: Any) -> Any:
+    return value(config) if callable(value) else value
+
+
+def _parts(config: PretrainedConfig) -> Iterator[tuple[str, PretrainedConfig]]:
+    for name, value in vars(config).items():
+        if isinstance(value, PretrainedConfig) and not name.startswith("_"):
+            yield name, value

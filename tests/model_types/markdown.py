@@ -1,0 +1,42 @@
+"""Pieces of the document, as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+__all__ = ["lines", "number", "plain", "short"]
+
+
+def lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table."""
+    made = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in made)
+
+
+def short(text: str, length: int = 170) -> str:
+    """Cut a text between words."""
+    text = " ".join(text.split()).replace("<", "&lt;")
+    return text if len(text) <= length else text[: length - 1].rsplit(" ", 1)[0] + " …"
+
+
+def number(value: float | None) -> str:
+    """Write one digit of a number."""
+    return "" if value is None else f"{value:.0e}"
+
+
+def plain(result: str, reason: str) -> str:
+    """Say in words why a model was not tested. The results have what torch said."""
+    missing = re.search(r"requires the (\w+) library|No module named '([^']+)'", reason)
+    if missing:
+        return f"needs {missing[1] or missing[2]}, which is not installed"
+    if "names no model class" in reason:
+        return "transformers names no model class"
+    if "million parameters" in reason:
+        return "too large for a tiny model"
+    if re.match(r"\w+Error: ", reason):
+        return {
+            "not built": "its configuration cannot be made small by the general rules",
+            "no inputs": "asks for other inputs than the general rules make",
+        }.get(result, "cannot be asked for its weights")
+    return short(reason)
