@@ -86,8 +86,10 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     made = dict(one)
     for name, value in other.items():
         now = made.get(name)
-        both = isinstance(now, Mapping) and isinstance(value, Mapping)
-        made[name] = _merged(now, value) if both else value
+        if isinstance(now, Mapping) and isinstance(value, Mapping):
+            made[name] = _merged(now, value)
+        else:
+            made[name] = value
     return made
 
 

@@ -104,7 +104,8 @@ def extract(
         Found beside the model's weights by default; needed only where text or an image is given.
     target : str or list of str, optional
         Text that the model is made to produce: shifted into the decoder of an encoder-decoder
-        model, appended to the prompt of a decoder-only one. A list for a list of texts.
+        model, appended to the prompt of a decoder-only one. A list for a list of texts. A class
+        that labels a text (BART's for classification) gives the text itself to its decoder.
     generate : int, mapping or GenerationConfig, optional
         Let the model produce a text, and record that: how many tokens at most, each the likeliest;
         or keyword arguments of the model's own ``generate``, for example ``{"max_new_tokens": 40,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from model_types.overrides.text import INDEXED
+from model_types.overrides.text import INDEXED, TEXT
 from model_types.overrides.vision import FLORENCE, SWIN_FOUR
 
 __all__ = ["BOTH"]
@@ -185,6 +185,14 @@ BOTH: dict[str, dict[str, Any]] = {
             "input_features": ("normal", 1, 20, 560),
             "input_features_mask": ("ones", 1, 20),
         },
+    },
+    # Its image tower, of timm, has a size of its own, which stays large.
+    "gemma3n": {
+        "config": {
+            "text_config": TEXT["gemma3n_text"]["config"],
+            "vision_config": {"architecture": "resnet10t"},
+        },
+        "inputs": {"pixel_values": None, "input_features": None, "input_features_mask": None},
     },
     "gemma4_vision": {
         "inputs": {

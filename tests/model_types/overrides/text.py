@@ -107,6 +107,7 @@ TEXT: dict[str, dict[str, Any]] = {
             "decoder": {"attn_logit_softcapping": 5.0},
         }
     },
+    "t5": {"heads": {"T5ForSequenceClassification": {"config": {"decoder_start_token_id": 0}}}},
     "vaultgemma": {"config": {"attn_logit_softcapping": 3.0}},
     "glm5_next_text": {"config": {"qk_rope_head_dim": 0, "head_dim": 0}},
     "gpt_neo": {
