@@ -33,10 +33,7 @@ const LIMITS_KB = {
   model: 261,
   compare: 347,
   embedding: 373,
-  open: 440,
 };
-// Of these no widget is made.
-const PAGES_ALONE = new Set(["open"]);
 
 const watching = process.argv.includes("--watch");
 
@@ -145,7 +142,7 @@ const inPlace = {
 /** The options of the two builds. */
 const builds = ["widget", "page"].map((use) => ({
   ...options,
-  entryPoints: entryPoints.filter(({ out }) => use === "page" || !PAGES_ALONE.has(out)),
+  entryPoints,
   entryNames: use === "page" ? "[name]-page" : "[name]",
   ...(use === "page" ? inPlace : {}),
   define: { "process.env.NODE_ENV": '"production"', BUNDLE_FOR: JSON.stringify(use) },

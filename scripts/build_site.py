@@ -179,9 +179,6 @@ def write_sources() -> None:
     write_gallery(SOURCES)
     write_reference(SOURCES)
     write_start()
-    # Where the reader of the site opens a saved record.
-    command = [sys.executable, str(ROOT / "scripts" / "open_page.py"), str(SOURCES / "open.html")]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     for name in ("style.css", "frames.js"):
         shutil.copyfile(OWN / name, SOURCES / name)
     for path in sorted((ROOT / "docs").rglob("*")):

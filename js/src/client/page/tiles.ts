@@ -24,7 +24,7 @@ export interface Starts {
  * both signs a cell shows the larger in size: one of them, or the mean of the positive or of the
  * negative ones.
  */
-export class PooledMean {
+class PooledMean {
   readonly #starts: Starts;
   readonly #pooled: Pooled;
   readonly #columns: number;

@@ -87,10 +87,7 @@ export function fromHalf(bits: number): number {
 let numbersOfHalves: Float32Array | null = null;
 
 /** Numbers of 16 bits, of either kind, as floats. */
-export function halvesToFloats(
-  halves: Uint16Array,
-  encoding: "float16" | "bfloat16",
-): Float32Array {
+function halvesToFloats(halves: Uint16Array, encoding: "float16" | "bfloat16"): Float32Array {
   const count = halves.length;
   if (encoding === "float16") {
     numbersOfHalves ??= Float32Array.from({ length: 65536 }, (_, bits) => fromHalf(bits));
@@ -118,7 +115,7 @@ type VectorLayer = Pick<
 > & { bias: unknown };
 
 /** The answer to a view that asks how the weights of a query come from it and the keys. */
-export function vectorsReply(
+function vectorsReply(
   { head, keys: [start, stop] }: VectorsRequest,
   layer: VectorLayer,
   inputs: RowInputs,

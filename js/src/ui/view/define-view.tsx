@@ -287,28 +287,13 @@ function endable(outer: AbortSignal | undefined): [AbortSignal, () => void] {
   return [controller.signal, () => controller.abort()];
 }
 
-/** A view that is shown until it is ended. */
-export interface ShownView {
-  /** Where it is. */
-  state: Signals<RecordState>;
-  end: () => void;
-}
-
-/** Shows a source in an element. @param opening where it opens. */
-export type ShowSource = (
-  root: HTMLElement,
-  source: Source,
-  opening: Partial<RecordState>,
-) => ShownView;
-
-/** The ways into a view: as a widget, as an exported page, and as a part of another page. */
+/** The two ways into a view: as a widget, and as an exported page. */
 export function defineView<S extends RecordState>(
   definition: ViewDefinition<S>,
 ): {
   widget: () => Widget;
   /** Shows a page's data in an element until what it returns is called. */
   openPage: (root: HTMLElement, data: PageData) => () => void;
-  showSource: ShowSource;
 } {
   const widget = (): Widget => {
     // One table of requests and one store of weights for all outputs that show this widget.
@@ -348,13 +333,5 @@ export function defineView<S extends RecordState>(
     open(definition, root, fromPage(data, definition), state, history, ended);
     return end;
   };
-  const showSource: ShowSource = (root, source, opening) => {
-    const [ended, end] = endable(undefined);
-    const state = makeSignals<S>(definition.defaults);
-    const common = state as unknown as Signals<RecordState>;
-    assign(common, opening);
-    open(definition, root, source, state, createHistory(state, ended), ended);
-    return { state: common, end };
-  };
-  return { widget, openPage, showSource };
+  return { widget, openPage };
 }

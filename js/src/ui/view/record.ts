@@ -112,12 +112,6 @@ export const RECORD_DEFAULTS: RecordState = {
   ...CHANGED_RUN_DEFAULTS,
 };
 
-/** Where a view is in a record, for another view of the same. */
-export function sameRecordPlace(state: Signals<RecordState>): Partial<RecordState> {
-  const { stack, layer, heads, as_query, prediction, token, key, pair, order } = valuesOf(state);
-  return { stack, layer, heads, as_query, prediction, token, key, pair, order };
-}
-
 /** What a page's URL keeps. */
 export const RECORD_HASH: HashFields<RecordState> = {
   stack: (text) => text,

@@ -249,5 +249,5 @@ const view = defineView<HeadState>({
   component: HeadViewWithWhatIf,
 });
 
-export const { openPage, showSource } = view;
+export const { openPage } = view;
 export default view.widget;

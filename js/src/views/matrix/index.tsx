@@ -154,5 +154,5 @@ const view = defineView<HeatMapState>({
   component: MatrixView,
 });
 
-export const { openPage, showSource } = view;
+export const { openPage } = view;
 export default view.widget;

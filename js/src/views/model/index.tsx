@@ -477,5 +477,5 @@ const view = defineView<ModelState>({
   component: ModelView,
 });
 
-export const { openPage, showSource } = view;
+export const { openPage } = view;
 export default view.widget;

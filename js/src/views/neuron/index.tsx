@@ -117,5 +117,5 @@ const view = defineView<NeuronState>({
   component: NeuronView,
 });
 
-export const { openPage, showSource } = view;
+export const { openPage } = view;
 export default view.widget;
