@@ -12,8 +12,7 @@ There are three, from the most exact to the smallest:
 
 Of signed numbers, such as differences, ``"all"`` has a byte each with its sign, off by at most
 0.008 of the largest; ``"strongest"`` has those of the largest size, and nothing is spread. A record
-with such a stack has no form ``"vectors"``. Where it has what they are differences of, too, the
-codes of one help to pack those of the other (`attnviz.pages.likeness`).
+with such a stack has no form ``"vectors"``.
 
 All weights are tried first. Where they are too large, one sweep over them collects the strongest,
 of which as many are taken as are needed, or as there is room for.
@@ -31,7 +30,6 @@ from numpy.typing import NDArray
 from attnviz.analysis.heads import weights_of_some
 from attnviz.pages import limits
 from attnviz.pages.first_rows import FirstRows, first_rows_block
-from attnviz.pages.likeness import Codes, LikeBlocks, taken
 from attnviz.pages.limits import PagePrecision
 from attnviz.pages.packing import (
     Packer,
@@ -251,7 +249,7 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
     embedded = EmbeddedWeights("all")
     small = limits.count_weights(record) <= _POOLED_WEIGHTS
     total, done = _count_tiled(record), 0.0
-    like, packer = LikeBlocks(record), Packer()
+    packer = Packer()
     held, held_of = np.zeros(0, np.int64), [0, 0, 0]
     for stack, layer in _layers(record):
         # Of a short text they would be the weights once more.
@@ -267,14 +265,13 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
             # As a rule that of the layer before.
             held, held_of = np.flatnonzero(np.tri(*place, dtype=np.bool_)), place
         tiled = sum(part.size for part in parts)
-        if fine:
-            steps = _only_data(packer, upper_halves_bytes(taken(codes, held)))
-        else:
-            steps = like.packing(stack.name, layer, Codes(codes, header["maximum"]), held)
+        flat = codes.reshape(len(codes), -1)
+        chosen = flat if len(held) == flat.shape[1] else np.take(flat, held, axis=1)
+        steps = packer.packing(upper_halves_bytes(chosen) if fine else chosen.tobytes())
         # Half of a layer is computing its weights.
         half = tiled / 2
         data = yield from within(steps, "all weights", before + half, total, "weight", size=half)
-        embedded.blocks.append({"stack": stack.name, "layer": layer, **header, **data})
+        embedded.blocks.append({"stack": stack.name, "layer": layer, **header, "data": data})
         if maps is not None:
             embedded.maps.append(_small(stack, layer, maps))
         embedded.error = max(embedded.error, header["error"])
@@ -291,9 +288,9 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
 
 
 def _are_far_too_large(record: AttentionRecord, room: float, *, fine: bool) -> Steps[bool]:
-    """Whether all weights take far more than `room`, as some queries of all heads tell.
+    """Whether all weights take far more than `room`, estimated from some queries of all heads.
 
-    Of what is computed from other stacks that is not known.
+    Signed numbers are not estimated.
     """
     stacks = list(record.stacks.values())
     size, count, packer = 0.0, limits.count_weights(record), Packer()
@@ -315,10 +312,6 @@ def _are_far_too_large(record: AttentionRecord, room: float, *, fine: bool) -> S
             size += len(text) * len(stack.query_tokens) / len(rows)
             yield from pace.did(2 * weights.size)
     return size > _FAR * room
-
-
-def _only_data(packer: Packer, data: bytes) -> Steps[dict[str, Any]]:
-    return {"data": (yield from packer.packing(data))}
 
 
 def _exact(

@@ -63,8 +63,7 @@ def first_rows_block(
     """
     place = wanted.stack, wanted.layer
     block = next((each for each in blocks if (each["stack"], each["layer"]) == place), None)
-    # What a block with likenesses holds are not its codes.
-    if block is None or "like" in block or len(block["data"]) < LEAST:
+    if block is None or len(block["data"]) < LEAST:
         return None
     data = zlib.decompress(base64.b64decode(block["data"]))
     yield Progress("packing", 0, 2, "step")

@@ -118,7 +118,6 @@ class _Order:
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._view, state = data.get("view", ""), data.get("state", {})
         stacks = data.get("description", {}).get("stacks", [])
-        pieces = data.get("blocks", [])
         self._has_first_rows = {self._place(each) for each in data.get("first_rows", [])}
         known = {each["name"]: each.get("layers", []) for each in stacks}
         # What a view opens with whose state names no stack or layer of the record.
@@ -129,10 +128,6 @@ class _Order:
         self._shown = {(stack, self._layer)}
         if self._view in _ALL_STACKS or state.get("changed_run"):
             self._shown |= {(name, self._layer) for name in known}
-        # What those are computed from, in turn: each from pieces before it.
-        for piece in reversed(pieces):
-            if self._place(piece) in self._shown:
-                self._shown |= {(stack, piece["layer"]) for stack in piece.get("like", ())}
 
     @staticmethod
     def _place(piece: Mapping[str, Any]) -> tuple[str, int]:

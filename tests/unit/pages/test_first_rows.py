@@ -153,13 +153,12 @@ def test_rows_that_cannot_be_cut_out_are_left_out() -> None:
         "data": data,
     }
 
-    def cut(rows: FirstRows, **more: Any) -> dict[str, Any] | None:
-        return completed(first_rows_block([{**block, **more}], rows))
+    def cut(rows: FirstRows) -> dict[str, Any] | None:
+        return completed(first_rows_block([block], rows))
 
     found = cut(FirstRows("self", 0, 10, 20))
     assert found is not None
     np.testing.assert_array_equal(shown(found), shown(block)[:, 10:20])
-    # Of another layer, of another stack, and where codes are computed from those of others.
+    # Another layer, and another stack.
     assert cut(FirstRows("self", 1, 10, 20)) is None
     assert cut(FirstRows("cross", 0, 10, 20)) is None
-    assert cut(FirstRows("self", 0, 10, 20), like=["a"]) is None

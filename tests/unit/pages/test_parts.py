@@ -102,28 +102,6 @@ def test_what_a_shown_layer_is_computed_from_stands_before_the_code(
             assert (block["data"] in early) == (block["layer"] == 2)
 
 
-def test_like_blocks_are_followed_through_several_stacks() -> None:
-    def piece(stack: str, layer: int, *like: str) -> dict[str, Any]:
-        return {"stack": stack, "layer": layer, "like": list(like), "data": "A" * LEAST}
-
-    blocks = [piece("a", 0), piece("b", 0, "a"), piece("c", 0, "b"), piece("d", 0), piece("c", 1)]
-    stacks = [{"name": name, "layers": [0, 1]} for name in "abcd"]
-    state = {"stack": "c", "layer": 0}
-    data = {"view": "head", "state": state, "description": {"stacks": stacks}, "blocks": blocks}
-    apart = parted(data)
-    assert [block["data"] for block in apart.data["blocks"]] == [
-        "#0000",
-        "#0001",
-        "#0002",
-        "#0003",
-        "#0004",
-    ]
-    assert apart.first.count("<template") == 3
-    assert apart.rest.count("<template") == 2
-    # What was given is as it was.
-    assert blocks[0]["data"] == "A" * LEAST
-
-
 def test_arrays_belong_to_the_first_layer_that_needs_them() -> None:
     layers = [
         {

@@ -3,14 +3,7 @@
 import type { Range, StackDescription } from "../protocol";
 import { once, Recent } from "../recent";
 import { keptHeads } from "../source";
-import {
-  type EmbeddedPiece,
-  type HeldBytes,
-  heldBytes,
-  type Rows,
-  rowsOf,
-  wholeRows,
-} from "./rows";
+import { type EmbeddedPiece, type Rows, wholeRows } from "./rows";
 import { type EmbeddedKeys, sparseRows } from "./sparse";
 import type { VectorCarrier } from "./vectors";
 
@@ -50,10 +43,6 @@ async function rowsFrom(block: EmbeddedRows): Promise<Rows> {
   };
 }
 
-function sizeOf({ bytes }: HeldBytes): number {
-  return bytes.length;
-}
-
 /** Finds a layer's weights, whichever form they are embedded in. */
 export class EmbeddedLayers {
   readonly #stacks: StackDescription[];
@@ -62,7 +51,6 @@ export class EmbeddedLayers {
   readonly #maps: EmbeddedPiece[];
   readonly #vectors: VectorCarrier;
   readonly #kept = new Recent<Promise<Rows>>(KEPT_BYTES);
-  readonly #bytes = new Recent<Promise<HeldBytes>>(KEPT_BYTES);
 
   constructor(
     stacks: StackDescription[],
@@ -89,7 +77,7 @@ export class EmbeddedLayers {
     return this.#once("rows", at, async () => {
       const block = this.#blocks.find((each) => isOf(each, at));
       if (block?.encoding === "strongest-keys") return sparseRows(block);
-      if (block) return rowsOf(await this.#held(block));
+      if (block) return wholeRows(block);
       const computed = await this.#vectors.rows(at);
       if (computed) return computed;
       throw new Error(`This page does not contain layer ${at.layer} of "${at.stack}".`);
@@ -119,24 +107,6 @@ export class EmbeddedLayers {
       if (place < 0) throw new Error(`Head ${head} of layer ${layer} was not kept.`);
       return place;
     });
-  }
-
-  /** The bytes of a block, computed from those of blocks before it where it says so. */
-  async #held(block: EmbeddedPiece): Promise<HeldBytes> {
-    const like = block.like ?? [];
-    const before = this.#blocks.slice(0, this.#blocks.indexOf(block));
-    const others = like.map((stack) => {
-      const found = before.find((each) => isOf(each, { stack, layer: block.layer }));
-      if (found && found.encoding !== "strongest-keys") return this.#heldOnce(found);
-      throw new Error(`This page does not contain layer ${block.layer} of "${stack}".`);
-    });
-    return heldBytes(block, await Promise.all(others));
-  }
-
-  /** The same, kept: each of several members is computed from the one before it. */
-  #heldOnce(block: EmbeddedPiece): Promise<HeldBytes> {
-    const key = JSON.stringify([block.stack, block.layer]);
-    return once(this.#bytes, key, () => this.#held(block), sizeOf);
   }
 
   #once(kind: string, { stack, layer }: LayerPlace, make: () => Promise<Rows>): Promise<Rows> {

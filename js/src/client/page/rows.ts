@@ -3,7 +3,6 @@
 import { codeRanges, codeValues } from "../codec";
 import type { Encoding } from "../protocol";
 import type { RowRange } from "../quotients";
-import { expectedCode, type RowCodes } from "./likeness";
 import { inflatedText } from "./parts";
 
 /** A layer's heads, row by row; heads by their place among those that were kept. */
@@ -36,37 +35,22 @@ export interface EmbeddedPiece {
   reach?: number;
   maximum: number;
   error: number;
-  /** Stacks that give the codes of which `data` holds what has to be added, one or two. */
-  like?: string[];
   /** The deflated bytes; see `parts.ts`. */
   data: string;
 }
 
-/** The bytes of a piece as they are meant, row by row of each head. */
-export interface HeldBytes {
-  piece: EmbeddedPiece;
-  bytes: Uint8Array;
-  /** Where the rows of a head begin, and its end. */
-  ends: Float64Array;
-}
-
-/**
- * @param like what the piece is to be computed from.
- * @throws Error where the bytes are not those of the shape.
- */
-export async function heldBytes(
-  piece: EmbeddedPiece,
-  like: readonly HeldBytes[] = [],
-): Promise<HeldBytes> {
-  const { shape, encoding, maximum } = piece;
-  const [count, rows, columns] = shape;
+/** @throws Error if the piece has another number of bytes than its shape needs. */
+export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
+  const { shape, encoding, maximum, error } = piece;
+  const [count, numRows, columns] = shape;
   const bytes = await inflatedText(piece.data);
-  const ends = new Float64Array(rows + 1);
-  for (let row = 0; row < rows; row++) {
+  /** Where each row of a head begins, and the end of the last. */
+  const ends = new Float64Array(numRows + 1);
+  for (let row = 0; row < numRows; row++) {
     const width = Math.max(0, Math.min(columns, row + 1 + (piece.reach ?? columns)));
     ends[row + 1] = (ends[row] as number) + width;
   }
-  const each = ends[rows] as number;
+  const each = ends[numRows] as number;
   const size = { "uint8-sqrt": 1, "int8-sqrt": 1, bfloat16: 2, float32: 4, "float32-deflated": 4 }[
     encoding
   ];
@@ -75,35 +59,6 @@ export async function heldBytes(
       `Layer ${piece.layer} holds ${bytes.length} bytes; its shape ${shape.join(" x ")} needs ${count * each * size}.`,
     );
   }
-  for (let head = 0; like.length > 0 && head < count; head++) {
-    for (let row = 0; row < rows; row++) {
-      const there = like.map((other) => rowCodes(other, head, row));
-      const start = head * each + (ends[row] as number);
-      const width = (ends[row + 1] as number) - (ends[row] as number);
-      for (let key = 0; key < width; key++) {
-        // A byte keeps what is left of 256.
-        bytes[start + key] = (bytes[start + key] as number) + expectedCode(there, key, maximum);
-      }
-    }
-  }
-  return { piece, bytes, ends };
-}
-
-function rowCodes({ piece, bytes, ends }: HeldBytes, head: number, row: number): RowCodes {
-  const start = head * (ends[piece.shape[1]] as number);
-  const [from, to] = [start + (ends[row] as number), start + (ends[row + 1] as number)];
-  return { values: bytes.subarray(from, to), maximum: piece.maximum };
-}
-
-/** @throws Error where the bytes are not those of the shape. */
-export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
-  return rowsOf(await heldBytes(piece));
-}
-
-export function rowsOf({ piece, bytes, ends }: HeldBytes): Rows {
-  const { shape, encoding, maximum, error } = piece;
-  const [, numRows, columns] = shape;
-  const each = ends[numRows] as number;
   const weights = READERS[encoding](bytes, maximum);
   return {
     ...{ shape, maximum, error, bytes: bytes.length },

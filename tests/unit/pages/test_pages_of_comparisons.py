@@ -1,0 +1,102 @@
+"""Pages of comparisons: the codes of every member and of every difference, and their size."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz as av
+from attnviz.pages import encoding
+from attnviz.pages.encoding import embedded_weights
+from attnviz.server.codec import encode
+from attnviz.utils.progress import completed
+from unit.page_data import data_of
+from unit.records import words
+
+
+def steps(
+    count: int, layers: int, heads: int, tokens: int, *, causal: bool = False
+) -> list[av.AttentionRecord]:
+    """Make checkpoints whose queries and keys move from one random model towards another."""
+    generator = torch.Generator().manual_seed(0)
+    first, last = 1.5 * torch.randn((2, 2, layers, heads, tokens, 8), generator=generator)
+    records = []
+    for way in torch.linspace(0, 0.6, count):
+        queries, keys = (1 - way) * first + way * last
+        made = av.AttentionRecord.from_qk(list(queries), list(keys), words(tokens), causal=causal)
+        records.append(made)
+    return records
+
+
+def compared(records: list[av.AttentionRecord]) -> av.Comparison:
+    return av.compare(records, names=list("abcdefgh"[: len(records)]))
+
+
+def page_of(records: list[av.AttentionRecord], **options: Any) -> tuple[int, dict[str, Any]]:
+    page = av.CompareView(compared(records)).to_html(**options)
+    return len(page.encode()), data_of(page)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_page_has_the_codes_of_every_weight_and_of_every_difference(causal: bool) -> None:
+    records = steps(4, 2, 3, 12, causal=causal)
+    _, data = page_of(records)
+    record = compared(records).record()
+    assert len(data["blocks"]) == 2 * len(record.stacks)
+    for block in data["blocks"]:
+        stack = record.stack(block["stack"])
+        heads, rows, keys = block["shape"]
+        visible = np.tri(rows, keys, block["reach"], dtype=np.bool_)
+        codes = np.zeros((heads, rows, keys), np.uint8)
+        packed = zlib.decompress(base64.b64decode(block["data"]))
+        codes[:, visible] = np.frombuffer(packed, np.uint8).reshape(heads, -1)
+        weights = stack.weights(layer=block["layer"])
+        whole = encode(weights, "uint8", stack.maximum, signed=stack.signed)
+        assert codes.tobytes() == whole.data, f"{block['stack']}, layer {block['layer']}"
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(2, 4), (6, 12)])
+def test_a_member_adds_at_most_its_weights_and_its_differences(layers: int, heads: int) -> None:
+    records = steps(7, layers, heads, 16)
+    sizes = [page_of(records[:count])[0] for count in (2, 3, 4)]
+    # One byte each in base64; deflate adds at most 11 bytes to what it cannot shrink, and each
+    # block has a header of less than 300 bytes.
+    blocks = 2 * layers
+    assert max(np.diff(sizes)) <= blocks * ((heads * 16 * 16 + 11) * 4 / 3 + 300) + 4_000
+
+
+def test_what_is_packed_is_counted_and_limited() -> None:
+    records = steps(3, 2, 3, 20)
+    record = compared(records).record()
+    found = completed(embedded_weights(record, precision="auto", max_bytes=None, rest=0))
+    empty: dict[str, Any] = {"blocks": [], "maps": []}
+    whole = {"blocks": found.blocks, "maps": found.maps, "embedded": found.summary()}
+    texts = [len(json.dumps(each, ensure_ascii=False).encode()) for each in (empty, whole)]
+    assert found.size == texts[1] - texts[0]
+    assert found.error == max(block["error"] for block in found.blocks)
+    # With a short text all weights are as small as the strongest: a limit is met, or refused.
+    size, _ = page_of(records)
+    limited, data = page_of(records, max_mb=size / 1e6)
+    assert (limited, data["embedded"]["form"]) == (size, "all")
+    with pytest.raises(ValueError, match="no room for this record"):
+        page_of(records, max_mb=(size - 1) / 1e6)
+
+
+def test_a_page_of_a_comparison_has_no_scores_that_it_does_not_show() -> None:
+    _, data = page_of(steps(3, 1, 2, 6))
+    assert data["scores"] == []
+    assert all(stack["patterns"] == [] for stack in data["description"]["stacks"])
+
+
+def test_a_short_text_has_no_maps_that_are_its_weights_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(encoding, "_POOLED_WEIGHTS", 0)
+    assert page_of(steps(2, 1, 2, 32))[1]["maps"] == []
+    assert len(page_of(steps(2, 1, 2, 33))[1]["maps"]) == 3
