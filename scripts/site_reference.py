@@ -129,7 +129,7 @@ REFERENCE = {
     "comparison": Section(
         "Comparison",
         "Two texts, models or checkpoints, and what differs between them.",
-        ("attnviz.compare", "attnviz.Comparison", "attnviz.Alignment", "attnviz.HeadPair"),
+        ("attnviz.compare", "attnviz.Comparison", "attnviz.Alignment"),
     ),
     "analysis": Section(
         "Analysis",

@@ -11,7 +11,6 @@ from .atlas.view import AtlasView as AtlasView
 from .comparison.alignment import Alignment as Alignment
 from .comparison.compare import compare as compare
 from .comparison.comparison import Comparison as Comparison
-from .comparison.matching import HeadPair as HeadPair
 from .corpus.corpus import Corpus as Corpus
 from .corpus.edges import Edge as Edge
 from .corpus.extract import extract_corpus as extract_corpus

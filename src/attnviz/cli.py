@@ -181,11 +181,6 @@ def _add_compare_view(commands: Any) -> None:
     view.add_argument(
         "--order", choices=["number", "distance"], default="number", help="of the heads (number)"
     )
-    view.add_argument(
-        "--match",
-        action="store_true",
-        help="pair the heads of two models by likeness, not by number",
-    )
     _add_capture_options(view, spool=False)
     view.add_argument("--words", action="store_true", help="merge subword tokens into words")
     _add_output(view)
@@ -676,8 +671,6 @@ def _compare_view(options: argparse.Namespace) -> RecordView:
     from attnviz.comparison.compare import compare
 
     of_all: dict[str, Any] = {"names": _names(options), "words": options.words}
-    if options.match:
-        of_all["heads"] = "match"
     if options.load:
         print(f"attnviz: reading {', '.join(options.load)}", file=sys.stderr)
         records = [attnviz.load(Path(file).expanduser()) for file in options.load]

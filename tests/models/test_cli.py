@@ -488,7 +488,7 @@ def test_two_texts_two_models_and_two_records_are_compared(
     models = ["--model", "base", "--model", "tuned", "--text", "the cat sat on the mat"]
     files = ["--load", "base.safetensors", "--load", "tuned.safetensors"]
     look = ["--form", "matrix", "--order", "distance", "--theme", "dark"]
-    for given in ([*models, "--match"], files):
+    for given in (models, files):
         assert main(["compare-view", *given, *look, "-o", "y.html"]) == 0
         state = data_of(tmp_path / "y.html")["state"]
         assert state["comparison"]["names"] == ["base", "tuned"]

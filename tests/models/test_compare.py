@@ -16,7 +16,6 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import attnviz as av
-from attnviz.comparison import next_token
 
 pytestmark = pytest.mark.models
 
@@ -44,8 +43,7 @@ def test_what_the_docs_say_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 token is replaced by another" in printed
     assert "layer 0: [" in printed
     assert "1.2 [" in printed
-    assert "are paired by the likeness of their patterns" in printed
-    assert "cat→dog" in printed
+    assert "layer 0: partners [" in printed
 
 
 def eager(model: Any, tokenizer: Any, text: str) -> list[np.ndarray]:
@@ -146,76 +144,6 @@ def test_a_list_of_texts_is_refused(minilm: tuple[Any, Any]) -> None:
         av.compare(model, [HE, SHE], HE, tokenizer=tokenizer, progress=False)
 
 
-def permuted(model: Any, order: list[list[int]]) -> Any:
-    """A copy of a BERT in which head h of layer l is head ``order[l][h]`` of the model."""
-    other = copy.deepcopy(model)
-    with torch.no_grad():
-        for layer, heads in zip(other.encoder.layer, order, strict=True):
-            size = layer.attention.self.attention_head_size
-            rows = torch.cat([torch.arange(head * size, (head + 1) * size) for head in heads])
-            for part in ("query", "key", "value"):
-                linear = getattr(layer.attention.self, part)
-                linear.weight.copy_(linear.weight[rows].clone())
-                linear.bias.copy_(linear.bias[rows].clone())
-            dense = layer.attention.output.dense
-            dense.weight.copy_(dense.weight[:, rows].clone())
-    return other
-
-
-def test_heads_in_another_order_are_paired(minilm: tuple[Any, Any]) -> None:
-    model, tokenizer = minilm
-    generator = np.random.default_rng(0)
-    order = [generator.permutation(12).tolist() for _ in range(6)]
-    other = permuted(model, order)
-    found = av.compare((model, other), HE, tokenizer=tokenizer, heads="match")
-    assert len(found.pairs) == 72
-    for pair in found.pairs:
-        assert pair.layer == pair.layer_b
-        assert order[pair.layer][pair.head_b] == pair.head
-        assert pair.distance < 1e-4
-        assert pair.random > 0.1
-    # b has its heads under a's numbers: nothing differs but in the last digits.
-    assert np.stack(found.distance()).max() < 1e-4
-    assert "pairs lie 0.00 apart on average, heads paired at random 0." in found.notes[0]
-    assert found.b.stack().has_vectors
-    by_number = av.compare((model, other), HE, tokenizer=tokenizer)
-    assert np.stack(by_number.distance()).mean() > 0.1
-
-
-def test_models_of_other_sizes_are_paired_by_depth(minilm: tuple[Any, Any]) -> None:
-    """Six layers of 12 heads against 4 layers of 8, of two texts: 8 of each 12 have a partner."""
-    model, tokenizer = minilm
-    config = copy.deepcopy(model.config)
-    config.num_hidden_layers, config.num_attention_heads = 4, 8
-    torch.manual_seed(0)
-    small = AutoModel.from_config(config).eval()
-    record = av.extract(small, SHE.replace("tired", "very tired"), tokenizer=tokenizer)
-    found = av.compare(av.extract(model, HE, tokenizer=tokenizer), record, heads="match")
-    # Layer l of 6 belongs to layer round(3 l / 5) of 4.
-    assert {pair.layer: pair.layer_b for pair in found.pairs} == {
-        0: 0,
-        1: 1,
-        2: 1,
-        3: 2,
-        4: 2,
-        5: 3,
-    }
-    assert len(found.pairs) == 48
-    stack = found.b.stack()
-    given = record.stack()
-    there = [place for place, text in enumerate(found.a.tokens.text) if not text.startswith("−")]
-    for pair in found.pairs[::5]:
-        assert pair.head in stack.kept_heads(pair.layer)
-        own = given.weights(layer=pair.layer_b, head=pair.head_b)
-        weights = stack.weights(layer=pair.layer, head=pair.head)
-        assert np.allclose(weights[np.ix_(there, there)], own, atol=1e-6)
-    assert np.isnan(found.distance()[0]).sum() == 4
-    assert "of layers at the same depth" in found.notes[0]
-    assert "Without a partner: 24 of a" in found.notes[0]
-    # A smaller sum of distances than heads in their own order.
-    assert np.nanmean(found.distance()[0]) < np.mean([pair.random for pair in found.pairs[:8]])
-
-
 def test_a_model_at_a_time_is_in_memory() -> None:
     model, tokenizer = av.demos.load("decoder")
     alive: list[int] = []
@@ -246,80 +174,6 @@ def test_a_model_at_a_time_is_in_memory() -> None:
     assert alive == [0] * 6
 
 
-def test_next_tokens_against_the_models_own_logits() -> None:
-    model, tokenizer = av.demos.load("decoder")
-    texts = "the cat sat on the cat", "the dog sat on the red cat"
-    found = av.compare(model, *texts, tokenizer=tokenizer)
-    table = found.next_token(top_k=3)
-    ids = [tokenizer(text, return_tensors="pt") for text in texts]
-    with torch.no_grad():
-        one, two = (torch.softmax(model(**each).logits[0].double(), -1).numpy() for each in ids)
-    # the cat sat on the (red) cat: the second has one token more.
-    places = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 6)]
-    assert table["query_token"].tolist() == ["the", "cat→dog", "sat", "on", "the", "cat"]
-    rows: list[Any] = list(table.itertuples())
-    for (a, b), row in zip(places, rows, strict=True):
-        wanted = float((one[a] * np.log2(one[a] / two[b])).sum())
-        assert row.divergence == pytest.approx(wanted, abs=1e-5)
-        for probabilities, candidates in (
-            (one[a], row.a_candidates),
-            (two[b], row.b_candidates),
-        ):
-            best = np.argsort(-probabilities)[:3]
-            assert [each.id for each in candidates] == best.tolist()
-            assert [each.probability for each in candidates] == pytest.approx(
-                probabilities[best].tolist(), abs=1e-5
-            )
-        assert row.a_probability == pytest.approx(one[a].max(), abs=1e-5)
-    assert table["divergence"][0] == 0
-    assert table["divergence"][1:].min() > 0
-    assert found.next_token(queries=2)["query"].nunique() == 2
-    # Of records the models are not known; given, they say the same.
-    records = av.compare(*(av.extract(model, text, tokenizer=tokenizer) for text in texts))
-    with pytest.raises(TypeError, match="next tokens need the models"):
-        records.next_token()
-    again = records.next_token((lambda: model, model))
-    assert again["divergence"].tolist() == pytest.approx(table["divergence"].tolist())
-    with pytest.raises(TypeError, match="models must be a pair"):
-        records.next_token([model])
-    itself = av.compare(model, texts[0], texts[0], tokenizer=tokenizer).next_token()
-    assert (itself["divergence"] == 0).all()
-    assert (itself["a"] == itself["b"]).all()
-
-
-def test_long_texts_have_next_tokens_at_some_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, tokenizer = av.demos.load("decoder")
-    monkeypatch.setattr(next_token, "MOST_LOGITS", 5 * model.config.vocab_size)
-    text = "the cat sat on the mat"
-    found = av.compare(model, f"{text} {text}", f"the {text} {text}", tokenizer=tokenizer)
-    whole = found.next_token(queries=12)
-    assert len(whole) == 5
-
-
-def test_an_encoder_decoder_predicts_from_its_decoder() -> None:
-    model, tokenizer = av.demos.load("encoder-decoder")
-    pairs = [("the cat sat", "the dog sat")]
-    for one, other in pairs:
-        found = av.compare(model, one, other, tokenizer=tokenizer, target="le chat")
-        table = found.next_token()
-        ids = found.a.stack("decoder").query_tokens.ids
-        with torch.no_grad():
-            logits = [
-                model(
-                    input_ids=torch.tensor([given.stack("encoder").query_tokens.ids]),
-                    decoder_input_ids=torch.tensor([given.stack("decoder").query_tokens.ids]),
-                ).logits[0]
-                for given in (
-                    av.extract(model, text, tokenizer=tokenizer, target="le chat")
-                    for text in (one, other)
-                )
-            ]
-        p, q = (torch.softmax(each.double(), -1).numpy() for each in logits)
-        wanted = (p * np.log2(p / q)).sum(-1)
-        assert ids is not None
-        assert table["divergence"].tolist() == pytest.approx(wanted.tolist(), abs=1e-5)
-
-
 def test_a_saved_record_is_compared_with_a_model(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
     record = av.extract(model, HE, tokenizer=tokenizer)
@@ -327,25 +181,6 @@ def test_a_saved_record_is_compared_with_a_model(minilm: tuple[Any, Any]) -> Non
     assert np.stack(found.distance()).max() == 0
     with pytest.raises(TypeError, match="leave out b, tokenizer"):
         av.compare([record, record], HE, tokenizer=tokenizer)
-
-
-def test_what_predicts_no_next_token_is_refused(minilm: tuple[Any, Any]) -> None:
-    model, tokenizer = minilm
-    with pytest.raises(ValueError, match="predicted by a decoder"):
-        av.compare(model, HE, SHE, tokenizer=tokenizer).next_token()
-    decoder, its = av.demos.load("decoder")
-    vectors = np.zeros((1, 2, 3, 4), np.float32)
-    given = av.AttentionRecord.from_qk(vectors, vectors, ["a", " b", " c"], causal=True)
-    with pytest.raises(ValueError, match="ids of 3 tokens are not known"):
-        av.compare(given, given).next_token((decoder, decoder))
-    config = copy.deepcopy(decoder.config)
-    config.vocab_size += 1
-    other = type(decoder)(config).eval()
-    pair = av.compare((decoder, other), "the cat sat", tokenizer=its)
-    with pytest.raises(ValueError, match="different vocabularies"):
-        pair.next_token()
-    with pytest.raises(ValueError, match="top_k=0"):
-        pair.next_token(top_k=0)
 
 
 def test_differences_are_those_of_both_models_own_weights(minilm: tuple[Any, Any]) -> None:
@@ -370,7 +205,6 @@ def test_what_cannot_be_read_is_refused(minilm: tuple[Any, Any]) -> None:
         (([model, model], HE), {"names": 5}, ValueError, "names=5 must be two texts"),
         (([model] * 3, HE), {"names": ["x", "y"]}, ValueError, "are 2 names, and 3"),
         (([model] * 3, HE), {"tokenizer": [tokenizer] * 2}, ValueError, "tokenizer has 2 entries"),
-        (([model] * 3, HE), {"heads": "match"}, ValueError, "heads of two models, and 3"),
         ((model, HE, SHE), {"tokenizer": [tokenizer] * 2}, ValueError, "tokenizer is a list"),
         ((model,), {}, TypeError, "a model and two inputs"),
     ):
@@ -416,12 +250,3 @@ def test_a_text_is_not_compared_with_an_image() -> None:
         records.append(av.extract(model, av.demos.example(name)["inputs"], **by))
     with pytest.raises(ValueError, match="no stack in common: a has 'self', b has 'vision'"):
         av.compare(*records)
-
-
-def test_generated_texts_have_next_tokens() -> None:
-    model, tokenizer = av.demos.load("decoder")
-    texts = "the cat sat", "the dog sat"
-    found = av.compare(model, *texts, tokenizer=tokenizer, generate=3)
-    table = found.next_token()
-    assert len(table) == len(found.a.tokens)
-    assert (table["divergence"] >= 0).all()

@@ -20,7 +20,7 @@ def _scipy(needed: str) -> None:
         import scipy.optimize  # noqa: F401 - looked for alone
     except ImportError as error:
         raise ImportError(
-            f"{needed} needs scipy: pip install 'attnviz[match]'", name="scipy"
+            f"{needed} needs scipy: pip install 'attnviz[scipy]'", name="scipy"
         ) from error
 
 

@@ -16,7 +16,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import spans
 
-__all__ = ["Common", "Sides", "align_records", "common_heads", "common_stacks"]
+__all__ = ["Common", "Sides", "align_records", "common_heads"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def align_records(
     `said` are notes that come first. ValueError where the records have nothing in common, or hold
     different kinds of numbers.
     """
-    common = common_stacks(records, names)
+    common = _common_stacks(records, names)
     notes = dict.fromkeys(said)
     sides: dict[str, tuple[Sides, ...]] = {}
     made: list[dict[str, AttentionStack]] = [{} for _ in records]
@@ -111,7 +111,7 @@ def align_records(
     return Common(tuple(members), sides, tuple(notes))
 
 
-def common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> list[str]:
+def _common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> list[str]:
     """Names of the stacks that all records have, of one kind of numbers; ValueError if none."""
     common = [name for name in records[0].stacks if all(name in each.stacks for each in records)]
     if not common:
@@ -165,7 +165,7 @@ def _common_layers(name: str, stacks: Sequence[AttentionStack], names: Sequence[
         )
         raise ValueError(
             f"stack {name!r}: no head in common; of layer {layers[0]} {', '.join(having)}. Extract "
-            'with the same heads=, or pair heads by likeness with heads="match"'
+            "with the same heads="
         )
     return with_heads
 

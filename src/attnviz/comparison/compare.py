@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,11 +12,8 @@ from typing import Any, NamedTuple
 
 from attnviz.comparison.common import align_records
 from attnviz.comparison.comparison import Comparison
-from attnviz.comparison.matching import match_heads
-from attnviz.comparison.next_token import is_factory
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import shown
-from attnviz.utils.progress import finished
 
 __all__ = ["compare"]
 
@@ -32,7 +31,6 @@ def compare(
     *,
     names: Sequence[str] | None = None,
     words: bool = False,
-    heads: Any = None,
     **options: Any,
 ) -> Comparison:
     """Compare the attention of two texts, of two or more models, or of records.
@@ -54,10 +52,6 @@ def compare(
     words : bool, default False
         Whether tokens are merged into words before they are aligned. Give it where both the texts
         and the tokenizers differ.
-    heads : int, iterable of int, mapping or "match", optional
-        The heads to keep, as for `attnviz.extract`. With ``"match"`` all are kept, and each head of
-        b is compared with the head of a that it is most like, at the same depth: for two models
-        that were trained apart (needs scipy). `Comparison.pairs` says which these are.
     **options
         Further arguments of `attnviz.extract` (`tokenizer`, `layers`, `target`, ...); a list with
         one for each model for `tokenizer` and `processor` where models differ in them. Records that
@@ -75,8 +69,6 @@ def compare(
     ValueError
         If there are fewer than two, names do not fit, or the records have no stack, layer, head or
         token in common, or hold different kinds of numbers.
-    ImportError
-        If heads are to be paired and scipy is not installed.
 
     Examples
     --------
@@ -87,9 +79,6 @@ def compare(
     >>> comparison.distance()                                                  # doctest: +SKIP
     """
     given = None if names is None else _checked_names(names)
-    matched = isinstance(heads, str) and heads == "match"
-    if heads is not None and not matched:
-        options["heads"] = heads
     with _folder_of(options.get("spool")):
         records, found, models = _records(a, b, c, options, given)
     named = given or found
@@ -100,19 +89,8 @@ def compare(
         )
     if words:
         records = [record.merge_words() for record in records]
-    said = [] if c is not None else _shared_parameters([model for model, _ in models], named)
-    if not matched:
-        common = align_records(records, named, said)
-        return Comparison(common, given=records, names=named, models=models)
-    if len(records) > 2:
-        raise ValueError(
-            f'heads="match" pairs the heads of two models, and {len(records)} are compared: '
-            "compare each with the first"
-        )
-    other, pairs, said = finished(match_heads(records[0], records[1], named), "compare")
-    records = [records[0], other]
-    common = align_records(records, named, said)
-    return Comparison(common, given=records, names=named, pairs=pairs, models=models)
+    said = [] if c is not None else _shared_parameters(models, named)
+    return Comparison(align_records(records, named, said), given=records, names=named)
 
 
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -128,11 +106,11 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class _Given(NamedTuple):
-    """What is to be compared: names for the records, and each one's model and tokenizer."""
+    """Records to compare, their names, and the model of each (None if it is not kept)."""
 
     records: list[AttentionRecord]
     names: tuple[str, ...]
-    models: list[tuple[Any, Any]]
+    models: list[Any]
 
 
 def _records(
@@ -153,7 +131,7 @@ def _records(
         made = [
             _extracted(a, each, _spooled(options, place), None) for place, each in enumerate((b, c))
         ]
-        return _Given(made, ("a", "b"), [(a, options.get("tokenizer"))] * 2)
+        return _Given(made, ("a", "b"), [a, a])
     if c is not None:
         count = f"{len(a)} models" if isinstance(a, (tuple, list)) else "an iterable"
         raise TypeError(
@@ -178,7 +156,7 @@ def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) ->
     """Records of several models over one input; each model is let go before the next comes."""
     records: list[AttentionRecord] = []
     names: list[str | None] = []
-    models: list[tuple[Any, Any]] = []
+    models: list[Any] = []
     any_ran = False
     coming = iter(members)
     while True:
@@ -190,17 +168,16 @@ def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) ->
         names.append(_name_of(member))
         if isinstance(member, AttentionRecord):
             records.append(member)
-            models.append((None, None))
+            models.append(None)
             continue
         if inputs is None:
             raise TypeError(_FORMS)
-        model = member() if is_factory(member) else member
+        model = member() if _is_factory(member) else member
         records.append(_extracted(model, inputs, _spooled(options, number), number))
         any_ran = True
-        # What a generator gave is not held.
-        known = None if isinstance(members, Iterator) else member
-        models.append((known, _of_one("tokenizer", options.get("tokenizer"), number)))
-        del member, model, known
+        # A model from a generator is released before the next one is made.
+        models.append(None if isinstance(members, Iterator) else member)
+        del member, model
     if not any_ran:
         _check_left_out(inputs, options, argument="b")
     if len(records) == 2:
@@ -209,6 +186,11 @@ def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) ->
     if len(set(folders)) < len(records):
         folders = [str(number) for number in range(len(records))]
     return _Given(records, tuple(folders), models)
+
+
+def _is_factory(member: Any) -> bool:
+    """Return whether `member` is a function that makes a model."""
+    return inspect.isroutine(member) or isinstance(member, functools.partial)
 
 
 def _name_of(member: Any) -> str | None:

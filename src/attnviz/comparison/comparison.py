@@ -15,7 +15,6 @@ from attnviz.comparison.alignment import Alignment
 from attnviz.comparison.changes import largest_changes
 from attnviz.comparison.common import Common, Sides, common_heads
 from attnviz.comparison.distance import MEASURES, Measure, head_distance, rounding_distance
-from attnviz.comparison.matching import HeadPair
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, affords_maps, sampled_queries
@@ -55,9 +54,6 @@ class Comparison:
         What they are called.
     notes : tuple of str
         What a reader must know: tokens without a counterpart, layers and heads that only one has.
-    pairs : tuple of HeadPair
-        Which head of b belongs to which of a, where they were paired by likeness
-        (``heads="match"``); empty otherwise.
 
     Examples
     --------
@@ -77,17 +73,12 @@ class Comparison:
         *,
         given: Sequence[AttentionRecord],
         names: Sequence[str],
-        pairs: Sequence[HeadPair] = (),
-        models: Sequence[tuple[Any, Any]] = (),
     ) -> None:
         self.members = common.records
         self.names = tuple(names)
         self.notes = common.notes
-        self.pairs = tuple(pairs)
         self._common = common
         self._given = tuple(given)
-        # For `next_token`: each model, or what gives it, and its tokenizer; None where it is gone.
-        self._models = tuple(models)
         self._computed: dict[tuple[Any, ...], list[Distances]] = {}
 
     @property
@@ -142,8 +133,6 @@ class Comparison:
             ),
             given=(self._given[0], self._given[place]),
             names=(self.names[0], self.names[place]),
-            pairs=self.pairs,
-            models=[self._models[0], self._models[place]] if self._models else (),
         )
 
     def alignment(self, stack: str | None = None) -> tuple[Alignment, Alignment]:
@@ -325,100 +314,6 @@ class Comparison:
             table.insert(list(table.columns).index(side) + 1, f"{side}_token", texts)
         return table
 
-    def next_token(
-        self, models: Sequence[Any] | None = None, *, top_k: int = 5, queries: int | None = None
-    ) -> pd.DataFrame:
-        """What decoders predict behind each token that both have.
-
-        Both models run once more, one after the other.
-
-        Parameters
-        ----------
-        models : pair, optional
-            The models of the first member and of the last (models, hub ids, folders, or functions
-            that give one); those that `attnviz.compare` was given when left out. Needed where
-            records were compared, or a generator of models.
-        top_k : int, default 5
-            How many of the likeliest tokens of each.
-        queries : int, optional
-            Look at so many positions, from all over the text, instead of all.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each unit that both have, with the columns ``query`` and ``query_token``;
-            ``divergence``, the Kullback-Leibler divergence of b's next-token distribution from a's
-            in bits, sum p_a log2(p_a / p_b); ``a``, ``a_probability``, ``b``, ``b_probability``,
-            the likeliest token of each; and ``a_candidates`` and ``b_candidates``, tuples of
-            `Candidate`, the likeliest first. At most 2**27 logits of each model are held: of a
-            longer text the rows are some positions from all over it (1,024 with 131,072 tokens in a
-            vocabulary).
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
-        TypeError, ValueError
-            If models are needed and not given, a model or the input is not a decoder's, ids are not
-            known, the vocabularies differ, or a number is not positive.
-
-        Notes
-        -----
-        What follows a token that only one text has, or that was replaced, may change because of it:
-        a decoder reads all tokens before.
-
-        Examples
-        --------
-        >>> comparison.next_token().sort_values("divergence").tail(3)     # doctest: +SKIP
-        """
-        from attnviz.record.table import need_pandas
-
-        need_pandas()
-        import pandas as pd
-
-        from attnviz.comparison.next_token import decoder_stack, next_tokens
-
-        top_k = whole_number("top_k", top_k, 1, hint="the number of tokens of each")
-        name = decoder_stack(self.a).name
-        given = (self._given[0], self._given[-1])
-        rows = next_tokens(
-            given,
-            *self._next_token_models(models),
-            self._sides(name).queries,
-            top_k=top_k,
-            queries=queries,
-        )
-        texts = self.a.stack(name).query_tokens.text
-        return pd.DataFrame(
-            {
-                "query": [row.query for row in rows],
-                "query_token": [texts[row.query] for row in rows],
-                "divergence": [row.divergence for row in rows],
-                "a": [row.a[0].text for row in rows],
-                "a_probability": [row.a[0].probability for row in rows],
-                "b": [row.b[0].text for row in rows],
-                "b_probability": [row.b[0].probability for row in rows],
-                "a_candidates": [row.a for row in rows],
-                "b_candidates": [row.b for row in rows],
-            }
-        )
-
-    def _next_token_models(self, models: Sequence[Any] | None) -> tuple[list[Any], list[Any]]:
-        """Two models, and a tokenizer of each."""
-        known = [self._models[0], self._models[-1]] if self._models else [(None, None)] * 2
-        tokenizers = [tokenizer for _, tokenizer in known]
-        if models is None:
-            found = [model for model, _ in known]
-            if any(model is None for model in found):
-                raise TypeError(
-                    "next tokens need the models, which are not known of records, and gone of a "
-                    "generator: give them, comparison.next_token((model_a, model_b))"
-                )
-            return found, tokenizers
-        if not isinstance(models, (tuple, list)) or len(models) != 2:
-            raise TypeError("models must be a pair, (model_a, model_b)")
-        return list(models), tokenizers
-
     @property
     def difference(self) -> AttentionRecord:
         """What the last member has more than the first: a record of signed numbers, b - a.
@@ -581,10 +476,6 @@ class Comparison:
         alignment = self._sides(stack).queries
         common = np.flatnonzero(~(alignment.only_a | alignment.only_b))
         return common if queries is None else common[sampled_queries(len(common), queries)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Models are not a part of what was compared.
-        return vars(self) | {"_models": ()}
 
     def __repr__(self) -> str:
         names = " and ".join([", ".join(self.names[:-1]), self.names[-1]])

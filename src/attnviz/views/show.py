@@ -248,7 +248,7 @@ def show_compare_view(
         Whether tokens are merged into words before they are aligned.
     keep_heads : optional
         Heads that are extracted: `heads` of `attnviz.extract`. Here `heads` chooses the head that
-        is shown, but for ``heads="match"``, which pairs heads by likeness (`attnviz.compare`).
+        is shown.
     include_layers : int or iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **options
@@ -282,9 +282,7 @@ def show_compare_view(
     of_view = set(CompareView.state_names())
     traits = {name: value for name, value in options.items() if name in of_view}
     rest = {name: value for name, value in options.items() if name not in of_view}
-    if isinstance(traits.get("heads"), str) and traits["heads"] == "match":
-        rest["heads"] = traits.pop("heads")
-    elif keep_heads is not None:
+    if keep_heads is not None:
         rest["heads"] = keep_heads
     if names is not None:
         rest["names"] = names

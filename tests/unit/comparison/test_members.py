@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 
 import attnviz as av
 from attnviz.comparison.alignment import align_tokens, common_tokens, on_common_units
-from attnviz.record.attention import GivenWeights, HeadSubset, QueryKeyAttention
+from attnviz.record.attention import HeadSubset, QueryKeyAttention
 from attnviz.record.images import PatchGrid
 from attnviz.record.tokens import Tokens
 from rounding import UNIT
@@ -306,36 +305,3 @@ def test_a_comparison_is_copied_and_pickled() -> None:
         assert again.names == comparison.names
         assert again.distance()[0].tolist() == comparison.distance()[0].tolist()
         assert again.alignment()[0].text == comparison.alignment()[0].text
-
-
-def test_matched_heads_of_given_weights_and_of_some_heads() -> None:
-    pytest.importorskip("scipy")
-    generator = np.random.default_rng(0)
-    weights = generator.dirichlet(np.ones(5), (1, 4, 5)).astype(np.float32)
-    words = [f" w{number}" for number in range(5)]
-    a = av.AttentionRecord.from_weights(weights, words)
-    b = av.AttentionRecord.from_weights(weights[:, [2, 0, 3, 1]], words)
-    found = av.compare(a, b, heads="match")
-    assert [pair.head_b for pair in found.pairs] == [1, 3, 0, 2]
-    assert found.distance()[0].tolist() == [0, 0, 0, 0]
-    assert found.pairs[0].random == pytest.approx(
-        np.mean(
-            [[np.abs(one - two).sum(-1).mean() / 2 for two in weights[0]] for one in weights[0]]
-        )
-    )
-    # Of a's four heads, heads 1 and 3 alone are known of b: the others have no partner.
-    tokens = Tokens.of(words)
-    known = HeadSubset(GivenWeights(torch.from_numpy(weights[0, [3, 1]])), (1, 3), 6)
-    some = av.AttentionRecord({"self": av.AttentionStack("self", {0: known}, tokens)})
-    fewer = av.compare(a, some, heads="match")
-    assert [(pair.head, pair.head_b) for pair in fewer.pairs] == [(1, 3), (3, 1)]
-    assert np.isnan(fewer.distance()[0]).tolist() == [True, False, True, False]
-    assert fewer.b.stack().kept_heads(0) == (1, 3)
-    assert "Without a partner: 2 of a" in fewer.notes[0]
-
-
-def test_pairing_without_scipy_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    a = record(THREE, ["a", "b", "c"])
-    with pytest.raises(ImportError, match=r"attnviz\[match\]"):
-        av.compare(a, a, heads="match")
