@@ -628,11 +628,10 @@ class AttentionRecord:
             tokenizers may be; save the records that it was made from.
         """
         from attnviz.record.storage.safetensors_file import write_arrays
-        from attnviz.record.storage.schema import add_looked_through, record_to_arrays
+        from attnviz.record.storage.schema import record_to_arrays
 
         check_mapped(self.mapped_files)
         header, arrays = record_to_arrays(self)
-        add_looked_through(header, self)
         return write_arrays(path, header, arrays)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -31,12 +31,10 @@ from attnviz.record.difference import DifferenceAttention
 from attnviz.record.images import PatchGrid, checked_image
 from attnviz.record.masks import Bias, Mask, from_parts
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.stack import find_maximum, find_zeros
 from attnviz.record.tokens import Candidate, Prediction, Tokens, visible
 from attnviz.record.words import MergedWeights
-from attnviz.utils.progress import completed
 
-__all__ = ["FORMATS", "add_looked_through", "record_from_arrays", "record_to_arrays"]
+__all__ = ["FORMATS", "record_from_arrays", "record_to_arrays"]
 
 #: The formats that are read. A record without anything that is new in the last is written in the
 #: one before, for programs that know no other.
@@ -95,30 +93,6 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
     if _has_news(header):
         header["format"] = FORMATS[-1]
     return header, arrays
-
-
-def add_looked_through(header: _Header, record: AttentionRecord) -> None:
-    """Add to a header what takes a look at all weights: the largest, and exact zeros.
-
-    `load` has no use for it. A page that opens the file in a browser says the same of it as a view
-    does, and needs no second pass.
-    """
-    for fields, stack in zip(header["stacks"], record.stacks.values(), strict=True):
-        found: _Header = {}
-        if not stack.normalized:
-            maximum = completed(find_maximum(stack))
-            if math.isfinite(maximum):
-                found["maximum"] = maximum
-        if not stack.signed and any(
-            stack.attention(layer).given_weights is not None for layer in stack.layers
-        ):
-            counts = completed(find_zeros(stack))
-            found["zeros"] = [
-                [(count.zeros, count.counted) for count in counts.get(layer, ())]
-                for layer in stack.layers
-            ]
-        if found:
-            fields["looked_through"] = found
 
 
 def _has_news(header: _Header) -> bool:

@@ -689,35 +689,3 @@ def test_images_grids_and_predictions_come_back(tmp_path: Path) -> None:
     assert len(again.images) == 1
     assert np.array_equal(again.images[0], image)
     assert np.array_equal(again.only([0]).images[0], image)
-
-
-def test_the_header_says_what_takes_a_look_at_all_weights(tmp_path: Path) -> None:
-    def found_in(record: AttentionRecord) -> list[Any]:
-        header, _ = read_arrays(record.save(tmp_path / "x.safetensors"))
-        return [stack.get("looked_through") for stack in header["stacks"]]
-
-    # Of the causal keys of the second query 1 of 2 is exactly 0, of those of the third 2 of 3.
-    sparse = [[[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]]]]
-    one = AttentionRecord.from_weights(sparse, words(3))
-    assert found_in(one) == [{"zeros": [[[3, 6]]]}]
-    summing = AttentionRecord.from_weights(
-        [np.array([[[3.0, 0.5], [0.25, 7.0]]])], words(2), normalized=False
-    )
-    assert found_in(summing) == [{"maximum": 7.0, "zeros": [[[0, 4]]]}]
-    # The largest size of signed numbers; nothing of what is a softmax.
-    given, side, difference = found_in(signed_record())
-    numbers = np.random.default_rng(0).normal(size=(2, 6, 6)).astype(np.float32)
-    assert given == {"maximum": pytest.approx(float(np.abs(numbers).max()))}
-    assert side is None
-    whole = signed_record().stacks["self: b − a"].weights(layer=3)
-    assert difference == {"maximum": pytest.approx(float(np.abs(whole).max()))}
-    assert found_in(captured_record())[0] is None
-
-
-def test_what_a_header_says_of_all_weights_is_not_needed_to_load_it(tmp_path: Path) -> None:
-    record = given_record()
-    path = record.save(tmp_path / "x.safetensors")
-    change_header(path, lambda header: header["stacks"][0].pop("looked_through"))
-    assert_same(record, load(path))
-    change_header(path, lambda header: header["stacks"][0].update(looked_through={"maximum": "x"}))
-    assert_same(record, load(path))
