@@ -319,7 +319,6 @@ export interface StackDescription {
   vectors: boolean;
   patterns: string[];
   sampled?: number;
-  zeros?: [number, number][][];
   query_tokens: TokenList;
   /** null: the same tokens as the queries. */
   key_tokens: TokenList | null;
@@ -656,11 +655,6 @@ export interface StackNumbers {
    * left out where `signed`.
    */
   sampled?: number;
-  /**
-   * By layer and head that was kept, weights that are exactly 0 and pairs counted; only where there
-   * are any.
-   */
-  zeros?: [number, number][][];
 }
 
 /** A stack of a changed run, beside the one that it is of. */

@@ -15,8 +15,7 @@ from attnviz.analysis import patterns_of
 from attnviz.record.images import PatchGrid
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES, affords_maps
-from attnviz.record.sparsity import ZeroCount
-from attnviz.record.stack import find_maximum, find_zeros
+from attnviz.record.stack import find_maximum
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.server.images import ImageHeader
 from attnviz.utils.filenames import file_stem
@@ -101,9 +100,6 @@ class StackNumbers(TypedDict):
     sampled : int
         Queries that estimates are made from; only where whole maps of all heads take too long, and
         left out where `signed`.
-    zeros : list
-        By layer and head that was kept, weights that are exactly 0 and pairs counted; only where
-        there are any.
     """
 
     name: str
@@ -118,7 +114,6 @@ class StackNumbers(TypedDict):
     vectors: bool
     patterns: list[str]
     sampled: NotRequired[int]
-    zeros: NotRequired[list[list[tuple[int, int]]]]
 
 
 class StackDescription(StackNumbers):
@@ -165,7 +160,7 @@ def describe(record: AttentionRecord) -> Description:
 
 
 def describing(record: AttentionRecord) -> Steps[Description]:
-    """`describe` in steps: zeros, and the largest weight, may have to be looked for in all."""
+    """Run `describe` in steps: the largest weight may have to be searched for among all weights."""
     stacks: list[dict[str, Any]] = []
     for stack in record.stacks.values():
         described = yield from _describe_stack(stack)
@@ -195,7 +190,6 @@ def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
 def describing_numbers(stack: AttentionStack) -> Steps[StackNumbers]:
     """Describe a stack without its tokens, in steps."""
     maximum = yield from find_maximum(stack)
-    zeros = yield from _zeros(stack)
     described: dict[str, Any] = {
         "name": stack.name,
         "layers": list(stack.layers),
@@ -209,7 +203,6 @@ def describing_numbers(stack: AttentionStack) -> Steps[StackNumbers]:
         "vectors": stack.has_vectors,
         "patterns": list(patterns_of(stack)),
         **_sampled(stack),
-        **zeros,
     }
     return cast("StackNumbers", described)
 
@@ -225,22 +218,6 @@ def _sampled(stack: AttentionStack) -> dict[str, Any]:
     if stack.signed or affords_maps(layers, len(stack.query_tokens) * len(stack.key_tokens)):
         return {}
     return {"sampled": min(SAMPLED_QUERIES, len(stack.query_tokens))}
-
-
-def _zeros(stack: AttentionStack) -> Steps[dict[str, Any]]:
-    """Exact zeros by layer and kept head, where there are any: codecs round to them, too."""
-    counts = yield from find_zeros(stack)
-    if not any(count.zeros for layer in counts.values() for count in layer):
-        return {}
-    nothing = ZeroCount(0, 0)
-    pairs = [
-        [
-            (count.zeros, count.counted)
-            for count in counts.get(layer, [nothing] * len(stack.kept_heads(layer)))
-        ]
-        for layer in stack.layers
-    ]
-    return {"zeros": pairs}
 
 
 def _describe_tokens(tokens: Tokens) -> dict[str, Any]:

@@ -285,9 +285,6 @@ def test_zeros_are_counted_under_the_models_numbers() -> None:
     some = AttentionStack("self", {0: kept(layer, [1, 2])}, tokens)
     for head in (1, 2):
         assert some.exact_zeros(layer=0, head=head) == whole.exact_zeros(layer=0, head=head)
-    zeros = describe(AttentionRecord({"self": some}))["stacks"][0]["zeros"]
-    assert [len(layer) for layer in zeros] == [2]
-    assert zeros[0][1] == (3, 16)
 
 
 def test_replies_hold_the_heads_that_were_kept() -> None:

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from attnviz.record.attention import GivenWeights
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
 from attnviz.record.sparsity import ZeroCount, count_zeros
-from attnviz.record.tokens import Tokens
 from attnviz.server.codec import decode, encode
-from attnviz.server.description import describe
 from attnviz.utils.progress import completed
 from unit.records import captured_record, shares, words
 
@@ -198,7 +196,10 @@ def test_what_is_sent_as_nothing_is_no_zero_and_what_is_zero_is_sent_as_nothing(
     record = record_of(weights)
     sent = decode(encode(record.stack().weights(layer=0), "uint8", 1.0, of="x"))
     assert (sent == 0).sum() == 3
-    assert describe(record)["stacks"][0]["zeros"] == [[(1, 4), (0, 4)]]
+    assert [record.stack().exact_zeros(layer=0, head=head) for head in (0, 1)] == [
+        ZeroCount(1, 4),
+        ZeroCount(0, 4),
+    ]
 
 
 def test_the_stack_says_what_was_counted() -> None:
@@ -220,25 +221,9 @@ def test_the_stack_says_what_was_counted() -> None:
 def test_a_softmax_has_none_to_count() -> None:
     record = captured_record()
     assert record.stacks["self"].exact_zeros(layer=2, head=0) is None
-    assert all("zeros" not in stack for stack in describe(record)["stacks"])
 
 
 def test_words_have_none_to_count() -> None:
     weights = sparsemax(logits(1, 3, 3, seed=2)).astype(np.float32)
     record = AttentionRecord.from_weights([weights], ["un", "do", "Ġit"]).merge_words()
     assert record.stack().exact_zeros(layer=0, head=0) is None
-    assert "zeros" not in describe(record)["stacks"][0]
-
-
-def test_layers_of_both_kinds_are_described() -> None:
-    captured = captured_record().stacks["self"]
-    tokens = captured.query_tokens
-    weights = torch.from_numpy(sparsemax(logits(2, 6, 6, seed=4)))
-    layers = {2: captured.attention(2), 4: GivenWeights(weights)}
-    stack = AttentionStack("self", layers, tokens)
-    (described,) = describe(AttentionRecord({"self": stack}))["stacks"]
-    assert described["zeros"] == [
-        [(0, 0)] * 4,
-        [(int((head == 0).sum()), 36) for head in weights],
-    ]
-    assert isinstance(stack.query_tokens, Tokens)

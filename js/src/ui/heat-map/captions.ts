@@ -26,7 +26,6 @@ import {
   withWay,
   written,
   writtenSmall,
-  zerosInWords,
 } from "../text/captions";
 import { changedInWords } from "../what-if/changed-run";
 import { fullBar, type Line } from "./marks";
@@ -364,8 +363,6 @@ export function coverage(
     const ahead = viewport.stack.causal ? "; no query looks ahead" : "";
     parts.push(`Blank: no ${quantity.name}${least}${ahead}.`);
   }
-  const zeros = zerosInWords(viewport);
-  if (zeros !== "") parts.push(zeros);
   if (look.scale === "log") {
     const what = quantity.signed ? "the logarithm of the size" : "the logarithm";
     parts.push(`Colour follows ${what}, from ${plainNumber(look.end * LOG_FLOOR)} on.`);

@@ -2,7 +2,6 @@
 
 import { withoutLength } from "../../client/growth";
 import type { EmbeddedShare, Later, Range, StackDescription } from "../../client/protocol";
-import { keptHeads } from "../../client/source";
 import { printable } from "../../draw/marks";
 import { roundedUp } from "../exports/csv";
 
@@ -280,39 +279,6 @@ export function between(before: number, head: number): string {
   const [first, last] = [before + 1, head - 1];
   if (first > last) return "";
   return first === last ? `head ${first}` : `heads ${first} to ${last}`;
-}
-
-interface ShownHeads {
-  stack: StackDescription;
-  layer: number;
-  heads: readonly number[];
-}
-
-/**
- * Exact zeros among given weights, as of sparse attention, which no mask explains:
- * "61% of head 3's weights are exactly 0.", or "" where none is.
- */
-export function zerosInWords({ stack, layer, heads }: ShownHeads): string {
-  // The kernel counts: a byte that is 0 may stand for a weight that was only small.
-  const counts = stack.zeros?.[stack.layers.indexOf(layer)];
-  const kept = counts ? keptHeads(stack, layer) : [];
-  let zeros = 0;
-  let total = 0;
-  for (const head of heads) {
-    const [ofHead = 0, ofAll = 0] = counts?.[kept.indexOf(head)] ?? [];
-    zeros += ofHead;
-    total += ofAll;
-  }
-  if (zeros === 0) return "";
-  const numKeys = (stack.key_tokens ?? stack.query_tokens).text.length;
-  const pairs = heads.length * stack.query_tokens.text.length * numKeys;
-  const masked = total < pairs ? ", masked pairs not counted" : "";
-  const numbers = pluralOf(quantityOf(stack));
-  const whose =
-    heads.length === 1
-      ? `head ${heads[0]}'s ${numbers}`
-      : `the ${numbers} of ${headsInWords(heads)}`;
-  return `${formatShare(zeros / total)} of ${whose} are exactly 0${masked}.`;
 }
 
 const STACK_NAMES: Record<string, string> = {

@@ -22,7 +22,6 @@ import {
   withWay,
   written,
   writtenSmall,
-  zerosInWords,
 } from "../../ui/text/captions";
 import { changedInWords } from "../../ui/what-if/changed-run";
 import { barsInWords } from "./bars";
@@ -278,8 +277,6 @@ export interface CoverageInput {
   pair: Pair;
   queries?: TokenList;
   emptyQueries: number;
-  /** How many weights are exactly 0. */
-  zeros?: string;
   /** Whether it is known to which keys outside the window weight goes. */
   wholeRows: boolean;
   /** Of a text of which a part is in sight: where the weight goes that leaves it. */
@@ -346,7 +343,6 @@ export function coverage(input: CoverageInput): string {
   }
   if (input.awaited) parts.push(`${input.awaited} rows are still awaited.`);
   if (input.emptyQueries > 0) parts.push(`Some queries have no ${quantity.name} at all.`);
-  if (input.zeros) parts.push(input.zeros);
   if (input.bars) parts.push(input.bars);
   if (input.pinned.length > 0)
     parts.push(`Pinned: ${listed(input.pinned)}${input.live ? " (Esc clears)" : ""}.`);
@@ -464,7 +460,6 @@ export function captionOf(
       pair: pairOf(plan, state.pair),
       queries: plan.queries,
       emptyQueries: lines.emptyQueries,
-      zeros: zerosInWords(plan),
       wholeRows: lines.wholeRows,
       spread: linePlot.spread,
       awaited: lines.awaited,

@@ -147,7 +147,6 @@ def describe_corpus(corpus: Corpus) -> Steps[Description]:
         if stack["name"] not in corpus.stack_names:
             continue
         # What holds for the first text alone is left out.
-        stack.pop("zeros", None)
         stack.pop("sampled", None)
         stack |= {
             "query_tokens": _NO_TOKENS,
