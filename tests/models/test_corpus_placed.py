@@ -77,7 +77,6 @@ def made(
 WAYS = [
     Placing("norms", translate=False),
     Placing("norms"),
-    Placing("search"),
     Placing("norms", lift=True),
 ]
 

@@ -266,7 +266,6 @@ def test_the_command_waits_for_a_method_that_takes_time(
     demo: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path / "cache"))
     assert main([*command(tmp_path, demo), "--method", "tsne", "--seed", "4"]) == 0
     data = data_of(tmp_path / "model-embedding-view.html")
     [plot] = data["embedding"]["projections"]

@@ -59,7 +59,7 @@ def run(code: str) -> str:
 def test_import_attnviz_loads_neither_torch_nor_transformers() -> None:
     loaded = run("import sys, attnviz; print(*sys.modules)").split()
     heavy = {"torch", "transformers", "numpy", "pandas", "anywidget", "IPython", "playwright"}
-    heavy |= {"openTSNE", "platformdirs", "sklearn", "umap"}
+    heavy |= {"openTSNE", "sklearn", "umap"}
     assert heavy & set(loaded) == set()
 
 
@@ -91,7 +91,7 @@ view.to_html()
 new()
 """
 # Of the first picture none needs these: what is laid out, read or drawn elsewhere does.
-HEAVY = {"PIL", "matplotlib", "nbformat", "numba", "openTSNE", "pandas", "platformdirs"}
+HEAVY = {"PIL", "matplotlib", "nbformat", "numba", "openTSNE", "pandas"}
 HEAVY |= {"playwright", "pyarrow", "pynndescent", "ray", "scipy", "sklearn", "umap"}
 
 

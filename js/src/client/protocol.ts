@@ -7,7 +7,7 @@
 /** A half-open range [start, stop). */
 export type Range = [number, number];
 
-export type Scaling = "norms" | "search" | "none";
+export type Scaling = "norms" | "none";
 
 export interface Placing {
   scaling: Scaling;

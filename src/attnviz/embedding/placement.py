@@ -17,35 +17,21 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus, LayerVectors
-from attnviz.embedding.allowed_pairs import own_pairs
 from attnviz.utils.arguments import whole_number
 
 __all__ = [
-    "GRID",
     "Placed",
     "Placing",
     "Plots",
     "Scaling",
     "check_corpus",
-    "factors_by_search",
     "place",
     "principal_components",
     "problems",
-    "weighted_correlation",
 ]
 
-Scaling = Literal["norms", "search", "none"]
+Scaling = Literal["norms", "none"]
 _Numbers = NDArray[np.float64]
-
-#: The factors that are tried, those nearest to 1 first: of equally good ones the first is taken.
-GRID = (1.0, 0.8, 1.25, 0.4, 2.5, 0.2, 5.0)
-
-# Distances up to this percentile of a head's own are near.
-_PERCENTILE = 0.5
-# Pairs of a query and a key that are looked at, at most.
-_PAIRS = 1 << 17
-# Queries, at least, however many keys each has.
-_QUERIES = 64
 
 # What is left of a spread when float32 holds it as a difference of larger numbers.
 _ROUNDING = 1e-6
@@ -57,16 +43,15 @@ class Placing:
 
     Attributes
     ----------
-    scaling : {"norms", "search", "none"}
-        What c is: ``sqrt(median|q| / median|k|)``, the best of a grid (see
-        `factors_by_search`), or 1.
+    scaling : {"norms", "none"}
+        What c is: ``sqrt(median|q| / median|k|)``, or 1.
     translate : bool
         Whether keys are moved so that their mean is that of the queries, after scaling.
     lift : bool
         Whether keys get a further coordinate ``sqrt(M^2 - |k|^2)``, with M the length of the
         longest, and queries 0 there. All keys are then equally far from the origin, so that a
         query's keys in the order of distance are its keys in the order of their products with it,
-        whatever c is: ``scaling="search"`` then looks for nothing, and takes the c of ``"norms"``.
+        whatever c is.
 
     Raises
     ------
@@ -183,8 +168,6 @@ def place(
     queries, keys = vectors.queries, vectors.keys
     if placing.scaling == "none":
         factors = np.ones(len(vectors.heads))
-    elif placing.scaling == "search" and not placing.lift:
-        factors = factors_by_search(corpus, stack, layer, vectors, translate=placing.translate)
     else:
         factors = _factors_by_norms(vectors)
     by = torch.from_numpy(factors).float()[:, None, None]
@@ -370,126 +353,3 @@ def _factors_by_norms(vectors: LayerVectors) -> _Numbers:
     factors[(medians[0] == 0) | (medians[1] == 0)] = 1.0
     factors[~np.isfinite(medians[0]) | ~np.isfinite(medians[1])] = np.nan
     return np.asarray(factors)
-
-
-def factors_by_search(
-    corpus: Corpus,
-    stack: str | None,
-    layer: int,
-    vectors: LayerVectors,
-    *,
-    translate: bool,
-) -> _Numbers:
-    """The factors with which near means a large product most clearly, float64, (heads,).
-
-    The best of `GRID` by `weighted_correlation`; the one by norms where no query has two keys that
-    are near enough to tell, as in a handful of short texts. `translate` says whether keys are moved
-    afterwards so that their mean is that of the queries.
-
-    Yeh et al. 2023, section 4, and as they describe it, not as their released code does it: near
-    is what lies under the 0.5 percentile of the head's own distances at that factor, and only keys
-    of a query's own text that its mask allows are looked at.
-
-    A factor far from 1 makes queries small beside keys, or keys beside queries. All distances of a
-    query then differ by nearly nothing but the products, which is what is asked for here, and a
-    plot of both shows the small ones as a dot. Trained models often get 0.2 or 5. With lift, near
-    means a large product at every factor, and there is nothing to search for.
-    """
-    factors = _factors_by_norms(vectors)
-    finite = _finite_heads(vectors.queries, vectors.keys).tolist()
-    rows = _searched_rows(corpus, stack)
-    blocks = list(own_pairs(corpus, stack, layer, vectors.heads, rows))
-    for index in range(len(vectors.heads)):
-        if not finite[index]:
-            continue
-        queries, keys = vectors.queries[index], vectors.keys[index]
-        pairs = _SearchedPairs(queries, keys, translate=translate)
-        for block in blocks:
-            pairs.add(block.rows, block.keys, block.allowed[index % len(block.allowed)])
-        correlations = pairs.correlations(GRID)
-        if not np.isnan(correlations).all():
-            factors[index] = GRID[int(np.nanargmin(correlations))]
-    return factors
-
-
-def weighted_correlation(
-    rows: NDArray[np.int64], distances: _Numbers, products: _Numbers, near: float
-) -> float:
-    """How clearly near means a large product, over keys nearer than `near`; -1 is best.
-
-    The mean over queries of Pearson's correlation of distance and product, each pair weighing
-    ``(near - distance) ** 2``. `rows` are the queries of the pairs. Queries with one key, or whose
-    keys are all equally far or have the same product, do not count; NaN where none counts.
-    """
-    _, at, counts = np.unique(rows, return_inverse=True, return_counts=True)
-    weights = (near - distances) ** 2
-    total = np.bincount(at, weights)
-
-    def centred(values: _Numbers) -> _Numbers:
-        return np.asarray(values - (np.bincount(at, weights * values) / total)[at])
-
-    far, large = centred(distances), centred(products)
-    both = np.bincount(at, weights * far * large)
-    spread = np.bincount(at, weights * far**2) * np.bincount(at, weights * large**2)
-    tells = (counts > 1) & (spread > 0)
-    return float(np.mean(both[tells] / np.sqrt(spread[tells]))) if tells.any() else np.nan
-
-
-class _SearchedPairs:
-    """The pairs of a head that the search looks at, and their distance at any factor.
-
-    With both moved so that their mean is 0, as translation does,
-
-        |q / c - k c|^2 = |q|^2 / c^2 + c^2 |k|^2 - 2 q . k
-    """
-
-    def __init__(self, queries: torch.Tensor, keys: torch.Tensor, *, translate: bool) -> None:
-        # In units in which no square overflows; correlations are the same in all.
-        unit = max(float(each.abs().max()) for each in (queries, keys)) or 1.0
-        self._queries, self._keys = queries, keys = queries / unit, keys / unit
-        self._moved = [queries, keys]
-        if translate:
-            self._moved = [each - each.mean(dim=0) for each in (queries, keys)]
-        self._squares = [each.square().sum(dim=1) for each in self._moved]
-        self._rows: list[torch.Tensor] = []
-        self._columns: list[torch.Tensor] = []
-        self._products: list[torch.Tensor] = []
-
-    def add(self, rows: torch.Tensor, keys: slice, allowed: torch.Tensor) -> None:
-        row, column = torch.nonzero(allowed, as_tuple=True)
-        self._rows.append(rows[row])
-        self._columns.append(column + keys.start)
-        self._products.append((self._moved[0][rows] @ self._moved[1][keys].T)[row, column])
-
-    def correlations(self, factors: Sequence[float]) -> _Numbers:
-        correlations = np.full(len(factors), np.nan)
-        if not sum(map(len, self._rows)):
-            return correlations
-        rows, columns = torch.cat(self._rows), torch.cat(self._columns)
-        products = torch.cat(self._products)
-        squares = self._squares[0][rows], self._squares[1][columns]
-        for number, factor in enumerate(factors):
-            squared = squares[0] / factor**2 + squares[1] * factor**2 - 2 * products
-            distances = squared.clamp_min_(0).sqrt_().numpy()
-            near = float(np.percentile(distances, _PERCENTILE))
-            chosen = torch.from_numpy(np.flatnonzero(distances < near))
-            if not len(chosen):
-                continue
-            pair = rows[chosen], columns[chosen]
-            correlations[number] = weighted_correlation(
-                pair[0].numpy(),
-                distances[chosen.numpy()].astype(np.float64),
-                (self._queries[pair[0]].double() * self._keys[pair[1]]).sum(dim=1).numpy(),
-                near,
-            )
-        return correlations
-
-
-def _searched_rows(corpus: Corpus, stack: str | None) -> NDArray[np.int64]:
-    """Queries whose pairs are looked at: all, or as many as give enough of them."""
-    points = corpus.points(stack)
-    own = np.zeros(len(corpus), np.int64)
-    np.add.at(own, points.key_text, 1)
-    rows = np.random.default_rng(corpus.seed).permutation(points.num_queries)
-    pairs = np.cumsum(own[points.query_text[rows]])
-    return np.sort(rows[: max(_QUERIES, int(np.searchsorted(pairs, _PAIRS, side="right")))])

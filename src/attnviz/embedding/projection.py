@@ -11,9 +11,7 @@ import importlib.util
 import os
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -436,11 +434,8 @@ def _umap(
     with warnings.catch_warnings(), torch_threads():
         # About packages that it could do without, and about new points, which it will not get.
         warnings.simplefilter("ignore")
-        import umap.layouts
-        import umap.umap_
         from umap import UMAP
 
-        _keep_compiled(umap.umap_, umap.layouts)
         return np.asarray(
             UMAP(
                 n_neighbors=neighbours,
@@ -456,22 +451,6 @@ def _umap(
                 tqdm_kwds=_bar_of_epochs(start, run, progress=progress),
             ).fit_transform(space.rows)
         )
-
-
-def _keep_compiled(*modules: ModuleType) -> None:
-    """Let numba keep what it compiles for these modules, as `cache=True` does in their own code.
-
-    UMAP does not ask for that: without it every process compiles the same functions for seconds.
-    numba takes kept code only for the same file, version, types and CPU.
-    """
-    from numba.core.dispatcher import Dispatcher
-
-    for module in modules:
-        for function in vars(module).values():
-            if isinstance(function, Dispatcher):
-                # Where no folder can be written, it is compiled each time.
-                with suppress(RuntimeError, OSError):
-                    function.enable_caching()
 
 
 def _bar_of_epochs(start: NDArray[Any], run: _Run, *, progress: bool) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 import shutil
 import signal
@@ -25,7 +26,6 @@ from attnviz.embedding.projection import (
     project,
     space_of,
 )
-from attnviz.embedding.projection_cache import ProjectionCache
 from attnviz.embedding.projection_process import ProjectionFolder
 
 __all__ = ["Job", "Projector", "State"]
@@ -83,7 +83,7 @@ class Job:
         self._frame, self._state = frame, "done"
         self._ended.set()
 
-    def _run(self, folder: ProjectionFolder, key: str, cache: ProjectionCache) -> None:
+    def _run(self, folder: ProjectionFolder) -> None:
         """Start the process, and a thread that waits for its end."""
         with folder.errors.open("wb") as errors:
             process = subprocess.Popen(  # noqa: S603 - this Python, with a module of this package
@@ -113,15 +113,13 @@ class Job:
 
         def attend() -> None:
             with process:
-                self._end(process.wait(), folder, key, cache)
+                self._end(process.wait(), folder)
 
         threading.Thread(target=attend, name="attnviz-projection", daemon=True).start()
 
-    def _end(self, code: int, folder: ProjectionFolder, key: str, cache: ProjectionCache) -> None:
+    def _end(self, code: int, folder: ProjectionFolder) -> None:
         frame = folder.read_frame()
         done = code == 0 and frame is not None and frame.final
-        if frame is not None and frame.final:
-            cache.keep(key, frame)
         with self._lock:
             self._frame = frame or self._frame
             if self._state == "running":
@@ -133,22 +131,18 @@ class Job:
 
 
 class Projector:
-    """Lays points out in a process of its own, one after another.
+    """Runs one layout at a time in a separate process."""
 
-    Results are looked up and kept in `cache`, the user's own without it.
-    """
-
-    def __init__(self, cache: ProjectionCache | None = None) -> None:
-        self._cache = ProjectionCache.of_user() if cache is None else cache
+    def __init__(self) -> None:
         self._job: Job | None = None
         self._key: str | None = None
 
     def start(self, points: NDArray[Any], settings: ProjectionSettings) -> Job:
         """Lay points out, float32, (points, dimensions); principal components here and now.
 
-        The job is done already where the result is known. It is the one that runs, if that is the
-        same; any other that this projector started is cancelled. Raises as `project` does, and
-        OSError where no process can be started, or no folder be made.
+        Returns the running job if it has the same points and settings, and cancels any other job
+        of this projector. Raises as `project` does, and OSError if no process can be started or no
+        folder can be made.
         """
         if not isinstance(settings, ProjectionSettings):
             raise TypeError(f"settings must be ProjectionSettings; got {type(settings).__name__}")
@@ -157,11 +151,11 @@ class Projector:
             raise ImportError(missing)
         rows = as_points(points)
         space_of(rows, settings.metric)
-        key = self._cache.key(rows, settings)
+        key = hashlib.sha256(repr(settings).encode() + rows.tobytes()).hexdigest()
         if self._job is not None and self._key == key and self._job.state == "running":
             return self._job
         self.close()
-        self._job, self._key = self._started(rows, settings, key), key
+        self._job, self._key = self._started(rows, settings), key
         return self._job
 
     def close(self) -> None:
@@ -169,19 +163,15 @@ class Projector:
         if self._job is not None:
             self._job.cancel()
 
-    def _started(self, points: NDArray[np.float32], settings: ProjectionSettings, key: str) -> Job:
+    def _started(self, points: NDArray[np.float32], settings: ProjectionSettings) -> Job:
         job = Job(settings)
         if settings.method == "pca":
             project(points, settings, frame=job._finish)
             return job
-        cached = self._cache.find(key, len(points), settings) if self._cache.ready() else None
-        if cached is not None:
-            job._finish(cached)
-            return job
         folder = ProjectionFolder(Path(tempfile.mkdtemp(prefix="attnviz-projection-")))
         try:
             folder.write_request(points, settings)
-            job._run(folder, key, self._cache)
+            job._run(folder)
         except BaseException:
             # Only this one: whatever is in the way of removing it, the error is to be told.
             shutil.rmtree(folder.path, ignore_errors=True)

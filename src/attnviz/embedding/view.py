@@ -68,9 +68,9 @@ class EmbeddingView(HeadRoles):
         distances.
     dimensions : {2, 3}
         Of the enlarged plot.
-    scaling : {"norms", "search", "none"}
-        What queries are divided by and keys multiplied by: by their median norms, the best of a
-        grid, or nothing.
+    scaling : {"norms", "none"}
+        What queries are divided by and keys multiplied by: the root of the ratio of their median
+        norms, or 1.
     translate : bool
         Keys are moved onto the queries.
     lift : bool
@@ -129,7 +129,7 @@ class EmbeddingView(HeadRoles):
     shown = Choice(["plot", "aggregate"], "plot").tag(sync=True)
     method = Choice(["pca", "tsne", "umap"], "pca").tag(sync=True)
     dimensions = Index(2).tag(sync=True)
-    scaling = Choice(["norms", "search", "none"], "norms").tag(sync=True)
+    scaling = Choice(["norms", "none"], "norms").tag(sync=True)
     translate = traitlets.Bool(default_value=True).tag(sync=True)
     lift = traitlets.Bool(default_value=False).tag(sync=True)
     perplexity = Index(50).tag(sync=True)

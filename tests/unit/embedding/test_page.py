@@ -282,10 +282,7 @@ def test_three_dimensions_of_the_enlarged_head_come_along() -> None:
 
 
 @NEEDS_TSNE
-def test_a_page_waits_for_the_enlarged_heads_own_plot(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path))
+def test_a_page_waits_for_the_enlarged_heads_own_plot() -> None:
     made = corpus([40, 30])
     view = EmbeddingView(made, method="tsne", perplexity=8, enlarged=True, heads=[1])
     page = embedding_of(view.to_html())
@@ -300,10 +297,7 @@ def test_a_page_waits_for_the_enlarged_heads_own_plot(
 
 
 @NEEDS_TSNE
-def test_a_page_that_the_browser_asks_for_waits_for_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path))
+def test_a_page_that_the_browser_asks_for_waits_for_nothing() -> None:
     made = corpus([300, 300])
     state = EmbeddingView(made, enlarged=True).state | {"method": "tsne"}
     page = data_of(make_embedding_page(EmbeddingAnswers(made), state, wait=False))

@@ -13,8 +13,6 @@ from sklearn.decomposition import PCA
 
 from attnviz import Corpus
 from attnviz.analysis import Placing, place, principal_components, problems
-from attnviz.embedding.placement import GRID, weighted_correlation
-from attnviz.record.masks import BandMask, PackedMask
 from unit.made_corpora import corpus, cross_record, kept_record, with_vectors
 from unit.records import vectors
 
@@ -46,7 +44,7 @@ def test_scaling_then_translation_by_hand() -> None:
 
 def test_scaling_alone_keeps_every_product() -> None:
     made = corpus([5, 4])
-    for scaling in ("norms", "search", "none"):
+    for scaling in ("norms", "none"):
         placed = place(made, "self", 0, Placing(scaling, translate=False))
         for head in range(3):
             queries, keys = sides(made, 0, head)
@@ -73,80 +71,6 @@ def test_nothing_is_done_where_nothing_is_asked_for() -> None:
         assert_array_equal(placed.queries[head], queries.astype(np.float32))
         assert_array_equal(placed.keys[head], keys.astype(np.float32))
     assert placed.factors.tolist() == [1, 1, 1]
-
-
-def loop_search(
-    queries: Numbers, keys: Numbers, texts: NDArray[Any], positions: NDArray[Any], *, moved: bool
-) -> float:
-    """The factor of the grid with the best weighted correlation, by plain loops; causal."""
-    found = {}
-    for c in (0.2, 0.4, 0.8, 1, 1.25, 2.5, 5):
-        q, k = queries / c, keys * c
-        if moved:
-            k = k + q.mean(0) - k.mean(0)
-        pairs = {
-            (i, j): far
-            for i in range(len(q))
-            for j, far in enumerate(np.linalg.norm(q[i] - k, axis=1).tolist())
-            if texts[i] == texts[j] and positions[j] <= positions[i]
-        }
-        near = np.percentile(list(pairs.values()), 0.5)
-        correlations = []
-        close_pairs = [(i, j, far) for (i, j), far in pairs.items() if far < near]
-        for i in range(len(q)):
-            close = [(j, far) for row, j, far in close_pairs if row == i]
-            if len(close) < 2:
-                continue
-            far = np.array([distance for _, distance in close])
-            weights = (near - far) ** 2
-            product = np.array([queries[i] @ keys[j] for j, _ in close])
-            covariance = np.cov(far, product, aweights=weights)
-            correlations.append(covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1]))
-        if correlations:
-            found[c] = np.mean(correlations)
-    # More than float32 rounds apart: the best of them is the best on every processor.
-    assert len({round(value, 3) for value in found.values()}) > 3
-    best, second, *_ = sorted(found.values())
-    assert second - best > 1e-3
-    return min(found, key=lambda c: found[c])
-
-
-@pytest.mark.parametrize("moved", [True, False])
-def test_the_search_is_that_of_plain_loops(moved: bool) -> None:
-    sizes = torch.tensor([0.3, 1.0, 4.0, 1.0])[:, None, None]
-    queries = vectors(4, 300, 4, seed=2)
-    keys = queries + 0.3 * vectors(4, 300, 4, seed=11) + 0.5
-    made = with_vectors(queries * sizes, keys / sizes, [110, 90, 100])
-    points = made.points()
-    placed = place(made, "self", 0, Placing("search", translate=moved))
-    expected = [
-        loop_search(*sides(made, 0, head), points.key_text, points.key_position, moved=moved)
-        for head in range(4)
-    ]
-    assert placed.factors.tolist() == expected
-    assert set(expected) <= set(GRID)
-    # Norms would say something else, and not one factor serves all heads.
-    assert len(set(expected)) > 1
-
-
-def test_a_search_with_too_little_to_tell_takes_the_norms() -> None:
-    made = corpus([2, 1])
-    by_norms = place(made, "self", 0).factors
-    assert place(made, "self", 0, Placing("search")).factors.tolist() == by_norms.tolist()
-
-
-def test_the_search_looks_at_keys_that_the_mask_allows_alone() -> None:
-    """Keys that no query may see are far off; they would change every percentile."""
-    queries, keys = vectors(1, 120, 4, seed=1), vectors(1, 120, 4, seed=2)
-    made = with_vectors(queries, keys, [60, 60])
-    flags = torch.ones(3, 60, 60, dtype=torch.bool).tril()
-    for each in made.records:
-        attention = each.stack().attention(0)
-        object.__setattr__(attention, "mask", PackedMask.pack(flags))
-    by_bits = place(made, "self", 0, Placing("search")).factors
-    for each in made.records:
-        object.__setattr__(each.stack().attention(0), "mask", BandMask(None, 0))
-    assert place(made, "self", 0, Placing("search")).factors.tolist() == by_bits.tolist()
 
 
 @given(
@@ -238,7 +162,7 @@ def broken(side: str, value: float) -> Corpus:
 
 @pytest.mark.parametrize("side", ["queries", "keys"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3e38])
-@pytest.mark.parametrize("scaling", ["norms", "search", "none"])
+@pytest.mark.parametrize("scaling", ["norms", "none"])
 @pytest.mark.parametrize("lift", [False, True])
 def test_a_head_with_numbers_that_are_none_harms_no_other(
     side: str, value: float, scaling: Any, lift: bool
@@ -317,7 +241,7 @@ def test_grouped_kept_and_cross_attending_heads() -> None:
         (
             {"scaling": "best"},
             ValueError,
-            "scaling='best' must be one of 'norms', 's",
+            "scaling='best' must be one of 'norms', 'none'",
         ),
         ({"translate": 1}, TypeError, "translate=1 must be True or False"),
         ({"lift": None}, TypeError, "lift=None must be True or False"),
@@ -338,34 +262,11 @@ def test_dimensions_that_are_none_are_refused() -> None:
         principal_components(placed, "2")  # type: ignore[arg-type]
 
 
-def test_nearer_keys_weigh_more() -> None:
-    rows = np.array([3, 3, 3, 7, 5, 5, 5, 5])
-    random = np.random.default_rng(0)
-    distances, products = random.random(8), random.normal(size=8)
-    products[4:] = 1.0
-    covariance = np.cov(distances[:3], products[:3], aweights=(1.2 - distances[:3]) ** 2)
-    expected = covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
-    # Query 7 has one key, and those of query 5 have all the same product.
-    assert weighted_correlation(rows, distances, products, 1.2) == pytest.approx(expected)
-    assert np.isnan(weighted_correlation(rows[3:4], distances[3:4], products[3:4], 1.2))
-
-
 def test_vectors_too_large_to_measure_distances_are_said_to_be() -> None:
     made = with_vectors(torch.full((1, 3, 2), 1e30), torch.full((1, 3, 2), -1e30), [3])
     [problem] = problems(place(made, None, 0, Placing("none", translate=False)))
     assert problem is not None
     assert problem.endswith("or too large to measure distances")
-
-
-def test_with_the_lift_nothing_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order of a query's keys by distance is exact at every factor."""
-    monkeypatch.setattr("attnviz.embedding.placement.factors_by_search", None)
-    made = corpus([9, 5], layers=1)
-    searched, by_norms = (
-        place(made, None, 0, Placing(scaling, lift=True)) for scaling in ("search", "norms")
-    )
-    assert_array_equal(searched.factors, by_norms.factors)
-    assert torch.equal(searched.keys, by_norms.keys)
 
 
 def test_what_is_no_placing_is_refused() -> None:

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from types import ModuleType
 from typing import Any, get_args
 
 import numpy as np
@@ -136,50 +135,6 @@ def test_frames_of_tsne_move_on_to_the_result() -> None:
     assert frames[3].words == "t-SNE, iteration 30 of 750"
     assert frames[-1].words == "t-SNE"
     assert not np.array_equal(frames[30].coordinates, frames[60].coordinates)
-
-
-COMPILED = """
-import sys
-import numpy as np
-from attnviz.embedding.projection import ProjectionSettings, project
-
-points = np.random.default_rng(0).normal(size=(40, 8)).astype("f4")
-project(points, ProjectionSettings("umap"), progress=False)
-from numba.core.dispatcher import Dispatcher
-used = [
-    each
-    for module in (sys.modules["umap.umap_"], sys.modules["umap.layouts"])
-    for each in vars(module).values()
-    # Others were compiled when they were imported, at once: they are a few lines.
-    if isinstance(each, Dispatcher) and each.signatures and each.__module__ == module.__name__
-]
-print(sum(sum(each.stats.cache_hits.values()) for each in used))
-print(sum(sum(each.stats.cache_misses.values()) for each in used))
-"""
-
-
-@pytest.mark.slow
-def test_what_is_compiled_for_umap_is_there_in_the_next_process() -> None:
-    counts = []
-    for _ in range(2):
-        told = subprocess.run(
-            [sys.executable, "-c", COMPILED], capture_output=True, text=True, check=True
-        )
-        counts.append([int(line) for line in told.stdout.split()])
-    hits, misses = counts[1]
-    assert hits >= 3
-    assert misses == 0
-
-
-def test_code_that_cannot_be_kept_is_compiled_each_time() -> None:
-    # numba keeps code beside a file, and this function has none.
-    module = ModuleType("without_a_file")
-    code = "import numba\n@numba.njit\ndef twice(x):\n    return 2 * x\n"
-    exec(code, vars(module))  # noqa: S102
-    with pytest.raises(RuntimeError, match="cannot cache function"):
-        module.twice.enable_caching()
-    projection._keep_compiled(module)
-    assert module.twice(4) == 8
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -18,7 +18,6 @@ import pytest
 
 from attnviz.embedding import projection_jobs
 from attnviz.embedding.projection import ProjectionSettings, project
-from attnviz.embedding.projection_cache import ProjectionCache
 from attnviz.embedding.projection_jobs import Job, Projector
 from unit.clusters import clusters, purity
 
@@ -78,17 +77,9 @@ def running(projector: Projector) -> tuple[Job, psutil.Process]:
     return job, process
 
 
-@pytest.fixture(scope="module")
-def computed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Job]:
-    """A layout that was computed once, and the folder of the cache that holds it."""
-    folder = tmp_path_factory.mktemp("cache")
-    job = Projector(ProjectionCache(folder)).start(POINTS, TSNE)
+def test_the_process_gives_what_project_gives() -> None:
+    job = Projector().start(POINTS, TSNE)
     assert job.wait() == "done", job.problem
-    return folder, job
-
-
-def test_the_process_gives_what_project_gives(computed: tuple[Path, Job]) -> None:
-    _, job = computed
     assert job.problem is None
     frame = job.latest()
     assert frame is not None
@@ -98,7 +89,7 @@ def test_the_process_gives_what_project_gives(computed: tuple[Path, Job]) -> Non
 
 @pytest.mark.slow
 def test_umap_in_a_process() -> None:
-    job = Projector(ProjectionCache(None)).start(POINTS, ProjectionSettings("umap"))
+    job = Projector().start(POINTS, ProjectionSettings("umap"))
     assert job.wait() == "done", job.problem
     frame = job.latest()
     assert frame is not None
@@ -106,7 +97,7 @@ def test_umap_in_a_process() -> None:
 
 
 def test_principal_components_need_no_process() -> None:
-    job = Projector(ProjectionCache(None)).start(POINTS, ProjectionSettings("pca"))
+    job = Projector().start(POINTS, ProjectionSettings("pca"))
     assert processes() == []
     assert job.state == job.wait() == "done"
     frame = job.latest()
@@ -115,7 +106,7 @@ def test_principal_components_need_no_process() -> None:
 
 
 def test_frames_come_until_it_is_cancelled(temporary: Path) -> None:
-    job, process = running(Projector(ProjectionCache(None)))
+    job, process = running(Projector())
     first = job.latest()
     assert first is not None
     assert first.coordinates.shape == (8000, 3)
@@ -137,7 +128,7 @@ def test_frames_come_until_it_is_cancelled(temporary: Path) -> None:
 
 @pytest.mark.slow
 def test_a_new_one_ends_the_old_and_the_same_goes_on() -> None:
-    projector = Projector(ProjectionCache(None))
+    projector = Projector()
     job, process = running(projector)
     assert projector.start(MANY.copy(), LONG) is job
     assert processes() == [process]
@@ -150,7 +141,7 @@ def test_a_new_one_ends_the_old_and_the_same_goes_on() -> None:
 
 
 def test_a_process_that_is_killed_is_told_of() -> None:
-    job, process = running(Projector(ProjectionCache(None)))
+    job, process = running(Projector())
     process.kill()
     assert job.wait() == "failed"
     assert job.problem is not None
@@ -162,7 +153,7 @@ def test_an_error_in_the_process_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text('raise RuntimeError("broken by hand")', encoding="utf-8")
     monkeypatch.syspath_prepend(str(broken.parent))
-    job = Projector(ProjectionCache(None)).start(POINTS, TSNE)
+    job = Projector().start(POINTS, TSNE)
     assert job.wait() == "failed"
     assert job.problem == "RuntimeError: broken by hand"
 
@@ -174,7 +165,7 @@ def test_a_process_that_cannot_even_begin_is_told_of(
     broken.mkdir()
     (broken / "numpy.py").write_text('raise RuntimeError("no numpy")', encoding="utf-8")
     monkeypatch.syspath_prepend(str(broken))
-    job = Projector(ProjectionCache(None)).start(POINTS, TSNE)
+    job = Projector().start(POINTS, TSNE)
     assert job.wait() == "failed"
     assert job.problem is not None
     assert "ended with code 1 (RuntimeError: no numpy)" in job.problem
@@ -183,7 +174,7 @@ def test_a_process_that_cannot_even_begin_is_told_of(
 
 
 def test_what_cannot_be_laid_out_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    projector = Projector(ProjectionCache(None))
+    projector = Projector()
     with pytest.raises(ValueError, match="points: 1 of 3 are not finite"):
         projector.start(np.array([[1, 2], [3, np.nan], [4, 5]]), TSNE)
     with pytest.raises(ValueError, match="all 9 have the same direction"):
@@ -200,40 +191,7 @@ def test_what_cannot_be_laid_out_is_refused_at_once(monkeypatch: pytest.MonkeyPa
 def test_a_process_that_cannot_be_started_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(FileNotFoundError, match="/nowhere/python"):
-        Projector(ProjectionCache(None)).start(POINTS, TSNE)
-
-
-def test_a_known_result_is_there_at_once(computed: tuple[Path, Job]) -> None:
-    folder, first = computed
-    cache = ProjectionCache(folder)
-    again = Projector(cache).start(POINTS, TSNE)
-    assert again.state == "done"
-    assert processes() == []
-    frames = [job.latest() for job in (first, again)]
-    assert frames[0] is not None
-    assert frames[1] is not None
-    assert np.array_equal(frames[0].coordinates, frames[1].coordinates)
-    assert frames[0].words == frames[1].words
-    projector = Projector(cache)
-    other = projector.start(POINTS, ProjectionSettings("tsne", perplexity=11))
-    assert other.state == "running"
-    projector.close()
-    # What is damaged is computed again, and kept again.
-    (file,) = folder.iterdir()
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-5])
-    mended = Projector(cache).start(POINTS, TSNE)
-    assert mended.state == "running"
-    assert mended.wait() == "done", mended.problem
-    assert file.read_bytes() == whole
-
-
-def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way", encoding="utf-8")
-    projector = Projector(ProjectionCache(tmp_path / "file" / "cache"))
-    with pytest.warns(UserWarning, match="not cached"):
-        job = projector.start(POINTS, TSNE)
-    assert job.wait() == "done", job.problem
+        Projector().start(POINTS, TSNE)
 
 
 # Forked for each end, so that the libraries are loaded once. It reads the folder for temporary
@@ -244,7 +202,6 @@ import os, signal, sys, tempfile, time
 import numpy as np
 from attnviz.embedding.projection import ProjectionSettings
 from attnviz.embedding.projection_jobs import Projector
-from attnviz.embedding.projection_cache import ProjectionCache
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for folder in sys.stdin:
@@ -256,7 +213,7 @@ else:
     os._exit(0)
 tempfile.tempdir = folder.rstrip()
 points = np.random.default_rng(0).normal(size=(8000, 16))
-job = Projector(ProjectionCache(None)).start(points, ProjectionSettings("tsne", dimensions=3))
+job = Projector().start(points, ProjectionSettings("tsne", dimensions=3))
 while job.latest() is None:
     assert job.state == "running", job.problem
     time.sleep(0.02)

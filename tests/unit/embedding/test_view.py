@@ -302,10 +302,7 @@ def test_methods_that_are_installed_are_taken() -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
 )
-def test_a_view_that_is_closed_ends_what_runs_for_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path))
+def test_a_view_that_is_closed_ends_what_runs_for_it() -> None:
     view = EmbeddingView(corpus([400, 300]))
     answers = view._answers()
     asked = PlotOptions("self", 0, Placing(), "tsne", 2).of(0)

@@ -303,19 +303,10 @@ export function methodInWords(
 }
 
 /** How queries and keys were placed: "scaled by their norms (c = 1.3), keys moved onto the queries". */
-export function placingInWords(
-  { scaling: asked, translate, lift }: Way,
-  factor: number | null,
-): string {
-  // Lifted there is nothing to search: the order of distance is that of q·k at every factor.
-  const scaling = asked === "search" && lift ? "norms" : asked;
+export function placingInWords({ scaling, translate, lift }: Way, factor: number | null): string {
   const by = factor === null || scaling === "none" ? "" : ` (c = ${formatNumber(factor)})`;
   const parts = [
-    scaling === "norms"
-      ? `scaled by their norms${by}`
-      : scaling === "search"
-        ? `scaled by a search${by}`
-        : "not scaled",
+    scaling === "norms" ? `scaled by their norms${by}` : "not scaled",
     translate ? "keys moved onto the queries" : "keys where they are",
     ...(lift ? ["lifted, so that nearness is exactly q·k before the projection"] : []),
   ];

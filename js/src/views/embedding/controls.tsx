@@ -300,15 +300,13 @@ function Placing({ context, store }: ControlProps) {
             value={state.scaling.value}
             options={[
               ["norms", "by norms"],
-              ["search", "by a search"],
               ["none", "as they are"],
             ]}
             onChange={(scaling) => assign(state, { scaling })}
           />
           <p class="av-muted">
             Queries are divided by a number and keys multiplied by it, which leaves every q·k as it
-            is. By norms it makes both about equally long; the search takes the number with which
-            distance follows q·k best.
+            is. By norms it makes both about equally long.
           </p>
         </div>
         <div>

@@ -250,12 +250,6 @@ describe("how a plot was made", () => {
     expect(placingInWords(WAY, 1.3)).toBe(
       "scaled by their norms (c = 1.3), keys moved onto the queries",
     );
-    const sought = { scaling: "search", translate: true, lift: false } as const;
-    expect(placingInWords(sought, 2)).toMatch(/^scaled by a search \(c = 2\)/);
-    // The kernel searches nothing where it makes no difference.
-    expect(placingInWords({ ...sought, lift: true }, 2)).toMatch(
-      /^scaled by their norms \(c = 2\)/,
-    );
     const bare = { scaling: "none", translate: false, lift: true } as const;
     expect(placingInWords(bare, 1)).toBe(
       "not scaled, keys where they are, lifted, so that nearness is exactly q·k before the projection",

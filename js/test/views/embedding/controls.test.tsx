@@ -112,14 +112,14 @@ describe("controls", () => {
     const { box, state } = await open({ enlarged: true });
     choose(box, "Method", "tsne");
     choose(box, "Dimensions", "3");
-    choose(box, "Scale", "search");
+    choose(box, "Scale", "none");
     choose(box, "Colour", "position mod 5");
     await later();
     const { method, dimensions, scaling, color } = state;
     expect([method.value, dimensions.value, scaling.value, color.value]).toEqual([
       "tsne",
       3,
-      "search",
+      "none",
       "position mod 5",
     ]);
     expect(offered(box)).toContain("Perplexity");

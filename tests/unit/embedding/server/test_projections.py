@@ -33,8 +33,7 @@ def head(seed: int, count: int = 200) -> Points:
 
 
 @pytest.fixture
-def running(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("ATTNVIZ_CACHE", "")
+def running() -> Any:
     made = ProjectionJobs()
     yield made
     made.close()

@@ -438,10 +438,7 @@ def test_a_method_whose_package_is_missing_is_a_word(monkeypatch: pytest.MonkeyP
 
 @NEEDS_TSNE
 @pytest.mark.timeout(900)
-def test_a_projection_runs_beside_and_is_kept(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path))
+def test_a_projection_runs_beside_and_is_kept() -> None:
     server = CorpusServer(corpus([40, 60]))
     arguments = PLOT | {"method": "tsne", "perplexity": 10}
     reply = server.reply("projection", arguments)
@@ -458,10 +455,7 @@ def test_a_projection_runs_beside_and_is_kept(
 
 
 @NEEDS_TSNE
-def test_what_was_cancelled_begins_anew_on_demand_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path))
+def test_what_was_cancelled_begins_anew_on_demand_alone() -> None:
     server = CorpusServer(corpus([400, 300]))
     arguments = PLOT | {"method": "tsne"}
     assert server.reply("projection", arguments).header["work"]["state"] == "running"
