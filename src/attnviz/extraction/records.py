@@ -101,10 +101,10 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
     )
     for run in forward.collector.runs:
         side = _TEXTS.get(run.stack)
-        if not run.calls or side not in batch.sequences:
+        if not run.calls or side not in batch.tokens:
             continue
-        num_queries, num_keys = run.received
-        length = batch.sequences[side].length
+        num_queries, num_keys = run.shape
+        length = len(batch.tokens[side][0])
         # Beside those, attention with other keys than the text's attends to them.
         if num_queries < length and (num_keys == length or not has_media):
             raise NotImplementedError(
