@@ -19,8 +19,10 @@ import torch
 import transformers
 
 import attnviz as av
+from attnviz.corpus.head_statistics import _not_loaded
 from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.models import load
+from attnviz.extraction.readers import find_tokenizer
 
 pytestmark = pytest.mark.models
 
@@ -182,3 +184,12 @@ def test_threads_read_once_and_each_gets_its_own_truncation(
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(lengths, [8, 16, 24, 32])) == [{8}, {16}, {24}, {32}]
     assert reads == {"here": 1}
+
+
+def test_the_tokenizer_of_a_model_that_other_processes_load_is_found(saved: Path) -> None:
+    for given in (_not_loaded(saved, None, None), _not_loaded(lambda: None, str(saved), None)):
+        tokenizer = find_tokenizer(given, from_hub=False)
+        assert (
+            tokenizer(TEXT)["input_ids"]
+            == find_tokenizer(load(loaded(saved)), from_hub=False)(TEXT)["input_ids"]
+        )

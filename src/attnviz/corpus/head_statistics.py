@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -366,14 +365,21 @@ def _told_rows(given: RayTexts, columns: Any, parse: Any) -> dict[str, Any]:
     return {"texts": told([len(given), *some]), "columns": shown(columns), "parse": parse}
 
 
+@dataclass(frozen=True, eq=False)
+class _Elsewhere:
+    """Stands for a model that other processes load, with the source of its tokenizer."""
+
+    name_or_path: str
+
+
 def _not_loaded(model: Any, tokenizer: Any, processor: Any) -> Loaded:
     """What is known of a model that is loaded elsewhere: its name, and the tokenizer beside it."""
     check_model(model)
     if not isinstance(model, str | os.PathLike) and not is_loader(model):
         return load(model, tokenizer, processor)
-    beside: Any = SimpleNamespace(name_or_path="" if is_loader(model) else str(model))
+    beside: Any = _Elsewhere("" if is_loader(model) else str(model))
     if isinstance(tokenizer, str | Path):
-        beside, tokenizer = SimpleNamespace(name_or_path=str(tokenizer)), None
+        beside, tokenizer = _Elsewhere(str(tokenizer)), None
     return Loaded(beside, tokenizer, processor)
 
 
