@@ -25,7 +25,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import from_end, listed, spans, whole_number, whole_numbers
+from attnviz.utils.arguments import from_end, listed, shown, spans, whole_number, whole_numbers
 
 __all__ = ["Caveat", "Corpus", "LayerVectors", "caveats_of"]
 
@@ -427,8 +427,8 @@ class Corpus:
         if name is None:
             return self.stack_names[0]
         if name not in self.stack_names:
-            known = ", ".join(map(repr, self.stack_names))
-            raise KeyError(f"stack={name!r}: this corpus has {known}")
+            known = ", ".join(map(shown, self.stack_names))
+            raise KeyError(f"stack={shown(name)}: this corpus has {known}")
         return name
 
     def _heads(self, stack: str, layer: int, heads: int | Sequence[int] | None) -> tuple[int, ...]:

@@ -83,7 +83,7 @@ class AttentionStack:
         measure: str = "weight",
     ) -> None:
         if not layers:
-            raise ValueError(f"stack {name!r} has no layers; give at least one")
+            raise ValueError(f"stack {shown(name)} has no layers; give at least one")
         self.name = name
         self.query_tokens = query_tokens
         self.key_tokens = query_tokens if key_tokens is None else key_tokens
@@ -100,7 +100,7 @@ class AttentionStack:
             ):
                 if expected != len(tokens):
                     raise ValueError(
-                        f"stack {name!r}, layer {number}: the attention has {expected} "
+                        f"stack {shown(name)}, layer {number}: the attention has {expected} "
                         f"{'queries' if side == 'query' else 'keys'} "
                         f"but {side}_tokens has {len(tokens)} tokens; give one token for each"
                     )

@@ -95,6 +95,9 @@ def test_points_are_computed_once_and_by_stack() -> None:
     assert made.points() is made.points("self")
     with pytest.raises(KeyError, match="stack='cross': this corpus has 'self'"):
         made.points("cross")
+    with pytest.raises(KeyError) as caught:
+        made.points("x" * 100_000)
+    assert len(str(caught.value)) < 1000
 
 
 def test_texts_are_named_by_their_first_words() -> None:
