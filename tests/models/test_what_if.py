@@ -192,7 +192,8 @@ def test_a_pair_says_which_cuts_of_it_were_answered(view: av.HeadView) -> None:
         r"cut before the softmax 8\.5 to -5\.6 \(logit of 'street' .* after 'the'\)",
         asked_of(view)["effect"],
     )
-    assert float(asked_of(view)["noise"]) == pytest.approx(before["noise"], rel=0.1)
+    # One digit is written: half a unit of it is at most a third of the number, as of 1.5.
+    assert float(asked_of(view)["noise"]) == pytest.approx(before["noise"], rel=1 / 3)
     ask(view, {**EDGE, "renormalize": False, "layer": None, "head": None})
     assert "; cut after the softmax in all layers 8." in asked_of(view)["effect"]
     assert asked_of(view, key=7)["effect"] == ""
