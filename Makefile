@@ -93,7 +93,7 @@ oldest: test-environment
 		tests/models/test_extract_state.py tests/models/test_extract_inputs.py \
 		tests/models/test_generation.py tests/model_types/test_sample.py
 
-# What some model types need, beside the packages, which stay as they are: timm wants torchvision.
+# Packages of some model types, beside the others, which stay as they are: timm needs torchvision.
 .kinds: constraints-coverage.txt | test-environment
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .kinds \
 		-r constraints-coverage.txt

@@ -89,7 +89,7 @@ def test_firefox_prints_light_pictures_with_whole_texts(
     open_drawn(firefox, made(name, theme="dark").save(tmp_path / "dark.html"))
     sheet, pixels = printed(firefox)
     assert (np.abs(pixels - expected).max(axis=-1) > 100).mean() < 0.002
-    # What is cut off of a text has no ink in the places of its letters.
+    # A letter that is cut off has no ink in its place.
     text = sheet.get_textpage()
     letters = [i for i in range(text.count_chars()) if text.get_text_range(i, 1).strip(" .\r\n")]
     assert len(letters) > 100

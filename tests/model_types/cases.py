@@ -1,4 +1,4 @@
-"""What is built of each model type: its base model, its classes with a head, unusual settings."""
+"""Cases of a model type: its base model, its classes with a head, and unusual settings."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def _check_cached(
     """Compare a forward that keeps a cache, of the model as it was sharpened without one."""
     try:
         run(model, inputs)
-    # What a model says to a cache that it cannot make can be anything.
+    # A model without a cache may raise any exception.
     except Exception as error:  # noqa: BLE001
         row.notes.append(
             f"fails with use_cache=True by itself: {type(error).__name__}: {error}"[:300]

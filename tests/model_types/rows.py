@@ -1,4 +1,4 @@
-"""What was found of one tiny model."""
+"""The results for one tiny model."""
 
 from __future__ import annotations
 

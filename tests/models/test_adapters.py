@@ -61,7 +61,7 @@ def tuned(make_model: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def own(model: Any, **arguments: Any) -> Any:
-    """What an eager copy of the model gives, its weights among it."""
+    """Return the output of an eager copy of the model, with its weights."""
     eager = copy.deepcopy(model)
     eager.get_base_model().set_attn_implementation("eager")
     with torch.no_grad():

@@ -67,7 +67,7 @@ def test_too_little_memory_is_told_before_the_model_runs(
 
 
 def test_outputs_of_one_text_at_a_time_are_kept(make_model: Callable[..., Any]) -> None:
-    """Of many texts no more is alive at once than of one, except for their ids."""
+    """Many texts hold no more tensors at once than one text, except for their ids."""
     model = make_model("gpt2")
     peaks = {}
     for count in (1, 30):

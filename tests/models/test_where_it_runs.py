@@ -235,7 +235,7 @@ def test_a_model_in_training_with_gradient_checkpointing(
 def test_hooks_of_the_user_run(
     make_model: Callable[..., Any], reference: Callable[..., Any], largest_error: Any
 ) -> None:
-    """What is shown is the attention of the model with what its hooks do."""
+    """The record has the attention of the model with its hooks."""
     model = copy.deepcopy(make_model("llama"))
     for layer in model.model.layers:
         layer.self_attn.q_proj.register_forward_hook(lambda _module, _given, output: output * 0.5)

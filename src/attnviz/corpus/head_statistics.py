@@ -106,8 +106,9 @@ def head_statistics(
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline, or list of AttentionRecord
-        As for `attnviz.extract`; or records that are there already, without `texts`. Of the other
-        arguments records take `columns`, `parse`, `name`, `layers`, `edges`, `seed` and `progress`.
+        As for `attnviz.extract`; or existing records, without `texts`. The other
+        arguments that fit records are `columns`, `parse`, `name`, `layers`, `edges`, `seed` and
+        `progress`.
     texts : sequence, datasets.Dataset, DataFrame or ray.data.Dataset
         As for `attnviz.extract_corpus`. All of them are read; those of a Ray dataset by Ray, and
         `columns` and `parse` are names of its columns.
@@ -139,8 +140,8 @@ def head_statistics(
     effects : {"zero", "mean"}, optional
         Measure as well what each head does to the model's answer, as the score ``"effect"``: one
         more forward for each head and text (`attnviz.head_effects`). A head's output is replaced by
-        0, or by its mean over the first four other texts. Of several stacks the first is measured,
-        which a note says. A Ray dataset takes ``"zero"`` only.
+        0, or by its mean over the first four other texts. The first stack alone is
+        measured, which a note says. A Ray dataset takes ``"zero"`` only.
     seed : int, default 0
         Of the edges that are drawn.
     part : (int, int), optional

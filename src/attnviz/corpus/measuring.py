@@ -519,7 +519,7 @@ class _Measuring:
             ((squares / np.maximum(counts, 1)).sum(axis=1) - total) / variance
             for squares in (self._diagonals**2, expected)
         )
-        # What the groups explain without any order is (groups - 1) / (pairs - 1) of the variance.
+        # Without any order the groups explain (groups - 1) / (pairs - 1) of the variance.
         freedom = (pairs - 1) / np.maximum(pairs - groups, 1)
         return 1 - freedom * (1 - eta), 1 - freedom * (1 - by_chance)
 

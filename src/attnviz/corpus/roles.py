@@ -380,8 +380,8 @@ def _hardest(found: Evidence, head: int, margin: float, level: float) -> _Test:
     """Test a head's score against each baseline; return the test with the largest p value.
 
     The score exceeds all baselines only if it exceeds each (an intersection-union test), so that
-    the largest p value needs no correction for their number. Of equal ones, as where both are 0 to
-    the last digit, the smaller difference counts.
+    the largest p value needs no correction for their number. If both are equal, for example 0
+    to the last digit, the smaller difference counts.
     """
     tests = []
     for baseline, difference, error in zip(

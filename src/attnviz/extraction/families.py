@@ -206,7 +206,7 @@ def _configs_in(config: Any) -> Iterator[Any]:
 
 
 def class_prefixes(config: Any) -> list[str]:
-    """What names of classes begin with in models of a configuration, the longest first."""
+    """Return the prefixes of class names in models of a configuration, the longest first."""
     names = {type(each).__name__.removesuffix("Config") for each in _configs_in(config)}
     names |= {name.removesuffix("Text") for name in names}
     return sorted(names, key=len, reverse=True)

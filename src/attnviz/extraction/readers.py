@@ -49,7 +49,7 @@ class _Read:
     asked: float | None = None
 
 
-# What was read for each model. Models share no reader, even if they come from one folder.
+# Tokenizers and processors of each model. Models from one folder share none of them.
 _read: WeakKeyDictionary[PreTrainedModel, dict[str, _Read]] = WeakKeyDictionary()
 _reading = RestoringLock()
 _calling = RestoringLock()

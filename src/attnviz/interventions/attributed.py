@@ -48,8 +48,9 @@ class GradientAttribution(ScaledAttention):
         (heads, queries, value_dim): the outputs of all heads, and the target's gradient there.
     at : {"weights", "logits"}
         Whether it is that of the weights or, divided by what is left of the row, of the logits. The
-        only key of a query has the same number in both. Of several keys, one whose weight is 1 and
-        beside which all others are 0 in float32 has 0: it is unknown which keys get its weight.
+        only key of a query has the same number in both. If one of several keys has a weight
+        of 1 and all others have 0 in float32, its number is 0: it is unknown which keys get its
+        weight.
     """
 
     values: torch.Tensor

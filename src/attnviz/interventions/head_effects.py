@@ -178,7 +178,7 @@ def head_effects(
             f"answer is a list of {len(answers)}, and there are {len(examples)} texts; give one "
             "for each, or one for all"
         )
-    # What would not fit is told before the model runs; then one text after the other is run.
+    # Check the memory for all texts before the model runs. Then run one text after the other.
     runs = [_runs(model, example, target, options) for example in examples]
     sums: list[Sums] = []
     if ablate == "mean":

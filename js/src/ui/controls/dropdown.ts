@@ -1,4 +1,4 @@
-/** What opens below a button, and closes when the reader clicks elsewhere or the focus goes elsewhere. */
+/** A panel below a button that closes when the reader clicks elsewhere or the focus leaves it. */
 
 import { useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";

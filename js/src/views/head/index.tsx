@@ -57,7 +57,7 @@ function keysFor(
     [columns ? UP_DOWN : LEFT_RIGHT, "previous, next token"],
     [columns ? LEFT_RIGHT : UP_DOWN, "queries, keys"],
     ["Home End", "first, last token in sight"],
-    // Of signed numbers nothing is left out.
+    // Signed numbers have no keys to leave out.
     ...KEYS.filter(([, what]) => !signed || !what.includes("leave")),
   ];
 }
@@ -128,7 +128,7 @@ export function HeadView(props: {
   const loaded = store.loaded.value;
 
   const leaveOut = (key: number): void => {
-    // Of signed numbers nothing is left out.
+    // Signed numbers have no keys to leave out.
     if (plan?.stack.signed) return;
     assign(state, { leave_out: toggleLeaveOut(state.leave_out.peek(), key) });
   };

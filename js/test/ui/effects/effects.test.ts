@@ -244,7 +244,7 @@ describe("effects of keys", () => {
     expect(effectCells(effects, [1, 2])).toEqual([-3, "measured"]);
     expect(effectColumns(null)).toEqual([]);
     expect(effectCells(undefined, [1, 2])).toEqual([]);
-    // What it is comes first, so that no name begins a formula.
+    // The word "score" comes first, so that no name begins a formula.
     expect(csvText([scoreColumn('="1"\u202e')], [])).toBe('"score: =""1""‹U+202E›"');
   });
 

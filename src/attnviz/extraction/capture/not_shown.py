@@ -155,7 +155,7 @@ def _mixers(layer: nn.Module, families: tuple[str, ...]) -> Iterator[tuple[_Kind
 
 
 def _beside_attention(layer: nn.Module, families: tuple[str, ...]) -> tuple[str, ...]:
-    """What a layer that attends holds beside its attention; empty if there is nothing."""
+    """Name the token mixers beside the attention of a layer, or return an empty tuple."""
     found = dict.fromkeys(_mixers(layer, families))
     if not found:
         return ()
@@ -165,7 +165,7 @@ def _beside_attention(layer: nn.Module, families: tuple[str, ...]) -> tuple[str,
 def _without_attention(
     layer: nn.Module, usual: set[type[nn.Module]], families: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """What a layer without softmax attention holds; empty if it has no parameters.
+    """Say why a layer has no softmax attention, or return an empty tuple if it has no parameters.
 
     `usual` are the classes of the parts of layers that attend.
     """
