@@ -71,15 +71,20 @@ def offline(chromium: Browser) -> Iterator[BrowserContext]:
     context.close()
 
 
-@pytest.fixture
-def page(offline: BrowserContext) -> Iterator[Page]:
-    """An empty page without network; exported pages store nothing that the next could find."""
+def _watched(context: BrowserContext) -> Iterator[Page]:
+    """Open a page, close it after the test, and fail if it reported a problem."""
     watch = Watch()
-    page = offline.new_page()
+    page = context.new_page()
     watch.follow(page)
     yield page
     page.close()
     watch.check()
+
+
+@pytest.fixture
+def page(offline: BrowserContext) -> Iterator[Page]:
+    """An empty page without network; exported pages store nothing that the next could find."""
+    yield from _watched(offline)
 
 
 @pytest.fixture
@@ -89,12 +94,8 @@ def phone(chromium: Browser) -> Iterator[Page]:
         viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True, offline=True
     )
     context.set_default_timeout(TIMEOUT)
-    watch = Watch()
-    page = context.new_page()
-    watch.follow(page)
-    yield page
+    yield from _watched(context)
     context.close()
-    watch.check()
 
 
 @pytest.fixture(scope="session")

@@ -6,13 +6,14 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from tokenizers import AddedToken
 
 from models.tiny import SIZE, built
 
-__all__ = ["MODELS", "TEXT", "chat", "mixing_nothing"]
+__all__ = ["MODELS", "TEXT", "chat", "mixing_nothing", "softmaxes"]
 
 TEXT: dict[str, Any] = {
     **SIZE,
@@ -239,3 +240,30 @@ def mixing_nothing(model: Any) -> Any:
 def _nothing(output: Any) -> Any:
     first, *rest = output if isinstance(output, tuple) else (output,)
     return (first * 0, *rest) if rest else first * 0
+
+
+def softmaxes(
+    model: Any, pixels: torch.Tensor, part: torch.nn.Module | None = None
+) -> list[torch.Tensor]:
+    """Return the outputs of timm's own softmaxes in a plain forward without fused attention.
+
+    Each is (windows or images, heads, queries, keys). `part` is the part of the model whose
+    softmaxes are returned, or None for all of it.
+    """
+    found: list[torch.Tensor] = []
+    softmax = torch.Tensor.softmax
+
+    def noting(self: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
+        out = softmax(self, *arguments, **named)
+        found.append(out)
+        return out
+
+    fused = [each for each in (part or model).modules() if getattr(each, "fused_attn", False)]
+    for module in fused:
+        module.fused_attn = False
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(torch.Tensor, "softmax", noting)
+        model(pixels)
+    for module in fused:
+        module.fused_attn = True
+    return found

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from attnviz import AttentionRecord
+from models.seeing import softmaxes
 
 pytestmark = pytest.mark.models
 
@@ -292,26 +293,6 @@ def test_the_projection_of_every_kind_of_multihead_attention(options: dict[str, 
     assert_allclose(weights_of(record)[0], own[0], atol=1e-6)
 
 
-def seen_weights(model: Any, image: torch.Tensor) -> list[torch.Tensor]:
-    """Softmax outputs of a plain forward without fused attention, noted where they are made."""
-    found: list[torch.Tensor] = []
-    softmax = torch.Tensor.softmax
-
-    def noting(self: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
-        out = softmax(self, *arguments, **named)
-        found.append(out)
-        return out
-
-    for block in model.blocks:
-        block.attn.fused_attn = False
-    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
-        patch.setattr(torch.Tensor, "softmax", noting)
-        model(image)
-    for block in model.blocks:
-        block.attn.fused_attn = True
-    return found
-
-
 @pytest.mark.parametrize(
     ("name", "options", "whole"),
     [
@@ -335,7 +316,7 @@ def test_timm(timm: Any, name: str, options: dict[str, Any], *, whole: bool) -> 
                 if isinstance(module, nn.Linear):
                     module.weight.normal_(std=0.15)
     image = torch.randn(1, 3, 64, 64)
-    expected = seen_weights(model, image)
+    expected = softmaxes(model, image, model.blocks)
     assert len(expected) == 2
     picture = np.zeros((64, 64, 3), np.uint8)
     (computed, given), _ = run("timm", {"model": model, "image": image, "picture": picture})

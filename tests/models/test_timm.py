@@ -14,6 +14,7 @@ from transformers.models.timm_wrapper.configuration_timm_wrapper import TimmWrap
 from transformers.utils import import_utils
 
 from attnviz import extract
+from models.seeing import softmaxes
 
 pytestmark = pytest.mark.models
 
@@ -35,27 +36,6 @@ def wrapped(timm: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         return model
 
     return make
-
-
-def softmaxes(model: Any, pixels: torch.Tensor) -> list[torch.Tensor]:
-    """What timm's own softmaxes give in a plain forward, (windows, heads, queries, keys)."""
-    found: list[torch.Tensor] = []
-    softmax = torch.Tensor.softmax
-
-    def noting(self: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
-        out = softmax(self, *arguments, **named)
-        found.append(out)
-        return out
-
-    fused = [module for module in model.modules() if getattr(module, "fused_attn", False)]
-    for module in fused:
-        module.fused_attn = False
-    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
-        patch.setattr(torch.Tensor, "softmax", noting)
-        model(pixels)
-    for module in fused:
-        module.fused_attn = True
-    return found
 
 
 @pytest.mark.parametrize(
