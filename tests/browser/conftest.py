@@ -4,7 +4,7 @@
     An empty page for one test, cut off from the network: open an exported file in it with
     ``page.goto(path.as_uri())``. Console errors, uncaught errors and requests fail the test.
 ``phone``
-    The same on a small screen that is touched. ``browser.fingers`` has several fingers.
+    The same on a small screen that is touched. ``browser.touch`` has several fingers.
 ``lab``
     A real JupyterLab, one tab for the whole run: ``lab.open([...cells...])`` gives a notebook. Its
     kernel is shared with the notebooks of other files, one after another; what ends or changes a

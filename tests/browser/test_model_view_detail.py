@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from attnviz.views.model import ModelView
-from browser.fingers import slide
+from browser.touch import slide
 from marks import slow
 from unit.records import shares, words
 

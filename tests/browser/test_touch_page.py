@@ -11,14 +11,14 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from browser.embedding_pages import one_head, prose
-from browser.fingers import slide
+from browser.touch import slide
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Locator, Page
 
-    from browser.fingers import Point
+    from browser.touch import Point
 
 COUNT = 40
 IN_SIGHT = re.compile(r"Queries (\d+)–(\d+) of 40, keys (\d+)–(\d+) of 40 in sight")

@@ -54,7 +54,7 @@ from attnviz.extraction.options import (
     RecordOptions,
     read_capture_options,
 )
-from attnviz.extraction.readers import call_reader, find_tokenizer
+from attnviz.extraction.preprocessors import call_reader, find_tokenizer
 from attnviz.interventions.head_effects import effects_against, head_effects, output_sums
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack

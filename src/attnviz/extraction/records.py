@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.calls import Captured
 from attnviz.extraction.capture.forward import Forward
-from attnviz.extraction.capture.not_shown import notes_on_layers, notes_on_modules
+from attnviz.extraction.capture.missing_layers import notes_on_layers, notes_on_modules
 from attnviz.extraction.capture.stacks import StackLayers, select_layers, selection_notes
 from attnviz.extraction.families import families_in
 from attnviz.extraction.inputs.batch import Batch

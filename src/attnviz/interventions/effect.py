@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from attnviz.extraction.readers import call_reader
+from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate
 from attnviz.utils.arguments import shown

@@ -14,8 +14,8 @@ import {
   useCopying,
 } from "../exports/copying";
 import { roundedTo, shortest, writtenError } from "../exports/csv";
-import { useFingers } from "../plot/fingers";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
+import { useFingers } from "../plot/touch";
 import { type Quantity, quantityOf, quoted, written, writtenSmall } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import { assign, same } from "../view/state";

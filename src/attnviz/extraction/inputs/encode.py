@@ -50,7 +50,7 @@ from attnviz.extraction.inputs.target import (
 )
 from attnviz.extraction.inputs.truncate import Truncation
 from attnviz.extraction.models import Loaded
-from attnviz.extraction.readers import call_reader, find_processor, find_tokenizer
+from attnviz.extraction.preprocessors import call_reader, find_processor, find_tokenizer
 from attnviz.extraction.tokens.frames import length_note
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.text import display_tokens

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import Capabilities, capabilities_of
 from attnviz.extraction.families import IMAGES, SOUNDS, config_values
-from attnviz.extraction.readers import call_reader
+from attnviz.extraction.preprocessors import call_reader
 
 __all__ = [
     "Processed",

@@ -19,7 +19,7 @@ from attnviz.extraction.inputs.batch import (
     moved_to_model,
 )
 from attnviz.extraction.modules import attention_modules
-from attnviz.extraction.readers import call_reader
+from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.text import display_tokens
 from attnviz.record.tokens import Tokens, numbered_words
 

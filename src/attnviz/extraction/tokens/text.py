@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from attnviz.extraction.readers import call_reader
+from attnviz.extraction.preprocessors import call_reader
 from attnviz.record.tokens import Tokens, numbered_words
 from attnviz.record.vocabulary import METASPACE, Alphabet, alphabet_of_entries, display_text
 from attnviz.record.words import words_from_text

@@ -22,7 +22,7 @@ import attnviz as av
 from attnviz.corpus.head_statistics import _not_loaded
 from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.models import load
-from attnviz.extraction.readers import find_tokenizer
+from attnviz.extraction.preprocessors import find_tokenizer
 
 pytestmark = pytest.mark.models
 
