@@ -11,7 +11,7 @@
 #   make watch    builds the front-end again on every change in js/src
 #   make notebooks runs all notebooks and stores their outputs, with a picture for each view
 #   make format   puts Python and TypeScript into the house's form
-#   make coverage checks every model type and class of transformers (25 minutes), docs/coverage.md
+#   make coverage checks every model type and class of transformers (10 minutes), docs/coverage.md
 #   make bench    attnviz beside BertViz, CircuitsVis and inspectus: about 16 minutes, docs/benchmarks.md
 #   make bench-gpu  the tests marked gpu, and the table of a GPU in docs/benchmarks.md
 #   make counts   renews the baseline of bytes, requests and DOM nodes that make test compares with

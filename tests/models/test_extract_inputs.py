@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from PIL import Image
+from torch import nn
 
 from attnviz import AttentionRecord
 from attnviz.demos import load as load_demo
@@ -237,7 +238,34 @@ class TestTexts:
         # mBART begins with the last token, T5 with one that only begins.
         first = ids[-1] if kind == "MBart" else 0
         assert record.stacks["decoder"].query_tokens.ids == (first, *ids[:-1])
-        assert any("the text itself" in note for note in record.notes)
+        assert any("makes by itself" in note for note in record.notes)
+
+    def test_a_decoder_with_several_ids_for_a_token_is_given_them(self) -> None:
+        side = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16}
+        config = transformers.DiaConfig(
+            encoder_config={**side, "num_key_value_heads": 2, "intermediate_size": 32},
+            decoder_config={
+                **side,
+                "num_key_value_heads": 2,
+                "cross_num_attention_heads": 2,
+                "cross_num_key_value_heads": 2,
+                "cross_head_dim": 16,
+                "cross_hidden_size": 32,
+                "intermediate_size": 32,
+            },
+        )
+        model = transformers.DiaModel(config).eval()
+        runs: list[nn.Module] = []
+        model.get_encoder().register_forward_hook(lambda module, *_: runs.append(module))
+        channels = config.decoder_config.num_channels
+        inputs = {
+            "input_ids": torch.arange(10, 16)[None],
+            "decoder_input_ids": torch.arange(8 * channels).reshape(1, 8, channels),
+        }
+        record = extract(model, inputs)
+        assert len(record.stacks["decoder"].query_tokens) == 8
+        assert len(runs) == 1
+        assert not any("makes by itself" in note for note in record.notes)
 
     def test_targets_of_a_list(self, bart: Any, piece_tokenizer: Any) -> None:
         texts, targets = ["The cat", "The dog sat"], ["the mat on the street", "it"]

@@ -384,7 +384,7 @@ class Encoder:
             ]
         elif self._labels_its_text(batch):
             batch.arguments["decoder_input_ids"] = own_decoder_ids(self._model, batch.arguments)
-            batch.notes.append("The decoder was given the text itself, as this class does.")
+            batch.notes.append("The decoder was given the ids that this class makes by itself.")
         else:
             return
         self._add_sequence(
@@ -396,7 +396,7 @@ class Encoder:
         return (
             "input_ids" in batch.arguments
             and "decoder_input_ids" in self.accepted
-            and "decoder" not in batch.sequences
+            and "decoder_input_ids" not in batch.arguments
             and not self._model.can_generate()
         )
 
