@@ -106,7 +106,7 @@ def ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Itera
         yield from map(function, chain(first, left))
         return
     waiting: deque[Future[_Result]] = deque()
-    pool = ThreadPoolExecutor(workers, "attnviz", initializer=_set_own_threads, initargs=(1,))
+    pool = _started_pool(workers)
     try:
         for item in chain(first, left):
             waiting.append(pool.submit(function, item))
@@ -116,3 +116,21 @@ def ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Itera
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _started_pool(workers: int) -> ThreadPoolExecutor:
+    """A pool whose threads have all started, each set to compute in one thread.
+
+    A pool would start them as items come, between two results too. A number of threads that the
+    caller of `ahead` sets there could then be undone by a thread that starts at that moment.
+    """
+    started = threading.Barrier(workers)
+    pool = ThreadPoolExecutor(workers, "attnviz", initializer=_set_own_threads, initargs=(1,))
+    try:
+        for start in [pool.submit(started.wait) for _ in range(workers)]:
+            start.result()
+    except BaseException:
+        started.abort()
+        pool.shutdown(cancel_futures=True)
+        raise
+    return pool

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
+from attnviz.utils import threads
 from attnviz.utils.threads import ahead, side_by_side, torch_threads
 
 
@@ -53,7 +55,15 @@ def test_a_thread_that_starts_meanwhile_takes_the_usual_number() -> None:
     assert (torch.get_num_threads(), number_of_a_new_thread()) == (3, 3)
 
 
-def test_a_number_that_is_set_between_two_results_stays() -> None:
+def test_a_number_that_is_set_between_two_results_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_for_a_thread = threads._set_own_threads
+
+    def set_late(count: int) -> None:
+        # Threads that start one after another: the first result is there before the last thread.
+        time.sleep(0.02)
+        set_for_a_thread(count)
+
+    monkeypatch.setattr(threads, "_set_own_threads", set_late)
     results = ahead(name_and, range(100))
     next(results)
     assert number_of_a_new_thread() == 3
