@@ -76,8 +76,6 @@ def spool_faults(outside: Path) -> list[str]:
             continue
         names = {each.name for each in folder.iterdir()}
         files = {each for each in names if (folder / each).is_file()}
-        if any((folder / each / "index.json").exists() for each in names):
-            files -= {"checkpoint.json"}
         if "index.json" in names:
             faults += [f"{each} beside an index" for each in names if each.startswith("unfinished")]
             try:
@@ -121,7 +119,6 @@ def subjects() -> dict[str, Subject]:
         model.train()
         next(model.children()).eval()
     rows = [IDS[0], IDS[0, :4]]
-    more = [*rows, IDS[0, :3], IDS[0, :5]]
     encoder_decoder = {"input_ids": IDS, "decoder_input_ids": IDS[:, :3]}
     quiet: Mapping[str, Any] = {"progress": False}
     return {
@@ -133,13 +130,6 @@ def subjects() -> dict[str, Subject]:
         "spooled list": Subject(lambda to: extract(bert, rows, spool=to / "x", **quiet), [bert]),
         "corpus": Subject(
             lambda to: extract_corpus(bert, rows, spool=to / "x", points=30, **quiet), [bert]
-        ),
-        # What was read stays there, and is gone on with.
-        "checkpoint": Subject(
-            lambda to: extract_corpus(
-                bert, more, checkpoint=to / "x", resume=True, batch_size=2, **quiet
-            ),
-            [bert],
         ),
     }
 

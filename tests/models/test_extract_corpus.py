@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
@@ -264,117 +263,9 @@ def test_an_interrupt_leaves_nothing_behind(
     assert len(read(decoder, TEXTS[:2])) == 2
 
 
-def stopped_at(decoder: tuple[Any, Any], forward: int, **options: Any) -> list[int]:
-    """Read until an interrupt in a forward; how many examples each forward had."""
-    sizes: list[int] = []
-
-    def interrupt(_: Any, args: tuple[Any, ...], given: dict[str, Any]) -> None:
-        sizes.append(len((args or (given["input_ids"],))[0]))
-        if len(sizes) == forward:
-            raise KeyboardInterrupt
-
-    handle = decoder[0].register_forward_pre_hook(interrupt, with_kwargs=True)
-    try:
-        if forward:
-            with pytest.raises(KeyboardInterrupt):
-                read(decoder, TEXTS, **options)
-        else:
-            read(decoder, TEXTS, **options)
-    finally:
-        handle.remove()
-    return sizes
-
-
-def test_an_interrupt_loses_nothing_of_a_checkpoint(
-    decoder: tuple[Any, Any], tmp_path: Path
-) -> None:
-    options: dict[str, Any] = {"checkpoint": tmp_path / "kept", "batch_size": 4, "resume": True}
-    sizes = stopped_at(decoder, 6, **options)
-    kept = {int(each.name) for each in (tmp_path / "kept").iterdir() if each.is_dir()}
-    # Behind each of the first forwards of several a text is read alone, to compare it.
-    assert sizes[:5] == [1, 4, 1, 4, 1]
-    assert len(kept) == 1 + 4 + 4
-    assert sum(stopped_at(decoder, 0, **options)) < 40 < sum(stopped_at(decoder, 0))
-    resumed, whole = read(decoder, TEXTS, **options), read(decoder, TEXTS)
-    assert resumed.places == whole.places
-    for layer in range(3):
-        one, other = (each.vectors(None, layer) for each in (resumed, whole))
-        assert_allclose(one.queries, other.queries, atol=1e-5)
-        assert_allclose(one.keys, other.keys, atol=1e-5)
-    # Everything is there: nothing is read again, also for fewer points in another order.
-    assert stopped_at(decoder, 0, **options) == []
-    assert stopped_at(decoder, 0, seed=3, points=50, **options) == []
-
-
-def test_an_error_in_a_text_loses_nothing_of_a_checkpoint(
-    decoder: tuple[Any, Any], tmp_path: Path
-) -> None:
-    texts: list[Any] = [*TEXTS, torch.tensor([[9999]])]
-    folder = tmp_path / "kept"
-    with pytest.raises(ValueError, match=r"^texts\[40\]: inputs: token id 9999"):
-        read(decoder, texts, checkpoint=folder)
-    order = np.random.default_rng(0).permutation(41).tolist()
-    before = set(order[: order.index(40)])
-    assert {int(each.name) for each in folder.iterdir() if each.is_dir()} == before
-    assert len(before) > 3
-    # The text is mended, and reading goes on.
-    texts[40] = "the dog"
-    assert read(decoder, texts, checkpoint=folder, resume=True).places == tuple(range(41))
-
-
-def test_a_checkpoint_is_gone_on_with_only_where_it_fits(
-    decoder: tuple[Any, Any], tmp_path: Path
-) -> None:
-    folder = tmp_path / "kept"
-    with pytest.raises(ValueError, match="there is no layer 99"):
-        read(decoder, TEXTS, checkpoint=folder, layers=99)
-    assert not folder.exists()
-    read(decoder, TEXTS, points=50, checkpoint=folder)
-    with pytest.raises(FileExistsError, match="is there already: give resume=True"):
-        read(decoder, TEXTS, points=50, checkpoint=folder)
-    for options, argument in (
-        ({"layers": [0]}, "layers"),
-        ({"heads": [0]}, "heads"),
-        ({"dtype": "float16"}, "dtype"),
-        ({"truncation": True}, "truncation"),
-        ({"name": "other"}, "model"),
-    ):
-        with pytest.raises(ValueError, match=f"was made with another {argument}: "):
-            read(decoder, TEXTS, checkpoint=folder, resume=True, **options)
-    with pytest.raises(ValueError, match="was made with another number of texts: "):
-        read(decoder, TEXTS[1:], checkpoint=folder, resume=True)
-    (folder / "checkpoint.json").write_text("{")
-    with pytest.raises(ValueError, match=r"checkpoint\.json in it is damaged"):
-        read(decoder, TEXTS, checkpoint=folder, resume=True)
-    (folder / "checkpoint.json").unlink()
-    with pytest.raises(FileExistsError, match="holds something else"):
-        read(decoder, TEXTS, checkpoint=folder, resume=True)
-    with pytest.raises(NotADirectoryError, match="is a file; give a folder"):
-        read(decoder, TEXTS, checkpoint=__file__, resume=True)
-    with pytest.raises(ValueError, match="goes on with a folder; give checkpoint= too"):
-        read(decoder, TEXTS, resume=True)
-    with pytest.raises(ValueError, match="name two folders"):
-        read(decoder, TEXTS, spool=tmp_path / "a", checkpoint=tmp_path / "b")
-    with pytest.raises(ValueError, match=r"device=None and checkpoint=.* name two places"):
-        read(decoder, TEXTS, device=None, checkpoint=tmp_path / "b")
-
-
-def test_what_was_cut_off_in_a_checkpoint_is_read_again(
-    decoder: tuple[Any, Any], tmp_path: Path
-) -> None:
-    options: dict[str, Any] = {"checkpoint": tmp_path, "points": 50}
-    places = read(decoder, TEXTS, **options).places
-    layer = next((tmp_path / str(places[0])).glob("*.safetensors"))
-    layer.write_bytes(layer.read_bytes()[:-8])
-    # And one is of another text: it was put there by hand.
-    shutil.copytree(tmp_path / str(places[1]), tmp_path / "moved")
-    shutil.rmtree(tmp_path / str(places[2]))
-    (tmp_path / "moved").rename(tmp_path / str(places[2]))
-    again = read(decoder, TEXTS, resume=True, **options)
-    assert again.places == places
-    for record, place_of in zip(again.records, places, strict=True):
-        own = extract(decoder[0], TEXTS[place_of], tokenizer=decoder[1])
-        assert record.tokens.text == own.tokens.text
+def test_queries_and_keys_have_one_place(decoder: tuple[Any, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"device=None and spool=.* name two places"):
+        read(decoder, TEXTS, device=None, spool=tmp_path / "a")
 
 
 def test_progress_counts_points(

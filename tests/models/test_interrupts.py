@@ -37,7 +37,7 @@ def interrupted() -> dict[str, Subject]:
 
 @pytest.mark.parametrize("others", [(), (9,), (4, 11)], ids=["one", "two", "three"])
 @pytest.mark.parametrize(
-    "kind", ["dispatched", "traced", "generated", "spooled", "spooled list", "corpus", "checkpoint"]
+    "kind", ["dispatched", "traced", "generated", "spooled", "spooled list", "corpus"]
 )
 def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
     kind: str, others: tuple[int, ...], interrupted: dict[str, Subject], tmp_path: Path

@@ -1,4 +1,4 @@
-"""A corpus that is read on Ray is the corpus that one process reads: a local Ray of few actors."""
+"""Statistics from Ray are those of one process: a local Ray of few actors."""
 
 from __future__ import annotations
 
@@ -154,16 +154,6 @@ def test_datasets_of_ray(cluster: Any, demo: tuple[Any, Any], tmp_path: Path) ->
     table.to_parquet(tmp_path / "texts.parquet")
     table.to_json(tmp_path / "texts.jsonl", orient="records", lines=True)
     alone = statistics(demo, table, column="body", columns=["half"])
-    corpus = av.extract_corpus(
-        demo[0],
-        table,
-        column="body",
-        columns=["half"],
-        points=100,
-        tokenizer=demo[1],
-        batch_size=1,
-        progress=False,
-    )
     dataset = cluster.data.read_parquet(str(tmp_path / "texts.parquet"))
     given = RayTexts(dataset, "body", together=4)
     given.fetch(range(len(TEXTS)))
@@ -171,21 +161,6 @@ def test_datasets_of_ray(cluster: Any, demo: tuple[Any, Any], tmp_path: Path) ->
     dataset = cluster.data.read_json(str(tmp_path / "texts.jsonl"), lines=True)
     found = statistics(demo, dataset, column="body", columns=["half"], engine=ONE)
     assert saved(found, tmp_path) == saved(alone, tmp_path)
-    drawn = av.extract_corpus(
-        demo[0],
-        dataset,
-        column="body",
-        columns=["half"],
-        points=100,
-        tokenizer=demo[1],
-        batch_size=1,
-        engine=ONE,
-        progress=False,
-    )
-    assert drawn.places == corpus.places
-    assert drawn.texts_in_all == corpus.texts_in_all == len(TEXTS)
-    for one, other in zip(corpus.records, drawn.records, strict=True):
-        assert np.array_equal(np.stack(one.to_numpy()), np.stack(other.to_numpy()))
     with pytest.raises(ValueError, match="column='text': the dataset has the columns"):
         statistics(demo, dataset)
     with pytest.raises(TypeError, match="of a Ray dataset columns is the name of a column"):

@@ -58,17 +58,15 @@ def _words(value: Any) -> str:
     return repr(value)
 
 
-def check_same(
-    path: Path, there: Mapping[str, Any], here: Mapping[str, Any], *, kind: str = "file"
-) -> None:
+def check_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Refuse to go on with a checkpoint that was made with other arguments than those here.
 
-    `kind` is what lies at `path`. ValueError names the argument, and both values.
+    ValueError names the argument, and both values.
     """
     for argument, value in here.items():
         if there.get(argument) != value:
             raise ValueError(
                 f"checkpoint={str(path)!r} was made with another {argument}: "
                 f"{shown(there.get(argument))} there, {shown(value)} here; use the same, or "
-                f"another {kind}"
+                "another file"
             )

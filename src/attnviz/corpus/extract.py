@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,31 +16,14 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from attnviz.corpus.checkpoint import check_same, told, weights_hash
 from attnviz.corpus.corpus import Corpus
-from attnviz.corpus.on_ray import (
-    NUMBER,
-    RayEngine,
-    RayTexts,
-    Work,
-    check_model,
-    engine_of,
-    from_bytes,
-    is_dataset,
-    loaded_in_actor,
-    results,
-    to_bytes,
-)
 from attnviz.corpus.points import checked_points
 from attnviz.corpus.reading import BatchSize, ReadText, checked_target, read_records
 from attnviz.corpus.texts import TextColumns, Texts
-from attnviz.extraction.inputs.media import is_image
-from attnviz.extraction.models import Loaded, load, name_of
+from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.record.record import AttentionRecord
-from attnviz.record.record import load as load_record
-from attnviz.utils.arguments import as_path, shown, whole_number
-from attnviz.utils.files import write_whole
+from attnviz.utils.arguments import as_path, whole_number
 from attnviz.utils.restoring import Restoring
 
 __all__ = ["extract_corpus", "read_corpus"]
@@ -61,9 +43,6 @@ def extract_corpus(
     target: Sequence[str] | None = None,
     batch_size: BatchSize = "auto",
     spool: str | os.PathLike[str] | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    engine: Any = None,
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> Corpus:
@@ -76,7 +55,7 @@ def extract_corpus(
     ----------
     model : PreTrainedModel, str, PathLike or Pipeline
         As for `attnviz.extract`.
-    texts : sequence, datasets.Dataset, DataFrame or ray.data.Dataset
+    texts : sequence, datasets.Dataset or DataFrame
         Texts, pairs of texts ``(first, second)``, images, or whatever else `attnviz.extract` takes
         as one example. Of a dataset or table its column `column`.
     column : str, default "text"
@@ -104,16 +83,6 @@ def extract_corpus(
         A folder to which queries and keys are written, a folder in it for each text, as for
         `attnviz.extract`; one that is not there yet, or is empty. It is removed if reading ends
         before its time.
-    checkpoint : path-like, optional
-        The same, but it stays: an interrupt or an error loses nothing of what was read. Give one of
-        `spool` and `checkpoint`.
-    resume : bool, default False
-        Whether to go on with what `checkpoint` holds, if it is there. The model, the texts and what
-        is kept of them must be the same; `points`, `seed` and `columns` may be others.
-    engine : {None, "ray"} or RayEngine
-        What runs the model: this process, or actors of Ray that each load it, as for
-        `attnviz.head_statistics`. The same texts are taken. Of a Ray dataset `columns` are names,
-        and as many of its rows as `points`, drawn at random, come to this process.
     progress : bool
         Whether to show a progress bar, which counts points.
     **options
@@ -132,11 +101,10 @@ def extract_corpus(
         If an argument is of a kind that cannot be read.
     ValueError
         If there are no texts, or all are empty or too long; if a column has another number of
-        values than there are texts; if `checkpoint` is of another model, other texts or other
-        options; and as `attnviz.extract`, with the number of the text (``texts[1734]: ...``) where
-        that is what it cannot read.
+        values than there are texts; and as `attnviz.extract`, with the number of the text
+        (``texts[1734]: ...``) where that is what it cannot read.
     FileExistsError
-        If there is something at `spool`, or at `checkpoint` and `resume` is False.
+        If there is something at `spool`.
     MemoryError
         As `attnviz.extract`, with the number of the text.
     OSError
@@ -158,9 +126,6 @@ def extract_corpus(
         target=target,
         batch_size=batch_size,
         spool=spool,
-        checkpoint=checkpoint,
-        resume=resume,
-        engine=engine,
         progress=progress,
         **options,
     )
@@ -178,9 +143,6 @@ def read_corpus(
     target: Sequence[str] | None = None,
     batch_size: BatchSize = "auto",
     spool: str | os.PathLike[str] | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    engine: Any = None,
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> Corpus:
@@ -188,8 +150,7 @@ def read_corpus(
 
     Parameters
     ----------
-    model, texts, column, points, seed, columns, target, batch_size, spool : as there
-    checkpoint, resume, engine, progress, **options
+    model, texts, column, points, seed, columns, target, batch_size, spool, progress, **options
         As for `extract_corpus`.
     check : callable, optional
         Given a corpus of the first text alone; what it raises ends the reading.
@@ -200,50 +161,22 @@ def read_corpus(
     """
     _check_options(options)
     reading = _Reading(checked_points(points), whole_number("seed", seed, 0))
-    on_ray = engine_of(engine, texts)
-    rng = np.random.default_rng(reading.seed)
-    if on_ray is not None and is_dataset(texts):
-        given: Texts
-        given, order = _drawn(
-            texts, column, columns, target, rng=rng, points=reading.points, engine=on_ray
-        )
-    else:
-        given = Texts(texts, column)
-        order = rng.permutation(len(given)).tolist()
+    given = Texts(texts, column)
+    order = np.random.default_rng(reading.seed).permutation(len(given)).tolist()
     known = TextColumns(columns, given)
     checked_target(target, given)
-    if on_ray is not None:
-        for argument, folder in (("spool", spool), ("checkpoint", checkpoint)):
-            if folder is not None:
-                raise ValueError(
-                    f"{argument}={str(folder)!r} is a folder of this machine, and Ray's actors may "
-                    f"be on others; leave {argument} or engine out"
-                )
-        check_model(model)
-        return _collected(
-            _RecordWork(model, given, target, batch_size, dict(options), on_ray),
-            order,
-            reading,
-            known,
-            check=check,
-            progress=progress,
-        )
     loaded = load(model, options.get("tokenizer"), options.get("processor"))
-    if (spool or checkpoint) is not None and loaded.processes is not None:
-        name, place = ("checkpoint", checkpoint) if spool is None else ("spool", spool)
+    if spool is not None and loaded.processes is not None:
         raise NotImplementedError(
-            f"{name}={str(place)!r}: the model's heads are divided over {loaded.processes.size} "
-            f"processes (tensor parallel), which cannot write a corpus together; leave {name} out, "
+            f"spool={str(spool)!r}: the model's heads are divided over {loaded.processes.size} "
+            "processes (tensor parallel), which cannot write a corpus together; leave spool out, "
             "or extract text by text, attnviz.extract(model, text, spool=...)"
         )
     options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
-    _check_folders(spool, checkpoint, options, resume=resume)
-    here = {} if checkpoint is None else _arguments(loaded, given, target, options)
-    with _points_bar(reading, progress=progress) as bar, Restoring() as undo, undo, undo:
-        if checkpoint is None:
-            folder = _spool_folder(spool, reading, undo)
-        else:
-            folder = _checkpoint_folder(checkpoint, here, undo, resume=resume)
+    _check_device(spool, options)
+    bar = tqdm(total=reading.points, desc="extract_corpus", unit="point", disable=not progress)
+    with bar, Restoring() as undo, undo, undo:
+        folder = _spool_folder(spool, reading, undo)
         found = read_records(
             loaded.model,
             given,
@@ -251,21 +184,15 @@ def read_corpus(
             target=target,
             batch_size=batch_size,
             spool=folder,
-            resume=resume,
             ahead=_Ahead(reading).another,
             # A query and a key for each token, until it is known how many there are.
             done=lambda count: _show(bar, bar.n + 2 * count, reading),
             **options,
         )
         corpus = _taken(found, given, reading, known, check=check, bar=bar)
-        if checkpoint is None:
-            _remove_misfits(folder, reading)
+        _remove_misfits(folder, reading)
         reading.complete = True
     return corpus
-
-
-def _points_bar(reading: _Reading, *, progress: bool) -> Any:
-    return tqdm(total=reading.points, desc="extract_corpus", unit="point", disable=not progress)
 
 
 def _taken(
@@ -311,88 +238,6 @@ def _taken(
     )
     corpus.notes += reading.notes()
     return corpus
-
-
-def _drawn(
-    texts: Any,
-    column: str,
-    columns: Any,
-    target: Any,
-    *,
-    rng: np.random.Generator,
-    points: int,
-    engine: RayEngine,
-) -> tuple[RayTexts, list[int]]:
-    """Rows of a Ray dataset in random order: no more texts are needed than there are points."""
-    if isinstance(columns, Mapping) or target is not None:
-        name, value = ("target", target) if target is not None else ("columns", columns)
-        raise TypeError(
-            f"{name}={shown(value)}: of a Ray dataset columns are names of its columns, and target "
-            "is not read"
-        )
-    names = [columns] if isinstance(columns, str) else list(columns or ())
-    given = RayTexts(texts, column, names, together=engine.texts_per_batch)
-    order: list[int] = rng.permutation(len(given))[:points].tolist()
-    given.fetch(order)
-    return given, order
-
-
-@dataclass(frozen=True)
-class _RecordWork:
-    """What each of Ray's actors needs to read records."""
-
-    model: Any
-    given: Texts
-    target: Sequence[str] | None
-    batch_size: BatchSize
-    options: dict[str, Any]
-    engine: RayEngine
-
-
-def _work(shared: _RecordWork) -> Work:
-    """Make, in an actor, what reads a batch of texts."""
-    given_model = loaded_in_actor(shared.model, shared.engine)
-    options = shared.options
-    loaded = load(given_model, options.get("tokenizer"), options.get("processor"))
-    options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
-
-    def read(rows: list[dict[str, Any]]) -> Iterator[tuple[int, bytes, Mapping[str, Any]]]:
-        for text in read_records(
-            loaded.model,
-            shared.given,
-            [int(row[NUMBER]) for row in rows],
-            target=shared.target,
-            batch_size=shared.batch_size,
-            **options,
-        ):
-            data = b"" if text.record is None else to_bytes(text.record.save)
-            yield text.place, data, {"left_out": text.left_out, "reason": text.reason}
-
-    return read
-
-
-def _collected(
-    shared: _RecordWork,
-    order: list[int],
-    reading: _Reading,
-    known: TextColumns,
-    *,
-    check: Callable[[Corpus], None] | None,
-    progress: bool,
-) -> Corpus:
-    """What Ray's actors read, taken in order; what they read beyond it is dropped."""
-    came = results(shared.engine, order, _work, (shared,), ordered=True)
-    with _points_bar(reading, progress=progress) as bar, closing(came):
-        found = (
-            ReadText(
-                place,
-                from_bytes(data, load_record) if data else None,
-                said["left_out"],
-                said["reason"],
-            )
-            for place, data, said in came
-        )
-        return _taken(found, shared.given, reading, known, check=check, bar=bar)
 
 
 @dataclass
@@ -525,110 +370,14 @@ def _spool_folder(spool: Any, reading: _Reading, undo: Restoring) -> Path | None
     return folder
 
 
-# Images that tell one list from another.
-_TOLD_BY = 64
-#: What a checkpoint was made with.
-_CHECKPOINT = "checkpoint.json"
-
-
-def _check_folders(spool: Any, checkpoint: Any, options: RecordOptions, *, resume: bool) -> None:
-    """Refuse folders that exclude each other, or another place for queries and keys."""
-    if spool is not None and checkpoint is not None:
-        raise ValueError(
-            f"spool={str(spool)!r} and checkpoint={str(checkpoint)!r} name two folders for queries "
-            "and keys; give checkpoint alone, which keeps what was read"
-        )
-    if resume and checkpoint is None:
-        raise ValueError("resume=True goes on with a folder; give checkpoint= too")
-    name, folder = ("spool", spool) if checkpoint is None else ("checkpoint", checkpoint)
+def _check_device(spool: Any, options: RecordOptions) -> None:
+    """Refuse two places for queries and keys."""
     device = options.get("device", "cpu")
-    if folder is not None and read_capture_options(device=device).device != torch.device("cpu"):
+    if spool is not None and read_capture_options(device=device).device != torch.device("cpu"):
         raise ValueError(
-            f"device={device!r} and {name}={str(folder)!r} name two places for queries and keys; "
+            f"device={device!r} and spool={str(spool)!r} name two places for queries and keys; "
             "leave one of them out"
         )
-
-
-def _arguments(
-    loaded: Loaded, texts: Texts, target: Sequence[str] | None, options: RecordOptions
-) -> dict[str, Any]:
-    """What has to be the same for records to go together."""
-    some = map(texts.__getitem__, np.linspace(0, len(texts) - 1, _TOLD_BY).astype(int).tolist())
-    return {
-        "model": options.get("name") or name_of(loaded.model),
-        "model's weights": weights_hash(loaded.model),
-        "number of texts": len(texts),
-        # Texts are told by their tokens, one by one: one that could not be read may be mended.
-        "images": told([text for text in some if is_image(text)]),
-        "target": "given" if target is not None else None,
-        "truncation": str(options.get("truncation", False)),
-        "layers": shown(options.get("layers")),
-        "heads": shown(options.get("heads")),
-        "dtype": str(options.get("dtype")).removeprefix("torch."),
-        "generate": shown(options.get("generate")),
-    }
-
-
-def _checkpoint_folder(
-    checkpoint: Any, here: Mapping[str, Any], undo: Restoring, *, resume: bool
-) -> Path:
-    """The folder to write to, and to go on with.
-
-    It is removed when the block of `undo` ends and no text was read; else it stays.
-    """
-    folder = as_path("checkpoint", checkpoint, "folder")
-    made, index = not folder.exists(), folder / _CHECKPOINT
-    if not made and not folder.is_dir():
-        raise NotADirectoryError(
-            errno.ENOTDIR, f"checkpoint={str(checkpoint)!r} is a file; give a folder", str(folder)
-        )
-    inside = [] if made else [each.name for each in folder.iterdir()]
-    if inside and not index.exists():
-        raise FileExistsError(
-            errno.EEXIST,
-            f"checkpoint={str(checkpoint)!r} holds something else ({', '.join(inside[:3])}), which "
-            "is left as it is; give another folder",
-            str(folder),
-        )
-    if inside and not resume:
-        raise FileExistsError(
-            errno.EEXIST,
-            f"checkpoint={str(checkpoint)!r} is there already: give resume=True to go on with it, "
-            "or another name",
-            str(folder),
-        )
-    if any(map(str.isdigit, inside)):
-        check_same(folder, _made_with(index), here, kind="folder")
-        return folder
-    undo.add(partial(_remove_unused, folder, made=made))
-    folder.mkdir(exist_ok=True)
-    write_whole(index, json.dumps(here, indent=1).encode())
-    return folder
-
-
-def _made_with(index: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(index.read_text(encoding="utf-8"))
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(
-            f"checkpoint={str(index.parent)!r}: {index.name} in it is damaged; give another folder"
-        )
-    return found
-
-
-def _remove_unused(folder: Path, *, made: bool) -> None:
-    """Take a checkpoint away that holds no text."""
-    if not folder.exists() or any(each.name.isdigit() for each in folder.iterdir()):
-        return
-    for each in folder.iterdir():
-        # And what an interrupt left of it.
-        if _CHECKPOINT in each.name:
-            each.unlink()
-    if made:
-        with suppress(OSError):
-            folder.rmdir()
 
 
 def _remove_misfits(folder: Path | None, reading: _Reading) -> None:

@@ -7,7 +7,7 @@ import operator
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -414,7 +414,7 @@ def _work(shared: _Shared) -> Work:
     loaded = load(loaded_in_actor(shared.model, shared.engine), shared.tokenizer, shared.processor)
     frequencies, weights = shared.empty._frequencies, weights_hash(loaded.model)
 
-    def fold(rows: list[dict[str, Any]]) -> Iterator[tuple[int, bytes, Mapping[str, Any]]]:
+    def fold(rows: list[dict[str, Any]]) -> bytes:
         given, known, parses = shared.given, shared.known, shared.parses
         if given is None:
             given = RayTexts.of_rows(rows, shared.column, shared.count)
@@ -429,11 +429,10 @@ def _work(shared: _Shared) -> Work:
             frequencies=frequencies,
         )
         effect = _Effects(loaded, given, shared.target, shared.truncation, shared.effects)
-        numbers = [int(row[NUMBER]) for row in rows]
         for text in read_records(
             loaded.model,
             given,
-            numbers,
+            [int(row[NUMBER]) for row in rows],
             target=shared.target,
             batch_size=shared.batch_size,
             ordered=False,
@@ -447,8 +446,7 @@ def _work(shared: _Shared) -> Work:
             _fold(statistics, text, known, parses, effect)
         # The same for all: each part would carry them.
         statistics._frequencies = {}
-        data = to_bytes(lambda path: write_statistics(path, statistics))
-        yield numbers[0], data, {"texts": len(numbers)}
+        return to_bytes(lambda path: write_statistics(path, statistics))
 
     return fold
 
@@ -470,13 +468,13 @@ def _read_on_ray(
     keeping: _Checkpoint | None,
 ) -> HeadStatistics:
     rows: Any = places
-    with bar, running_ray(ordered=False):
+    with bar, running_ray():
         if isinstance(given, RayTexts):
             all_of_them = len(places) == len(given)
             rows = given.numbered if all_of_them else given.among(frozenset(places)).materialize()
-        found = results(shared.engine, rows, _work, (shared,)) if places else iter(())
+        found = results(shared.engine, rows, _work, shared) if places else iter(())
         try:
-            for data in folded(found, _merged, lambda said: bar.update(said["texts"])):
+            for data in folded(found, _merged, bar.update):
                 part = from_bytes(data, HeadStatistics.load)
                 part._frequencies = statistics._frequencies
                 statistics = statistics + part

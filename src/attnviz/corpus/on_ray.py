@@ -1,9 +1,8 @@
 """Texts that are read on Ray: actors that each load the model once, and give back rows of bytes.
 
-Ray is imported only where it is asked for. How data travel: Ray Data holds rows of Arrow values, so
-a record or statistics come back as bytes; what is large and the same for all texts goes to every
-actor through Ray's object store; an error comes back as a row, so that it ends the work and is not
-tried again.
+Ray is imported only where it is asked for. Ray Data holds rows of Arrow values, so statistics come
+back as bytes. Data that are large and the same for all texts go to every actor through Ray's object
+store. An error comes back as a row, so that it ends the work and is not tried again.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import itertools
-import json
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -47,10 +45,10 @@ __all__ = [
 NUMBER = "attnviz_number"
 # Results that are merged in one step.
 _TOGETHER = 16
-# Columns of what actors give back.
-_NUMBER, _DATA, _SAID = "number", "data", "said"
-#: What an actor does with some rows: gives for each result a number, bytes and what is said of it.
-Work = Callable[[list[dict[str, Any]]], Iterator[tuple[int, bytes, Mapping[str, Any]]]]
+# Columns of what actors return: a result, the number of its texts, and the error if there was one.
+_DATA, _TEXTS, _ERROR, _WORDS = "data", "texts", "error", "words"
+#: Makes a result of some rows, in an actor.
+Work = Callable[[list[dict[str, Any]]], bytes]
 
 _ERRORS: dict[str, type[Exception]] = {
     kind.__name__: kind
@@ -69,7 +67,7 @@ _ERRORS: dict[str, type[Exception]] = {
 
 @dataclass(frozen=True)
 class RayEngine:
-    """How Ray reads the texts of a corpus: ``engine=`` of `head_statistics` and `extract_corpus`.
+    """How Ray reads the texts of a corpus: ``engine=`` of `head_statistics`.
 
     ``engine="ray"`` is ``engine=RayEngine()``. Ray runs where ``ray.init`` was called for, on the
     cluster that ``RAY_ADDRESS`` names, or else on this machine until the work ends.
@@ -190,7 +188,7 @@ class RayTexts(Texts):
                     f"{', '.join(map(repr, names))}; give the name of one"
                 )
         kept = list(dict.fromkeys([column, *more]))
-        with running_ray(ordered=True) as ray:
+        with running_ray() as ray:
             # Numbered before any actor holds the cores: other work would wait for ever.
             blocks = _in_order(dataset.select_columns(kept)).to_arrow_refs()
             size, part = (ray.remote(num_cpus=0)(each) for each in (_size, _part))
@@ -232,7 +230,7 @@ class RayTexts(Texts):
 
     def fetch(self, places: Sequence[int]) -> None:
         """Get the rows with these numbers."""
-        with running_ray(ordered=True):
+        with running_ray():
             wanted = frozenset(places)
             rows = self.among(wanted).take_all()
         self._rows = {int(row[NUMBER]): row for row in rows}
@@ -275,14 +273,9 @@ def _part(table: Any, start: int, offset: int, length: int) -> Any:
 
 
 def results(
-    engine: RayEngine,
-    rows: Any,
-    make: Callable[..., Work],
-    arguments: tuple[Any, ...],
-    *,
-    ordered: bool = False,
-) -> Generator[tuple[int, bytes, dict[str, Any]], None, None]:
-    """Have actors work on rows, and give what they give as it comes.
+    engine: RayEngine, rows: Any, make: Callable[[Any], Work], shared: Any
+) -> Generator[tuple[bytes, int], None, None]:
+    """Have actors work on rows, and give their results as they come.
 
     Parameters
     ----------
@@ -291,20 +284,18 @@ def results(
     rows : list of int or Dataset
         Numbers of texts, or a dataset with numbers that is there already.
     make : callable
-        Given `arguments`, makes what works on rows; called once in each actor.
-    arguments : tuple
+        Given `shared`, makes what works on rows; called once in each actor.
+    shared : object
         What it needs; goes through Ray's object store.
-    ordered : bool
-        Whether results come in the order of the rows.
 
     Yields
     ------
-    tuple of int, bytes and dict
-        As the work gave them. What it raised is raised here.
+    tuple of bytes and int
+        A result and the number of its texts. An error of the work is raised here.
     """
-    with running_ray(ordered=ordered) as ray:
+    with running_ray() as ray:
         # Held while actors run: one that starts again asks for it again.
-        held = ray.put((make, arguments))
+        held = ray.put((make, shared))
         if isinstance(rows, list):
             blocks = max(1, math.ceil(len(rows) / engine.texts_per_batch))
             items = [{NUMBER: number} for number in rows]
@@ -327,10 +318,9 @@ def results(
         found = made.iter_rows()
         try:
             for row in found:
-                said = json.loads(row[_SAID])
-                if "error" in said:
-                    raise _ERRORS.get(said["error"], RuntimeError)(said["words"])
-                yield int(row[_NUMBER]), row[_DATA], said
+                if row[_ERROR]:
+                    raise _ERRORS[row[_ERROR]](row[_WORDS])
+                yield row[_DATA], int(row[_TEXTS])
         finally:
             with suppress(AttributeError):
                 found.close()
@@ -338,21 +328,21 @@ def results(
 
 
 def folded(
-    found: Iterator[tuple[int, bytes, dict[str, Any]]],
+    found: Iterator[tuple[bytes, int]],
     merge: Callable[[list[bytes]], bytes],
-    did: Callable[[dict[str, Any]], object],
+    did: Callable[[int], object],
 ) -> Iterator[bytes]:
     """Merge results on Ray, some at a time, and give what they become, in any order.
 
-    `did` is told what is said of each result as it comes.
+    `did` is called with the number of texts of each result as it comes.
     """
     ray: Any = importlib.import_module("ray")
     # It waits for no core: actors may hold them all.
     task = ray.remote(num_cpus=0)(merge)
     parts: list[bytes] = []
     waiting: list[Any] = []
-    for _, data, said in found:
-        did(said)
+    for data, num_texts in found:
+        did(num_texts)
         parts.append(data)
         if len(parts) == _TOGETHER:
             waiting.append(task.remote(parts))
@@ -391,23 +381,21 @@ class _Actor:
         self._work: Work | None = None
 
     def __call__(self, table: Any) -> dict[str, list[Any]]:
-        """Results of some rows, or what was raised."""
-        made: list[tuple[int, bytes, Mapping[str, Any]]] = []
+        """The result of some rows, or the error that they raised."""
+        data, kind, words = b"", "", ""
         try:
             if self._work is None:
-                make, arguments = importlib.import_module("ray").get(self._held[0])
-                self._work = make(*arguments)
-            # What came before an error may be all that is needed.
-            made.extend(self._work(table.to_pylist()))
+                make, shared = importlib.import_module("ray").get(self._held[0])
+                self._work = make(shared)
+            data = self._work(table.to_pylist())
         except tuple(_ERRORS.values()) as error:
             kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)
-            made.append((-1, b"", {"error": kind, "words": str(error)}))
-        numbers, data, said = zip(*made, strict=True) if made else ((), (), ())
-        return {_NUMBER: [*numbers], _DATA: [*data], _SAID: [json.dumps(each) for each in said]}
+            words = str(error)
+        return {_DATA: [data], _TEXTS: [table.num_rows], _ERROR: [kind], _WORDS: [words]}
 
 
 @contextmanager
-def running_ray(*, ordered: bool) -> Iterator[Any]:
+def running_ray() -> Iterator[Any]:
     """Ray, started here if it does not run, and stopped then; without bars of its own."""
     if importlib.util.find_spec("ray") is None:
         raise ImportError(
@@ -419,13 +407,12 @@ def running_ray(*, ordered: bool) -> Iterator[Any]:
     if started:
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
     context = ray.data.DataContext.get_current()
-    options = context.execution_options
-    before = context.enable_progress_bars, options.preserve_order
+    before = context.enable_progress_bars
     try:
-        context.enable_progress_bars, options.preserve_order = False, ordered
+        context.enable_progress_bars = False
         yield ray
     finally:
-        context.enable_progress_bars, options.preserve_order = before
+        context.enable_progress_bars = before
         if started:
             ray.shutdown()
 

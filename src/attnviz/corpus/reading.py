@@ -37,8 +37,6 @@ from attnviz.extraction.models import load, name_of
 from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
-from attnviz.record.record import load as load_record
-from attnviz.record.storage.folder import INDEX
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.restoring import Restoring
@@ -106,7 +104,6 @@ def read_records(
     batch_size: BatchSize = "auto",
     ordered: bool = True,
     spool: Path | None = None,
-    resume: bool = False,
     ahead: Callable[[int], bool] | None = None,
     done: Callable[[int], None] | None = None,
     **options: Unpack[RecordOptions],
@@ -133,8 +130,6 @@ def read_records(
     spool : Path, optional
         A folder, which is there, to which queries and keys are written, in a folder for each text
         named after its number.
-    resume : bool
-        Whether the records of these texts that `spool` holds already are taken as they are.
     ahead : callable, optional
         Asked of each text, with the number of tokens of its input (0 where that is not known),
         whether others are to be read ahead of it. What was given before it is known by then.
@@ -162,7 +157,6 @@ def read_records(
         options,
         batch_size=checked_batch_size(batch_size),
         spool=spool,
-        resume=resume,
     )
     coming = iter(places)
     first = True
@@ -238,12 +232,10 @@ class _Reader:
         *,
         batch_size: BatchSize,
         spool: Path | None,
-        resume: bool,
     ) -> None:
         self._loaded = load(model, options.get("tokenizer"), options.get("processor"))
         self._model: Any = self._loaded.model
         self._texts, self._target, self._spool = texts, target, spool
-        self._resume = resume
         self._options: dict[str, Any] = {
             **options,
             "tokenizer": self._loaded.tokenizer,
@@ -320,7 +312,6 @@ class _Reader:
             return entry
         entry.target = None if self._target is None else self._target[place]
         if self._options.get("generate") is not None:
-            entry.record = self._kept(entry)
             return entry
         try:
             examples, several = examples_of(entry.text)
@@ -332,27 +323,9 @@ class _Reader:
         except (TypeError, ValueError, MemoryError, OSError, NotImplementedError) as error:
             entry.error = self._named(place, error)
         else:
-            entry.record = self._kept(entry)
             if entry.length <= self._longest:
                 entry.kind = kind_of_example(entry.batch, self._encoder.accepted)
         return entry
-
-    def _kept(self, entry: _Entry) -> AttentionRecord | None:
-        """The record of a text that an earlier reading wrote; what is not its own is removed."""
-        if not self._resume or self._spool is None:
-            return None
-        folder = self._spool / str(entry.place)
-        if not (folder / INDEX).exists():
-            return None
-        try:
-            record = load_record(folder)
-        except (OSError, ValueError):
-            # It was cut off, say by a full disk.
-            record = None
-        if record is not None and (entry.batch is None or _is_of(record, entry.batch)):
-            return record
-        shutil.rmtree(folder)
-        return None
 
     def read(
         self, window: Sequence[_Entry], done: Callable[[int], None] | None, *, ordered: bool
@@ -362,7 +335,7 @@ class _Reader:
         # The first in the window that cannot be read, as far as is known.
         wrong = min((order[each] for each in window if each.error), default=len(window))
         given = 0
-        # What no forward is needed for: left out, or read before.
+        # What no forward is needed for.
         at_once = [entry for entry in window if entry.is_read]
         for batch in self._batches(window[:wrong]):
             if all(order[entry] > wrong for entry in batch):
@@ -591,13 +564,6 @@ def _difference(one: AttentionRecord, other: AttentionRecord) -> float:
                 first, second = (each.weights(head, rows, columns) for each in pair)
                 worst = float(np.maximum(worst, np.abs(first - second).max()))
     return math.inf if math.isnan(worst) else worst
-
-
-def _is_of(record: AttentionRecord, batch: Batch) -> bool:
-    """Whether a record has the tokens of an example."""
-    stacks = record.stacks.values()
-    there = {side.ids for stack in stacks for side in (stack.query_tokens, stack.key_tokens)}
-    return all(tokens[0].ids in there for tokens in batch.tokens.values() if tokens)
 
 
 def _several(place: int, count: int) -> str:

@@ -44,8 +44,6 @@ def show_embedding_view(
     device: Any = "cpu",
     spool: Any = None,
     batch_size: int | Literal["auto"] = "auto",
-    checkpoint: Any = None,
-    resume: bool = False,
     include_layers: int | Iterable[int] | None = None,
     **traits: Any,
 ) -> EmbeddingView:
@@ -86,9 +84,8 @@ def show_embedding_view(
     layers, keep_heads, dtype, device, spool : optional
         What is kept of the model's attention, how and where: `layers`, `heads`, `dtype`, `device`
         and `spool` of `attnviz.extract_corpus`. Here `heads` chooses among the heads that are kept.
-    batch_size, checkpoint, resume : optional
-        How many texts the model reads at once, a folder that keeps what was read where reading is
-        interrupted, and whether to go on with it, as for `attnviz.extract_corpus`.
+    batch_size : int or "auto"
+        How many texts the model reads at once, as for `attnviz.extract_corpus`.
     include_layers : int or iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -142,8 +139,6 @@ def show_embedding_view(
         device=device,
         spool=spool,
         batch_size=None if batch_size == "auto" else batch_size,
-        checkpoint=checkpoint,
-        resume=resume or None,
         column=None if column == "text" else column,
     )
     return show(EmbeddingView(corpus, include_layers=include_layers, seed=seed, **traits))

@@ -59,9 +59,8 @@ def test_ray_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         importlib.util, "find_spec", lambda name: None if name == "ray" else find_spec(name)
     )
     model, tokenizer = av.demos.load("decoder")
-    for read in (av.head_statistics, av.extract_corpus):
-        with pytest.raises(ImportError, match=r'pip install "attnviz\[ray\]"'):
-            read(model, ["a b"], tokenizer=tokenizer, engine="ray", progress=False)
+    with pytest.raises(ImportError, match=r'pip install "attnviz\[ray\]"'):
+        av.head_statistics(model, ["a b"], tokenizer=tokenizer, engine="ray", progress=False)
 
 
 def test_records_need_no_engine() -> None:
