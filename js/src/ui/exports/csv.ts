@@ -63,10 +63,3 @@ export function csvText(columns: readonly string[], rows: Rows): string {
     "\r\n",
   );
 }
-
-/** The same with tabs, to be pasted into a spreadsheet. */
-export function tabbedText(columns: readonly string[], rows: Rows): string {
-  return [columns.map(header).join("\t"), ...rows.map((row) => row.map(cell).join("\t"))].join(
-    "\n",
-  );
-}

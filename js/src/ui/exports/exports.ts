@@ -1,6 +1,5 @@
 /** The export menu of every view, and the same files for scripts that drive the page. */
 
-import { type Signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Later } from "../../client/protocol";
 import type { MadeFile } from "../../client/source";
@@ -8,12 +7,12 @@ import { toPng } from "../../draw/canvas";
 import type { Figure } from "../../draw/figure";
 import { toSvg } from "../../draw/svg";
 import type { MenuEntry } from "../controls/menu";
-import type { Notice } from "../frame/notice";
 import { laterInWords } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { valuesOf } from "../view/state";
 import { download, downloadsAllowed } from "./downloads";
+import type { OfferedFile } from "./offered-file";
 
 /** What a view exports. Both may have to request what is not in sight. */
 export interface Exports {
@@ -28,19 +27,15 @@ export interface Exports {
 
 const LACKS = "this frame does not allow downloads (its sandbox lacks allow-downloads)";
 
-/** What to do where a file may not have arrived. */
-async function offered(name: string, content: Blob, allowed: false | null): Promise<Notice> {
-  const picture = content.type === "image/png";
+/** Offers a file that may not have arrived. */
+async function offeredFile(name: string, file: Blob, allowed: false | null): Promise<OfferedFile> {
   const begin = allowed === null ? `If ${name} did not arrive, ${LACKS}` : `No file: ${LACKS}`;
-  const words = picture
-    ? `${begin}. Save the picture by its own menu: right-click, or press it long.`
-    : `${begin}. Copy the text and paste it into a file of the name ${name}.`;
-  return {
-    words,
-    offer: picture
-      ? { kind: "picture", name, address: await dataAddress(content) }
-      : { kind: "text", name, text: await content.text() },
-  };
+  if (file.type === "image/png") {
+    const words = `${begin}. Save the picture by its own menu: right-click, or press it long.`;
+    return { name, words, content: { picture: await dataAddress(file) } };
+  }
+  const words = `${begin}. The text is selected: copy it and paste it into a file of the name ${name}.`;
+  return { name, words, content: { text: await file.text() } };
 }
 
 /** As data: an address of a blob could not be opened from outside of a sandbox. */
@@ -53,13 +48,12 @@ function dataAddress(content: Blob): Promise<string> {
   });
 }
 
-/** Puts a view's exporters on its root, and gives the entries of its menu. */
+/** Puts a view's exporters on its root, and returns the entries of its menu. */
 export function useExports<S extends RecordState>(
   context: ViewContext<S>,
   exports: Exports,
-): { entries: MenuEntry[]; busy: Signal<string | null> } {
+): MenuEntry[] {
   const { root, source, record } = context;
-  const busy = useSignal<string | null>(null);
   const figure = async (): Promise<Figure> => exports.figure();
   const csv = async (): Promise<string> => exports.csv();
   const svg = async (): Promise<string> => {
@@ -79,17 +73,14 @@ export function useExports<S extends RecordState>(
   const entry = (label: string, make: () => Promise<[string, Blob]>): MenuEntry => ({
     label,
     run: () => {
-      context.notice.value = null;
+      context.offered.value = null;
       make()
         .then(async ([name, content]) => {
           const allowed = downloadsAllowed();
           if (allowed !== false) download(name, content);
-          if (allowed !== true) context.notice.value = await offered(name, content, allowed);
+          if (allowed !== true) context.offered.value = await offeredFile(name, content, allowed);
         })
-        .catch(record.fail)
-        .finally(() => {
-          busy.value = null;
-        });
+        .catch(record.fail);
     },
   });
   const entries = [
@@ -111,7 +102,7 @@ export function useExports<S extends RecordState>(
       }),
     );
   }
-  return { entries, busy };
+  return entries;
 }
 
 /** The page of a view, made while the reader sees how far it is and may give it up. */

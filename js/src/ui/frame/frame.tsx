@@ -12,7 +12,7 @@ import { HeadStrip, HeadTools, toggleHead } from "../controls/heads";
 import { Layers } from "../controls/layers";
 import { Menu, type MenuEntry, Panel } from "../controls/menu";
 import { headEffect, headError, tokenScoreNames } from "../effects/effects";
-import { copyByKey, copyEntries } from "../exports/copying";
+import { OfferedFilePlace } from "../exports/offered-file";
 import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
 import { hasPair, type Pair, pairChoices } from "../pairs";
@@ -30,7 +30,6 @@ import {
 } from "../view/record";
 import { assign } from "../view/state";
 import { baseName } from "../what-if/changed-run";
-import { NoticePlace } from "./notice";
 
 /** What a bundle is for (`ui/view/define-view.tsx`): on a page nothing is generated. */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
@@ -73,8 +72,6 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const place = record.place.value;
   const opening = place ? openingInWords(context.common.opening.value, place) : "";
   useRevealed(context, props.onReveal);
-  const copies = context.copying.value !== null;
-  const onKey = (event: KeyboardEvent): boolean => copyByKey(context, event);
   const form = context.controls.value;
   const chooses = props.choose !== "none";
   const body = (
@@ -82,7 +79,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
     <Fragment key="body">
       <Summary text={props.summary} quiet={record.growth.following.value} />
       {place && !context.embedded && <p class="av-printed">{placeInWords(place)}</p>}
-      <NoticePlace notice={context.notice} />
+      <OfferedFilePlace offered={context.offered} />
       {props.children}
     </Fragment>
   );
@@ -91,9 +88,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       <PaneFrame
         name={context.paneTitle?.value ?? props.name}
         progress={props.progress}
-        exports={[...props.exports, ...copyEntries(context)]}
-        keys={withCommon(props.keys, copies, false)}
-        onKey={onKey}
+        exports={props.exports}
+        keys={props.keys}
         form={form}
         controls={place && form === "full" && <div class="av-controls">{props.options}</div>}
         more={place && form === "compact" && props.options}
@@ -116,9 +112,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       onRetry={record.retry}
       onStop={record.stop}
       history={context.history}
-      exports={[...props.exports, ...copyEntries(context)]}
-      keys={withCommon(props.keys, copies, true)}
-      onKey={onKey}
+      exports={props.exports}
+      keys={withUndo(props.keys)}
       form={form}
       controls={
         place &&
@@ -160,14 +155,9 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   );
 }
 
-/** The keys of every view among a view's own, before the last. */
-function withCommon(keys: FrameProps["keys"], copies: boolean, undoes: boolean): typeof keys {
-  return [
-    ...keys.slice(0, -1),
-    ...(copies ? [["c", "copy the value; C: its row"] as const] : []),
-    ...(undoes ? [["Ctrl-Z", "undo; with Shift: redo"] as const] : []),
-    ...keys.slice(-1),
-  ];
+/** A view's keys with those of undo, before the last. */
+function withUndo(keys: FrameProps["keys"]): FrameProps["keys"] {
+  return [...keys.slice(0, -1), ["Ctrl-Z", "undo; with Shift: redo"], ...keys.slice(-1)];
 }
 
 /** Read out when it changes, and not seen. */
@@ -439,8 +429,6 @@ interface FrameProps {
   exports: MenuEntry[];
   /** Keys and what they do. */
   keys: readonly (readonly [string, string])[];
-  /** Does what a key asks for; false where it asks for nothing here. */
-  onKey: (event: KeyboardEvent) => boolean;
   form: ControlsForm;
   controls: ComponentChildren;
   /** Controls behind a button. */
@@ -575,20 +563,14 @@ function Generation({ growth }: { growth: Growth }) {
   );
 }
 
-/** Hears "?" and the view's keys, and keeps what is typed into a field from the notebook. */
-function keysOf(
-  helping: Signal<boolean>,
-  onKey: FrameProps["onKey"],
-): (event: KeyboardEvent) => void {
+/** Handles "?", and keeps what is typed into a field from the notebook. */
+function keysOf(helping: Signal<boolean>): (event: KeyboardEvent) => void {
   return (event) => {
     const typing = (event.composedPath()[0] as Element | undefined)?.matches?.(
       "input, select, textarea",
     );
     if (event.key === "?" && !typing) {
       helping.value = !helping.value;
-      event.stopPropagation();
-      event.preventDefault();
-    } else if (!typing && onKey(event)) {
       event.stopPropagation();
       event.preventDefault();
     } else if (typing && !event.metaKey && !event.ctrlKey && event.key !== "Tab") {
@@ -693,7 +675,7 @@ function Keys({ keys }: { keys: FrameProps["keys"] }) {
 function PaneFrame(
   props: Pick<
     FrameProps,
-    "progress" | "exports" | "keys" | "onKey" | "form" | "controls" | "more" | "children" | "footer"
+    "progress" | "exports" | "keys" | "form" | "controls" | "more" | "children" | "footer"
   > & { name: string },
 ) {
   const helping = useSignal(false);
@@ -701,7 +683,7 @@ function PaneFrame(
     <section
       class={`av-frame${isTight(props.form) ? " av-compact" : ""}`}
       aria-label={props.name}
-      onKeyDown={keysOf(helping, props.onKey)}
+      onKeyDown={keysOf(helping)}
       onKeyDownCapture={closesKeys(helping)}
     >
       <header class="av-header">
@@ -731,7 +713,7 @@ function Frame(props: FrameProps) {
     // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the controls inside.
     <div
       class={`av-frame${tight ? " av-compact" : ""}`}
-      onKeyDown={keysOf(helping, props.onKey)}
+      onKeyDown={keysOf(helping)}
       onKeyDownCapture={closesKeys(helping)}
     >
       <header class="av-header">

@@ -5,15 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { toggleHead } from "../controls/heads";
 import { layerForKey } from "../controls/layers";
 import { effectText, tokenEffect } from "../effects/effects";
-import {
-  type Copying,
-  copiedRow,
-  copiedValue,
-  firstPair,
-  firstQuery,
-  useCopying,
-} from "../exports/copying";
-import { roundedTo, shortest, writtenError } from "../exports/csv";
+import { roundedTo, writtenError } from "../exports/csv";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
 import { useFingers } from "../plot/touch";
 import { type Quantity, quantityOf, quoted, written, writtenSmall } from "../text/captions";
@@ -103,61 +95,11 @@ export function hintOf(heatMap: HeatMap, at: CellAt, exact: Exact | null): Omit<
   return { title, rows };
 }
 
-/** What is copied: under the pointer, else the keyboard, else what is pinned. */
-function copyingOf({ context, store }: PlotProps): Copying {
-  const { token, key } = context.state;
-  const places = () => {
-    const heatMap = store.heatMap.peek();
-    if (!heatMap) throw new Error("Nothing is drawn yet, so there is nothing to copy.");
-    const { viewport } = heatMap.layout;
-    const first = (axis: Viewport["rows"], cell: number | null): number | null =>
-      cell === null ? null : tokensOf(axis, cell)[0];
-    const [hovered, cursor] = [store.hovered.peek(), store.cursor.peek()];
-    const pointed = hovered && {
-      query: first(viewport.rows, hovered.row),
-      key: first(viewport.columns, hovered.column),
-    };
-    const pins = { query: token.peek(), key: key.peek() };
-    return { heatMap, pointed: pointed ?? cursor, pins };
-  };
-  const rowOf = async (query: number, ended: AbortSignal) => {
-    const { weights, error } = await store.row(query, ended);
-    return { query, error, series: [{ name: "", weights }] };
-  };
-  return {
-    value: async (ended) => {
-      const { heatMap, pointed, pins } = places();
-      const { grid, layout } = heatMap;
-      const { viewport } = layout;
-      const at = firstPair(pointed ? [pointed, pins] : [pins]);
-      const [row, column] = [cellOf(viewport.rows, at.query), cellOf(viewport.columns, at.key)];
-      const what = row === null || column === null ? "" : pooledInWords(viewport, row, column);
-      // Several weights in one cell: what the cell shows.
-      if (what !== "" && row !== null && column !== null && pointed?.query === at.query) {
-        const value = grid.values[row * grid.columns + column] as number;
-        const number = grid.error > 0 ? roundedTo(value, grid.error) : shortest(value);
-        const cell = `${tokensInWords(viewport, "query", row)} → ${tokensInWords(viewport, "key", column)}`;
-        const estimate = grid.estimate ? ", estimate" : "";
-        return { text: String(number), words: `Copied ${number}, ${what}${estimate}: ${cell}.` };
-      }
-      const { weight, error } = await store.weight(at.query, at.key, ended);
-      const series = [{ name: "", weights: { [at.key]: weight, length: at.key + 1 } }];
-      return copiedValue(viewport, { query: at.query, error, series }, at.key);
-    },
-    row: async (ended) => {
-      const { heatMap, pointed, pins } = places();
-      const query = firstQuery(pointed ? [pointed, pins] : [pins]);
-      return copiedRow(heatMap.layout.viewport, await rowOf(query, ended));
-    },
-  };
-}
-
 export function HeatMapPlot({ context, store }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const pointer = useSignal<{ x: number; y: number } | null>(null);
   const exact = useSignal<(Exact & { at: string }) | null>(null);
   const { state } = context;
-  useCopying(context, copyingOf({ context, store }));
   const drag = useRef<{
     x: number;
     y: number;

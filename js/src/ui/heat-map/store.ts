@@ -85,8 +85,6 @@ export interface HeatMapStore {
   show: (side: "query" | "key", token: number) => void;
   /** The weight of a query to a key as exact as the source knows it, the mean over heads. */
   weight: (query: number, key: number, ended: AbortSignal) => Promise<Exact>;
-  /** All weights of a query, likewise. */
-  row: (query: number, ended: AbortSignal) => Promise<{ weights: Float32Array; error: number }>;
   /** What an export draws: without the pointer. */
   forExport: () => HeatMap | null;
 }
@@ -452,24 +450,6 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
         ended,
       );
       return { weight: meanOf(piece.matrices)[0] as number, error: piece.error };
-    },
-    row: async (query, ended) => {
-      const now = untracked(() => viewport.value);
-      if (!now)
-        throw new Error("The picture has not been drawn yet, so its weights cannot be shown.");
-      const { stack, layer, heads, keys } = now;
-      const piece = await source.block(
-        {
-          stack: stack.name,
-          layer,
-          heads,
-          rows: [query, query + 1],
-          columns: [0, keys.text.length],
-          precision: "float32",
-        },
-        ended,
-      );
-      return { weights: meanOf(piece.matrices), error: piece.error };
     },
     forExport: () => pinned.peek(),
   };

@@ -42,8 +42,7 @@ export function Pane<S extends RecordState>(props: PaneProps<S>) {
       ...context,
       root: element,
       width,
-      copying: signal(null),
-      notice: signal(null),
+      offered: signal(null),
       figure,
       embedded: true,
       setDrawn: (place) => {

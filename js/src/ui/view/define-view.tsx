@@ -17,10 +17,9 @@ import { type Palette, paletteOf, type ThemeName } from "../colors/palette";
 import type { SharedScale } from "../colors/shared-scale";
 import { hostTheme, mediumTheme, watchHostTheme } from "../colors/theme";
 import controlsCss from "../controls/controls.css";
-import type { Copying } from "../exports/copying";
+import type { OfferedFile } from "../exports/offered-file";
 import { printCopies } from "../exports/printing";
 import frameCss from "../frame/frame.css";
-import type { Notice } from "../frame/notice";
 import generatedTokenCss from "../generated-token/cursor.css";
 import imageCss from "../image/image.css";
 import type { ImageRoom } from "../image/state";
@@ -64,10 +63,8 @@ export interface ViewContext<S extends RecordState> {
   image?: ImageRoom;
   /** The reader's last choices, to be taken back. */
   history: History;
-  /** What the picture can copy; null while there is none. */
-  copying: Signal<Copying | null>;
-  /** What the view says once, as that something was copied. */
-  notice: Signal<Notice | null>;
+  /** An exported file that the reader can take by hand. */
+  offered: Signal<OfferedFile | null>;
   /** Says on the root what is drawn, after the last call that draws; null while it is not yet. */
   setDrawn: (place: string | null) => void;
   /** Aborted when the view goes away. */
@@ -221,8 +218,7 @@ function open<S extends RecordState>(
     common,
     record,
     history,
-    copying: signal(null),
-    notice: signal(null),
+    offered: signal(null),
     embedded: false,
     setDrawn: (place) => {
       markDrawn(root, place);

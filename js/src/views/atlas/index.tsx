@@ -60,7 +60,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
     return beside.value ? Math.min(all - LEAST_HEAD - GAP, Math.floor(all * 0.54)) : all;
   });
   const store = useMemo(() => createAtlasStore(context, gridWidth), []);
-  const { entries, busy } = useExports(context, atlasExports(context, store));
+  const entries = useExports(context, atlasExports(context, store));
   const summary = useComputed(() => {
     const [table, head] = [store.table.value, store.head.value];
     return table && head ? sentenceOf(table, head) : "";
@@ -113,12 +113,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
         atlas &&
         stack &&
         table &&
-        head && (
-          <Footer
-            sentence={sentenceOf(table, head)}
-            coverage={busy.value ?? coverageOf(atlas, stack)}
-          />
-        )
+        head && <Footer sentence={sentenceOf(table, head)} coverage={coverageOf(atlas, stack)} />
       }
     >
       {/* biome-ignore lint/a11y/noStaticElementInteractions: hears Escape from all controls within. */}

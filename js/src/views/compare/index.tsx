@@ -67,7 +67,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
     arrangementAt(context.width.value, isPrinted(context.figure)),
   );
   const { frame } = store;
-  const { entries, busy } = useExports(frame, {
+  const entries = useExports(frame, {
     name: "compare-view",
     figure: async () => {
       const { place, grid, layout } = shownNow(store);
@@ -138,7 +138,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
         grid && (
           <footer class="av-footer">
             <div class="av-words">
-              <p class="av-muted">{busy.value ?? coverageOf(place, grid, [])}</p>
+              <p class="av-muted">{coverageOf(place, grid, [])}</p>
               {opening !== "" && <p class="av-muted av-opening">{opening}</p>}
             </div>
           </footer>

@@ -107,7 +107,7 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
     if (!each) throw new Error("Nothing is drawn yet, so there is nothing to export.");
     return each;
   };
-  const { entries, busy } = useExports(context, {
+  const entries = useExports(context, {
     name: "dashboard",
     figure: async (): Promise<Figure> => {
       const figures = await Promise.all(PANES.map((name) => exporter(name).figure()));
@@ -170,12 +170,7 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
           <TokenScoreControl context={context} />
         </div>
       }
-      footer={
-        <>
-          {busy.value && <p class="av-muted">{busy.value}</p>}
-          <PinnedEdge context={inner} />
-        </>
-      }
+      footer={<PinnedEdge context={inner} />}
     >
       <div class={`av-panes av-${arrangement.value}${narrow.value ? " av-narrow" : ""}`}>
         {pane("model", ModelView)}

@@ -125,7 +125,7 @@ export function EmbeddingView({ context }: { context: Context }) {
     }),
     [],
   );
-  const { entries, busy } = useExports(context, embeddingExports(context, store, drawnScenes));
+  const entries = useExports(context, embeddingExports(context, store, drawnScenes));
   const summary = useComputed(() => summaryOf(context, store));
   const enlarged = state.enlarged.value;
   const words = problemOf(context, store) === null ? "" : "no plot";
@@ -153,7 +153,7 @@ export function EmbeddingView({ context }: { context: Context }) {
         </>
       }
       work={<Work context={context} store={store} />}
-      footer={<EmbeddingFooter context={context} store={store} busy={busy.value} />}
+      footer={<EmbeddingFooter context={context} store={store} />}
     >
       {enlarged ? (
         <OneHead room={{ context, store, plot }} beside={beside.value} width={plotWidth.value} />
@@ -213,11 +213,10 @@ function OneHead(props: { room: PlotProps; beside: boolean; width: number }) {
 }
 
 /** The captions and the legend. Apart, because they follow the state. */
-function EmbeddingFooter(props: { context: Context; store: EmbeddingStore; busy: string | null }) {
-  const { context, store, busy } = props;
+function EmbeddingFooter({ context, store }: { context: Context; store: EmbeddingStore }) {
   if (!store.corpus.value) return null;
   return (
-    <Footer sentence={sentenceOf(context, store)} coverage={busy ?? coverageOf(context, store)}>
+    <Footer sentence={sentenceOf(context, store)} coverage={coverageOf(context, store)}>
       <EmbeddingLegend context={context} store={store} />
     </Footer>
   );

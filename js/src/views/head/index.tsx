@@ -103,7 +103,7 @@ export function HeadView(props: {
   const store = useMemo(() => createHeadStore(inner), []);
   const panel = useMemo(() => createHeadImage(inner, store), []);
   const summary = useComputed(() => `${store.summary.value} ${panel.caption.value}`.trim());
-  const { entries, busy } = useExports(context, {
+  const entries = useExports(context, {
     name: "head-view",
     figure: () => {
       const { linePlot, caption } = figureNow(store, context);
@@ -169,7 +169,7 @@ export function HeadView(props: {
       }
       footer={
         <>
-          <HeadFooter store={store} busy={busy.value} />
+          <HeadFooter store={store} />
           {props.last}
         </>
       }
@@ -184,14 +184,14 @@ export function HeadView(props: {
 }
 
 /** The captions and the legends. Apart, because they follow the pointer. */
-function HeadFooter({ store, busy }: { store: HeadStore; busy: string | null }) {
+function HeadFooter({ store }: { store: HeadStore }) {
   const caption = store.caption.value;
   const linePlot = store.linePlot.value;
   if (!caption || !linePlot) return null;
   const { palette } = linePlot;
   const signs = colorsSigns(linePlot);
   return (
-    <Footer sentence={caption.sentence} coverage={busy ?? caption.coverage}>
+    <Footer sentence={caption.sentence} coverage={caption.coverage}>
       <HeadLegend store={store} linePlot={linePlot} />
       {linePlot.effects && (
         <EffectLegend scale={linePlot.effects} palette={palette} where="beside keys" />

@@ -6,12 +6,10 @@ import { hitTest } from "../../draw/marks";
 import { toggleHead } from "../../ui/controls/heads";
 import { layerForKey } from "../../ui/controls/layers";
 import { effectText } from "../../ui/effects/effects";
-import { useCopying } from "../../ui/exports/copying";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { quoted, written } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
-import { headCopying } from "./copying";
 import { LineGround } from "./ground";
 import { type Side, tokenIn } from "./layout";
 import {
@@ -118,7 +116,6 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
   const hint = useSignal<Hint | null>(null);
   const dragged = useRef<((to: Under) => void) | null>(null);
   const { state, root } = context;
-  useCopying(context, headCopying(context, store));
   const place = useComputed(() => {
     const loaded = store.loaded.value;
     return store.current.value && loaded

@@ -62,7 +62,7 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
   const store = useMemo(() => createHeatMapStore(inner), []);
   const panel = useMemo(() => createHeatMapImage(inner, store), []);
   const spoken = useComputed(() => `${store.summary.value} ${panel.caption.value}`.trim());
-  const { entries, busy } = useExports(context, {
+  const entries = useExports(context, {
     name: "matrix-view",
     figure: () => {
       const heatMap = drawn(store);
@@ -105,7 +105,7 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
       options={viewport && <MatrixControls context={context} store={store} viewport={viewport} />}
       footer={
         <>
-          <MatrixFooter context={context} store={store} busy={busy.value} />
+          <MatrixFooter store={store} />
           {!context.embedded && <PinnedEdge context={context} />}
         </>
       }
@@ -119,22 +119,13 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
 }
 
 /** The captions and the colour scale. */
-function MatrixFooter(props: {
-  context: ViewContext<HeatMapState>;
-  store: HeatMapStore;
-  busy: string | null;
-}) {
-  const { store } = props;
+function MatrixFooter({ store }: { store: HeatMapStore }) {
   const captionInput = store.captionInput.value;
   const heatMap = store.base.value;
   if (!captionInput || !heatMap) return null;
   const text = coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: true });
   return (
-    <Footer
-      class="av-matrix-footer"
-      sentence={sentence(captionInput)}
-      coverage={props.busy ?? text}
-    >
+    <Footer class="av-matrix-footer" sentence={sentence(captionInput)} coverage={text}>
       {heatMap.effects && (
         <EffectLegend scale={heatMap.effects} palette={heatMap.palette} where="beside keys" />
       )}

@@ -86,7 +86,8 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   const gridDrawn = useSignal<string | null>(null);
   const detailDrawn = useSignal<object | null>(null);
   const detailCaptions = useSignal<DetailCaptions | null>(null);
-  const { entries, busy } = useExports(context, {
+  const busy = useSignal<string | null>(null);
+  const entries = useExports(context, {
     name: "model-view",
     figure: async () => {
       const { grid, layout, place } = shown(store);

@@ -12,7 +12,7 @@ import type { FigureRequest } from "../../draw/figure-request";
 import { type Scene, translate } from "../../draw/marks";
 import { signColorAt } from "../../ui/colors/color-scales";
 import type { Palette } from "../../ui/colors/palette";
-import { csvText, roundedUp, shortest, tabbedText } from "../../ui/exports/csv";
+import { csvText, roundedUp } from "../../ui/exports/csv";
 import { type CaptionInput, scaleInWords } from "./captions";
 import { backMarks, type DrawnTable } from "./marks";
 import { headOf, tokenOf } from "./state";
@@ -100,23 +100,7 @@ const COLUMNS = [
  * The row of attention has "log_sum_exp", and "sink_logit" and "sink_weight" where it has a sink.
  */
 export function neuronCsv(input: CaptionInput): string {
-  const { columns, rows } = numbersOf(input, (value) => Number(value.toPrecision(7)));
-  return csvText(columns, rows);
-}
-
-/** The same of one key, with all digits and with tabs. */
-export function keyText(input: CaptionInput, key: number): string {
-  const { columns, rows } = numbersOf(input, shortest);
-  return tabbedText(
-    columns,
-    rows.filter((row) => row[COLUMNS.indexOf("key")] === key),
-  );
-}
-
-function numbersOf(
-  input: CaptionInput,
-  digits: (value: number) => number,
-): { columns: string[]; rows: (string | number | null)[][] } {
+  const digits = (value: number): number => Number(value.toPrecision(7));
   const { place, table } = input;
   const { header } = table.vectors;
   const token = tokenOf(place);
@@ -167,5 +151,5 @@ function numbersOf(
   }
   const { measured } = header;
   const errors = measured ? [`largest_error_measured_on_${measured}_queries`] : ["largest_error"];
-  return { columns: [...COLUMNS, ...errors], rows };
+  return csvText([...COLUMNS, ...errors], rows);
 }

@@ -39,7 +39,7 @@ function shownNow(store: NeuronStore): CaptionInput {
 function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
   const { record } = context;
   const store = useMemo(() => createNeuronStore(context), []);
-  const { entries, busy } = useExports(context, {
+  const entries = useExports(context, {
     name: "neuron-view",
     figure: () => {
       const input = shownNow(store);
@@ -71,7 +71,7 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
       keys={KEYS}
       choose="head"
       options={<NeuronControls context={context} store={store} />}
-      footer={<NeuronFooter store={store} busy={busy.value} />}
+      footer={<NeuronFooter store={store} />}
     >
       {place && !place.stack.vectors ? (
         <p class="av-only-weights">
@@ -87,13 +87,13 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
 }
 
 /** The captions and the colour scales. */
-function NeuronFooter({ store, busy }: { store: NeuronStore; busy: string | null }) {
+function NeuronFooter({ store }: { store: NeuronStore }) {
   const input = store.captionInput.value;
   const drawn = store.drawnTable.value;
   if (!input || !drawn) return null;
   const { palette } = drawn;
   return (
-    <Footer sentence={sentenceOf(input)} coverage={busy ?? additionOf(input)}>
+    <Footer sentence={sentenceOf(input)} coverage={additionOf(input)}>
       {scalesOf(drawn).map(({ name, scale }) => {
         const [low, high] = scaleEnds(scale);
         return (

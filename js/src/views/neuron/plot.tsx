@@ -3,8 +3,6 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { layerForKey } from "../../ui/controls/layers";
-import { type Copying, copiedValue, NothingChosen, useCopying } from "../../ui/exports/copying";
-import { shortest } from "../../ui/exports/csv";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { formatWeight, quoted } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
@@ -17,7 +15,6 @@ import {
   sentenceOf,
   signed,
 } from "./captions";
-import { keyText } from "./figure";
 import { type Hit, partAt } from "./layout";
 import { type NeuronState, tokenOf } from "./state";
 import type { NeuronStore } from "./store";
@@ -72,45 +69,6 @@ interface PlotProps {
   store: NeuronStore;
 }
 
-/** What is copied: of the key under the pointer, else of the one that stands out. */
-function copyingOf(store: NeuronStore, lineOf: (part: Hit) => unknown): Copying {
-  const now = () => {
-    const input = store.captionInput.peek();
-    if (!input) throw new Error("Nothing is drawn yet, so there is nothing to copy.");
-    const { table, place } = input;
-    const part = store.hovered.peek();
-    const line = part && lineOf(part);
-    const row = table.rows[typeof line === "number" ? line : (table.highlighted ?? -1)];
-    if (!row) throw new NothingChosen("Nothing copied: the query attends to none of these keys.");
-    const token = tokenOf(place);
-    const at = `${quoted(place.queries.text[token] ?? "")} (${token}) → ${quoted(place.keys.text[row.key] ?? "")} (${row.key})`;
-    const column = typeof line === "number" ? (part?.column ?? null) : null;
-    return { input, table, row, at, column };
-  };
-  return {
-    value: () => {
-      const { input, table, row, at, column } = now();
-      const dimension = column === null ? undefined : input.dimensions.shown[column];
-      const cell = dimension === undefined ? undefined : row.cells[dimension];
-      if (cell !== undefined) {
-        const number = shortest(cell);
-        return {
-          text: String(number),
-          words: `Copied ${number}, dimension ${dimension} of ${at}.`,
-        };
-      }
-      const series = [{ name: "weight", weights: { [row.key]: row.weight, length: row.key + 1 } }];
-      const { error } = table.vectors.header;
-      return copiedValue(input.place, { query: tokenOf(input.place), error, series }, row.key);
-    },
-    row: () => {
-      const { input, row, at } = now();
-      const words = `Copied ${row.cells.length} dimensions of ${at}, their sum, logit and weight.`;
-      return { text: keyText(input, row.key), words };
-    },
-  };
-}
-
 export function NeuronPlot({ context, store }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const hint = useSignal<Hint | null>(null);
@@ -132,8 +90,6 @@ export function NeuronPlot({ context, store }: PlotProps) {
     if (!line) return null;
     return line.kind === "key" ? line.index : line.kind;
   };
-
-  useCopying(context, copyingOf(store, lineOf));
 
   const onPointerMove = (event: PointerEvent): void => {
     const { part, x, y } = at(event);

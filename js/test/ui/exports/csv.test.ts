@@ -1,13 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import {
-  csvText,
-  roundedTo,
-  roundedUp,
-  shortest,
-  tabbedText,
-  writtenError,
-} from "../../../src/ui/exports/csv";
+import { csvText, roundedTo, roundedUp, shortest, writtenError } from "../../../src/ui/exports/csv";
 
 describe("a table", () => {
   it("holds no formula: what came in as data never runs", () => {
@@ -37,7 +30,6 @@ describe("a table", () => {
       '"‹U+202E›=1"',
     ];
     expect(csvText(names, [])).toBe(written.join(","));
-    expect(tabbedText(names, [])).toBe(written.join("\t"));
   });
 
   it("doubles quotes and leaves out what is not known", () => {
@@ -69,26 +61,6 @@ describe("a table", () => {
       expect(writtenError(error)).toBeLessThanOrEqual(roundedUp(error * 1.2) * 2);
     }
     expect(writtenError(0.00392)).toBe(0.004);
-  });
-
-  it("is the same with tabs: no token ends its cell or begins a formula", () => {
-    const hostile = ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "\tA", "\rB", "a\tb", "a\nb", '"q"'];
-    const text = tabbedText(
-      ["token", "weight"],
-      hostile.map((each) => [each, 0.5]),
-    );
-    expect(text.split(/\t0\.5\n?/)).toEqual([
-      `token\tweight\n"'=cmd|' /C calc'!A0"`,
-      `"'+1"`,
-      `"'-1"`,
-      `"'@x"`,
-      `"'\tA"`,
-      `"'\rB"`,
-      '"a\tb"',
-      '"a\nb"',
-      '"""q"""',
-      "",
-    ]);
   });
 
   it("has every digit of a single-precision number, and no more", () => {

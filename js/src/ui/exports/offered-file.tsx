@@ -1,0 +1,68 @@
+/** An exported file that the reader takes by hand where the page's frame may not allow downloads. */
+
+import type { Signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+
+export interface OfferedFile {
+  name: string;
+  /** Why it is offered, and how to take it. */
+  words: string;
+  /** The file's text, or the address of its picture. */
+  content: { text: string } | { picture: string };
+}
+
+/** Before the picture, and over it, so that nothing moves. */
+export function OfferedFilePlace({ offered }: { offered: Signal<OfferedFile | null> }) {
+  const file = offered.value;
+  return (
+    <div class="av-offer-place">
+      {file && (
+        <FileBox
+          key={file}
+          file={file}
+          onClose={() => {
+            offered.value = null;
+          }}
+        />
+      )}
+    </div>
+  );
+}
+
+function FileBox({ file, onClose }: { file: OfferedFile; onClose: () => void }) {
+  const { name, words, content } = file;
+  const box = useRef<HTMLElement>(null);
+  const before = useRef<HTMLElement | null>(null);
+  useEffect(() => {
+    const root = box.current?.getRootNode() as Document | ShadowRoot;
+    before.current = root.activeElement as HTMLElement | null;
+    const text = box.current?.querySelector("textarea");
+    text?.select();
+    (text ?? box.current?.querySelector("button"))?.focus();
+  }, []);
+  const close = (): void => {
+    onClose();
+    before.current?.focus({ preventScroll: true });
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.key !== "Escape") return;
+    close();
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  return (
+    <section class="av-offer" aria-label={name} ref={box} onKeyDown={onKeyDown}>
+      <p>{words}</p>
+      {"text" in content ? (
+        <textarea readonly rows={4} aria-label={name} value={content.text} />
+      ) : (
+        <img src={content.picture} alt={name} />
+      )}
+      <div class="av-row">
+        <button type="button" class="av-chip" onClick={close}>
+          Close
+        </button>
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,85 @@
+"""A weight is the same number in the caption, the CSV and the figure of a page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import attnviz as av
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+LAYER, HEAD, QUERY, KEY = 1, 2, 5, 3
+# A page has a weight in one byte.
+ROUNDED = 0.004
+
+
+@pytest.fixture(scope="module")
+def record() -> av.AttentionRecord:
+    def vectors(seed: int) -> torch.Tensor:
+        return torch.randn(2, 3, 7, 8, generator=torch.Generator().manual_seed(seed))
+
+    return av.AttentionRecord.from_qk(vectors(0), vectors(1), list("abcdefg"), causal=True)
+
+
+def weight_by_hand(record: av.AttentionRecord) -> float:
+    stack = record.stack()
+    query = np.asarray(stack.queries(layer=LAYER, head=HEAD), np.float64)[QUERY]
+    keys = np.asarray(stack.keys(layer=LAYER, head=HEAD), np.float64)[: QUERY + 1]
+    powers = np.exp(keys @ query / np.sqrt(8))
+    return float(powers[KEY] / powers.sum())
+
+
+def is_rounded(text: str, number: float) -> bool:
+    """Whether a text is the number, rounded to the digits that the text has."""
+    digits = len(text.partition(".")[2])
+    return bool(abs(float(text) - number) <= 0.5000001 * 10.0**-digits)
+
+
+# The number of times that the figure has the weight: in a cell, and in the bars of query and key.
+@pytest.mark.parametrize(
+    ("view", "column", "in_figure"),
+    [(av.HeadView, "weight", 2), (av.MatrixView, "weight", 3), (av.NeuronView, "value", 1)],
+)
+def test_caption_table_and_figure_have_one_number(
+    page: Page,
+    record: av.AttentionRecord,
+    tmp_path: Path,
+    *,
+    view: Any,
+    column: str,
+    in_figure: int,
+) -> None:
+    shown = view(record, layer=LAYER, heads=[HEAD], token=QUERY, key=KEY)
+    page.goto(shown.save(tmp_path / "view.html").as_uri())
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("."))
+    table = csv.DictReader(
+        io.StringIO(page.evaluate("document.querySelector('.attnviz').attnviz.csv()"))
+    )
+    at = {"query": str(QUERY), "key": str(KEY)}
+    (row,) = (
+        row
+        for row in table
+        if at.items() <= row.items() and row.get("quantity", "weight") == "weight"
+    )
+    number = float(row[column])
+    assert number == pytest.approx(weight_by_hand(record), abs=ROUNDED)
+    sentence = root.locator(".av-sentence").first.inner_text()
+    said = re.search(r"(?:gives|:) (0\.\d+)", sentence)
+    assert said, sentence
+    assert is_rounded(said[1], number), sentence
+    svg = page.evaluate("document.querySelector('.attnviz').attnviz.svg()")
+    # No other weight is nearly as large.
+    drawn = re.findall(r">(0?\.\d\d)</text>", svg)
+    assert sum(is_rounded(text, number) for text in drawn) == in_figure, drawn
