@@ -279,11 +279,6 @@ def _add_atlas(commands: Any) -> None:
         metavar="N",
         help="strongest edges, and sampled ones, of each head (default: %(default)s)",
     )
-    view.add_argument(
-        "--effects",
-        choices=["zero", "mean"],
-        help="measure as well what each head does to the answer, a forward a head and text",
-    )
     view.add_argument("--seed", type=int, default=0, metavar="N", help="of the sample (0)")
     view.add_argument(
         "--part",
@@ -840,7 +835,7 @@ def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
 
 # Options of an atlas that say what a model reads, and how: saved statistics have no use for them.
 _OF_MEASURING = (
-    *("model", "texts", "columns", "parse", "batch_size", "effects", "part", "save"),
+    *("model", "texts", "columns", "parse", "batch_size", "part", "save"),
     *("checkpoint", "resume", "layers", "keep_heads", "truncate"),
 )
 
@@ -918,7 +913,6 @@ def _measured(options: argparse.Namespace) -> HeadStatistics:
         heads=options.keep_heads,
         batch_size="auto" if options.batch_size is None else options.batch_size,
         edges=options.edges,
-        effects=options.effects,
         seed=options.seed,
         part=options.part,
         checkpoint=options.kept,

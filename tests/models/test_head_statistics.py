@@ -325,71 +325,6 @@ def test_weights_of_many_heads_at_once_are_those_of_each(
             assert_allclose(found, np.stack(each), rtol=0, atol=weights_error(attention))
 
 
-def test_effects_are_folded_like_scores(decoder: tuple[Any, Any]) -> None:
-    model, tokenizer = decoder
-    texts = ["the cat and the dog met the", "a b c a b c a b"]
-    found = head_statistics(
-        model, texts, tokenizer=tokenizer, effects="zero", progress=False
-    ).stack()
-    expected = attnviz.head_effects(model, texts, tokenizer=tokenizer, progress=False)
-    assert_allclose(np.array(found.mean("effect")), np.array(expected.values), atol=1e-4)
-    assert expected.errors is not None
-    assert_allclose(np.array(found.standard_error("effect")), np.array(expected.errors), atol=1e-4)
-    assert found.baseline("effect") is None
-
-
-def test_mean_effects_are_over_the_first_other_texts(decoder: tuple[Any, Any]) -> None:
-    model, tokenizer = decoder
-    texts = ["the cat and the dog met the", "", "a b c a b c a b", "the cat sat so the"]
-    found = head_statistics(
-        model, texts, tokenizer=tokenizer, effects="mean", progress=False
-    ).stack()
-    readable = [text for text in texts if text]
-    # Of as few texts, all others are among the first four.
-    expected = attnviz.head_effects(
-        model, readable, tokenizer=tokenizer, ablate="mean", progress=False
-    )
-    assert_allclose(np.array(found.mean("effect")), np.array(expected.values), atol=1e-4)
-    with pytest.raises(ValueError, match='effects="mean" takes the mean over other texts'):
-        head_statistics(model, ["a b c"], tokenizer=tokenizer, effects="mean", progress=False)
-
-
-def test_a_mean_effect_is_over_four_texts_whichever_text_is_measured(
-    decoder: tuple[Any, Any],
-) -> None:
-    model, tokenizer = decoder
-    texts = decoder_texts(tokenizer, 3)
-    for number, others in ((6, texts[:4]), (2, [texts[0], *texts[2:5]])):
-        found = head_statistics(
-            model,
-            texts,
-            tokenizer=tokenizer,
-            effects="mean",
-            part=(number, len(texts)),
-            progress=False,
-        ).stack()
-        for layer, head in ((0, 1), (1, 0)):
-            change = attnviz.Ablate(layers=layer, heads=head, mean_of=others)
-            alone = attnviz.intervene(model, texts[number - 1], change, tokenizer=tokenizer)
-            effect = found.mean("effect")[layer][head]
-            assert effect == pytest.approx(alone.effect.change, abs=1e-4)
-            assert abs(effect) > 1e-2
-
-
-def test_a_note_names_the_stacks_without_effects(make_model: Make, byte_tokenizer: Any) -> None:
-    found = head_statistics(
-        make_model("bart"),
-        SENTENCES,
-        target=SENTENCES,
-        tokenizer=byte_tokenizer,
-        effects="zero",
-        progress=False,
-    )
-    assert "The score 'effect' is not measured in stacks 'decoder', 'cross'." in found.notes
-    with_effects = [name for name in found.stack_names if "effect" in found.stack(name).score_names]
-    assert with_effects == ["encoder"]
-
-
 def test_records_with_some_layers_and_another_name(make_model: Make, byte_tokenizer: Any) -> None:
     model = make_model("bart")
     options = {"target": SENTENCES, "tokenizer": byte_tokenizer, "progress": False}
@@ -437,7 +372,6 @@ class TestBadInput:
             ((3,), {}, TypeError, "texts is missing: give a model and texts"),
             (("model", []), {}, ValueError, "texts is empty"),
             (("model", "text"), {}, TypeError, "texts must be a list"),
-            (("model", ["a"]), {"effects": "all"}, ValueError, "effects='all' must be"),
             (("model", ["a"]), {"engine": "dask"}, ValueError, "engine='dask'"),
             (("model", ["a"]), {"batch_size": 0}, ValueError, "batch_size=0 must be"),
             (("model", ["a"]), {"parse": [1, 2]}, ValueError, "parse has 2 entries"),
@@ -474,7 +408,7 @@ class TestThePage:
     TEXT = (Path(__file__).parents[2] / "docs" / "heads.md").read_text(encoding="utf-8")
 
     def test_every_score_and_role_is_there(self) -> None:
-        for name in (*SCORES, *Roles.definitions, "effect"):
+        for name in (*SCORES, *Roles.definitions):
             assert f"`{name}`" in self.TEXT, name
         for kind in KINDS:
             assert kind in self.TEXT

@@ -167,8 +167,6 @@ def test_datasets_of_ray(cluster: Any, demo: tuple[Any, Any], tmp_path: Path) ->
         statistics(demo, dataset, column="body", columns={"half": [1]})
     with pytest.raises(TypeError, match="of a Ray dataset target is not read"):
         statistics(demo, dataset, column="body", target=["a"])
-    with pytest.raises(ValueError, match='effects="mean" takes the mean over the first texts'):
-        statistics(demo, dataset, column="body", effects="mean")
 
 
 def test_what_cannot_be_read_is_named(cluster: Any, demo: tuple[Any, Any]) -> None:

@@ -50,7 +50,6 @@ _STATISTICS: Mapping[str, tuple[str, str]] = {
         "(epsilon squared: 0 for weights without order).",
     ),
     "entropy": ("nats", "Entropy of a query's weights, mean over queries."),
-    "effect": ("", "What the head does to the model's answer."),
 }
 
 

@@ -40,7 +40,6 @@ def show_head_atlas(
     keep_heads: int | Iterable[int] | Mapping[int, Iterable[int]] | None = None,
     batch_size: int | Literal["auto"] = "auto",
     keep_edges: int = 100,
-    effects: Literal["zero", "mean"] | None = None,
     seed: int = 0,
     part: tuple[int, int] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -67,7 +66,7 @@ def show_head_atlas(
         What was measured of this model and these texts before, which are then not read again but
         for those that a reader opens.
     column, columns, parse, target, truncation, tokenizer, processor, name, layers, batch_size,
-    effects, seed, part, checkpoint, resume, engine, progress : optional
+    seed, part, checkpoint, resume, engine, progress : optional
         As for `attnviz.head_statistics`.
     keep_heads, keep_edges : optional
         Its `heads` and `edges`: here `heads` chooses among the heads that are measured, and `edges`
@@ -110,7 +109,6 @@ def show_head_atlas(
         "heads": keep_heads,
         "batch_size": batch_size,
         "edges": keep_edges,
-        "effects": effects,
         "seed": seed,
         "part": part,
         "checkpoint": checkpoint,

@@ -8,10 +8,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,30 +38,24 @@ from attnviz.corpus.reading import (
     ReadText,
     checked_batch_size,
     checked_target,
-    is_empty,
     read_records,
 )
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.corpus.statistics_file import statistics_state, write_statistics
 from attnviz.corpus.texts import TextColumns, Texts
-from attnviz.extraction.capabilities import TooManyTokensError
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import (
     CaptureOptions,
     Heads,
     Layers,
-    RecordOptions,
     read_capture_options,
 )
 from attnviz.extraction.preprocessors import call_reader, find_tokenizer
-from attnviz.interventions.head_effects import effects_against, head_effects, output_sums
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import as_path, from_end, shown, spans, whole_number
 
 __all__ = ["head_statistics"]
-
-Ablation = Literal["zero", "mean"]
 
 # Texts whose tokens are counted, to know which are rare.
 _COUNTED_TEXTS = 2_000
@@ -70,8 +63,6 @@ _COUNTED_TEXTS = 2_000
 _BETWEEN_CHECKPOINTS = 30.0
 # Texts that tell one list from another.
 _TOLD_BY = 64
-# Texts among which a head's mean output is taken.
-_MEAN_OVER = 4
 
 
 def head_statistics(
@@ -90,7 +81,6 @@ def head_statistics(
     heads: Heads = None,
     batch_size: BatchSize = "auto",
     edges: int = 100,
-    effects: Ablation | None = None,
     seed: int = 0,
     part: tuple[int, int] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -137,11 +127,6 @@ def head_statistics(
         How many texts the model reads at once, as for `attnviz.extract_corpus`.
     edges : int, default 100
         How many of its strongest edges, and how many drawn ones, are kept of each head.
-    effects : {"zero", "mean"}, optional
-        Measure as well what each head does to the model's answer, as the score ``"effect"``: one
-        more forward for each head and text (`attnviz.head_effects`). A head's output is replaced by
-        0, or by its mean over the first four other texts. The first stack alone is
-        measured, which a note says. A Ray dataset takes ``"zero"`` only.
     seed : int, default 0
         Of the edges that are drawn.
     part : (int, int), optional
@@ -198,8 +183,6 @@ def head_statistics(
     'previous token'
     """
     on_ray = engine_of(engine, texts)
-    if effects is not None and effects not in get_args(Ablation):
-        raise ValueError(f'effects={shown(effects)} must be "zero" or "mean", or left out')
     if texts is None:
         _only_records(
             column=(column, "text"),
@@ -209,7 +192,6 @@ def head_statistics(
             processor=(processor, None),
             heads=(heads, None),
             batch_size=(batch_size, "auto"),
-            effects=(effects, None),
             part=(part, None),
             checkpoint=(checkpoint, None),
             resume=(resume, False),
@@ -226,7 +208,7 @@ def head_statistics(
             progress=progress,
         )
     batch_size = checked_batch_size(batch_size)
-    given = _given(texts, column, columns, parse, target, effects=effects, engine=on_ray)
+    given = _given(texts, column, columns, parse, target, engine=on_ray)
     checked_target(target, given)
     known = TextColumns(columns, given)
     parses = None if isinstance(given, RayTexts) else _parses(parse, given)
@@ -248,7 +230,6 @@ def head_statistics(
         "truncation": str(truncation),
         "layers": shown(layers),
         "heads": shown(heads),
-        "effects": effects,
         "part": None if part is None else str(part),
     }
     if isinstance(given, RayTexts):
@@ -283,13 +264,11 @@ def head_statistics(
             heads=heads,
             name=name,
             batch_size=batch_size,
-            effects=effects,
             empty=statistics,
             count=len(given),
             engine=on_ray,
         )
         return _read_on_ray(shared, statistics, given, places, bar=bar, keeping=keeping)
-    effect = _Effects(loaded, given, target, truncation, effects)
     reading = read_records(
         loaded.model,
         given,
@@ -307,7 +286,7 @@ def head_statistics(
     try:
         with bar:
             for text in reading:
-                _fold(statistics, text, known, parses, effect)
+                _fold(statistics, text, known, parses)
                 bar.update()
                 if keeping is not None:
                     keeping.now_and_then(statistics)
@@ -333,7 +312,6 @@ def _given(
     parse: Any,
     target: Any,
     *,
-    effects: Ablation | None,
     engine: RayEngine | None,
 ) -> Texts:
     """The texts; of a dataset of Ray's some, from which the frequencies of tokens are taken."""
@@ -348,11 +326,6 @@ def _given(
                 f"{name}={shown(value)}: of a Ray dataset "
                 + ("target is not read" if name == "target" else f"{name} is the name of a column")
             )
-    if effects == "mean":
-        raise ValueError(
-            'effects="mean" takes the mean over the first texts, and an actor of Ray has only its '
-            'own of a dataset; give effects="zero", or a list of texts'
-        )
     names = [columns] if isinstance(columns, str) else list(columns or ())
     more = [*names, *([] if parse is None else [parse])]
     given = RayTexts(texts, column, more, together=engine.texts_per_batch)
@@ -403,7 +376,6 @@ class _Shared:
     heads: Any
     name: str | None
     batch_size: BatchSize
-    effects: Ablation | None
     empty: HeadStatistics
     count: int
     engine: RayEngine
@@ -428,7 +400,6 @@ def _work(shared: _Shared) -> Work:
             columns=shared.empty.class_systems[1:],
             frequencies=frequencies,
         )
-        effect = _Effects(loaded, given, shared.target, shared.truncation, shared.effects)
         for text in read_records(
             loaded.model,
             given,
@@ -443,7 +414,7 @@ def _work(shared: _Shared) -> Work:
             heads=shared.heads,
             name=statistics.model,
         ):
-            _fold(statistics, text, known, parses, effect)
+            _fold(statistics, text, known, parses)
         # The same for all: each part would carry them.
         statistics._frequencies = {}
         return to_bytes(lambda path: write_statistics(path, statistics))
@@ -491,7 +462,6 @@ def _fold(
     text: ReadText,
     known: TextColumns,
     parses: Sequence[Any] | None,
-    effect: _Effects,
 ) -> None:
     if text.record is None:
         statistics.leave_out(text.place, text.left_out)
@@ -503,7 +473,6 @@ def _fold(
             text.place,
             columns=columns,
             parse=None if parses is None else parses[text.place],
-            effects=effect.of(text.place, text.record),
         )
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
@@ -787,80 +756,3 @@ class _Checkpoint:
         }
         write_statistics(self.path, statistics, arguments={**self.arguments, **told})
         self.written = time.monotonic()
-
-
-class _Effects:
-    """What each head does to the model's answer in a text."""
-
-    def __init__(
-        self, loaded: Loaded, texts: Texts, target: Any, truncation: Any, ablate: Ablation | None
-    ) -> None:
-        self._loaded, self._texts, self._target = loaded, texts, target
-        self._ablate = ablate
-        self._sums: list[tuple[int, Any]] | None = None
-        self._options: RecordOptions = {
-            "tokenizer": loaded.tokenizer,
-            "processor": loaded.processor,
-            "truncation": truncation,
-        }
-
-    def of(self, place: int, record: AttentionRecord) -> dict[str, list[Any]] | None:
-        """By stack one array a layer, of the heads that the record has."""
-        if self._ablate is None:
-            return None
-        stack = record.stack()
-        text, target = self._texts[place], self._target_of(place)
-        if self._ablate == "mean":
-            others = [sums for other, sums in self._others(stack.name) if other != place]
-            # The fifth takes the place of a text that is one of the first four itself.
-            others = others[:_MEAN_OVER]
-            found = effects_against(
-                self._loaded.model,
-                text,
-                others,
-                stack=stack.name,
-                target=target,
-                options=self._options,
-            )
-        else:
-            found = head_effects(
-                self._loaded.model,
-                text,
-                stack=stack.name,
-                target=target,
-                progress=False,
-                **self._options,
-            )
-        by_layer = dict(zip(found.layers, found.values, strict=True))
-        effects = [by_layer[layer][list(stack.kept_heads(layer))] for layer in stack.layers]
-        return {stack.name: effects}
-
-    def _target_of(self, place: int) -> str | None:
-        found: str | None = None if self._target is None else self._target[place]
-        return found
-
-    def _others(self, stack: str) -> list[tuple[int, Any]]:
-        """The first texts that can be read, one more than a mean is taken over, with their sums."""
-        if self._sums is None:
-            found: list[tuple[int, Any]] = []
-            for place in range(len(self._texts)):
-                text = self._texts[place]
-                if len(found) > _MEAN_OVER:
-                    break
-                if is_empty(text):
-                    continue
-                with suppress(TooManyTokensError):
-                    sums = output_sums(
-                        self._loaded.model,
-                        text,
-                        stack=stack,
-                        target=self._target_of(place),
-                        options=self._options,
-                    )
-                    found.append((place, sums))
-            if len(found) < 2:
-                raise ValueError(
-                    'effects="mean" takes the mean over other texts; give two texts at least'
-                )
-            self._sums = found
-        return self._sums

@@ -46,7 +46,6 @@ __all__ = [
     "ReadText",
     "checked_batch_size",
     "checked_target",
-    "is_empty",
     "read_records",
 ]
 
@@ -307,7 +306,7 @@ class _Reader:
 
     def _entry(self, place: int) -> _Entry:
         entry = _Entry(place, self._texts[place])
-        if is_empty(entry.text):
+        if _is_empty(entry.text):
             entry.left_out = "empty"
             return entry
         entry.target = None if self._target is None else self._target[place]
@@ -570,8 +569,8 @@ def _several(place: int, count: int) -> str:
     return f"texts[{place}] holds {count} examples; give each one as a separate text"
 
 
-def is_empty(text: Any) -> bool:
+def _is_empty(text: Any) -> bool:
     """Whether there is nothing in it to read."""
     if isinstance(text, tuple | list):
-        return all(map(is_empty, text))
+        return all(map(_is_empty, text))
     return is_missing(text) or (isinstance(text, str) and not text.strip())

@@ -54,8 +54,6 @@ Numbers = NDArray[np.float64]
 
 #: The system of classes that every corpus has.
 KIND = "kind"
-#: The score that `effects=` brings.
-EFFECT = "effect"
 _FIELD = {name: place for place, name in enumerate(FIELDS)}
 # A column with more classes than this is not a system of classes.
 _MOST_CLASSES = 100
@@ -226,7 +224,6 @@ class HeadStatistics:
         *,
         columns: Mapping[str, Any] | None = None,
         parse: Any = None,
-        effects: Mapping[str, Any] | None = None,
     ) -> None:
         """Add the record of one text.
 
@@ -241,8 +238,6 @@ class HeadStatistics:
             it is not known.
         parse : sequence, optional
             Heads and relations of the text's words, as for `attnviz.head_statistics`.
-        effects : mapping of str to sequence of ndarray, optional
-            By stack what each head does to the model's answer: one array a layer, (heads,).
 
         Raises
         ------
@@ -274,8 +269,7 @@ class HeadStatistics:
             if id(tokens) not in facts:
                 facts[id(tokens)] = self._facts(tokens, given)
         stacks = {
-            name: self._totals(stack, facts, number, parse, (effects or {}).get(name))
-            for name, stack in record.stacks.items()
+            name: self._totals(stack, facts, number, parse) for name, stack in record.stacks.items()
         }
         count = sum(len(each.tokens) for each in facts.values())
         state = _State(
@@ -285,13 +279,6 @@ class HeadStatistics:
         # Layers that a record does not contain are the same in every text.
         not_shown = [note for note in record.notes if "not shown" in note]
         self.remarks = tuple(dict.fromkeys([*self.remarks, *not_shown]))
-        missing = [stack for stack in record.stacks if effects is not None and stack not in effects]
-        if missing:
-            remark = (
-                f"The score {EFFECT!r} is not measured in "
-                f"{'stacks' if missing[1:] else 'stack'} {', '.join(map(repr, missing))}."
-            )
-            self.remarks = tuple(dict.fromkeys([*self.remarks, remark]))
 
     def leave_out(self, text: int, why: str) -> None:
         """Count a text that could not be read.
@@ -476,7 +463,6 @@ class HeadStatistics:
         facts: Mapping[int, TokenFacts],
         number: int,
         parse: Any,
-        effects: Any,
     ) -> StackTotals:
         need_weights(stack, "statistics of heads")
         queries, keys = facts[id(stack.query_tokens)], facts[id(stack.key_tokens)]
@@ -501,10 +487,6 @@ class HeadStatistics:
             relations=relations,
             least=least,
         )
-        if effects is not None:
-            values = np.concatenate([np.asarray(layer, np.float64) for layer in effects])
-            nothing = np.full(len(values), np.nan)
-            found.scores[EFFECT] = np.stack([values, nothing, nothing])
         return totals_of_text(
             found,
             layers=stack.layers,
@@ -571,7 +553,7 @@ class StackStatistics:
         self.class_systems = tuple(class_systems)
         self._roles: dict[tuple[float, float], Roles] = {}
         self.offset_labels = OFFSET_LABELS
-        known = [*SCORES, EFFECT, *sorted(set(totals.scores) - {*SCORES, EFFECT})]
+        known = [*SCORES, *sorted(set(totals.scores) - set(SCORES))]
         self.score_names = tuple(
             score
             for score in known

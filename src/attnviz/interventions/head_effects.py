@@ -21,7 +21,7 @@ from attnviz.interventions.runs import LEAST, Runs, row_of
 from attnviz.utils.arguments import shown
 from attnviz.utils.progress import Progress, Steps, completed, finished
 
-__all__ = ["HeadEffects", "effects_against", "head_effects", "output_sums"]
+__all__ = ["HeadEffects", "head_effects"]
 
 Ablation = Literal["zero", "mean"]
 Values = NDArray[np.float64]
@@ -191,27 +191,6 @@ def head_effects(
 
     steps = _effects(texts(), len(runs))
     return finished(steps, "head effects") if progress else completed(steps)
-
-
-def output_sums(
-    model: Any, text: Any, *, stack: str | None, target: str | None, options: RecordOptions
-) -> Sums:
-    """The sum of each head's outputs over the tokens of a text, and their number."""
-    return _Text(_runs(model, text, target, options), None, None, stack).sums()
-
-
-def effects_against(
-    model: Any,
-    text: Any,
-    others: Sequence[Sums],
-    *,
-    stack: str | None,
-    target: str | None,
-    options: RecordOptions,
-) -> HeadEffects:
-    """`head_effects` of one text, a head's output replaced by its mean over others that ran."""
-    one = _Text(_runs(model, text, target, options), None, None, stack)
-    return completed(_effects(iter([(one, means_of(others))]), 1))
 
 
 def _runs(model: Any, text: Any, target: str | None, options: RecordOptions) -> Runs:
