@@ -43,8 +43,8 @@ _EPILOG = """examples:
   attnviz compare-view --model ./my-bert --text "He was tired." --text "She was tired." -o x.html
   attnviz compare-view --model ./base --model ./tuned --text "The cat sat." --form matrix
   attnviz embedding-view --model ./my-gpt2 --texts texts.txt --points 5000 -o points.html
-  attnviz atlas --model ./my-gpt2 --texts corpus.jsonl --column text -o atlas.html
-  attnviz atlas --model ./my-gpt2 --texts corpus.jsonl --part 3/16 --save part-3.safetensors
+  attnviz atlas --model ./my-gpt2 --texts corpus.txt -o atlas.html
+  attnviz atlas --model ./my-gpt2 --texts corpus.txt --part 3/16 --save part-3.safetensors
   attnviz atlas merge part-*.safetensors -o statistics.safetensors
   attnviz atlas statistics.safetensors -o atlas.html
 
@@ -242,7 +242,7 @@ def _add_atlas(commands: Any) -> None:
         description=f"Run a model on many texts, or take statistics that were saved, and write "
         f"{what}. "
         '"merge FILE FILE ... -o FILE" adds up the statistics of parts of a corpus.',
-        epilog="example: attnviz atlas --model ./my-gpt2 --texts corpus.jsonl -o atlas.html",
+        epilog="example: attnviz atlas --model ./my-gpt2 --texts corpus.txt -o atlas.html",
     )
     view.set_defaults(parser=view)
     view.add_argument(
@@ -253,22 +253,8 @@ def _add_atlas(commands: Any) -> None:
     )
     view.add_argument("--model", metavar="ID", help="hub id or folder")
     view.add_argument(
-        "--texts",
-        type=Path,
-        metavar="FILE",
-        help="what the model reads: .txt, one text a line, .jsonl, .csv, .tsv or .parquet",
+        "--texts", type=Path, metavar="FILE", help="what the model reads, one text a line"
     )
-    view.add_argument(
-        "--column", default="text", help="where in a row the text is (default: %(default)s)"
-    )
-    view.add_argument(
-        "--columns",
-        type=_names_of_columns,
-        default=[],
-        metavar="NAME,NAME",
-        help="further columns with classes of texts or of their tokens, such as parts of speech",
-    )
-    view.add_argument("--parse", metavar="NAME", help="the column with the parse of each text")
     view.add_argument(
         "--batch-size", type=int, metavar="N", help="texts in a forward (default: by memory)"
     )
@@ -315,10 +301,6 @@ def _add_atlas(commands: Any) -> None:
         help="cut texts that are too long for the model, or to N tokens",
     )
     _add_file(view, "default: 5; with fewer edges where they do not fit")
-
-
-def _names_of_columns(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -835,7 +817,7 @@ def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
 
 # Options of an atlas that say what a model reads, and how: saved statistics have no use for them.
 _OF_MEASURING = (
-    *("model", "texts", "columns", "parse", "batch_size", "part", "save"),
+    *("model", "texts", "batch_size", "part", "save"),
     *("checkpoint", "resume", "layers", "keep_heads", "truncate"),
 )
 
@@ -888,7 +870,6 @@ def _atlas(options: argparse.Namespace, figure: FigureArguments) -> Path:
 
 
 def _measured(options: argparse.Namespace) -> HeadStatistics:
-    from attnviz.corpus.files import read_texts
     from attnviz.corpus.head_statistics import head_statistics
 
     for option in ("save", "checkpoint"):
@@ -896,9 +877,7 @@ def _measured(options: argparse.Namespace) -> HeadStatistics:
         if place is not None and not place.absolute().parent.is_dir():
             folder = str(place.parent)
             raise FileNotFoundError(f"--{option} {place}: the folder {folder!r} does not exist")
-    names = [*options.columns, *([] if options.parse is None else [options.parse])]
-    texts, columns = read_texts(options.texts, options.column, names)
-    parse = None if options.parse is None else columns.pop(options.parse)
+    texts = _lines(options.texts)
     result = options.save or options.output or Path("atlas.html")
     # An hour of reading must not be lost to an error or an interrupt.
     options.kept = options.checkpoint or result.with_name(f"{result.name}.checkpoint.safetensors")
@@ -906,8 +885,6 @@ def _measured(options: argparse.Namespace) -> HeadStatistics:
     statistics = head_statistics(
         options.model,
         texts,
-        columns=columns or None,
-        parse=parse,
         truncation=False if options.truncate is None else options.truncate,
         layers=options.layers,
         heads=options.keep_heads,

@@ -554,12 +554,10 @@ def test_an_atlas_is_written_of_parts_that_are_put_together(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     decoder = decoder_folder(tmp_path / "decoder")
-    rows = [{"sentence": text, "source": "abc"[place % 3]} for place, text in enumerate(SENTENCES)]
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("\n".join(map(json.dumps, rows * 4)), encoding="utf-8")
-    given = ["atlas", "--model", str(decoder), "--texts", str(corpus), "--column", "sentence"]
+    (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES * 4), encoding="utf-8")
+    given = ["atlas", "--model", str(decoder), "--texts", "corpus.txt"]
     # Which texts share a forward changes the last digits of weights.
-    given += ["--columns", "source", "--edges", "7", "--batch-size", "1"]
+    given += ["--edges", "7", "--batch-size", "1"]
     assert main([*given, "--save", "all.safetensors", "-o", "all.html", "--color", "entropy"]) == 0
     page = (tmp_path / "all.html").read_text(encoding="utf-8")
     assert '"view": "atlas"' in page
@@ -578,7 +576,7 @@ def test_an_atlas_is_written_of_parts_that_are_put_together(
     # Nothing is left behind but what was asked for.
     files = {file.name for file in tmp_path.iterdir()}
     assert files == {
-        *("decoder", "corpus.jsonl", "all.safetensors", "all.html", "merged.safetensors"),
+        *("decoder", "corpus.txt", "all.safetensors", "all.html", "merged.safetensors"),
         *(*parts, "merged.html"),
     }
     assert main(["atlas", "merge", parts[0], parts[0], "-o", "twice.safetensors"]) == 1
@@ -645,7 +643,6 @@ def test_atlases_that_cannot_be_are_wrong_usage(
         (["none.safetensors"], "none.safetensors"),
         (["merge", "none.safetensors", "-o", "x.safetensors"], "none.safetensors"),
         (["--model", "x", "--texts", "none.txt"], "none.txt"),
-        (["--model", "x", "--texts", "none.doc"], "files that end in .txt"),
         (["--model", "x", "--texts", "none.txt", "--save", "no/x.safetensors"], "does not exist"),
         (["--model", "x", "--texts", "none.txt", "-o", "x.doc"], "must end in .html"),
     ],
