@@ -79,25 +79,6 @@ function isDetached(model: MessageModel): boolean {
   return layout?.comm_live === false && layout.comm === undefined;
 }
 
-/** Pictures whose end could not be said: it is said when the next one is drawn. */
-const unsaid = new Set<string>();
-
-/**
- * Tells the kernel of a picture of the view, and of its end: it keeps the record as long as there is
- * one (`views/lifetime.py`).
- */
-export function reportPicture(model: MessageModel, ended: AbortSignal): void {
-  const picture = randomPrefix();
-  if (tell(model, { attnviz: "drawn", picture, gone: [...unsaid] })) unsaid.clear();
-  ended.addEventListener("abort", () => {
-    if (!tell(model, { attnviz: "gone", picture })) unsaid.add(picture);
-  });
-  // A page that is left ends no picture by itself; loaded again, it may draw the view again.
-  window.addEventListener("pagehide", () => tell(model, { attnviz: "left", picture }), {
-    signal: ended,
-  });
-}
-
 /** The table of requests of one model. */
 export class KernelChannel implements Carrier {
   readonly live = true;

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Connection } from "../../src/client/carrier";
-import { isAbort, KernelChannel, MOST_IN_FLIGHT, reportPicture } from "../../src/client/kernel";
+import { isAbort, KernelChannel, MOST_IN_FLIGHT } from "../../src/client/kernel";
 
 type Listener = (message: unknown, buffers?: DataView[]) => void;
 interface Sent {
@@ -281,48 +281,5 @@ describe("an answer that takes longer than a moment", () => {
     expect(host.requests()).toHaveLength(2);
     host.reply(host.id(1), later(0.25));
     expect(host.requests()).toHaveLength(3);
-  });
-});
-
-describe("pictures", () => {
-  const said = (attnviz: string): unknown[] =>
-    host.sent.filter((each) => each.attnviz === attnviz).map(({ attnviz: _, ...rest }) => rest);
-
-  it("are said to the kernel, with their end, each by a name of its own", () => {
-    const [first, second] = [new AbortController(), new AbortController()];
-    reportPicture(host, first.signal);
-    reportPicture(host, second.signal);
-    const [one, other] = said("drawn") as { picture: string }[];
-    expect(one?.picture).not.toBe(other?.picture);
-    first.abort();
-    expect(said("gone")).toEqual([{ picture: one?.picture }]);
-  });
-
-  it("are said to be left with the page, until they end", () => {
-    const controller = new AbortController();
-    reportPicture(host, controller.signal);
-    window.dispatchEvent(new Event("pagehide"));
-    expect(said("left")).toHaveLength(1);
-    controller.abort();
-    window.dispatchEvent(new Event("pagehide"));
-    expect(said("left")).toHaveLength(1);
-  });
-
-  it("whose end cannot be said are named with the next one", () => {
-    const [first, second, third] = [0, 1, 2].map(() => new AbortController());
-    reportPicture(host, first?.signal as AbortSignal);
-    const [{ picture }] = said("drawn") as [{ picture: string }];
-    const send = vi.spyOn(host, "send").mockImplementation(() => {
-      throw new Error("the connection is closed");
-    });
-    first?.abort();
-    send.mockRestore();
-    reportPicture(host, second?.signal as AbortSignal);
-    reportPicture(host, third?.signal as AbortSignal);
-    expect((said("drawn") as { gone: string[] }[]).map((each) => each.gone)).toEqual([
-      [],
-      [picture],
-      [],
-    ]);
   });
 });

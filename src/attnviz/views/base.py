@@ -24,7 +24,7 @@ from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_whole
 from attnviz.utils.host import has_kernel, in_marimo, ipython_cell, warn_caller
 from attnviz.utils.progress import Steps
-from attnviz.views.lifetime import Lifetime, watch_cells, weakly
+from attnviz.views.lifetime import end_with_cell, forget_result, hold_weakly, weakly
 from attnviz.views.trait_types import Choice, Controls
 
 if TYPE_CHECKING:
@@ -80,21 +80,18 @@ class View(anywidget.AnyWidget):
     #: What the browser asks first, answered; the browser takes it out of the widget's state.
     _first_answers = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
-    _lifetime: Lifetime
     # The name `sys` may be gone from this module before the last view is.
     _at_the_end = staticmethod(sys.is_finalizing)
     # Whether the message is made that opens the widget in the browser.
     _opens = False
 
     def __init__(self, **traits: Any) -> None:
-        self._lifetime = Lifetime(self)
-        watch_cells()
         super().__init__(**traits)
         # Weakly, so that a view ends with the last variable that holds it, and not when Python
         # next looks for circles: it may have a large record.
         self._channel = KernelChannel(self._served, weakly(self._send_message))
         self.on_msg(weakly(self._receive_message))
-        self.layout.comm.on_msg(weakly(self.layout._handle_msg))
+        hold_weakly(self.layout)
 
     @property
     def record(self) -> AttentionRecord:
@@ -239,6 +236,7 @@ class View(anywidget.AnyWidget):
             super().open()
         finally:
             self._opens = False
+        end_with_cell(self)
 
     def _page(self, state: Mapping[str, Any]) -> str:
         """The page that the browser asks for, with the state that the reader sees."""
@@ -376,7 +374,6 @@ class View(anywidget.AnyWidget):
             # `close` put None in the place of the method.
             self.__dict__.pop("_repr_mimebundle_", None)
             self.open()
-        self._lifetime.displayed()
         data, metadata = self._repr_mimebundle_() or ({}, {})
         display(data, metadata=metadata, raw=True)
 
@@ -391,9 +388,7 @@ class View(anywidget.AnyWidget):
         >>> view.close()                                 # doctest: +SKIP
         """
         super().close()
-        # Not there in a view that was refused.
-        if (lifetime := self.__dict__.get("_lifetime")) is not None:
-            lifetime.closed()
+        forget_result(self)
 
     def __del__(self) -> None:
         # At Python's end the names that closing needs are gone.
@@ -444,7 +439,6 @@ class View(anywidget.AnyWidget):
 
     def _receive_message(self, widget: Any, message: Any, buffers: Any) -> None:
         del widget, buffers
-        self._lifetime.receive(message)
         self._channel.receive(message)
 
     def _send_message(self, message: dict[str, Any], buffers: list[bytes]) -> None:

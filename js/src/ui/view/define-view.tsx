@@ -7,7 +7,7 @@
 import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { type ComponentType, render } from "preact";
 import type { Carrier } from "../../client/carrier";
-import { KernelChannel, type MessageModel, reportPicture } from "../../client/kernel";
+import { KernelChannel, type MessageModel } from "../../client/kernel";
 import { PageCarrier, type PageData } from "../../client/page";
 import type { Description } from "../../client/protocol";
 import { Source } from "../../client/source";
@@ -310,7 +310,6 @@ export function defineView<S extends RecordState>(
         const root = document.createElement("div");
         el.classList.add("attnviz-host");
         el.append(root);
-        reportPicture(model, ended);
         open(definition, root, source, state, history, ended, held);
         return () => {
           end();
