@@ -20,11 +20,18 @@ __version__ = "0.1.0"
 _load, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
+# What BertViz calls its functions.
+_OTHER_NAMES = {f"{view}_view": f"show_{view}_view" for view in ("head", "model", "neuron")}
+
+
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _load(name)
+    if name in __all__:
+        return _load(name)
+    from attnviz.utils.arguments import did_you_mean
+
+    meant = did_you_mean(name, __all__, _OTHER_NAMES)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{meant}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])

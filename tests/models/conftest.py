@@ -22,6 +22,8 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers.models.timm_wrapper import modeling_timm_wrapper
+from transformers.utils import import_utils
 
 import attnviz
 from attnviz import AttentionRecord
@@ -402,3 +404,10 @@ def timm() -> Any:
         # So that nobody else takes it for the real one.
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             del sys.modules[name]
+
+
+@pytest.fixture
+def timm_wrapper(timm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let transformers wrap models of timm, for which it asks for torchvision as well."""
+    monkeypatch.setitem(import_utils.BACKENDS_MAPPING, "timm", (lambda: True, ""))
+    monkeypatch.setattr(modeling_timm_wrapper, "timm", timm, raising=False)

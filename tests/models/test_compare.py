@@ -188,7 +188,7 @@ def test_differences_are_those_of_both_models_own_weights(minilm: tuple[Any, Any
     other = copy.deepcopy(model)
     with torch.no_grad():
         other.encoder.layer[1].attention.self.key.weight *= 1.2
-    found = av.compare((model, other), HE, tokenizer=tokenizer).difference
+    found = av.compare(model, other, HE, tokenizer=tokenizer).difference
     one, two = (np.stack(eager(each, tokenizer, HE)) for each in (model, other))
     blocks = [found.stack().weights(layer=layer) for layer in range(6)]
     assert np.allclose(np.stack(blocks), two - one, atol=1e-5)

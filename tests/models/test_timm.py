@@ -11,7 +11,6 @@ import torch
 from torch import nn
 from transformers.models.timm_wrapper import modeling_timm_wrapper
 from transformers.models.timm_wrapper.configuration_timm_wrapper import TimmWrapperConfig
-from transformers.utils import import_utils
 
 from attnviz import extract
 from models.seeing import softmaxes
@@ -20,10 +19,8 @@ pytestmark = pytest.mark.models
 
 
 @pytest.fixture
-def wrapped(timm: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Make a model of timm in transformers' wrapper, which asks for torchvision as well."""
-    monkeypatch.setitem(import_utils.BACKENDS_MAPPING, "timm", (lambda: True, ""))
-    monkeypatch.setattr(modeling_timm_wrapper, "timm", timm, raising=False)
+def wrapped(timm_wrapper: None) -> Callable[..., Any]:
+    """Make a model of timm in transformers' wrapper."""
 
     def make(architecture: str, **options: Any) -> Any:
         torch.manual_seed(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -114,8 +115,11 @@ def test_every_public_name_is_there_and_listed() -> None:
     assert set(attnviz.analysis.__all__) >= {"head_scores", "previous_token", "place", "Trust"}
     assert all(hasattr(attnviz.analysis, name) for name in attnviz.analysis.__all__)
     assert all(getattr(attnviz, name).__doc__ for name in public)
-    with pytest.raises(AttributeError, match="module 'attnviz' has no attribute 'extrakt'"):
-        _ = attnviz.extrakt  # type: ignore[attr-defined]
+    assert {name for name in dir(attnviz) if not name.startswith("_")} == public
+    for name, meant in {"extrakt": "extract", "head_view": "show_head_view"}.items():
+        said = f"module 'attnviz' has no attribute '{name}'; did you mean '{meant}'?"
+        with pytest.raises(AttributeError, match=re.escape(said)):
+            getattr(attnviz, name)
     with pytest.raises(AttributeError, match=r"'attnviz\.analysis' has no attribute 'head'"):
         _ = attnviz.analysis.head  # type: ignore[attr-defined]
 

@@ -116,6 +116,9 @@ class _Given(NamedTuple):
 def _records(
     a: Any, b: Any, c: Any, options: dict[str, Any], names: Sequence[str] | None
 ) -> _Given:
+    if c is not None and hasattr(b, "parameters"):
+        # Two models and a text, one after the other.
+        a, b, c = [a, b], c, None
     several = isinstance(a, (tuple, list, Iterator))
     if not several and (isinstance(a, AttentionRecord) or isinstance(b, AttentionRecord)):
         for name, each in (("a", a), ("b", b)):

@@ -184,6 +184,28 @@ class HeadStatistics:
         """Systems of classes of tokens: their kind, then the columns that were given."""
         return (KIND, *self._columns)
 
+    def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
+        """Name the heads of the only stack by what they do; see `StackStatistics.roles`.
+
+        Parameters
+        ----------
+        margin, level : float
+            As there.
+
+        Returns
+        -------
+        Roles
+
+        Raises
+        ------
+        ValueError
+            If there are several stacks: each has roles of its own, ``stack("cross").roles()``.
+        """
+        if len(self.stack_names) > 1:
+            names = " and ".join(f"stack({name!r}).roles()" for name in self.stack_names)
+            raise ValueError(f"these statistics have several stacks, each with its roles: {names}")
+        return self.stack().roles(margin, level)
+
     def stack(self, name: str | None = None) -> StackStatistics:
         """The numbers of one stack, as they are now.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from os import PathLike
@@ -72,11 +72,9 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
         model = _load_model(_source("model", model))
     model = _unwrapped(model)
     if not isinstance(base_of(model), PreTrainedModel):
-        raise TypeError(
-            "model must be a transformers model (PreTrainedModel), a hub id, a folder or a "
-            f"pipeline; got {type(model).__name__}. For attention from elsewhere use "
-            "AttentionRecord.from_weights(attentions, tokens) or from_qk(queries, keys, tokens)"
-        )
+        wrapper, model = model, _model_inside(model)
+        if tokenizer is None:
+            tokenizer = _tokenizer_inside(wrapper)
     check_parallel(model)
     if isinstance(processor, str | PathLike):
         processor = _read(
@@ -119,6 +117,64 @@ def _unwrapped(model: Any) -> Any:
         model = inside
     # PEFT's models count as models of transformers in some versions.
     return getattr(model, "_orig_mod", model)
+
+
+def _model_inside(wrapper: Any) -> PreTrainedModel:
+    """The only transformers model inside of an object of another library.
+
+    A SentenceTransformer, CrossEncoder, Trainer, LightningModule or DeepSpeedEngine has one. A
+    model of timm is put into transformers' own wrapper.
+    """
+    if type(wrapper).__module__.partition(".")[0] == "timm" and isinstance(wrapper, nn.Module):
+        return _wrapped_timm_model(wrapper)
+    found = {id(each): each for each in _models_inside(wrapper)}
+    if len(found) == 1:
+        (model,) = found.values()
+        return model
+    inside = "" if not found else f", which has {len(found)} of them inside: give the one to show"
+    raise TypeError(
+        "model must be a transformers model (PreTrainedModel), a hub id, a folder, a pipeline, a "
+        f"model of timm, or an object with one transformers model inside; got "
+        f"{type(wrapper).__name__}{inside}. For attention from elsewhere use "
+        "AttentionRecord.from_weights(attentions, tokens) or from_qk(queries, keys, tokens)"
+    )
+
+
+def _models_inside(wrapper: Any) -> Iterator[PreTrainedModel]:
+    """The outermost transformers models among the modules of an object."""
+    modules = isinstance(wrapper, nn.Module)
+    parts = wrapper.children() if modules else getattr(wrapper, "__dict__", {}).values()
+    for part in parts:
+        inside = _unwrapped(part)
+        if isinstance(base_of(inside), PreTrainedModel):
+            yield inside
+        elif isinstance(inside, nn.Module):
+            yield from _models_inside(inside)
+
+
+def _tokenizer_inside(wrapper: Any) -> PreTrainedTokenizerBase | None:
+    for name in ("tokenizer", "processing_class"):
+        tokenizer = getattr(wrapper, name, None)
+        if isinstance(tokenizer, PreTrainedTokenizerBase):
+            return tokenizer
+    return None
+
+
+def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
+    """A model of timm in the wrapper of transformers, which shares its parameters."""
+    architecture = getattr(model, "pretrained_cfg", {}).get("architecture")
+    if architecture is None:
+        raise TypeError(
+            f"model: {type(model).__name__} of timm does not say its architecture; make it with "
+            "timm.create_model, or load it with transformers.AutoModel"
+        )
+    # The wrapper makes a model of its own, which needs no memory on this device.
+    with torch.device("meta"):
+        wrapper = transformers.TimmWrapperModel(
+            transformers.TimmWrapperConfig(architecture=architecture)
+        )
+    wrapper.timm_model = model
+    return wrapper.train(model.training)
 
 
 def _source(argument: str, given: str | PathLike[str]) -> str:

@@ -348,8 +348,9 @@ def _target(runs: Runs, outputs: Any, wanted: Any, row: int | None, after: str) 
         return _Target(f"answer that {getattr(wanted, '__name__', 'the function')} gives", given)
     if getattr(outputs, "logits", None) is None:
         raise ValueError(
-            f"answer: {type(model).__name__} has no logits; give answer= a function of the model's "
-            "output, or load the model with its head"
+            f"answer: {type(model).__name__} has no logits; load the model with its head, or give "
+            "a function of the model's output that returns one number, for example "
+            "answer=lambda outputs: outputs.last_hidden_state[0, 0].norm()"
         )
     tokenizer = runs.encoder.tokenizer(needed=False)
     answer: Answer = answer_of(model, outputs, tokenizer, wanted, position=row, after=after)

@@ -36,6 +36,8 @@ _COLOR = re.compile(r"#[0-9a-fA-F]{6}")
 _NO_FAMILY = re.compile(r"[\"'\\;:,<>&{}()/\x00-\x1f\x7f]")
 
 _WIDTHS = (20 * _PIXELS["mm"], 3000 * _PIXELS["mm"])
+# A narrower width without a unit was meant in millimetres or inches.
+_LEAST_BARE_WIDTH = 200
 _FONT_SIZES = (3 * _PIXELS["pt"], 72 * _PIXELS["pt"])
 _SCALES = (0.1, 32.0)
 _DPI = (18.0, 2400.0)
@@ -155,6 +157,11 @@ def _length(
         pixels = float(match[1]) * _PIXELS[match[2]]
     else:
         pixels = _real(given, refused) * _PIXELS[unit]
+        if name == "width" and 0 < pixels < _LEAST_BARE_WIDTH:
+            raise ValueError(
+                f"width={given!r} without a unit are CSS pixels, {pixels / _PIXELS['mm']:.0f} mm; "
+                f'give the unit, such as width="{given}mm"'
+            )
     least, most = bounds
     if not least <= pixels <= most:
         shown = "mm" if name == "width" else "pt"

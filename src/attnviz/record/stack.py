@@ -228,9 +228,9 @@ class AttentionStack:
 
     def weights(
         self,
-        *,
         layer: int,
         head: int | None = None,
+        *,
         rows: slice | None = None,
         columns: slice | None = None,
     ) -> NDArray[np.float32]:

@@ -355,6 +355,30 @@ class Tokens:
         whole = [place for place in alike if not self.text[place].startswith("##")]
         return tuple(whole or alike)
 
+    def index(self, text: str) -> int:
+        """The position of the only token with a text.
+
+        Parameters
+        ----------
+        text : str
+            As `positions` reads it.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        ValueError
+            If no token has the text, or several have it.
+
+        Examples
+        --------
+        >>> Tokens.of(["The", " cat", " sat"]).index("cat")
+        1
+        """
+        return self.position(text)
+
     def position(self, token: int | str, name: str = "token") -> int:
         """The position of one token, by its number or its text.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 import os
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 __all__ = [
     "MOST_NUMBERS",
     "as_path",
+    "did_you_mean",
     "from_end",
     "full_slice",
     "listed",
@@ -40,6 +42,22 @@ def shown(given: Any) -> str:
         return _SHORT.repr(given)
     except Exception:  # noqa: BLE001 - a stranger's code
         return f"<{type(given).__name__}>"
+
+
+def did_you_mean(
+    name: str, names: Iterable[str], other_names: Mapping[str, str] | None = None
+) -> str:
+    """End an error about an unknown name with the name that was probably meant.
+
+    `other_names` are what users of other libraries write, and the name that it has here. The result
+    is empty if no name is near.
+
+    >>> did_you_mean("head", ["heads", "layer"]), did_you_mean("x", ["heads", "layer"])
+    ("; did you mean 'heads'?", '')
+    """
+    meant = (other_names or {}).get(name)
+    near = [meant] if meant else difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def whole_number(

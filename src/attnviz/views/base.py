@@ -20,6 +20,7 @@ from attnviz.pages.limits import check_file_kind
 from attnviz.record.record import AttentionRecord
 from attnviz.server.first_answers import FirstAnswers, FirstRequest, FirstRequests, first_answers
 from attnviz.server.kernel import KernelChannel, Server
+from attnviz.utils.arguments import did_you_mean
 from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_whole
 from attnviz.utils.host import has_kernel, in_marimo, ipython_cell, warn_caller
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from attnviz.pages.image import PictureKind
 
 __all__ = ["View"]
+
+# What other libraries, or other functions of this one, call a view's traits.
+_OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}
 
 # By what a browser makes a widget and the box that it stands in.
 _EMBEDDED_TRAITS = [
@@ -282,12 +286,21 @@ class View(anywidget.AnyWidget):
         own = cls.state_names()
         unknown = sorted(set(names) - set(own))
         if unknown:
-            instead = "; heads= chooses heads" if unknown[0] == "include_heads" else ""
+            instead = did_you_mean(unknown[0], own, _OTHER_NAMES)
             takes = ["include_layers", *own] if cls.offers_layers else own
             raise TypeError(
                 f"{cls.__name__} has no argument {unknown[0]!r}{instead}; it takes "
                 + ", ".join(takes)
             )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse attributes that no view has: one that is misspelt would change nothing."""
+        if not name.startswith("_") and not hasattr(type(self), name):
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute {name!r}"
+                + did_you_mean(name, self.state_names(), _OTHER_NAMES)
+            )
+        super().__setattr__(name, value)
 
     @property
     def state(self) -> dict[str, Any]:

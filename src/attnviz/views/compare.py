@@ -115,13 +115,18 @@ class CompareView(TokenWindows, RecordView):
     ) -> None:
         self.check_names(traits)
         _check_comparison(comparison)
-        self.compared = comparison
+        self._compared = comparison
         # Every stack of the records that are compared, once for each of them.
         self._members = with_layers(comparison.record(), include_layers)
         self._described = _of_layers(comparison.describe(), comparison, self._members)
         self._members.model = _model_of(comparison)
         super().__init__(comparison.a, include_layers=include_layers, **traits)
         self.set_trait("comparison", self._described)
+
+    @property
+    def compared(self) -> Comparison:
+        """The comparison that is shown."""
+        return self._compared
 
     @property
     def record(self) -> AttentionRecord:

@@ -80,9 +80,10 @@ _DOCUMENTATION = """{summary}
         model's own ``outputs.attentions``, with `tokens`.{needs}
     inputs : object, optional
         What the model reads: a text, a pair of texts, chat messages, a tokenizer's or processor's
-        own output, an image, an image with a text, or a sound. See `attnviz.extract`.
+        own output, an image, an image with a text, or a sound. See `attnviz.extract`. Or the
+        tokens, if `model` is ``outputs.attentions``.
     tokens : sequence of str or Tokens, optional
-        The tokens, where `model` is ``outputs.attentions``.
+        The same tokens by name.
     tokenizer, processor : object, optional
         Found beside the model by default.
     target : str, optional
@@ -373,6 +374,8 @@ def _record(
     options: dict[str, Any],
 ) -> AttentionRecord:
     options = given_options(options)
+    if tokens is None and _is_weights(model) and _are_tokens(inputs):
+        tokens, inputs = inputs, None
     for_weights = {"tokens": tokens, "sentence_b_start": sentence_b_start}
     for_weights = {name: value for name, value in for_weights.items() if value is not None}
     for_models = options if inputs is None else {"inputs": inputs} | options
@@ -389,18 +392,7 @@ def _record(
             f"None, {NOT_RETURNED}"
         )
     if isinstance(model, Mapping):
-        kinds = [name for name in model if str(name).endswith("attentions")]
-        returned = [name for name in kinds if model[name] is not None and len(model[name])]
-        if returned:
-            raise TypeError(
-                f"model is a {type(model).__name__}, what a model gave; give its weights, "
-                f"outputs.{returned[0]}, with tokens="
-            )
-        if kinds or "last_hidden_state" in model or "logits" in model:
-            raise TypeError(
-                f"model is a {type(model).__name__}, what a model gave, without weights: "
-                f"{NOT_RETURNED}"
-            )
+        _refuse_output(model)
     if _is_weights(model):
         return _record_of_weights(model, for_weights, for_models)
     _leave_out(for_weights, "model is a model, whose tokens come from inputs")
@@ -422,6 +414,22 @@ def _record(
         f"inputs holds {len(record)} examples and a view shows one: "
         "records = attnviz.extract(model, inputs), then show_head_view(records[i])"
     )
+
+
+def _refuse_output(output: Mapping[Any, Any]) -> None:
+    """Refuse the whole output of a model, and name the part of it that is wanted."""
+    kinds = [name for name in output if str(name).endswith("attentions")]
+    returned = [name for name in kinds if output[name] is not None and len(output[name])]
+    if returned:
+        raise TypeError(
+            f"model is a {type(output).__name__}, what a model gave; give its weights, "
+            f"outputs.{returned[0]}, with tokens="
+        )
+    if kinds or "last_hidden_state" in output or "logits" in output:
+        raise TypeError(
+            f"model is a {type(output).__name__}, what a model gave, without weights: "
+            f"{NOT_RETURNED}"
+        )
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -458,6 +466,11 @@ def _leave_out(arguments: dict[str, Any], why: str) -> None:
 def _runs_again(model: Any) -> bool:
     """Whether what a `show_*` function was given is a model, and not what a model gave."""
     return not isinstance(model, AttentionRecord) and not _is_weights(model)
+
+
+def _are_tokens(inputs: Any) -> bool:
+    """Whether the second argument is the tokens of weights, as BertViz takes them."""
+    return isinstance(inputs, Tokens | list | tuple) and all(isinstance(t, str) for t in inputs)
 
 
 def _is_weights(model: Any) -> bool:

@@ -70,6 +70,7 @@ def test_roles_are_tested_once_and_again_after_another_text() -> None:
         statistics.fold(record)
     stack = statistics.stack()
     roles = stack.roles()
+    assert statistics.roles() is roles
     assert roles.names == [["previous token"]]
     assert stack.roles() is roles
     assert stack.roles(margin=0.99).names == [[None]]

@@ -97,7 +97,7 @@ def test_what_the_corpus_does_not_have_is_refused(traits: dict[str, Any], messag
 
 
 def test_an_unknown_trait_is_named() -> None:
-    with pytest.raises(TypeError, match="EmbeddingView has no argument 'colour'; it takes"):
+    with pytest.raises(TypeError, match="no argument 'colour'; did you mean 'color'"):
         EmbeddingView(corpus([4, 6]), colour="text")
 
 

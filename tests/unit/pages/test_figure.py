@@ -67,6 +67,7 @@ def test_dots_per_inch_stand_in_for_the_scale() -> None:
     [
         ({"width": "wide"}, ValueError, "84mm"),
         ({"width": "84"}, ValueError, "84mm"),
+        ({"width": 84}, ValueError, 'CSS pixels, 22 mm; give the unit, such as width="84mm"'),
         ({"width": "84mm; x"}, ValueError, "84mm"),
         ({"width": "1e3mm"}, ValueError, "84mm"),
         ({"width": ""}, ValueError, "84mm"),

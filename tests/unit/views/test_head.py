@@ -209,10 +209,19 @@ def test_values_that_do_not_fit_are_refused(name: str, value: Any, message: str)
         HeadView(encoder_decoder_record(), **{name: value})
 
 
+def test_an_attribute_that_no_view_has_is_refused() -> None:
+    view = HeadView(given_record())
+    with pytest.raises(AttributeError, match=r"HeadView has no attribute 'head'; did .* 'heads'"):
+        view.head = 1
+    with pytest.raises(AttributeError, match=r"has no attribute 'foo'$"):
+        view.foo = []
+    view.close()
+
+
 def test_an_unknown_keyword_is_named_with_those_that_there_are() -> None:
-    with pytest.raises(TypeError, match=r"HeadView has no argument 'head'; it takes include_layer"):
+    with pytest.raises(TypeError, match=r"no argument 'head'; did you mean 'heads'\?; it takes"):
         HeadView(given_record(), head=1)
-    with pytest.raises(TypeError, match="'include_heads'; heads= chooses heads; it takes include"):
+    with pytest.raises(TypeError, match=r"'include_heads'; did you mean 'heads'\?; it takes"):
         HeadView(given_record(), include_heads=[0])
     with pytest.raises(TypeError, match="no argument '_esm'"):
         HeadView(given_record(), _esm="alert(1)")

@@ -48,6 +48,8 @@ def test_a_models_own_outputs_are_shown(opened: list[str]) -> None:
     assert view.record.tokens.sequence == (0, 0, 1)
     assert view.record.model == "mine"
     assert show_head_view(torch.stack(attentions), tokens=words(3)).layer == 0
+    # As BertViz takes them.
+    assert list(show_head_view(attentions, words(3)).record.tokens) == words(3)
 
 
 def test_some_layers_are_shown(opened: list[str]) -> None:

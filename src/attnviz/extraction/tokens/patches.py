@@ -79,9 +79,10 @@ def patch_tokens(
         return None
     height, width = image_size
     before, after = _beside(model, name)
-    grids = [(height // size[0], width // size[1]) for size in patch_sizes(config)]
+    sizes = patch_sizes(config) or _timm_patch_sizes(model)
+    grids = [(height // size[0], width // size[1]) for size in sizes]
     if has_stages(config):
-        grids += _coarser(image_size, patch_sizes(config))
+        grids += _coarser(image_size, sizes)
     for rows, columns in grids:
         # Some stages of a tower have the tokens beside the patches, and some have not.
         for first, last in ((before, after), ((), ())):
@@ -90,6 +91,15 @@ def patch_tokens(
                 shapes = [(rows, columns)] * len(images)
                 return grid_tokens(shapes, before=first, after=last, images=images)
     return None
+
+
+def _timm_patch_sizes(model: nn.Module) -> list[tuple[int, int]]:
+    """Heights and widths of patches in timm, whose configurations do not name them."""
+    return [
+        (module.kernel_size[0], module.kernel_size[1])
+        for name, module in model.named_modules()
+        if name.endswith("patch_embed.proj") and isinstance(module, nn.Conv2d)
+    ]
 
 
 def _beside(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

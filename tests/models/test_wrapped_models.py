@@ -1,0 +1,105 @@
+"""Objects of other libraries that hold one transformers model, and models of timm."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from attnviz import AttentionRecord, extract, show_head_view
+from models.seeing import softmaxes
+from rounding import forwards_error
+from unit.asking import whole_reply
+
+TEXT = "The animal didn't cross the street because it was too tired."
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5]])
+
+
+def same(one: AttentionRecord, other: AttentionRecord) -> bool:
+    """Whether two records have the same tokens and weights."""
+    pairs = zip(one.to_numpy("self"), other.to_numpy("self"), strict=True)
+    error = forwards_error(one)
+    return one.tokens == other.tokens and all(np.abs(a - b).max() < error for a, b in pairs)
+
+
+@pytest.fixture(scope="module")
+def sentence_transformer(checkpoint_folder: Path) -> Any:
+    return pytest.importorskip("sentence_transformers").SentenceTransformer(
+        str(checkpoint_folder), device="cpu"
+    )
+
+
+def test_a_sentence_transformer_brings_its_tokenizer(
+    sentence_transformer: Any, checkpoint_folder: Path
+) -> None:
+    assert same(extract(sentence_transformer, TEXT), extract(str(checkpoint_folder), TEXT))
+
+
+def test_a_cross_encoder(checkpoint_folder: Path) -> None:
+    encoder = pytest.importorskip("sentence_transformers").CrossEncoder(
+        str(checkpoint_folder), num_labels=1, device="cpu"
+    )
+    pair = ("Where is the cat?", "The cat is on the mat.")
+    assert same(extract(encoder, pair), extract(str(checkpoint_folder), pair))
+
+
+def test_a_trainer(make_model: Callable[..., Any], tmp_path: Path) -> None:
+    model = make_model("llama")
+    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), report_to="none")
+    trainer = transformers.Trainer(model=model, args=arguments)
+    assert same(extract(trainer, IDS), extract(model, IDS))
+
+
+class Lightning(nn.Module):
+    """A module around a model and what else a training needs, as in PyTorch Lightning."""
+
+    def __init__(self, **models: nn.Module) -> None:
+        super().__init__()
+        self.loss = nn.CrossEntropyLoss()
+        self.parts = nn.ModuleDict(models)
+
+
+def test_a_module_around_one_model(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    compiled: Any = torch.compile(model, backend="eager")
+    assert same(extract(Lightning(model=compiled), IDS), extract(model, IDS))
+
+
+def test_a_module_around_two_models_is_refused(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    with pytest.raises(TypeError, match=r"Lightning, which has 2 of them inside: give the one"):
+        extract(Lightning(student=model, teacher=copy.deepcopy(model)), IDS)
+
+
+def test_a_module_without_a_model_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"got Linear\. For attention from elsewhere"):
+        extract(nn.Linear(2, 2), IDS)
+
+
+def test_a_view_of_a_wrapped_model_can_run_it_again(make_model: Callable[..., Any]) -> None:
+    view = show_head_view(Lightning(model=make_model("llama")), IDS)
+    change = {"kind": "ablate", "stack": "self", "layer": 0, "head": 1, "to": "zero"}
+    reply = whole_reply(view._channel._server, "intervene", {"changes": [change]})
+    assert reply.header["sentence"].startswith("Without")
+
+
+def test_a_model_of_timm(timm: Any, timm_wrapper: None) -> None:
+    torch.manual_seed(0)
+    model = timm.create_model("vit_tiny_patch16_224", img_size=64, depth=2).eval()
+    pixels = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    record = extract(model, {"pixel_values": pixels})
+    stack = record.stacks["vision"]
+    assert [*stack.query_tokens.text[:3], stack.query_tokens.text[-1]] == [
+        "[CLS]", "0,0", "0,1", "3,3",
+    ]  # fmt: skip
+    found, expected = record.to_numpy("vision"), softmaxes(model, pixels)
+    assert len(found) == len(expected) == 2
+    for weights, own in zip(found, expected, strict=True):
+        assert np.abs(weights - own[0].numpy()).max() < forwards_error(record)
