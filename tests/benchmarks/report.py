@@ -204,34 +204,23 @@ def _why_not(row: Row) -> str:
 
 
 _MARKS = ("<!-- figures of make bench -->", "<!-- end of figures -->")
+_TOOLS_IN_README = ("bertviz", "circuitsvis", "inspectus", "head", "matrix")
 _IN_README = ("html_bytes", "build_s", "drawn_s", "layer_s", "nodes")
 
 
 def _summary(results: Results) -> str:
-    """The README's tables: head views of 256 tokens, and grids."""
-    chosen = [column for column in _COLUMNS if column.figure in _IN_README]
-    found = []
-    sizes: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
-        ("head", "n = 256, 12 x 12 heads", lambda row: row.name),
-        (
-            "model",
-            "all heads at once, n = 64",
-            lambda row: f"{row.layers} x {row.layers}, {row.name}",
-        ),
-    )
-    for view, first, name in sizes:
-        columns = [each for each in chosen if view == "head" or each.figure != "layer_s"]
-        lines = [[first, *(column.heading for column in columns)]]
-        for row in results.rows:
-            if row.view != view or (view == "head" and row.tokens != 256):
-                continue
-            cells = [_median(column, row) for column in columns]
-            if row.fault:
-                cells = [_why_not(row), *[""] * (len(columns) - 1)]
-            lines.append([name(row), *cells])
-        found.append(table(lines))
+    """The README's table: one page of each tool, of the same 256 tokens."""
+    columns = [column for column in _COLUMNS if column.figure in _IN_README]
+    lines = [["n = 256, 12 x 12 heads", *(column.heading for column in columns)]]
+    for row in results.rows:
+        if row.view != "head" or row.tokens != 256 or row.tool not in _TOOLS_IN_README:
+            continue
+        cells = [_median(column, row) for column in columns]
+        if row.fault:
+            cells = [_why_not(row), *[""] * (len(columns) - 1)]
+        lines.append([row.name, *cells])
     said = "The machine was busy meanwhile: seconds are too high.\n"
-    return "\n".join([*found, said] if warning(results) else found)
+    return "\n".join([table(lines), said] if warning(results) else [table(lines)])
 
 
 def with_figures(readme: str, results: Results) -> str:
