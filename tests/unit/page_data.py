@@ -43,7 +43,7 @@ def data_of(page: str) -> Any:
         return value
 
     data = bare_data_of(page)
-    pieces = ("blocks", "first_rows", "maps", "strips", "images", "vectors")
+    pieces = ("blocks", "first_rows", "maps", "images", "vectors")
     return data | {name: whole(data[name]) for name in pieces if name in data}
 
 

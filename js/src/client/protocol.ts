@@ -394,8 +394,8 @@ export interface MapsHeader {
    * signed numbers the one of the largest size, with its sign.
    */
   largest?: [number, number][];
-  /** Queries that stand for all, one a row; left out where all were gone through. */
-  sampled?: number;
+  /** The queries that stand for all, one a row; left out where all were gone through. */
+  sampled?: number[];
 }
 
 export type Combine = "separate" | "mean" | "max";
@@ -464,41 +464,16 @@ export interface TileWork {
   waiting: boolean;
 }
 
-/** A pattern's score of every head of a stack, or of some heads of a layer. */
+/** A pattern's score of every head of a stack; of a long text estimated from some queries. */
 export interface ScoresRequest {
   stack: string;
   pattern: string;
-  /** All where they are left out. */
-  layer?: number;
-  heads?: number[];
-  /** From how many queries the scores of those heads are estimated. */
-  queries?: number;
 }
 
 /** A pattern's scores. */
 export interface ScoresHeader {
   /** Of every head of a stack, layer by layer; null where a score is not defined. */
   scores: (number | null)[][];
-}
-
-/** Where the weight of heads goes, from some queries of a text too long for whole maps. */
-export interface StripsRequest {
-  stack: string;
-  layer: number;
-  heads: number[];
-}
-
-/** What the numbers of some heads' strips say. */
-export interface StripsHeader {
-  /** Names of the parts, in their order. */
-  parts: string[];
-  /** Queries that were taken, and that there are. */
-  queries: number;
-  of: number;
-  /** Tokens before and after a query that are its window, where that can be said. */
-  window: [number, number] | null;
-  /** Whether it is the model's own. */
-  own_window: boolean;
 }
 
 /** The keys that all heads of a stack look at most from a query. */
@@ -651,8 +626,8 @@ export interface StackNumbers {
   /** Names of the patterns that its heads can be scored by. */
   patterns: string[];
   /**
-   * Queries that estimates are made from; only where whole maps of all heads take too long, and
-   * left out where `signed`.
+   * Queries that scores of heads are estimated from; only where whole maps of all heads take too
+   * long, so that maps are of some queries as well.
    */
   sampled?: number;
 }
@@ -1040,7 +1015,6 @@ export interface RecordRequests {
   strongest: StrongestRequest;
   tile: TileRequest;
   scores: ScoresRequest;
-  strips: StripsRequest;
   sources: SourcesRequest;
   vectors: VectorsRequest;
   image: ImageRequest;

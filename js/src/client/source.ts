@@ -52,7 +52,7 @@ export interface Piece {
   /** Between which numbers each head's weights lie; left out where they are exact. */
   ranges?: RangeOf[];
   /** Queries that stand for all, one a row; left out where all were gone through. */
-  sampled?: number;
+  sampled?: readonly number[];
   /** Of each of the maps that a kernel made the cell with the largest weight, and that weight. */
   largest?: [number, number][];
   /** Only of a tile of a large matrix. */

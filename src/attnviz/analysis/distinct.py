@@ -154,12 +154,9 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
 
 def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> DistinctHead:
     """The numbers of the chosen head, from as many queries as views score heads by."""
-    from attnviz.record.rows import SAMPLED_QUERIES, affords_maps
+    from attnviz.record.rows import scored_queries
 
-    num_queries = len(stack.query_tokens)
-    cells = num_queries * len(stack.key_tokens)
-    layers = [stack.attention(number) for number in stack.layers]
-    queries = None if affords_maps(layers, cells) else min(SAMPLED_QUERIES, num_queries)
+    queries = scored_queries(stack)
     score = float(completed(scores_of_heads(stack, [pattern], layer, [head], queries))[0, 0])
     blocks = _pairs(stack, [pattern], queries)
     [[(_, even, _)]] = _measured(stack, layer, [head], blocks, {}).tolist()

@@ -34,6 +34,8 @@ Scores = NDArray[np.float64]
 
 # Rows of weights with all their keys (8 MiB of float32), held at once.
 _ENTRIES = 1 << 21
+# A head with fewer weights takes as long as one with so many.
+_HEAD = 1 << 13
 # Pairs of a block whose places are kept for further layers.
 _PLACES_KEPT = 1 << 16
 _FOR_ANY_STACK = ("first token",)
@@ -458,7 +460,7 @@ def weights_of_some(
 ) -> Iterator[tuple[slice, NDArray[np.float32], NDArray[np.bool_]]]:
     """Go through heads, as many at once as are held: which, weights, and what masks let through."""
     attention = stack.attention(layer)
-    together = max(1, _ENTRIES // max(1, len(rows) * attention.num_keys))
+    together = max(1, _ENTRIES // max(_HEAD, len(rows) * attention.num_keys))
     for start in range(0, len(heads), together):
         some = slice(start, start + together)
         yield some, *attention.rows_of_each_head(heads[some], rows)

@@ -32,7 +32,7 @@ from attnviz.pages.parts import parted
 from attnviz.pages.picture import heads_figure
 from attnviz.pages.vectors import vectors_in_steps
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.rows import SAMPLED_QUERIES
+from attnviz.record.rows import SAMPLED_QUERIES, scored_queries
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.description import describing
 from attnviz.server.images import encoded_image
@@ -40,7 +40,6 @@ from attnviz.server.maps import encoded_maps
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
 from attnviz.server.sources import affords_sources, sources_header
-from attnviz.server.strips import strips
 from attnviz.utils.progress import GivenUp, Progress, Steps, finished, within
 
 __all__ = [
@@ -213,14 +212,13 @@ def _page_steps(
         vectors = yield from _embedded_vectors(record, precision, max_bytes, bare)
     description = yield from describing(record)
     few = count_weights(record) <= _MAX_SCORED_WEIGHTS
-    # Estimates in live views are estimates in pages.
-    estimated = {each["name"] for each in description["stacks"] if "sampled" in each}
-    sampled = [stack for stack in stacks if stack.name in estimated]
     # Signed numbers have no patterns, and are not sources of a token.
-    scored_by_patterns = [stack for stack in (stacks if few else sampled) if not stack.signed]
+    scored_by_patterns = [
+        stack for stack in stacks if not stack.signed and (few or scored_queries(stack) is not None)
+    ]
     scores = []
     if "scores" in embeds:
-        scores = yield from _embedded_scores(scored_by_patterns, sampled)
+        scores = yield from _embedded_scores(scored_by_patterns)
     scored = {(each["stack"], each["pattern"]) for each in scores}
     for each in description["stacks"]:
         # A pattern is offered where its scores are at hand.
@@ -234,8 +232,6 @@ def _page_steps(
         "maps": [],
         "scores": scores,
     }
-    if sampled and "weights" in embeds:
-        data["strips"] = yield from _embedded_strips(sampled)
     data |= yield from _embedded_sources(stacks)
     if vectors is not None:
         maps = yield from _embedded_maps(record)
@@ -385,12 +381,11 @@ def _embedded_vectors(
         raise ValueError(vectors_too_large(record, max_bytes or 0, bare)) from None
 
 
-def _embedded_scores(
-    stacks: Iterable[AttentionStack], sampled: Collection[AttentionStack]
-) -> Steps[list[dict[str, Any]]]:
+def _embedded_scores(stacks: Iterable[AttentionStack]) -> Steps[list[dict[str, Any]]]:
     embedded = []
     for stack in stacks:
-        queries = SAMPLED_QUERIES if stack in sampled else None
+        # Estimates in live views are estimates in pages.
+        queries = scored_queries(stack)
         for pattern, scores in (yield from all_scores_in_steps(stack, queries)).items():
             written = finite_scores(_rounded(scores))
             embedded.append({"stack": stack.name, "pattern": pattern, "scores": written})
@@ -411,17 +406,6 @@ def _embedded_sources(stacks: Iterable[AttentionStack]) -> Steps[dict[str, Any]]
             yield Progress("sources", done + 1, len(queries), "token")
         embedded.append({"stack": stack.name, "of": found})
     return {"sources": embedded} if embedded else {}
-
-
-def _embedded_strips(stacks: Iterable[AttentionStack]) -> Steps[list[dict[str, Any]]]:
-    layers = [(stack, layer) for stack in stacks for layer in stack.layers]
-    embedded = []
-    for done, (stack, layer) in enumerate(layers):
-        found = yield from within(strips(stack, layer), "strips", done, len(layers))
-        place = {"stack": stack.name, "layer": layer}
-        embedded.append(place | found.header() | {"data": packed(found.data)})
-        yield Progress("strips", done + 1, len(layers), "layer")
-    return embedded
 
 
 def _rounded(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]:

@@ -81,7 +81,7 @@ def parted(data: Mapping[str, Any]) -> Parted:
     copied = dict(data)
     order = _Order(data)
     slots: list[_Slot] = []
-    for kind in ("first_rows", "maps", "blocks", "strips"):
+    for kind in ("first_rows", "maps", "blocks"):
         if kind in data:
             copied[kind] = pieces = [dict(each) for each in data[kind]]
             slots += [_Slot(each, "data", order.of(kind, each)) for each in pieces]

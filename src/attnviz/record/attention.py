@@ -51,16 +51,6 @@ Numbers = NDArray[np.float64]
 class RowsOfHeads(Protocol):
     """Some queries of some heads: every further look at them costs the keys looked at."""
 
-    @property
-    def totals(self) -> Numbers:
-        """Weight of all keys together, (heads, rows)."""
-        ...
-
-    @property
-    def sunk(self) -> Numbers:
-        """What an attention sink takes, (heads, rows)."""
-        ...
-
     def weights(self, some: slice, columns: slice) -> Numbers:
         """Weights of some of the rows, (heads, rows, columns)."""
         ...
@@ -923,8 +913,6 @@ class _WholeRows:
     def __init__(self, weights: NDArray[np.float32], allowed: NDArray[np.bool_]) -> None:
         self._weights = weights[None].astype(np.float64)
         self._allowed = allowed[None]
-        self.totals = self._weights.sum(axis=-1)
-        self.sunk = np.zeros_like(self.totals)
 
     def weights(self, some: slice, columns: slice) -> Numbers:
         return self._weights[:, some, columns]
@@ -951,14 +939,8 @@ class _SharedKeys:
                 for part in self._rows.split(_SAMPLED_ROWS_AT_ONCE)
             ]
         sums = torch.cat(parts, dim=1)
-        nothing = torch.isneginf(sums)
         # Nothing allowed is minus infinity on both sides, which have no difference.
-        self._sums = sums.masked_fill(nothing, torch.inf)
-        self.sunk = np.zeros(tuple(sums.shape))
-        if layer.sinks is not None:
-            sinks = layer.sinks[list(heads)].float().to(self._sums.device)
-            self.sunk = torch.exp(sinks[:, None] - self._sums).double().cpu().numpy()
-        self.totals = np.where(nothing.cpu().numpy(), 0.0, 1.0 - self.sunk)
+        self._sums = sums.masked_fill(torch.isneginf(sums), torch.inf)
 
     def weights(self, some: slice, columns: slice) -> Numbers:
         with torch.no_grad():

@@ -9,14 +9,13 @@ that only the other text has, has no difference: its row is zero, and nothing in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.record.attention import LayerAttention, RowsOfHeads
+from attnviz.record.attention import LayerAttention
 from attnviz.record.masks import Rows
 
 __all__ = ["DifferenceAttention"]
@@ -142,34 +141,3 @@ class DifferenceAttention(LayerAttention):
         return np.where(both[:, None], found - before, np.float32(0)), (here | there) & both[
             :, None
         ]
-
-    def rows_of_heads(
-        self, heads: Sequence[int], rows: NDArray[np.int64]
-    ) -> Iterator[tuple[list[int], RowsOfHeads]]:
-        """Look at some queries of heads, one head after the other: a and b share no keys."""
-        for number, head in enumerate(heads):
-            ((_, before),) = self.a.rows_of_heads([head], rows)
-            ((_, after),) = self.b.rows_of_heads([head], rows)
-            yield [number], _RowsOfBoth(before, after, slice(0, self.num_keys))
-
-
-class _RowsOfBoth:
-    """Rows of one head in b, less those in a."""
-
-    def __init__(self, before: RowsOfHeads, after: RowsOfHeads, keys: slice) -> None:
-        self._before = before
-        self._after = after
-        here, there = (each.allowed(slice(None), keys).any(axis=2) for each in (before, after))
-        self._both = np.logical_and(here, there)
-        self.totals = np.where(self._both, after.totals - before.totals, 0.0)
-        self.sunk = np.where(self._both, after.sunk - before.sunk, 0.0)
-
-    def weights(self, some: slice, columns: slice) -> NDArray[np.float64]:
-        """Differences of some of the rows, (1, rows, columns)."""
-        found = self._after.weights(some, columns) - self._before.weights(some, columns)
-        return np.where(self._both[:, some, None], found, 0.0)
-
-    def allowed(self, some: slice, columns: slice) -> NDArray[np.bool_]:
-        """What either lets through of some of the rows, (1, rows, columns)."""
-        either = self._after.allowed(some, columns) | self._before.allowed(some, columns)
-        return either & self._both[:, some, None]

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
+from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import whole_number
 
-__all__ = ["SAMPLED_QUERIES", "affords_maps", "sampled_queries"]
+__all__ = ["SAMPLED_QUERIES", "affords_maps", "sampled_queries", "scored_queries"]
 
 #: Queries that estimates are made from: the standard error of a share is then at most 0.063.
 SAMPLED_QUERIES = 64
@@ -40,6 +41,18 @@ def affords_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
     vectors = [layer.vectors for layer in layers]
     device = vectors and all(each is not None and each.queries.is_cuda for each in vectors)
     return num_cells <= (_DEVICE_CELLS if device else _CELLS)
+
+
+def scored_queries(stack: AttentionStack) -> int | None:
+    """How many queries views score a stack's heads from, None for all.
+
+    Above what `affords_maps` says, scores of all heads would take too long.
+    """
+    layers = [stack.attention(layer) for layer in stack.layers]
+    num_queries = len(stack.query_tokens)
+    if affords_maps(layers, num_queries * len(stack.key_tokens)):
+        return None
+    return min(SAMPLED_QUERIES, num_queries)
 
 
 def sampled_queries(num_queries: int, most: int = SAMPLED_QUERIES) -> NDArray[np.int64]:

@@ -318,9 +318,6 @@ class _MergedRows:
     def __init__(self, tokens: RowsOfHeads, words: _WordTokens) -> None:
         self._tokens = tokens
         self._words = words
-        _, firsts = words.tokens(slice(None))
-        self.totals = np.add.reduceat(tokens.totals, firsts, axis=1) / words.lengths
-        self.sunk = np.add.reduceat(tokens.sunk, firsts, axis=1) / words.lengths
 
     def weights(self, some: slice, columns: slice) -> NDArray[np.float64]:
         (rows, firsts), (keys, first_keys) = self._words.tokens(some), self._words.keys(columns)

@@ -14,7 +14,7 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 from attnviz.analysis import patterns_of
 from attnviz.record.images import PatchGrid
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.rows import SAMPLED_QUERIES, affords_maps
+from attnviz.record.rows import scored_queries
 from attnviz.record.stack import find_maximum
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.server.images import ImageHeader
@@ -98,8 +98,8 @@ class StackNumbers(TypedDict):
     patterns : list of str
         Names of the patterns that its heads can be scored by.
     sampled : int
-        Queries that estimates are made from; only where whole maps of all heads take too long, and
-        left out where `signed`.
+        Queries that scores of heads are estimated from; only where whole maps of all heads take
+        too long, so that maps are of some queries as well.
     """
 
     name: str
@@ -190,6 +190,7 @@ def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
 def describing_numbers(stack: AttentionStack) -> Steps[StackNumbers]:
     """Describe a stack without its tokens, in steps."""
     maximum = yield from find_maximum(stack)
+    sampled = scored_queries(stack)
     described: dict[str, Any] = {
         "name": stack.name,
         "layers": list(stack.layers),
@@ -202,22 +203,13 @@ def describing_numbers(stack: AttentionStack) -> Steps[StackNumbers]:
         "causal": stack.causal,
         "vectors": stack.has_vectors,
         "patterns": list(patterns_of(stack)),
-        **_sampled(stack),
+        **({} if sampled is None else {"sampled": sampled}),
     }
     return cast("StackNumbers", described)
 
 
 def _kept_heads(stack: AttentionStack) -> list[list[int]]:
     return [list(stack.kept_heads(layer)) for layer in stack.layers]
-
-
-def _sampled(stack: AttentionStack) -> dict[str, Any]:
-    """Queries that estimates are made from, where whole maps of all heads would take too long."""
-    layers = [stack.attention(layer) for layer in stack.layers]
-    # What is estimated are shares of weight, which signed numbers have not.
-    if stack.signed or affords_maps(layers, len(stack.query_tokens) * len(stack.key_tokens)):
-        return {}
-    return {"sampled": min(SAMPLED_QUERIES, len(stack.query_tokens))}
 
 
 def _describe_tokens(tokens: Tokens) -> dict[str, Any]:

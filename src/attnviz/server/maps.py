@@ -29,15 +29,15 @@ class Maps(NamedTuple):
     ----------
     encoded : Encoded
         One byte a cell.
-    sampled : int or None
-        How many queries stand for all; None where all were gone through.
+    sampled : list of int or None
+        The queries that stand for all, one a row; None where all were gone through.
     largest : list of tuple
         Of each map the cell with the largest weight, counted row by row, and that weight. Of signed
         numbers the largest size, and that number with its sign.
     """
 
     encoded: Encoded
-    sampled: int | None
+    sampled: list[int] | None
     largest: list[tuple[int, float]]
 
 
@@ -105,7 +105,7 @@ def encoded_maps(
     encoded = encode(np.concatenate(maps), "uint8", maximum, signed=stack.signed, of=of)
     places = [int(np.abs(each).argmax()) for each in maps]
     largest = [(at, float(each.flat[at])) for at, each in zip(places, maps, strict=True)]
-    return Maps(encoded, None if queries is None else len(queries), largest)
+    return Maps(encoded, None if queries is None else queries.tolist(), largest)
 
 
 def pooled_where_it_lies(

@@ -24,8 +24,9 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from attnviz.analysis.heads import head_scores_in_steps, scores_of_heads
+from attnviz.analysis.heads import head_scores_in_steps
 from attnviz.record.record import AttentionRecord
+from attnviz.record.rows import scored_queries
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.record.tokens import Prediction
@@ -53,12 +54,11 @@ from attnviz.server.protocol import (
 from attnviz.server.pyramid import CELL_BYTES, Pyramids
 from attnviz.server.row_sums import KEPT_BYTES, RowSums
 from attnviz.server.sources import SourcesHeader, sources_header
-from attnviz.server.strips import StripsHeader, strips
 from attnviz.server.strongest import Combine, Pair, StrongestHeader, encoded_strongest
 from attnviz.server.tiles import Pooled, TileWork, answered_tile
 from attnviz.server.unfinished import MOST_UNFINISHED, Unfinished
 from attnviz.server.vectors import VectorsHeader, encoded_vectors
-from attnviz.utils.arguments import spans, whole_number
+from attnviz.utils.arguments import spans
 from attnviz.utils.progress import Pace, Steps
 
 __all__ = [
@@ -215,13 +215,13 @@ class MapsHeader(PieceHeader):
     largest : list
         Of each map the cell with the largest weight, counted row by row, and that weight, exact. Of
         signed numbers the one of the largest size, with its sign.
-    sampled : int
-        Queries that stand for all, one a row; left out where all were gone through.
+    sampled : list of int
+        The queries that stand for all, one a row; left out where all were gone through.
     """
 
     pooled: str
     largest: NotRequired[list[tuple[int, float]]]
-    sampled: NotRequired[int]
+    sampled: NotRequired[list[int]]
 
 
 @RECORD_REQUESTS.add("maps", MapsHeader)
@@ -364,53 +364,19 @@ class ScoresHeader(TypedDict):
 @RECORD_REQUESTS.add("scores", ScoresHeader)
 @dataclass(frozen=True)
 class ScoresRequest:
-    """A pattern's score of every head of a stack, or of some heads of a layer.
-
-    Attributes
-    ----------
-    layer, heads : optional
-        All where they are left out.
-    queries : int
-        From how many queries the scores of those heads are estimated.
-    """
+    """A pattern's score of every head of a stack; of a long text estimated from some queries."""
 
     stack: str
     pattern: str
-    layer: int | None = None
-    heads: tuple[int, ...] | None = None
-    queries: int | None = None
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Compute them, or estimate those of some heads."""
+        """Compute or estimate them."""
         stack = server.stack(self.stack)
-        if self.heads is None:
-            count = sum(stack.heads_per_layer)
-            refuse_large(f"scores of {count:,} heads", _SCORE_BYTES * count, "name some heads")
-            return Reply(
-                {"scores": finite_scores((yield from head_scores_in_steps(stack, self.pattern)))}
-            )
-        if self.layer is None or self.queries is None:
-            raise ValueError("scores of some heads need 'layer' and 'queries'")
-        layer, heads = heads_of(stack, self.layer, self.heads)
-        refuse_large(f"scores of {len(heads):,} heads", _SCORE_BYTES * len(heads), "name fewer")
-        queries = whole_number("queries", self.queries, 1)
-        scores = yield from scores_of_heads(stack, [self.pattern], layer, heads, queries)
-        return Reply({"scores": finite_scores(list(scores))})
-
-
-@RECORD_REQUESTS.add("strips", StripsHeader)
-@dataclass(frozen=True)
-class StripsRequest:
-    """Where the weight of heads goes, from some queries of a text too long for whole maps."""
-
-    stack: str
-    layer: int
-    heads: tuple[int, ...]
-
-    def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Say it from some of their queries."""
-        found = yield from strips(server.stack(self.stack), self.layer, self.heads)
-        return Reply(found.header(), found.data)
+        count = sum(stack.heads_per_layer)
+        refuse_large(f"scores of {count:,} heads", _SCORE_BYTES * count, "capture fewer layers")
+        queries = scored_queries(stack)
+        scores = yield from head_scores_in_steps(stack, self.pattern, queries)
+        return Reply({"scores": finite_scores(scores)})
 
 
 @RECORD_REQUESTS.add("sources", SourcesHeader)

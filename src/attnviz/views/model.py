@@ -40,12 +40,9 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     A click on a thumbnail, or Enter, opens that head in detail beside the grid.
 
     Where whole maps of all heads would take hours (above 4,096 tokens, or 32,768 where queries and
-    keys lie on a device) there is a strip for each head instead: the shares of its weight that fall
-    on the first token, on the previous token, in its window (the model's own, otherwise the 64
-    tokens before the query, and after it where queries look ahead) and elsewhere. They are
-    estimates from 64 queries (`attnviz.record.rows.sampled_queries`), whose weights are exact;
-    scores that heads are ordered by are estimated from the same ones. Only heads in sight are asked
-    for.
+    keys lie on a device) each row of a thumbnail is one of 32 queries from all over the text
+    (`attnviz.record.rows.sampled_queries`), and scores that heads are ordered by are estimated from
+    64. Only heads in sight are asked for.
 
     Parameters
     ----------
@@ -71,7 +68,7 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     ----------
     thumbnails : {"heat-map", "lines"}
         A small matrix for each head, queries downwards, keys to the right; or small lines from
-        queries on the left to keys on the right. Strips of a long text are neither.
+        queries on the left to keys on the right.
     include_heads : list of int, dict of str to list of int, or None
         Heads to offer: the same in every layer that has them, or layer by layer, by the model's
         numbers. Layers that a mapping does not name are not offered. None offers all. May be set to

@@ -86,18 +86,6 @@ def test_b_less_a_of_any_block_and_nothing_in_rows_that_only_one_has(
         found, there = difference.weights_of_rows(head, numbers)
         assert_allclose(found, wanted[head, numbers], atol=1e-6)
         assert_array_equal(there, allowed[numbers])
-    seen = []
-    for which, some in difference.rows_of_heads([3, 1], np.array([1, 2, 4])):
-        (head,) = ([3, 1][number] for number in which)
-        seen.append(head)
-        assert_allclose(
-            some.weights(slice(0, 3), slice(2, 9))[0], wanted[head, [1, 2, 4], 2:], atol=1e-6
-        )
-        assert_array_equal(some.allowed(slice(1, 3), slice(0, 4))[0], allowed[[2, 4], :4])
-        assert_allclose(some.totals[0], wanted[head, [1, 2, 4]].sum(axis=1), atol=1e-6)
-        if sinks is not None:
-            assert_allclose(some.sunk, -some.totals, atol=1e-6)
-    assert seen == [3, 1]
 
 
 def test_the_difference_of_an_attention_to_itself_is_zero_and_turns_with_its_sides() -> None:

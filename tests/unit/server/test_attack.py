@@ -208,19 +208,12 @@ LARGE: list[Any] = [
     ("long", "maps", ALL | {"heads": [0], "size": TOKENS}),
     ("long", "strongest", STRONGEST | {"heads": [0, 1, 2, 3], "rows": [0, TOKENS]}),
     ("long", "scores", {"stack": "self", "pattern": "induction"}),
-    (
-        "long",
-        "scores",
-        {"stack": "self", "pattern": "self", "layer": 0, "heads": [0, 1], "queries": 10**9},
-    ),
-    ("long", "strips", {"stack": "self", "layer": 0, "heads": [0, 1, 2, 3]}),
     ("many heads", "block", ALL | {"heads": EVERY_HEAD, "rows": [0, 1], "precision": "uint8"}),
     slow("many heads", "maps", {"stack": "self", "layer": 0, "size": 4}),
     slow("many heads", "strongest", STRONGEST | {"heads": EVERY_HEAD, "rows": [0, 8]}),
     slow("many heads", "tile", TILE),
     slow("many heads", "scores", {"stack": "self", "pattern": "first token"}),
     ("many heads", "sources", {"stack": "self", "query": 3}),
-    ("many heads", "strips", {"stack": "self", "layer": 0, "heads": EVERY_HEAD[:20_000]}),
 ]
 
 
@@ -250,7 +243,6 @@ def test_what_takes_long_is_made_in_bounded_steps(
         ("block", ALL | {"heads": [0, -4], "precision": "uint8"}, "names one twice"),
         ("maps", {"stack": "self", "layer": 0, "size": 1, "heads": [0] * 100_000}, "one twice"),
         ("tile", {"heads": [1, 1], "level": 0, "row": 0, "column": 0}, "names one twice"),
-        ("strips", {"stack": "self", "layer": 0, "heads": [1, 1]}, "names one twice"),
         ("block", {"heads": [0] * 100_001}, "heads has 100,001 entries; at most 100,000"),
         ("strongest", {"heads": [0], "rows": [0, TOKENS], "k": TOKENS}, "keys are 3200"),
     ],

@@ -79,7 +79,6 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
         | {"precision": "uint8"},
     ),
     ("strongest", STRONGEST | {"heads": [0, 1, 2]}),
-    ("strips", {"stack": "self", "layer": 0, "heads": [*range(64)]}),
     ("maps", {"stack": "self", "layer": 0, "size": 64}),
     ("maps", {"stack": "self", "layer": 0, "size": 1000, "heads": [0]}),
     ("tile", TILE | {"heads": [0], "level": 0, "precision": "float32"}),

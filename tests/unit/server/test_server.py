@@ -16,8 +16,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.analysis import patterns_of
+from attnviz.record import rows
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.rows import sampled_queries
 from attnviz.record.tokens import Tokens
 from attnviz.server import unfinished
 from attnviz.server.codec import Encoded, decode
@@ -26,6 +28,8 @@ from attnviz.server.images import averaged_image
 from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import Progress, Steps, completed
+from attnviz.views.model import ModelView
+from unit.page_data import data_of
 from unit.records import (
     captured_record,
     encoder_decoder_record,
@@ -295,10 +299,25 @@ def test_scores_of_all_heads() -> None:
     reply = RecordServer(record).reply("scores", asked)
     # The first query has no token before it; the others give it 1/2, 1/3 and 1/4.
     assert reply.header["scores"][0] == pytest.approx([1.0, (1 / 2 + 1 / 3 + 1 / 4) / 3])
-    some = {"layer": 0, "heads": [1], "queries": 4}
-    for of in ({}, some):
-        with pytest.raises(ValueError, match=r"pattern='sideways': .* has 'previous token', 'next"):
-            RecordServer(record).reply("scores", asked | of | {"pattern": "sideways"})
+    with pytest.raises(ValueError, match=r"pattern='sideways': .* has 'previous token', 'next"):
+        RecordServer(record).reply("scores", asked | {"pattern": "sideways"})
+
+
+def test_scores_of_a_long_text_are_estimated_from_some_queries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer = QueryKeyAttention(vectors(4, 200, 8), vectors(2, 200, 8, seed=1), 1.0)
+    record = AttentionRecord({"self": AttentionStack("self", {1: layer}, Tokens.of(words(200)))})
+    monkeypatch.setattr(rows, "_CELLS", 200 * 200 - 1)
+    reply = RecordServer(record).reply("scores", {"stack": "self", "pattern": "previous token"})
+    weights = record.stack().weights(layer=1).astype(np.float64)
+    taken = sampled_queries(200, 64)
+    expected = weights[:, taken, taken - 1].mean(axis=1)
+    np.testing.assert_allclose(reply.header["scores"], [expected], atol=1e-6)
+    # A page orders heads by the same numbers.
+    page = data_of(ModelView(record).to_html())
+    scores = {each["pattern"]: each["scores"] for each in page["scores"]}
+    np.testing.assert_allclose(scores["previous token"], [expected], atol=1e-6)
 
 
 def test_maps_of_many_heads_stay_under_a_megabyte() -> None:

@@ -508,9 +508,7 @@ def test_requests_of_a_difference() -> None:
             assert wanted.min() < 0 < wanted.max()
             assert_allclose(found[place], wanted, atol=atol)
     refused: list[tuple[str, dict[str, Any], str]] = [
-        ("strips", {"heads": [0]}, "strips"),
         ("scores", {"pattern": "self"}, "scores of patterns"),
-        ("scores", {"pattern": "self", "heads": [0], "queries": 4}, "scores of patterns"),
     ]
     for name, arguments, what in refused:
         with pytest.raises(ValueError, match=f"{what} are defined for attention weights, and"):

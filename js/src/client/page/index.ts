@@ -15,8 +15,6 @@ import type {
   SourcesHeader,
   SourcesRequest,
   StackDescription,
-  StripsHeader,
-  StripsRequest,
   StrongestRequest,
   TileRequest,
 } from "../protocol";
@@ -45,8 +43,6 @@ export interface PageData {
   maps: EmbeddedPiece[];
   /** Scores of all heads, by pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
-  /** Where the weight of heads goes, of texts too long for maps: deflated floats. */
-  strips?: (StripsHeader & { stack: string; layer: number; data: string })[];
   /** Where the tokens of an answer came from. */
   sources?: { stack: string; of: SourcesHeader[] }[];
   /** Queries and keys, where the view shows them, or weights are computed from them. */
@@ -84,7 +80,6 @@ export class PageCarrier implements Carrier {
       maps: (args) => this.#maps(args),
       tile: (args) => this.#tile(args),
       scores: (args) => this.#scores(args),
-      strips: (args) => this.#strips(args),
       strongest: (args) => this.#strongest(args),
       sources: (args) => this.#sources(args),
       vectors: (args) => vectors.reply(args),
@@ -154,7 +149,8 @@ export class PageCarrier implements Carrier {
       columns: parts((pooled && request.columns) || [0, columns], most),
     };
     const groups = heads.map((head) => [head]);
-    return pooledReply(from, groups, starts, "max");
+    const { header, data } = pooledReply(from, groups, starts, "max");
+    return { header: from.sampled ? { ...header, sampled: from.sampled } : header, data };
   }
 
   async #tile(request: TileRequest): Promise<Reply> {
@@ -173,26 +169,7 @@ export class PageCarrier implements Carrier {
       (each) => each.stack === request.stack && each.pattern === request.pattern,
     );
     if (!found) throw new Error(`This page does not contain scores for "${request.pattern}".`);
-    const { heads, layer, stack } = request;
-    if (!heads) return { header: found, data: null };
-    const layers = this.#data.description.stacks.find((each) => each.name === stack)?.layers ?? [];
-    const row = found.scores[layers.indexOf(layer as number)];
-    return { header: { scores: [heads.map((head) => row?.[head] ?? null)] }, data: null };
-  }
-
-  async #strips(request: StripsRequest): Promise<Reply> {
-    const { stack, layer, heads } = request;
-    const found = this.#data.strips?.find((each) => each.stack === stack && each.layer === layer);
-    if (!found) throw new Error(`This page contains no strips of layer ${layer} of "${stack}".`);
-    const { data, ...header } = found;
-    const bytes = await inflatedText(data);
-    // A share and its error, as floats.
-    const each = 8 * header.parts.length;
-    const strips = new Uint8Array(heads.length * each);
-    this.#layers.places(request, heads).forEach((place, i) => {
-      strips.set(bytes.subarray(place * each, (place + 1) * each), i * each);
-    });
-    return { header, data: strips };
+    return { header: found, data: null };
   }
 
   async #strongest(request: StrongestRequest): Promise<Reply> {
@@ -233,7 +210,7 @@ function pooledReply(
   groups: readonly (readonly number[])[],
   starts: Starts,
   pooled: Pooled,
-): Reply {
+): Reply & { header: PieceHeader } {
   const [numRows, numColumns] = [starts.rows.length - 1, starts.columns.length - 1];
   const values = new Float32Array(groups.length * numRows * numColumns);
   groups.forEach((heads, i) => {

@@ -12,6 +12,8 @@ export interface Rows {
   maximum: number;
   /** Largest absolute error of a weight. */
   error: number;
+  /** Of small maps: the queries that stand for all, one a row. */
+  sampled?: number[];
   /** Bytes that it takes to keep them. */
   bytes: number;
   /** Adds some heads' weights of a row, from the key `left` on, to the numbers in `line`. */
@@ -35,6 +37,8 @@ export interface EmbeddedPiece {
   reach?: number;
   maximum: number;
   error: number;
+  /** Of small maps: the queries that stand for all, one a row; left out where none do. */
+  sampled?: number[];
   /** The deflated bytes; see `parts.ts`. */
   data: string;
 }
@@ -62,6 +66,7 @@ export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
   const weights = READERS[encoding](bytes, maximum);
   return {
     ...{ shape, maximum, error, bytes: bytes.length },
+    ...(piece.sampled && { sampled: piece.sampled }),
     add: (heads, row, left, line) => {
       for (const head of heads) {
         const start = head * each + (ends[row] as number) + left;

@@ -197,7 +197,7 @@ export function HeadStrip(props: HeadStripProps) {
             ? `, ${effects.scale.name} ${effectText(effects.scale, effects.of(head), effects.errorOf(head))}`
             : "";
           const place = chosen.indexOf(head);
-          const from = props.maps?.sampled ? ` (map of ${props.maps.sampled} queries)` : "";
+          const from = props.maps?.sampled ? ` (map of ${props.maps.sampled.length} queries)` : "";
           // Of one head's signed numbers colours are those of the signs.
           const own = place >= 0 && !(props.signed && chosen.length === 1);
           const color = own ? headColor(palette, place, chosen.length) : palette.neutral;

@@ -16,7 +16,6 @@ import type { Connection } from "../../client/carrier";
 import { idle } from "../../client/idle";
 import { isAbort } from "../../client/kernel";
 import type { Description, StackDescription, TokenList } from "../../client/protocol";
-import { scoresOf } from "../../client/requests/strips";
 import { keptHeads, type Piece, type Scores, type Source } from "../../client/source";
 import { withPatchNames } from "../../draw/patches";
 import type { ThemeName } from "../colors/palette";
@@ -251,8 +250,6 @@ export interface RecordStore {
   byRole: ReadonlySignal<boolean>;
   /** Those of its keys. */
   tokenEffects: ReadonlySignal<TokenEffects | null>;
-  /** Heads of a long text that have their scores, of how many; null where none are awaited. */
-  scoring: ReadonlySignal<[number, number] | null>;
   /** The layer's heads as they are offered. */
   order: ReadonlySignal<HeadOrder>;
   /** Runs an effect until the view ends. */
@@ -478,14 +475,10 @@ export function createRecordStore(
     const given = state.scores.value[name]?.[baseName(stack)] ?? ranks ?? null;
     return given || stack.patterns.includes(name) ? { stack: stack.name, name, given } : null;
   });
-  const scoring = signal<[number, number] | null>(null);
-  const scored = answer(ordered, async ({ stack, name, given }, signal) => {
-    const found = calmPlace.peek()?.stack;
-    if (given || !found) return given ?? source.scores(stack, name, signal);
-    return scoresOf(source, found, name, signal, (done, of) => {
-      scoring.value = done < of ? [done, of] : null;
-    });
-  });
+  const scored = answer(
+    ordered,
+    async ({ stack, name, given }, signal) => given ?? source.scores(stack, name, signal),
+  );
   const scores = computed(() => {
     const wanted = ordered.value;
     const had = scored.value;
@@ -545,7 +538,6 @@ export function createRecordStore(
         })
       );
     }),
-    scoring: computed(() => (ordered.value && !scores.value ? scoring.value : null)),
     order,
     live,
     fail,

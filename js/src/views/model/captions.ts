@@ -1,8 +1,6 @@
 /** What the model view says in words. */
 
 import type { StackDescription } from "../../client/protocol";
-import type { Strip } from "../../client/requests/strips";
-import type { Palette } from "../../ui/colors/palette";
 import { scoreText } from "../../ui/controls/heads";
 import {
   effectText,
@@ -26,7 +24,6 @@ import type { Hint } from "../../ui/plot/plot";
 import {
   capital,
   counted,
-  formatWeight,
   pluralOf,
   precision,
   type Quantity,
@@ -40,8 +37,8 @@ import {
   written,
 } from "../../ui/text/captions";
 import type { Place } from "../../ui/view/record";
-import { covered, type HeadMap, type Part, type Sample, type StripWindow, strongest } from "./maps";
-import { FAINTEST_LINE, mostLines, PARTS, partColor } from "./marks";
+import { covered, type HeadMap, type Part, queriesOf, type Sample, strongest } from "./maps";
+import { FAINTEST_LINE, mostLines } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
@@ -65,15 +62,8 @@ export function subtitleOf(place: Place, grid: HeadGrid, error: number | null): 
     layersInWords(stack),
     ...(grid.offered < grid.all ? [`${grid.offered} of ${grid.all} heads offered`] : []),
     tokensInWords(queries.text.length, keys.text.length, same),
-    ...estimateInWords(place),
     ...(error === null ? [] : [precision(error, stack)]),
   ].join(" · ");
-}
-
-/** "estimate from 64 of 32,768 queries", where a text is too long for whole maps. */
-export function estimateInWords({ stack, queries }: Place): string[] {
-  if (stack.sampled === undefined) return [];
-  return [`estimate from ${takenInWords(stack.sampled, queries.text.length)}`];
 }
 
 /** "Layer 3, head 1", with its score where heads are ordered by one. */
@@ -103,13 +93,6 @@ export function orderName(grid: HeadGrid, effects: HeadEffects | null, byRole = 
   return effects && effects.name === grid.score ? "ordered by size" : "strongest first";
 }
 
-/** What is read out of the head that the keyboard is at. */
-export function spokenName(store: ModelStore, cell: ScoredHead, grid: HeadGrid): string {
-  const strip = store.strip(cell);
-  const name = headName(store, cell, grid);
-  return strip ? `${name}: ${stripInWords(strip)}` : name;
-}
-
 /** The two lines below a gallery's thumbnail. */
 export function captionLines(
   cell: ScoredHead,
@@ -133,7 +116,7 @@ export function strongestInWords(map: HeadMap, place: Place, part: Part): string
   const best = strongest(map);
   const quantity = quantityOf(place.stack);
   if (!best) return `no ${quantity.name} at all`;
-  const rows = covered(best.row, map.rows, part.rows);
+  const rows = queriesOf(best.row, map, part.rows);
   const columns = covered(best.column, map.columns, part.columns);
   const weight = withWay(quantity, best.weight, written(quantity, best.weight));
   if (rows[1] - rows[0] === 1 && columns[1] - columns[0] === 1) {
@@ -146,9 +129,10 @@ export function strongestInWords(map: HeadMap, place: Place, part: Part): string
 }
 
 /** What a head's strongest weight is called. */
-function strongestName({ stack }: Place): string {
+function strongestName({ stack }: Place, { sampled }: HeadMap): string {
   const { name, signed } = quantityOf(stack);
-  return signed ? `largest ${name}` : "strongest";
+  const of = sampled ? ` of ${sampled.length} queries` : "";
+  return (signed ? `largest ${name}` : "strongest") + of;
 }
 
 /** The hint for the head under the pointer. */
@@ -156,38 +140,23 @@ export function hintOf(
   store: ModelStore,
   cell: HeadIndex,
   grid: HeadGrid,
-  palette: Palette,
 ): Pick<Hint, "title" | "rows"> | null {
   const place = store.place.peek();
   if (!place) return null;
   const map = store.map(cell);
-  const strip = store.strip(cell);
   const scored = grid.rows.flat().find((each) => each && isSameHead(each, cell)) ?? {
     ...cell,
     score: null,
   };
-  const rows = strip
+  const rows = map
     ? [
-        ...sharesInWords(strip).map(({ part, text }) => ({
-          color: partColor(palette, part),
-          meant: false,
-          text,
-        })),
         {
           color: "",
           meant: false,
-          text: `${takenInWords(strip.queries, strip.of)}, ± standard error`,
+          text: `${strongestName(place, map)}: ${strongestInWords(map, place, store.part.peek())}`,
         },
       ]
-    : map
-      ? [
-          {
-            color: "",
-            meant: false,
-            text: `${strongestName(place)}: ${strongestInWords(map, place, store.part.peek())}`,
-          },
-        ]
-      : [];
+    : [];
   return { title: headName(store, scored, grid), rows };
 }
 
@@ -196,7 +165,7 @@ export function orderInWords(
   grid: HeadGrid,
   least: number | null,
   effects: HeadEffects | null,
-  estimated = false,
+  estimatedFrom: number | null = null,
   byRole = false,
 ): string {
   if (grid.score === null) return "";
@@ -207,7 +176,10 @@ export function orderInWords(
       ? `all ${grid.shown} heads`
       : `${grid.shown} of ${grid.offered} heads, those from ${Number(least.toPrecision(4))}${size} on`;
   // A mask may hide a pattern's keys from most queries: only the others count in a score.
-  const from = estimated && !byRole ? ", estimated from those queries that may attend there" : "";
+  const estimated = estimatedFrom !== null && !byRole;
+  const from = estimated
+    ? `, estimated from those of ${estimatedFrom} queries that may attend there`
+    : "";
   const by = `By ${grid.score}${from}`;
   return `${by}, ${order}: ${which}.`;
 }
@@ -260,7 +232,7 @@ export function thumbnailsInWords(
   const few = map.sampled;
   const pooled =
     few !== undefined
-      ? `Each row of a thumbnail is one query: ${takenInWords(few, queries)} are looked at; columns are pooled to ${columns}, and a cell shows its largest ${quantity.name}${quantity.signed ? " in size" : ""}.`
+      ? `Thumbnails are a sample: each row is one query, ${few.length} of ${counted(queries)}; columns are pooled to ${columns}, and a cell shows its largest ${quantity.name}${quantity.signed ? " in size" : ""}.`
       : rows < queries || columns < keys
         ? quantity.signed
           ? `Thumbnails are pooled to ${rows} × ${columns}: a cell shows its largest ${quantity.name} in size.`
@@ -280,23 +252,6 @@ export function thumbnailsInWords(
   return rows < queries || columns < keys ? `${drawn}; ${sides}. ${pooled}` : `${drawn}; ${sides}.`;
 }
 
-/** What strips show, and from how many queries. */
-export function stripsInWords(store: ModelStore, place: Place, live: boolean): string {
-  const sample = store.stripSample.value;
-  const windows = sample?.windows.map(windowInWords).join("; or ") ?? "";
-  const waiting = store.waiting.value;
-  const opened = store.showsDetail.value ? store.opened.value : null;
-  const strip = opened && store.strip(opened);
-  return [
-    strip ? `${cellName(opened, null)}: ${stripInWords(strip)}.` : "",
-    `Where each head's weight goes, from the start of the text, above, to the query, below: ${estimateInWords(place)[0]}, one from each part of the text.`,
-    windows && `Own window: ${windows}.`,
-    live && waiting > 0 ? `${waiting} heads in sight are still to come.` : "",
-  ]
-    .filter(Boolean)
-    .join(" ");
-}
-
 /** The one sentence: what is open, or what there is. */
 export function sentenceOf(store: ModelStore, place: Place, grid: HeadGrid, live: boolean): string {
   const opened = store.opened.value;
@@ -312,51 +267,9 @@ export function sentenceOf(store: ModelStore, place: Place, grid: HeadGrid, live
         : "";
     return `${what}.${row}${live ? " Click a head to see it in detail." : ""}`;
   }
-  const [map, strip] = [store.map(opened), store.strip(opened)];
-  if (strip) return `Layer ${opened.layer}, head ${opened.head}: ${stripInWords(strip)}.`;
+  const map = store.map(opened);
   const best = map
-    ? ` ${capital(strongestName(place))}: ${strongestInWords(map, place, store.part.peek())}.`
+    ? ` ${capital(strongestName(place, map))}: ${strongestInWords(map, place, store.part.peek())}.`
     : "";
   return `Layer ${opened.layer}, head ${opened.head}.${best}`;
-}
-
-/** "64 of 32,768 queries". */
-export function takenInWords(taken: number, of: number): string {
-  return `${taken} of ${counted(of)} queries`;
-}
-
-/** "the query and the 64 tokens before it". */
-export function windowInWords({ window, own }: StripWindow): string {
-  if (!window) return "the model's own window";
-  const [before, after] = window;
-  const around = after === 0 ? "before it" : after === before ? "on either side" : "";
-  const which = around
-    ? `${counted(before)} tokens ${around}`
-    : `${counted(before)} tokens before and ${counted(after)} after it`;
-  return `${own ? "the model's window, " : ""}the query and the ${which}`;
-}
-
-/** A share with its standard error, where it is an estimate. */
-function shareInWords(share: number, error: number): string {
-  return error > 0 ? `${formatWeight(share)} ± ${formatWeight(error)}` : formatWeight(share);
-}
-
-/** Each part with its share: "first token 0.62 ± 0.03". */
-export function sharesInWords(strip: Strip): { part: string; text: string }[] {
-  const known = strip.shares.every(Number.isFinite);
-  return PARTS.flatMap((part) => {
-    const at = strip.parts.indexOf(part);
-    if (at < 0 || !known) return [];
-    const text = shareInWords(strip.shares[at] as number, strip.errors[at] as number);
-    return [{ part, text: `${part} ${text}` }];
-  });
-}
-
-/** A head's strip in one line. */
-export function stripInWords(strip: Strip): string {
-  return (
-    sharesInWords(strip)
-      .map(({ text }) => text)
-      .join(", ") || "no weight at all"
-  );
 }

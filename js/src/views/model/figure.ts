@@ -39,22 +39,12 @@ import {
   covered,
   type HeadMap,
   HeadMaps,
-  isStrip,
   type MapSet,
   type Part,
+  queriesOf,
   strongest,
-  type Thumb,
 } from "./maps";
-import {
-  heatMark,
-  inkOf,
-  lineMarks,
-  PARTS,
-  rowMark,
-  type Square,
-  stripColors,
-  stripMarks,
-} from "./marks";
+import { heatMark, inkOf, lineMarks, rowMark, type Square } from "./marks";
 import type { ModelState } from "./state";
 
 export interface FigureParts {
@@ -64,7 +54,7 @@ export interface FigureParts {
   palette: Palette;
   thumbnails: ModelState["thumbnails"];
   captions: Captions;
-  thumb: (cell: HeadIndex) => Thumb | undefined;
+  map: (cell: HeadIndex) => HeadMap | undefined;
   /** What lies below the maps, where it is one colour. */
   ground?: string | undefined;
   /** The row that is outlined on each heat-map. */
@@ -77,7 +67,7 @@ export interface FigureParts {
 }
 
 /**
- * The maps or strips of all cells of a grid, also of those that are not in sight.
+ * The maps of all cells of a grid, also of those that are not in sight.
  *
  * @param onProgress is told how many have come.
  */
@@ -87,10 +77,10 @@ export async function loadAll(
   set: MapSet,
   stack: StackDescription,
   onProgress: (done: number) => void,
-): Promise<(cell: HeadIndex) => Thumb | undefined> {
+): Promise<(cell: HeadIndex) => HeadMap | undefined> {
   // A store of its own: what is asked for here must not depend on what is scrolled to.
   const maps = new HeadMaps(source, () => stack);
-  const all = new Map<string, Thumb>();
+  const all = new Map<string, HeadMap>();
   for (const [layer, heads] of byLayer(grid.rows.flat())) {
     await maps.load({ ...set, layers: [[layer, heads]] });
     for (const head of heads) {
@@ -147,13 +137,9 @@ function labels(parts: FigureParts): Mark[] {
   return marks;
 }
 
-/** What colours mean, above a figure. */
-function namedLegend(
-  colors: readonly { name: string; color: string }[],
-  palette: Palette,
-  width: number,
-): Box {
-  const box = namedColors(colors, width, palette.ink);
+/** What the colours of effects mean, above a figure. */
+function effectLegend(effects: HeadEffects, palette: Palette, width: number): Box {
+  const box = namedColors(effectColors(effects, palette), width, palette.ink);
   return { ...box, height: box.height + 6 };
 }
 
@@ -166,7 +152,6 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   const quantity = quantityOf(place.stack);
   const ink = quantity.signed ? palette : palette.neutral;
   let maximum = place.stack.signed ? place.stack.maximum : 1;
-  let parted: readonly string[] = [];
   const { effects } = parts;
   grid.rows.forEach((row, at) => {
     row.forEach((cell, column) => {
@@ -187,17 +172,14 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
           ),
         );
       }
-      const map = cell && parts.thumb(cell);
+      const map = cell && parts.map(cell);
       if (!cell || !map) return;
       const square = {
         x: layout.left + column * layout.across,
         y: layout.top + at * layout.down,
         side: layout.cell,
       };
-      if (isStrip(map)) {
-        parted = map.parts.length > parted.length ? map.parts : parted;
-        back.push(...stripMarks(map, square, palette, 1));
-      } else if (thumbnails === "lines") lines.push([map, square]);
+      if (thumbnails === "lines") lines.push([map, square]);
       else {
         maximum = map.maximum;
         back.push({ ...heatMark(map, square, ink), ground: parts.ground });
@@ -219,13 +201,7 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   if (thumbnails === "lines") back.push(...lineMarks(lines, ink));
   const straight = thumbnails === "lines";
   const picture = { width: layout.width, height: layout.height, back, backOpacity: 1, front };
-  const colors = [
-    ...stripColors(parted, palette),
-    ...(effects ? effectColors(effects, palette) : []),
-  ];
-  const legend = (width: number): Box => namedLegend(colors, palette, width);
-  const named = colors.length > 0 && { legend };
-  if (parted.length > 0) return composeFigure({ palette, captions, picture, ...named }, request);
+  const named = effects && { legend: (width: number) => effectLegend(effects, palette, width) };
   const end = String(Number(maximum.toPrecision(2)));
   const { name, signed } = quantity;
   const opacityOf = (share: number): number => (straight ? Math.abs(share) : inkOf(share, 1));
@@ -263,12 +239,11 @@ async function findStrongest(
   place: Place,
   part: Part,
   cell: HeadIndex,
-  map: Thumb | undefined,
+  map: HeadMap | undefined,
 ): Promise<Strongest | null> {
-  if (!map || isStrip(map)) return null;
-  const best = strongest(map);
+  const best = map && strongest(map);
   if (!best) return null;
-  const rows = covered(best.row, map.rows, part.rows);
+  const rows = queriesOf(best.row, map, part.rows);
   const columns = covered(best.column, map.columns, part.columns);
   const only = rows[1] - rows[0] === 1 && columns[1] - columns[0] === 1;
   if (only) {
@@ -317,8 +292,8 @@ function nameOf(
 }
 
 /** The error of a map of which no strongest weight is known. */
-function errorOf(map: Thumb | undefined): number {
-  return !map || isStrip(map) || map.largest ? 0 : map.error;
+function errorOf(map: HeadMap | undefined): number {
+  return !map || map.largest ? 0 : map.error;
 }
 
 /** Every head that is shown with its strongest weight, one a row. */
@@ -327,14 +302,11 @@ export async function headsCsv(
   grid: HeadGrid,
   place: Place,
   part: Part,
-  map: (cell: HeadIndex) => Thumb | undefined,
+  map: (cell: HeadIndex) => HeadMap | undefined,
   effects: HeadEffects | null = null,
 ): Promise<string> {
   const cells = grid.rows.flat().filter((cell) => cell !== null);
   const nameFor = (cell: ScoredHead) => nameOf(grid, effects, place, cell);
-  if (cells.some((cell) => isStrip(map(cell)))) {
-    return stripsCsv((columns) => named(grid, effects, columns), nameFor, cells, map);
-  }
   const found: (Strongest | null)[] = new Array(cells.length).fill(null);
   let next = 0;
   const work = async (): Promise<void> => {
@@ -359,30 +331,4 @@ export async function headsCsv(
     ];
   });
   return csvText(named(grid, effects, [columnName(place.stack, "strongest"), ...COLUMNS]), rows);
-}
-
-/** Every head that is shown with the shares of its strip, one a row. */
-function stripsCsv(
-  columnsWith: (columns: readonly string[]) => string[],
-  nameFor: (cell: ScoredHead) => (string | number | null)[],
-  cells: ScoredHead[],
-  thumb: (cell: HeadIndex) => Thumb | undefined,
-): string {
-  const rows = cells.map((cell) => {
-    const found = thumb(cell);
-    const strip = isStrip(found) ? found : null;
-    const numbers = PARTS.flatMap((part) => {
-      const at = strip?.parts.indexOf(part) ?? -1;
-      const pair = at < 0 ? [] : [strip?.shares[at], strip?.errors[at]];
-      return [0, 1].map((i) => (Number.isFinite(pair[i]) ? roundedTo(pair[i] as number, 1) : null));
-    });
-    const [before, after] = strip?.window ?? [null, null];
-    return [...nameFor(cell), ...numbers, before, after, strip?.queries ?? null, strip?.of ?? null];
-  });
-  const shares = PARTS.flatMap((part) => {
-    const name = part.replaceAll(" ", "_");
-    return [name, `${name}_standard_error`];
-  });
-  const of = ["window_before", "window_after", "queries_taken", "queries"];
-  return csvText(columnsWith([...shares, ...of]), rows);
 }

@@ -8,7 +8,7 @@ import { headEffect, headError } from "../../ui/effects/effects";
 import type { ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
 import type { ViewContext } from "../../ui/view/define-view";
-import { captionLines, headName, hintOf, orderName, spokenName } from "./captions";
+import { captionLines, headName, hintOf, orderName } from "./captions";
 import type { Layout } from "./layout";
 import { paintRow } from "./marks";
 import type { ModelState } from "./state";
@@ -30,7 +30,6 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
   const palette = context.palette.value;
   const thumbnails = context.state.thumbnails.value;
   const outlinedRow = store.outlinedRow.value;
-  const cursor = store.heads.cursor.value;
   const chosen = place?.chosen ?? [];
   const effects = context.record.headEffects.value;
   return (
@@ -45,9 +44,8 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
       corner="head"
       look={(cell, now) => {
         const index = place?.layer === cell.layer ? chosen.indexOf(cell.head) : -1;
-        const atCursor = cursor?.layer === cell.layer && cursor.head === cell.head;
         return {
-          label: atCursor ? spokenName(store, cell, now) : headName(store, cell, now),
+          label: headName(store, cell, now),
           selected: index >= 0,
           style: index < 0 ? "" : `;--av-chosen:${headColor(palette, index, chosen.length)}`,
           ...(effects &&
@@ -68,19 +66,19 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
         : layout.caption === "none"
           ? {}
           : { below: (cell, x) => <Caption store={store} cell={cell} x={x} layout={layout} /> })}
-      hint={(cell, now) => hintOf(store, cell, now, palette)}
+      hint={(cell, now) => hintOf(store, cell, now)}
       painting={{
         follows: [store.mapSet, store.sign, store.maps.arrivals],
         sources: (cells) => [
-          ...cells.map((cell) => (cell ? store.thumb(cell) : null)),
+          ...cells.map((cell) => (cell ? store.map(cell) : null)),
           palette,
           thumbnails,
           String(outlinedRow),
         ],
         paint: (canvas, cells, scale) => {
-          const thumbs = cells.map((cell) => (cell ? store.thumb(cell) : null));
+          const maps = cells.map((cell) => (cell ? store.map(cell) : null));
           const signed = place?.stack.signed === true;
-          paintRow(canvas, thumbs, { layout, thumbnails, palette, signed, outlinedRow, scale });
+          paintRow(canvas, maps, { layout, thumbnails, palette, signed, outlinedRow, scale });
         },
         onPainted: (complete) => {
           drawn.value = complete ? store.sign.peek() : null;

@@ -44,7 +44,6 @@ import {
   layersInWords,
   orderInWords,
   sentenceOf,
-  stripsInWords,
   subtitleOf,
   thumbnailsInWords,
 } from "./captions";
@@ -52,8 +51,8 @@ import { Detail, type DetailCaptions } from "./detail";
 import { figure, headsCsv, loadAll } from "./figure";
 import { ModelGrid } from "./grid";
 import type { CellSize, Layout } from "./layout";
-import { isStrip, type Thumb } from "./maps";
-import { inkOf, stripColors } from "./marks";
+import type { HeadMap } from "./maps";
+import { inkOf } from "./marks";
 import css from "./model.css";
 import { MODEL_DEFAULTS, type ModelState } from "./state";
 import { createModelStore, type ModelStore } from "./store";
@@ -91,12 +90,12 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     name: "model-view",
     figure: async () => {
       const { grid, layout, place } = shown(store);
-      const thumb = await loadWhole(context, store, busy);
+      const map = await loadWhole(context, store, busy);
       const captions = {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(place, grid, store.sample.value?.error ?? null),
         sentence: detailCaptions.peek()?.sentence ?? sentenceOf(store, place, grid, false),
-        coverage: coverageOf(context, store, grid, firstThumb(grid, thumb)),
+        coverage: coverageOf(context, store, grid, firstMap(grid, map)),
       };
       const palette = context.palette.peek();
       const parts = {
@@ -106,7 +105,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         palette,
         thumbnails: state.thumbnails.peek(),
         captions,
-        thumb,
+        map,
         ground: context.figure?.background === "transparent" ? undefined : palette.background,
         outlinedRow: store.outlinedRow.peek(),
         effects: store.effects.peek(),
@@ -121,8 +120,8 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     },
     csv: async () => {
       const { grid, place } = shown(store);
-      const thumb = await loadWhole(context, store, busy);
-      return headsCsv(source, grid, place, store.part.peek(), thumb, store.effects.peek());
+      const map = await loadWhole(context, store, busy);
+      return headsCsv(source, grid, place, store.part.peek(), map, store.effects.peek());
     },
     csvLabel: "Heads, CSV",
   });
@@ -276,17 +275,15 @@ function Options({ context, store }: { context: ViewContext<ModelState>; store: 
   const { state } = context;
   return (
     <div class="av-row av-options">
-      {!store.strips.value && (
-        <Choice
-          label="Thumbnails"
-          value={state.thumbnails.value}
-          options={[
-            ["heat-map", "heat maps"],
-            ["lines", "lines"],
-          ]}
-          onChange={(thumbnails) => assign(state, { thumbnails })}
-        />
-      )}
+      <Choice
+        label="Thumbnails"
+        value={state.thumbnails.value}
+        options={[
+          ["heat-map", "heat maps"],
+          ["lines", "lines"],
+        ]}
+        onChange={(thumbnails) => assign(state, { thumbnails })}
+      />
       <Choice
         label="Size"
         value={store.size.value}
@@ -299,7 +296,7 @@ function Options({ context, store }: { context: ViewContext<ModelState>; store: 
         <>
           <OrderControl context={context} />
           <TokenScoreControl context={context} />
-          {!store.strips.value && <PairControl context={context} />}
+          <PairControl context={context} />
         </>
       )}
     </div>
@@ -307,9 +304,9 @@ function Options({ context, store }: { context: ViewContext<ModelState>; store: 
 }
 
 /** A map of a figure: what it says of pooling holds for all. */
-function firstThumb(grid: HeadGrid, thumb: (cell: HeadIndex) => Thumb | undefined): Thumb | null {
+function firstMap(grid: HeadGrid, map: (cell: HeadIndex) => HeadMap | undefined): HeadMap | null {
   const cell = grid.rows.flat().find((each) => each !== null);
-  return (cell && thumb(cell)) ?? null;
+  return (cell && map(cell)) ?? null;
 }
 
 /**
@@ -321,44 +318,26 @@ function coverageOf(
   context: ViewContext<ModelState>,
   store: ModelStore,
   grid: HeadGrid,
-  drawn?: Thumb | null,
+  drawn?: HeadMap | null,
 ): string {
   const { thumbnails, least_score, scores } = context.state;
   const cell = store.layout.value?.cell ?? 0;
   const place = context.record.place.value;
   const pair = place ? pairInWords(pairOf(place, context.state.pair.value), place.queries) : "";
-  const scoring = context.record.scoring.value;
   const effects = store.effects.value;
   const bars = effects ? effectsInWords(effects, "below heads") : "";
   const changed = place ? changedInWords(place.stack) : "";
   const roles = place ? rolesInWords(context.record.roles.value, place.stack) : "";
-  if (store.strips.value && place) {
-    return [
-      scoring ? `${scoring[0]} of ${scoring[1]} heads have their score.` : "",
-      orderInWords(
-        grid,
-        least_score.value,
-        effects,
-        !(String(grid.score) in scores.value),
-        store.byRole.value,
-      ),
-      bars,
-      roles,
-      pair === "" ? "" : "Strips are of the whole text, whatever pair of sentences is chosen.",
-      stripsInWords(store, place, drawn === undefined),
-      changed,
-    ]
-      .filter(Boolean)
-      .join(" ");
-  }
+  const given = String(grid.score) in scores.value;
+  const estimatedFrom = given ? null : (place?.stack.sampled ?? null);
   return [
-    orderInWords(grid, least_score.value, effects, false, store.byRole.value),
+    orderInWords(grid, least_score.value, effects, estimatedFrom, store.byRole.value),
     bars,
     roles,
     pair === "" ? "" : `Only ${pair}.`,
     thumbnailsInWords(
       store.part.value,
-      drawn && !isStrip(drawn) ? drawn : store.sample.value,
+      drawn ?? store.sample.value,
       cell,
       thumbnails.value,
       drawn === undefined,
@@ -390,16 +369,12 @@ function ModelFooter(props: {
       {effects && (
         <EffectLegend scale={effects} palette={context.palette.value} where="below heads" />
       )}
-      {store.strips.value ? (
-        <StripLegend context={context} store={store} />
-      ) : (
-        <InkLegend
-          straight={context.state.thumbnails.value === "lines"}
-          maximum={store.sample.value?.maximum ?? place.stack.maximum}
-          quantity={quantityOf(place.stack)}
-          palette={context.palette.value}
-        />
-      )}
+      <InkLegend
+        straight={context.state.thumbnails.value === "lines"}
+        maximum={store.sample.value?.maximum ?? place.stack.maximum}
+        quantity={quantityOf(place.stack)}
+        palette={context.palette.value}
+      />
     </Footer>
   );
 }
@@ -417,21 +392,6 @@ function InSight({ store }: { store: ModelStore }) {
       {text.value} <span class="av-on-screen">Scroll for the rest.</span>
       <span class="av-on-paper">The rest is left out here; SVG, PNG and PDF have all.</span>
     </p>
-  );
-}
-
-/** What the bands of strips are, in the order of the pile. */
-function StripLegend({ context, store }: { context: ViewContext<ModelState>; store: ModelStore }) {
-  const colors = stripColors(store.stripSample.value?.parts ?? [], context.palette.value);
-  return (
-    <div class="av-strip-legend">
-      {colors.map(({ name, color }) => (
-        <span key={name}>
-          <i style={{ background: color }} />
-          {name}
-        </span>
-      ))}
-    </div>
   );
 }
 

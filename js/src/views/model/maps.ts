@@ -1,10 +1,9 @@
-/** Maps or strips of single heads: those in sight are asked for, those that left it no longer. */
+/** Maps of single heads: those in sight are asked for, those that left it no longer. */
 
 import { type Signal, signal } from "@preact/signals";
 import { LARGEST_REPLY } from "../../client/carrier";
 import type { Range, StackDescription } from "../../client/protocol";
 import { Recent } from "../../client/recent";
-import { askStrips, headsAtOnce, type Strip } from "../../client/requests/strips";
 import { keptHeads, type Source } from "../../client/source";
 import { same } from "../../ui/view/state";
 
@@ -20,8 +19,8 @@ export interface HeadMap {
   error: number;
   /** The cell with the largest weight, counted row by row, and that weight, where it is exact. */
   largest?: [number, number] | undefined;
-  /** Queries that stand for all, one a row; left out where all were gone through. */
-  sampled?: number | undefined;
+  /** The queries that rows are, where they stand for all; left out where all were gone through. */
+  sampled?: readonly number[] | undefined;
 }
 
 /** The queries and keys that maps are of; null for all. */
@@ -30,18 +29,11 @@ export interface Part {
   columns: Range;
 }
 
-/** What maps are of, and how fine they are; strips, of a text too long for maps, are of all of it. */
+/** What maps are of, and how fine they are. */
 export interface MapSet {
   stack: string;
   size: number;
   part: Part | null;
-}
-
-/** What is drawn of a head: a text is too long for all maps, or it is not. */
-export type Thumb = HeadMap | Strip;
-
-export function isStrip(thumb: Thumb | null | undefined): thumb is Strip {
-  return thumb !== undefined && thumb !== null && "shares" in thumb;
 }
 
 /** Which maps are wanted. */
@@ -50,23 +42,12 @@ export interface Wanted extends MapSet {
   layers: [number, number[]][];
 }
 
+/** How many rows a map has, and which queries they are. */
+type Sampled = Pick<HeadMap, "rows" | "sampled">;
+
 /** What is the same in all maps of a set. */
 export interface Sample extends Omit<HeadMap, "values" | "largest"> {
   stack: string;
-}
-
-/** Tokens before and after a query that its own window holds; null where they are not known. */
-export interface StripWindow {
-  window: Strip["window"];
-  /** Whether it is the model's own. */
-  own: boolean;
-}
-
-/** What strips of a stack have: all parts that any of them has, and their different windows. */
-export interface StripSample {
-  stack: string;
-  parts: readonly string[];
-  windows: readonly StripWindow[];
 }
 
 interface Asked {
@@ -77,21 +58,10 @@ interface Asked {
 
 /** Bytes of maps that are cached: some 4,000 heads at 32 x 32. */
 const CACHE_BYTES = 64_000_000;
-const STRIP_BYTES = 200;
 /** Cells a side of maps that may stand in for others, the finest first. */
 const SIZES = [64, 32, 16] as const;
 /** Weights of maps that a kernel computes in some tenths of a second. */
 const WEIGHTS_AT_ONCE = 1 << 24;
-
-/** The window of a strip's queries; null where they have none. */
-export function ownWindow({ parts, window, own_window }: Strip): StripWindow | null {
-  return parts.includes("own window") ? { window, own: own_window } : null;
-}
-
-/** Each once, in the order in which they came. */
-function different<T>(items: readonly T[]): T[] {
-  return [...new Map(items.map((item) => [JSON.stringify(item), item])).values()];
-}
 
 function keyOf({ stack, size, part }: MapSet, layer: number, head: number): string {
   const of = part ? `${part.rows} ${part.columns}` : "";
@@ -103,10 +73,8 @@ export class HeadMaps {
   readonly arrivals: Signal<number> = signal(0);
   /** Of the maps that came last. */
   readonly sample: Signal<Sample | null> = signal(null);
-  /** Of the strips that have come. */
-  readonly strips: Signal<StripSample | null> = signal(null);
   readonly #source: Source;
-  readonly #cache = new Recent<Thumb>(CACHE_BYTES);
+  readonly #cache = new Recent<HeadMap>(CACHE_BYTES);
   readonly #asked = new Set<Asked>();
   readonly #stackOf: (name: string) => StackDescription | undefined;
   readonly #pictured: (ended: AbortSignal) => Promise<void>;
@@ -124,9 +92,9 @@ export class HeadMaps {
   }
 
   /** The map of a head, or one of another size until that has come. */
-  get(set: MapSet, layer: number, head: number): Thumb | undefined {
+  get(set: MapSet, layer: number, head: number): HeadMap | undefined {
     const exact = this.#cache.get(keyOf(set, layer, head));
-    if (exact || set.size === 0) return exact;
+    if (exact) return exact;
     for (const size of SIZES) {
       const found = this.#cache.get(keyOf({ ...set, size }, layer, head));
       if (found) return found;
@@ -136,15 +104,14 @@ export class HeadMaps {
 
   /** Whether a head's map is in hand, as fine as it is wanted. */
   #isThere(set: MapSet, layer: number, head: number): boolean {
-    if (set.size === 0) return this.#cache.get(keyOf(set, layer, head)) !== undefined;
     const sizes = [set.size, ...SIZES.filter((size) => size > set.size)];
     return sizes.some((size) => this.#cache.get(keyOf({ ...set, size }, layer, head)));
   }
 
   /** Takes maps of all heads that are at hand, of whatever size; null where none are. */
-  #takeFirst({ stack, part, layers, size: wanted }: Wanted): Promise<unknown> | null {
+  #takeFirst({ stack, part, layers }: Wanted): Promise<unknown> | null {
     const found = this.#stackOf(stack);
-    if (!found || part || wanted === 0) return null;
+    if (!found || part) return null;
     const { signal } = new AbortController();
     const coming = layers.flatMap(([layer, heads]) => {
       const missing = heads.some((head) => !this.#isThere({ stack, part, size: 1 }, layer, head));
@@ -189,30 +156,20 @@ export class HeadMaps {
     if (!found) return 1;
     const queries = found.query_tokens.text.length;
     const keys = (found.key_tokens ?? found.query_tokens).text.length;
-    if (found.sampled !== undefined) return headsAtOnce(found.sampled, keys);
-    const [rows, columns] = part
-      ? [part.rows, part.columns]
-      : [
-          [0, queries],
-          [0, keys],
-        ];
-    const weights =
-      ((rows[1] as number) - (rows[0] as number)) *
-      ((columns[1] as number) - (columns[0] as number));
+    const { rows, columns } = part ?? { rows: [0, queries] as Range, columns: [0, keys] as Range };
+    const count = rows[1] - rows[0];
+    const taken = found.sampled === undefined ? count : Math.min(count, size);
+    const weights = taken * (columns[1] - columns[0]);
     const most = Math.min(LARGEST_REPLY / size ** 2, WEIGHTS_AT_ONCE / weights);
     return Math.max(1, Math.floor(most));
   }
 
   #ask(wanted: Wanted, layer: number, heads: number[]): Asked {
     const controller = new AbortController();
-    const strips = this.#stackOf(wanted.stack)?.sampled !== undefined;
     // Finer ones come after the picture of those that are in hand.
     const finer = heads.every((head) => this.get(wanted, layer, head) !== undefined);
     const { signal } = controller;
-    const ask = (): Promise<void> =>
-      strips
-        ? this.#askStrips(wanted, layer, heads, signal)
-        : this.#askMaps(wanted, layer, heads, signal);
+    const ask = (): Promise<void> => this.#askMaps(wanted, layer, heads, signal);
     const answered = (finer ? this.#pictured(signal).then(ask) : ask())
       .then(() => {
         this.arrivals.value += 1;
@@ -244,25 +201,6 @@ export class HeadMaps {
     if (!same(this.sample.peek(), sample)) this.sample.value = sample;
   }
 
-  async #askStrips(wanted: Wanted, layer: number, heads: number[], ended: AbortSignal) {
-    const { stack } = wanted;
-    const strips = await askStrips(this.#source, { stack, layer, heads }, ended);
-    const had = this.strips.peek();
-    const before = had?.stack === stack ? had : { stack, parts: [], windows: [] };
-    const now = {
-      stack,
-      parts: strips.reduce(
-        (most, { parts }) => (parts.length > most.length ? parts : most),
-        before.parts,
-      ),
-      windows: different([...before.windows, ...strips.flatMap((strip) => ownWindow(strip) ?? [])]),
-    };
-    if (!same(had, now)) this.strips.value = now;
-    strips.forEach((strip, i) => {
-      this.#cache.set(keyOf(wanted, layer, heads[i] as number), strip, STRIP_BYTES);
-    });
-  }
-
   /** Gives up on everything. */
   end(): void {
     for (const asked of this.#asked) asked.controller.abort();
@@ -285,6 +223,12 @@ export function strongest(map: HeadMap): { row: number; column: number; weight: 
   }
   if (best < 0) return null;
   return { row: Math.floor(best / map.columns), column: best % map.columns, weight };
+}
+
+/** The queries that row `at` of a map stands for: one of them, where they are sampled. */
+export function queriesOf(at: number, { rows, sampled }: Sampled, of: Range): Range {
+  const query = sampled?.[at];
+  return query === undefined ? covered(at, rows, of) : [query, query + 1];
 }
 
 /** Of a range of queries or keys, those that row or column `at` of `cells` covers. */

@@ -1,14 +1,13 @@
-/** Thumbnails: a head's heat map, lines or strip as pixels and as marks. */
+/** Thumbnails: a head's heat map or lines as pixels and as marks. */
 
 import type { Range } from "../../client/protocol";
-import type { Strip } from "../../client/requests/strips";
 import { larger } from "../../client/signs";
 import { paintMarks } from "../../draw/canvas";
 import type { CurvesMark, ImageMark, Mark, RectMark } from "../../draw/marks";
 import { type Ink, inkColor } from "../../ui/colors/color-scales";
 import { type Palette, pinColor, rgbOf } from "../../ui/colors/palette";
 import type { Layout } from "./layout";
-import { type HeadMap, isStrip, type Thumb } from "./maps";
+import type { HeadMap } from "./maps";
 import type { ModelState } from "./state";
 
 /** A square in the picture. */
@@ -183,91 +182,10 @@ function linesOf(
   };
 }
 
-/** What a band is called where there is little room. */
-const SHORT: Record<string, string> = {
-  "first token": "first",
-  "own window": "window",
-  "previous token": "previous",
-};
-
-/** The hue of a part among those of chosen heads; the first is left to the head that is open. */
-const HUES: Record<string, number> = {
-  "first token": 1,
-  "own window": 2,
-  "previous token": 3,
-  "no key": 4,
-};
-
-/** What is elsewhere steps back. The others are text colours, so that numbers on them are read. */
-export function partColor(palette: Palette, part: string): string {
-  const hue = HUES[part];
-  return (hue === undefined ? undefined : palette.headTexts[hue]) ?? palette.rule;
-}
-
-/** Parts in the order of the pile: from the start of the text, above, to the query, below. */
-export const PARTS = ["no key", "first token", "elsewhere", "own window", "previous token"];
-
-/** Where the bands of a pile `side` high begin and end, in whole pixels of the screen. */
-export function bandsOf(
-  strip: Strip,
-  side: number,
-  scale: number,
-): { part: string; share: number; top: number; bottom: number }[] {
-  let sum = 0;
-  const edge = (share: number): number => Math.round(share * side * scale) / scale;
-  return PARTS.flatMap((part) => {
-    const share = strip.shares[strip.parts.indexOf(part)] ?? 0;
-    const top = edge(sum);
-    sum += share;
-    const bottom = edge(Math.min(1, sum));
-    return bottom > top ? [{ part, share, top, bottom }] : [];
-  });
-}
-
-/** Numbers are written into bands of thumbnails from this side on, names from the next. */
-const NUMBERED = 44;
-const NAMED = 90;
-
-/** A head's strip as marks. */
-export function stripMarks(strip: Strip, square: Square, palette: Palette, scale: number): Mark[] {
-  const { x, y, side } = square;
-  return bandsOf(strip, side, scale).flatMap(({ part, share, top, bottom }): Mark[] => {
-    const height = bottom - top;
-    const fill = partColor(palette, part);
-    const band: Mark = { kind: "rect", x, y: y + top, width: side, height, fill };
-    if (side < NUMBERED || height < 12) return [band];
-    const number = `${Math.round(100 * share)}%`;
-    return [
-      band,
-      {
-        kind: "text",
-        x: x + side / 2,
-        y: y + top + height / 2 + 0.5,
-        text: side < NAMED ? number : `${SHORT[part] ?? part} ${number}`,
-        fill: part in HUES ? palette.background : palette.ink,
-        size: 10,
-        font: "text",
-        align: "middle",
-      },
-    ];
-  });
-}
-
-/** The parts in the order of the pile, each with its colour. */
-export function stripColors(
-  parts: readonly string[],
-  palette: Palette,
-): { name: string; color: string }[] {
-  return PARTS.filter((part) => parts.includes(part)).map((name) => ({
-    name,
-    color: partColor(palette, name),
-  }));
-}
-
 /** Paints some thumbnails side by side; undefined is still to come, null is not a head. */
 export function paintRow(
   context: CanvasRenderingContext2D,
-  thumbs: readonly (Thumb | null | undefined)[],
+  maps: readonly (HeadMap | null | undefined)[],
   look: {
     layout: Layout;
     thumbnails: ModelState["thumbnails"];
@@ -281,14 +199,10 @@ export function paintRow(
   const { cell, across } = layout;
   const ink = look.signed ? palette : palette.neutral;
   const there: [HeadMap, number][] = [];
-  const strips = thumbs.flatMap((thumb, i) => {
-    if (isStrip(thumb))
-      return stripMarks(thumb, { x: i * across, y: 0, side: cell }, palette, scale);
-    if (thumb) there.push([thumb, i * across]);
-    return [];
+  maps.forEach((map, i) => {
+    if (map) there.push([map, i * across]);
   });
-  if (strips.length > 0) paintMarks(context, strips);
-  else if (thumbnails === "lines") {
+  if (thumbnails === "lines") {
     const squares = there.map(([map, x]): [HeadMap, Square] => [map, { x, y: 0, side: cell }]);
     paintMarks(context, lineMarks(squares, ink));
   } else {
@@ -301,8 +215,8 @@ export function paintRow(
       );
   }
   context.fillStyle = palette.raised;
-  thumbs.forEach((thumb, i) => {
-    if (thumb === undefined) context.fillRect(i * across, 0, cell, cell);
+  maps.forEach((map, i) => {
+    if (map === undefined) context.fillRect(i * across, 0, cell, cell);
   });
 }
 

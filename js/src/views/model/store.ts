@@ -1,7 +1,6 @@
 /** The model view's live state: from its traits to the grid, and to the maps in sight. */
 
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import type { Strip } from "../../client/requests/strips";
 import { isPrinted } from "../../draw/figure-request";
 import type { HeadEffects } from "../../ui/effects/effects";
 import {
@@ -34,16 +33,7 @@ import {
   type Side,
   sideFor,
 } from "./layout";
-import {
-  type HeadMap,
-  HeadMaps,
-  isStrip,
-  type MapSet,
-  type Part,
-  type Sample,
-  type StripSample,
-  type Thumb,
-} from "./maps";
+import { type HeadMap, HeadMaps, type MapSet, type Part, type Sample } from "./maps";
 import { rowOnMap } from "./marks";
 import type { ModelState } from "./state";
 
@@ -71,16 +61,9 @@ export interface ModelStore {
   /** What maps are asked for. */
   mapSet: ReadonlySignal<MapSet>;
   maps: HeadMaps;
-  thumb: (cell: HeadIndex) => Thumb | undefined;
   map: (cell: HeadIndex) => HeadMap | undefined;
-  strip: (cell: HeadIndex) => Strip | undefined;
-  /** Whether the text is too long for maps, so that there are strips. */
-  strips: ReadonlySignal<boolean>;
-  /** How many heads in sight wait for theirs. */
-  waiting: ReadonlySignal<number>;
   /** What all maps in sight have in common; null until one has come. */
   sample: ReadonlySignal<Sample | null>;
-  stripSample: ReadonlySignal<StripSample | null>;
   /** The head that is shown in detail. */
   opened: ReadonlySignal<HeadIndex | null>;
   /** Whether it is: a view among others leaves it to them. */
@@ -101,6 +84,8 @@ export interface ModelStore {
   close: () => void;
 }
 
+/** Cells a side, and queries that are sampled, of maps of a text that is too long for whole ones. */
+const SAMPLED_SIZE = 32;
 /** From this width on the detail has room beside the grid. */
 const BESIDE = 740;
 /** Of the window's height, so that the grid never fills more than what is seen at once. */
@@ -117,7 +102,6 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   const size = signal<CellSize>("fit");
 
   const stack = computed(() => record.place.value?.stack ?? null);
-  const strips = computed(() => stack.value?.sampled !== undefined);
   const offered = computed(() =>
     stack.value ? offeredHeads(stack.value, state.include_heads.value) : [],
   );
@@ -213,8 +197,11 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   const setText = computed(() => {
     const place = record.place.value;
     const ratio = globalThis.devicePixelRatio || 1;
-    const size = strips.value ? 0 : mapSizeFor(layout.value?.cell ?? 0, ratio, longest.value);
-    const whole = !place || strips.value || pairOf(place, state.pair.value) === "all";
+    const size =
+      place?.stack.sampled === undefined
+        ? mapSizeFor(layout.value?.cell ?? 0, ratio, longest.value)
+        : SAMPLED_SIZE;
+    const whole = !place || pairOf(place, state.pair.value) === "all";
     const set = { stack: place?.stack.name ?? "", size, part: whole ? null : part.value };
     return JSON.stringify(set);
   });
@@ -246,9 +233,6 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
     return { ...mapSet.value, layers: byLayer(cells) };
   });
   record.answer(wanted, (each) => maps.load(each));
-  const thumb = ({ layer, head }: HeadIndex): Thumb | undefined =>
-    maps.get(mapSet.peek(), layer, head);
-
   const toShow = signal<HeadIndex | null>(null);
   const moveTo = ({ layer, head }: HeadIndex): void => {
     heads.cursor.value = { layer, head };
@@ -284,9 +268,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
     reordering,
     part,
     outlinedRow: computed(() =>
-      state.prediction.value === null || strips.value
-        ? null
-        : rowOnMap(part.value.rows, state.token.value),
+      state.prediction.value === null ? null : rowOnMap(part.value.rows, state.token.value),
     ),
     mapSet,
     maps,
@@ -294,27 +276,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
       const sample = maps.sample.value;
       return sample?.stack === stack.value?.name ? sample : null;
     }),
-    stripSample: computed(() => {
-      const sample = maps.strips.value;
-      return sample?.stack === stack.value?.name ? sample : null;
-    }),
-    strips,
-    waiting: computed(() => {
-      maps.arrivals.value;
-      const cells = wanted.value?.layers ?? [];
-      return cells
-        .flatMap(([layer, heads]) => heads.map((head) => ({ layer, head })))
-        .filter((cell) => thumb(cell) === undefined).length;
-    }),
-    thumb,
-    map: (cell) => {
-      const found = thumb(cell);
-      return isStrip(found) ? undefined : found;
-    },
-    strip: (cell) => {
-      const found = thumb(cell);
-      return isStrip(found) ? found : undefined;
-    },
+    map: ({ layer, head }) => maps.get(mapSet.peek(), layer, head),
     opened,
     showsDetail,
     side,

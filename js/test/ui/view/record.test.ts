@@ -119,14 +119,14 @@ describe("a record as a view sees it", () => {
     const each = carrier({
       describe: () => ({ header: { ...description, stacks }, data: null }),
       maps: () => ({
-        header: { shape: [3, 1, 1], encoding: "float32", maximum: 1, error: 0, sampled: 32 },
+        header: { shape: [3, 1, 1], encoding: "float32", maximum: 1, error: 0, sampled: [1, 2] },
         data: new Float32Array([0, 1, 0]),
       }),
     });
     const state = makeSignals(RECORD_DEFAULTS);
     const record = createRecordStore(new Source(each), state, ended.signal);
     record.wantMaps();
-    await vi.waitFor(() => expect(record.maps.value?.sampled).toBe(32));
+    await vi.waitFor(() => expect(record.maps.value?.sampled).toEqual([1, 2]));
     const heads = each.asked.slice(1).map((asked) => /"heads":(\[.*?\])/.exec(asked)?.[1]);
     expect(heads).toEqual(["[0,1,2]", "[3,4,5]", "[6,7]"]);
     expect(record.maps.value?.heads).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);

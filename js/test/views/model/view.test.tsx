@@ -256,6 +256,31 @@ describe("the model view on an exported page", () => {
     expect(rows).toHaveLength(7);
   });
 
+  it("says of a text that is too long for whole maps which queries stand for it", async () => {
+    const data = pageData(RAGGED, { order: "induction" });
+    const stack = data.description.stacks[0] as StackDescription;
+    // Rows are queries 1 and 3 of the four.
+    const maps = stack.layers.map((layer, at) => ({
+      ...sticky("self", layer, stack.heads_per_layer[at] as number, 2, 4),
+      sampled: [1, 3],
+    }));
+    stack.sampled = 2;
+    await open({ ...data, blocks: [], maps });
+    expect(words()).toContain(
+      "By induction, estimated from those of 2 queries that may attend there, strongest first",
+    );
+    expect(words()).toContain("Thumbnails are a sample: each row is one query, 2 of 4;");
+    cell("Layer 5, head 1, induction 1.00").click();
+    await vi.waitFor(
+      () => expect(words()).toMatch(/Strongest of 2 queries: “two” to “.*”, 1\.00/),
+      PATIENT,
+    );
+    const rows = (await root.attnviz?.csv())?.split("\r\n") ?? [];
+    expect(rows[1]).toMatch(/^"self",5,1,1,1,1,"two",2,/);
+    const svg = (await root.attnviz?.svg()) ?? "";
+    expect(svg).toContain("row is one query, 2 of 4");
+  });
+
   it("draws all layers as a figure, with labels as text and markup as text", async () => {
     await open(pageData(RAGGED, { layer: 2, heads: [1] }));
     const svg = (await root.attnviz?.svg()) ?? "";

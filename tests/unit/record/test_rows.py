@@ -1,0 +1,103 @@
+"""Some rows of a layer: which queries stand for a long text, and what is read of them."""
+
+from __future__ import annotations
+
+import doctest
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.record import attention, rows
+from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
+from attnviz.record.masks import BandMask
+from attnviz.record.rows import sampled_queries, scored_queries
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.record.words import MergedWeights
+from unit.records import captured_record, vectors, words
+
+TOKENS = 150
+
+
+@given(st.integers(1, 5000), st.integers(1, 300))
+def test_one_query_is_taken_from_each_part(num_queries: int, most: int) -> None:
+    found = sampled_queries(num_queries, most)
+    taken = min(num_queries, most)
+    assert len(found) == taken
+    edges = np.arange(taken + 1) * num_queries / taken
+    assert (found >= np.floor(edges[:-1])).all()
+    assert (found < edges[1:]).all()
+    assert len(set(found.tolist())) == taken
+
+
+@pytest.mark.parametrize("period", [16, 24, 64, 256, 512])
+def test_queries_taken_keep_no_step_with_what_repeats(period: int) -> None:
+    places = sampled_queries(32_768) % period
+    # Evenly spaced ones would all stand at the same place of their row of patches.
+    quarters = np.bincount(places * 4 // period, minlength=4)
+    assert quarters.min() >= 8, quarters
+
+
+def test_scores_are_of_some_queries_where_maps_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = captured_record().stack()
+    monkeypatch.setattr(rows, "_CELLS", 36)
+    assert scored_queries(stack) is None
+    monkeypatch.setattr(rows, "_CELLS", 35)
+    assert scored_queries(stack) == 6
+
+
+def test_rows_of_any_layer_are_slices_of_its_weights() -> None:
+    stack = captured_record().stack()
+    some = np.array([4, 1, 3])
+    for layer in stack.layers:
+        for head in range(4):
+            weights, allowed = stack.attention(layer).weights_of_rows(head, some)
+            whole = stack.weights(layer=layer, head=head)
+            np.testing.assert_allclose(weights, whole[some], atol=1e-6)
+            assert (allowed == stack.allowed(layer=layer, head=head)[some]).all()
+
+
+@pytest.mark.parametrize("base", ["vectors", "weights", "kept heads"])
+def test_rows_of_words_of_any_number_of_tokens(base: str) -> None:
+    of_vectors = QueryKeyAttention(
+        vectors(4, TOKENS, 8, seed=1),
+        vectors(2, TOKENS, 8, seed=2),
+        0.9,
+        mask=BandMask(None, 0),
+        sinks=torch.tensor([0.5, 2.0, -1.0, 3.0]),
+    )
+    whole = AttentionStack("self", {3: of_vectors}, Tokens.of(words(TOKENS)))
+    of_weights = GivenWeights(torch.from_numpy(whole.weights(layer=3)))
+    layers: dict[str, LayerAttention] = {
+        "vectors": of_vectors,
+        "weights": of_weights,
+        "kept heads": HeadSubset(of_weights, (0, 2, 5, 6), model_heads=8),
+    }
+    starts = np.sort(np.random.default_rng(0).choice(np.arange(1, TOKENS), 99, replace=False))
+    starts = np.concatenate([[0], starts])
+    merged = MergedWeights(layers[base], starts, starts)
+    stack = AttentionStack("self", {3: merged}, Tokens.of(words(100)))
+    queries = sampled_queries(100, 40)
+    heads = stack.kept_heads(3)
+    weights = stack.weights(layer=3).astype(np.float64)[:, queries]
+    some, columns = slice(3, 9), slice(5, 60)
+    seen = []
+    for places, group in merged.rows_of_heads(heads, queries):
+        found, allowed = group.weights(some, columns), group.allowed(some, columns)
+        for at, place in enumerate(places):
+            np.testing.assert_allclose(found[at], weights[place, some, columns], atol=1e-6)
+            expected = stack.allowed(layer=3, head=heads[place])[queries][some, columns]
+            assert (allowed[at] == expected).all()
+        seen += places
+    assert sorted(seen) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("module", [rows, attention])
+def test_the_examples_in_the_docstrings_run(module: ModuleType) -> None:
+    failures, tried = doctest.testmod(module)
+    assert failures == 0
+    assert tried >= 1
