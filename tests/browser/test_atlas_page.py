@@ -149,7 +149,7 @@ def test_offsets_are_those_of_the_statistics_and_a_drag_filters_edges(
     else:
         raise AssertionError(page.evaluate("location.href"), listed.inner_text())
     # A drag is one step.
-    page.go_back()
+    page.keyboard.press("Control+z")
     expect(root.locator(".av-atlas-listed")).to_have_text("60 sampled edges")
 
 

@@ -24,7 +24,7 @@ import generatedTokenCss from "../generated-token/cursor.css";
 import imageCss from "../image/image.css";
 import type { ImageRoom } from "../image/state";
 import { bindAddress } from "./address";
-import { createHistory, followGestures, type History, historyKey } from "./history";
+import { createHistory, followReader, type History, historyKey } from "./history";
 import { type ControlsForm, createRecordStore, type RecordState, type RecordStore } from "./record";
 import {
   assign,
@@ -166,7 +166,7 @@ function open<S extends RecordState>(
 ): void {
   root.classList.add("attnviz");
   keepKeys(root, ended);
-  followGestures(root, history, ended, !source.carrier.live);
+  followReader(root, history, ended, !source.carrier.live);
   const host = signal<ThemeName>(hostTheme(root));
   watchHostTheme(root, () => (host.value = hostTheme(root)), ended);
   const medium = mediumTheme(ended);
@@ -324,7 +324,7 @@ export function defineView<S extends RecordState>(
     const state = makeSignals<S>(definition.defaults);
     assign(state, data.state as Partial<S>);
     const history = createHistory(state, ended);
-    bindAddress(state, definition.hash, history, ended);
+    bindAddress(state, definition.hash, ended);
     open(definition, root, fromPage(data, definition), state, history, ended);
     return end;
   };

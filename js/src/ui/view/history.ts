@@ -1,40 +1,26 @@
-/** Undo: the last choices of a view, step by step, and what makes up one step. */
+/** Undo and redo: snapshots of a view's state, one for each choice of the reader. */
 
-import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { same } from "./state";
 
-/** The values of all that is kept, by name. */
-export type Values = Readonly<Record<string, unknown>>;
-
-/** Where in its history a view is. */
-export interface Step {
-  /** Counts on from the first choice. */
-  number: number;
-  values: Values;
-  /** Whether undo or redo led here, and not a choice. */
-  travelled: boolean;
-}
+/** The values of a view's state, by name. */
+type Snapshot = Readonly<Record<string, unknown>>;
 
 export interface History {
-  now: ReadonlySignal<Step>;
   canUndo: ReadonlySignal<boolean>;
   canRedo: ReadonlySignal<boolean>;
   undo: () => void;
   redo: () => void;
-  /** To a step by its number; its values are for one that is not kept any more. */
-  go: (to: number, values: Values) => void;
-  /** Keeps a value that is not a trait, such as the position of a window that only this view has. */
-  keep: (name: string, value: Signal<unknown>) => void;
-  /** A gesture begins: what changes from now on is one step, until the next. */
-  begin: (kind: "gesture" | "double-click") => void;
-  /** Something is about to change from outside: from Python, a linked view, or the address. */
+  /** Says that the reader acts. What changes next is the reader's choice. */
+  act: () => void;
+  /** Says that Python or a linked view changes the state next. */
   outside: () => void;
 }
 
-/** Steps that are kept. */
-const MOST_STEPS = 100;
-/** Changes from outside that follow each other within so many milliseconds are one step. */
-const TOGETHER = 400;
+/** Maximum number of choices that can be taken back. */
+const MAX_STEPS = 100;
+/** Acts that follow each other within this time, in milliseconds, make one choice. */
+const PAUSE = 300;
 
 /** Traits that the reader does not choose. */
 const NOT_KEPT = [
@@ -51,143 +37,72 @@ const NOT_KEPT = [
   "changed_run",
 ];
 
-/** Whether two steps have the same values. A value that is the same object is not read. */
-function sameValues(a: Values, b: Values): boolean {
-  return Object.keys({ ...a, ...b }).every((name) => same(a[name], b[name]));
+/** Whether two snapshots have the same values. A value that is the same object is not read. */
+function sameValues(a: Snapshot, b: Snapshot): boolean {
+  return Object.keys(a).every((name) => same(a[name], b[name]));
 }
 
 export function createHistory(
   signals: Readonly<Record<string, Signal<unknown>>>,
   ended: AbortSignal,
 ): History {
-  const kept = signal<ReadonlyMap<string, Signal<unknown>>>(
-    new Map(Object.entries(signals).filter(([name]) => !NOT_KEPT.includes(name))),
+  const kept = Object.entries(signals).filter(([name]) => !NOT_KEPT.includes(name));
+  const now = computed<Snapshot>(() =>
+    Object.fromEntries(kept.map(([name, each]) => [name, each.value])),
   );
-  const read = (): Values =>
-    Object.fromEntries([...kept.peek()].map(([name, each]) => [name, each.peek()]));
-
-  // The number of the first step that is kept, all steps from there on, and which of them is shown.
-  const line = signal({ first: 0, steps: [read()], at: 0, travelled: false });
-  // Changes while the view opens, or that follow from undo, are not choices and do not start a step.
-  let gesture: object | null = null;
+  const steps = signal<{ past: Snapshot[]; present: Snapshot; future: Snapshot[] }>({
+    past: [],
+    present: now.peek(),
+    future: [],
+  });
+  // The choice that the reader makes, and the one that the present snapshot is of.
+  let choice: object | null = null;
   let recorded: object | null = null;
-  // Where the view was before the last two gestures: the two clicks of a double click.
-  let starts: [number, number] = [0, 0];
-  let back: number | null = null;
-  let lastOutside = Number.NEGATIVE_INFINITY;
-  let outside: object | null = null;
+  let lastAct = Number.NEGATIVE_INFINITY;
 
-  const numberNow = (): number => line.peek().first + line.peek().at;
-
-  const record = (): void => {
-    const now = line.peek();
-    const next = read();
-    if (sameValues(next, now.steps[now.at] as Values)) return;
-    const steps = now.steps.slice(0, now.at + 1);
-    if (gesture === null) {
-      // The steps ahead stay: nothing was chosen.
-      line.value = { ...now, steps: now.steps.map((each, i) => (i === now.at ? next : each)) };
-      return;
-    }
-    if (back !== null && back >= now.first && back < now.first + now.at) {
-      // A double click takes back what its clicks did.
-      steps.length = back - now.first + 1;
-      steps.push(next);
-    } else if (recorded === gesture && steps.length > 1) steps[steps.length - 1] = next;
-    else steps.push(next);
-    back = null;
-    recorded = gesture;
-    // A gesture that ends where it began, such as a slider that returns, does not count as a step.
-    if (steps.length > 1 && sameValues(steps.at(-2) as Values, next)) {
-      steps.pop();
-      recorded = null;
-    }
-    const dropped = Math.max(0, steps.length - MOST_STEPS - 1);
-    line.value = {
-      first: now.first + dropped,
-      steps: steps.slice(dropped),
-      at: steps.length - 1 - dropped,
-      travelled: false,
-    };
-  };
-
-  const stop = effect(() => {
-    for (const each of kept.value.values()) each.value;
-    record();
+  const stop = now.subscribe((next) => {
+    const { past, present, future } = steps.peek();
+    if (sameValues(present, next)) return;
+    // A change from outside, while the view opens or after undo, is no choice of its own.
+    if (choice === null || choice === recorded) steps.value = { past, present: next, future };
+    else steps.value = { past: [...past, present].slice(-MAX_STEPS), present: next, future: [] };
+    recorded = choice;
   });
   ended.addEventListener("abort", stop);
 
-  const show = (values: Values): void => {
-    gesture = null;
+  const show = (snapshot: Snapshot, past: Snapshot[], future: Snapshot[]): void => {
+    choice = null;
     batch(() => {
-      for (const [name, each] of kept.peek()) {
-        if (name in values && !same(each.peek(), values[name])) each.value = values[name];
+      steps.value = { past, present: snapshot, future };
+      for (const [name, each] of kept) {
+        if (!same(each.peek(), snapshot[name])) each.value = snapshot[name];
       }
     });
-  };
-  const go: History["go"] = (to, values) => {
-    const { first, steps } = line.peek();
-    const known = steps[to - first];
-    const step = { ...read(), ...values };
-    batch(() => {
-      if (known) line.value = { first, steps, at: to - first, travelled: true };
-      // A page that was loaded again has only where it is; the others come as they are gone to.
-      else if (to === first - 1)
-        line.value = { first: to, steps: [step, ...steps], at: 0, travelled: true };
-      else if (to === first + steps.length)
-        line.value = { first, steps: [...steps, step], at: steps.length, travelled: true };
-      else line.value = { first: to, steps: [step], at: 0, travelled: true };
-      show(known ?? values);
-    });
-  };
-  const by = (steps: number): void => {
-    const { first, at, steps: all } = line.peek();
-    if (all[at + steps]) go(first + at + steps, {});
   };
 
   return {
-    now: computed(() => {
-      const { first, steps, at, travelled } = line.value;
-      return { number: first + at, values: steps[at] as Values, travelled };
-    }),
-    canUndo: computed(() => line.value.at > 0),
-    canRedo: computed(() => line.value.at < line.value.steps.length - 1),
-    undo: () => by(-1),
-    redo: () => by(1),
-    go,
-    keep: (name, value) => {
-      const now = line.peek();
-      batch(() => {
-        // No step is made of it: what it was before is not known.
-        line.value = {
-          ...now,
-          steps: now.steps.map((each) => ({ ...each, [name]: value.peek() })),
-        };
-        kept.value = new Map(kept.peek()).set(name, value);
-      });
+    canUndo: computed(() => steps.value.past.length > 0),
+    canRedo: computed(() => steps.value.future.length > 0),
+    undo: () => {
+      const { past, present, future } = steps.peek();
+      const before = past.at(-1);
+      if (before) show(before, past.slice(0, -1), [present, ...future]);
     },
-    begin: (kind) => {
-      if (kind === "double-click") back = starts[0];
-      else {
-        back = null;
-        starts = [starts[1], numberNow()];
-        gesture = {};
-      }
+    redo: () => {
+      const { past, present, future } = steps.peek();
+      const [next, ...later] = future;
+      if (next) show(next, [...past, present], later);
+    },
+    act: () => {
+      const time = performance.now();
+      if (choice === null || time - lastAct > PAUSE) choice = {};
+      lastAct = time;
     },
     outside: () => {
-      const now = performance.now();
-      const together = now - lastOutside < TOGETHER && gesture === outside;
-      lastOutside = now;
-      if (together) return;
-      back = null;
-      outside = {};
-      gesture = outside;
+      choice = null;
     },
   };
 }
-
-/** Wheel events that follow each other within so many milliseconds are one gesture. */
-const WHEEL_PAUSE = 400;
 
 function isTextField(target: EventTarget | undefined): boolean {
   return (
@@ -198,93 +113,47 @@ function isTextField(target: EventTarget | undefined): boolean {
   );
 }
 
-/** The letter of a key, also on keyboards that write no Latin letters. */
-function letterOf(event: KeyboardEvent): string {
-  const { key, code } = event;
-  return (/^[a-z]$/i.test(key) ? key : /^Key[A-Z]$/.test(code) ? code.slice(3) : "").toLowerCase();
-}
-
 /** What a key asks of the history; null for all other keys. */
 export function historyKey(event: KeyboardEvent): "undo" | "redo" | null {
   if (!(event.ctrlKey || event.metaKey) || event.altKey) return null;
-  const letter = letterOf(event);
-  if (letter === "z") return event.shiftKey ? "redo" : "undo";
-  return letter === "y" && event.ctrlKey && !event.shiftKey ? "redo" : null;
+  // A keyboard that writes no Latin letters has its Z in the same place.
+  const isZ = /^[a-z]$/i.test(event.key) ? /z/i.test(event.key) : event.code === "KeyZ";
+  if (!isZ) return null;
+  return event.shiftKey ? "redo" : "undo";
 }
 
 /**
- * Tells a view's gestures apart, and hears Ctrl-Z.
+ * Listens for what the reader does in a view, and for Ctrl-Z.
  *
- * @param wholePage whether keys that are pressed nowhere in particular are the view's.
+ * @param wholePage whether keys are the view's also where no element of it has the focus.
  */
-export function followGestures(
+export function followReader(
   root: HTMLElement,
   history: History,
   ended: AbortSignal,
   wholePage: boolean,
 ): void {
   const options = { capture: true, signal: ended };
-  let typing: EventTarget | null = null;
-  let wheeled = Number.NEGATIVE_INFINITY;
-  const begin = (): void => {
-    typing = null;
-    wheeled = Number.NEGATIVE_INFINITY;
-    history.begin("gesture");
-  };
-  const on = <K extends keyof HTMLElementEventMap>(
-    name: K,
-    listener: (event: HTMLElementEventMap[K]) => void,
-  ): void => root.addEventListener(name, listener, options);
-
-  on("pointerdown", (event) => {
-    if (event.isPrimary) begin();
-  });
-  on("dblclick", () => history.begin("double-click"));
-  on("click", (event) => {
-    // By a key, by a screen reader or by a script, without a pointer before it.
-    if (event.detail === 0) begin();
-  });
-  on("change", (event) => {
-    const field = event.composedPath()[0];
-    if (field instanceof Element && !field.matches("[type=range]")) begin();
-  });
-  root.addEventListener(
-    "wheel",
-    (event) => {
-      if (event.timeStamp - wheeled > WHEEL_PAUSE) begin();
-      wheeled = event.timeStamp;
-    },
-    { ...options, passive: true },
-  );
+  for (const name of ["pointerdown", "click", "change", "wheel"]) {
+    root.addEventListener(name, history.act, { ...options, passive: true });
+  }
   const onKey = (event: KeyboardEvent): void => {
-    const target = event.composedPath()[0] ?? null;
-    const field = isTextField(target ?? undefined);
     const asked = historyKey(event);
-    if (asked && !field) {
-      // Also where there is nothing to undo: the host's undo would be another.
+    if (asked && !isTextField(event.composedPath()[0])) {
+      // Also if there is nothing to undo: the host's undo would be another.
       event.preventDefault();
       event.stopPropagation();
       history[asked]();
       keepFocus(root);
-      return;
+    } else if (!event.repeat && !["Control", "Shift", "Meta", "Alt"].includes(event.key)) {
+      history.act();
     }
-    if (["Control", "Shift", "Meta", "Alt"].includes(event.key)) return;
-    if (event.repeat || (field && typing === target)) return;
-    begin();
-    if (field) typing = target;
   };
-  root.addEventListener("keydown", onKey, options);
-  if (!wholePage) return;
-  document.addEventListener(
-    "keydown",
-    (event) => {
-      if (event.target === document.body || event.target === document.documentElement) onKey(event);
-    },
-    { signal: ended },
-  );
+  const target: HTMLElement | Document = wholePage ? document : root;
+  target.addEventListener("keydown", onKey as EventListener, options);
 }
 
-/** Gives the keyboard to the picture where what had it went away with the step. */
+/** Gives the keyboard to the picture if the element that had it went away with the step. */
 function keepFocus(root: HTMLElement): void {
   const tree = root.getRootNode() as Document | ShadowRoot;
   if (!root.contains(tree.activeElement)) return;

@@ -118,8 +118,6 @@ export function createNeuronStore(context: ViewContext<NeuronState>): NeuronStor
   const hovered = signal<Hit | null>(null);
   const moved = signal<MovedWindow | null>(null);
   const everyDimension = signal(false);
-  context.history.keep("moved", moved);
-  context.history.keep("every_dimension", everyDimension);
 
   const question = computed<Question | null>(
     () => record.place.value && questionOf(record.place.value, moved.value),

@@ -88,14 +88,9 @@ export function createPlotStore(
     const plot = store.projection.value;
     return plot && JSON.stringify([plot.request, plot.dimensions]);
   });
-  context.history.keep("camera", camera);
   const stop = effect(() => {
     if (subject.value === null) return;
-    const dimensions = store.projection.peek()?.dimensions ?? 2;
-    const whole = wholeCamera(dimensions);
-    // Undo has brought the camera of what it went back to.
-    const { travelled } = context.history.now.peek();
-    if (!travelled || camera.peek().turn.length !== whole.turn.length) camera.value = whole;
+    camera.value = wholeCamera(store.projection.peek()?.dimensions ?? 2);
   });
   context.ended.addEventListener("abort", stop);
 
