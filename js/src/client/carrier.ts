@@ -1,5 +1,6 @@
 /** What moves requests and replies: a running kernel, or an exported page. */
 
+import type { ReadonlySignal } from "@preact/signals";
 import type { GrownMessage } from "./growth";
 import type { AtlasRequests, CorpusRequests, Later, PartHeader, RecordRequests } from "./protocol";
 
@@ -45,6 +46,8 @@ export interface Carrier {
   ): void;
   /** Tells the kernel something that it does not answer. */
   tell?(message: object): void;
+  /** The number of the record that is answered about; left out where no other takes its place. */
+  readonly record?: ReadonlySignal<number>;
   /** Whether a kernel is behind it, which can compute what was not asked for before. */
   readonly live: boolean;
   /** Whether that kernel is not there, as the widget was stored: asks for nothing in advance. */

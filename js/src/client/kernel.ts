@@ -7,10 +7,12 @@
  * far it is, and goes on when it is asked again (`attnviz/server/unfinished.py`).
  */
 
+import { type Signal, signal } from "@preact/signals";
 import type { Carrier, Connection, Reply } from "./carrier";
 import { type AnswersModel, FirstReplies } from "./first-answers";
 import type { GrownMessage } from "./growth";
 import type { Later, LaterHeader } from "./protocol";
+import { RECORD_NUMBER, withNumber, withoutNumber } from "./record-number";
 
 /** The part of anywidget's model that is used. */
 export interface MessageModel extends AnswersModel {
@@ -79,10 +81,16 @@ function isDetached(model: MessageModel): boolean {
   return layout?.comm_live === false && layout.comm === undefined;
 }
 
+/** The number of the record that a widget shows. */
+export function recordNumber(model: MessageModel): number {
+  return (model.get?.(RECORD_NUMBER) as number | undefined) ?? 0;
+}
+
 /** The table of requests of one model. */
 export class KernelChannel implements Carrier {
   readonly live = true;
   readonly detached: boolean;
+  readonly record: Signal<number>;
   readonly #model: MessageModel;
   readonly #first: FirstReplies;
   readonly #prefix = randomPrefix();
@@ -94,20 +102,26 @@ export class KernelChannel implements Carrier {
   readonly #hearing = new Set<Parameters<NonNullable<Carrier["hear"]>>[0]>();
   #connection: Connection = "ready";
 
-  /** @param signal ends the channel: what is pending is rejected and nothing more is heard. */
-  constructor(model: MessageModel, signal?: AbortSignal) {
+  /** @param ended ends the channel: what is pending is rejected and nothing more is heard. */
+  constructor(model: MessageModel, ended?: AbortSignal) {
     this.#model = model;
     this.detached = isDetached(model);
     this.#first = new FirstReplies(model, this.detached);
+    this.record = signal(recordNumber(model));
     const listener = (message: Message, buffers?: DataView[]): void =>
       this.#receive(message, buffers ?? []);
+    // The kernel does not answer about the record that was there before.
+    const replaced = (): void => {
+      if (recordNumber(model) === this.record.peek()) return;
+      this.#giveUp();
+      this.record.value = recordNumber(model);
+    };
     model.on("msg:custom", listener as never);
-    signal?.addEventListener("abort", () => {
+    model.on(`change:${RECORD_NUMBER}`, replaced as never);
+    ended?.addEventListener("abort", () => {
       model.off("msg:custom", listener as never);
-      for (const pending of [...this.#queue, ...this.#inFlight]) {
-        this.#finish(pending);
-        pending.reject(abortError());
-      }
+      model.off(`change:${RECORD_NUMBER}`, replaced as never);
+      this.#giveUp();
     });
   }
 
@@ -117,7 +131,9 @@ export class KernelChannel implements Carrier {
     signal?: AbortSignal,
     report?: (later: Later) => void,
   ): Promise<Reply> {
-    const known = signal?.aborted ? null : this.#first.take(name, args);
+    const named = this.#asked(args);
+    if (named === null) return Promise.reject(abortError());
+    const known = signal?.aborted ? null : this.#first.take(name, named);
     if (known) return known;
     return new Promise((resolve, reject) => {
       if (signal?.aborted) {
@@ -130,7 +146,7 @@ export class KernelChannel implements Carrier {
       };
       const pending: Pending = {
         name,
-        args,
+        args: named,
         ids: [],
         resolve,
         reject,
@@ -179,6 +195,22 @@ export class KernelChannel implements Carrier {
     tell(this.#model, message);
   }
 
+  /** What the kernel is asked, with its own names of stacks; null about a record that is gone. */
+  #asked(args: object): object | null {
+    const { stack } = args as { stack?: unknown };
+    const number = this.record.peek();
+    if (typeof stack !== "string" || number === 0) return args;
+    const plain = withoutNumber(stack);
+    return withNumber(plain, number) === stack ? { ...args, stack: plain } : null;
+  }
+
+  #giveUp(): void {
+    for (const pending of [...this.#queue, ...this.#inFlight]) {
+      this.#finish(pending);
+      pending.reject(abortError());
+    }
+  }
+
   #sendNext(): void {
     while (this.#inFlight.size < MOST_IN_FLIGHT) {
       const pending = this.#queue.shift();
@@ -203,7 +235,9 @@ export class KernelChannel implements Carrier {
       ? [later(WAITING_AFTER_MS, "detached")]
       : [later(WAITING_AFTER_MS, "waiting"), later(UNANSWERED_AFTER_MS, "unanswered")];
     // Where it cannot be sent it is not answered: the timers say so, and a retry sends again.
-    tell(this.#model, { attnviz: "request", id, name: pending.name, arguments: pending.args });
+    const { name, args } = pending;
+    const record = this.record.peek();
+    tell(this.#model, { attnviz: "request", id, name, arguments: args, record });
   }
 
   #cancel(pending: Pending): void {

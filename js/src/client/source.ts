@@ -5,6 +5,7 @@
  * big for one reply, decodes, and keeps what was lately asked for.
  */
 
+import { type ReadonlySignal, signal } from "@preact/signals";
 import { type Carrier, dataOf, joined, LARGEST_REPLY, type Reply, type Requests } from "./carrier";
 import { bytesPerValue, decodeReply, inflate } from "./codec";
 import type { GrowingDescription } from "./growth";
@@ -25,6 +26,7 @@ import type {
 } from "./protocol";
 import type { RangeOf } from "./quotients";
 import { Recent } from "./recent";
+import { withNumber } from "./record-number";
 import { type RecordImage, readImage } from "./requests/images";
 
 /** A pattern's score of every head of a stack; null where it is not defined. */
@@ -129,6 +131,8 @@ function bytesOfPiece({ matrices, rows, columns }: Piece): number {
 /** The pieces of a record, from whichever carrier. */
 export class Source {
   readonly carrier: Carrier;
+  /** The number of the record, which changes where another takes its place. */
+  readonly record: ReadonlySignal<number>;
   readonly #blocks: Recent<Kept>;
   /** Rows of the blocks that are kept, by all else that tells them apart. */
   readonly #rows = new Map<string, Range[]>();
@@ -144,13 +148,25 @@ export class Source {
     described = (answer: unknown) => answer as Description,
   ) {
     this.carrier = carrier;
+    this.record = carrier.record ?? signal(0);
     this.#described = described;
     this.#blocks = new Recent(keptBytes, (key) => this.#dropRows(key));
     this.#answers = new Recent(keptBytes);
   }
 
-  /** What the record holds. */
+  /** What the record holds; its number is in the names of its stacks. */
   async describe(signal?: AbortSignal): Promise<Description> {
+    const number = this.record.peek();
+    const described = await this.#describe(signal);
+    if (number === 0) return described;
+    const stacks = described.stacks.map((stack) => ({
+      ...stack,
+      name: withNumber(stack.name, number),
+    }));
+    return { ...described, stacks };
+  }
+
+  async #describe(signal?: AbortSignal): Promise<Description> {
     const reply = await this.carrier.ask("describe", {}, signal);
     if (reply.data === null) return this.#described(reply.header);
     const { generating } = reply.header as GrowingDescription;
@@ -323,7 +339,7 @@ export class Source {
   /** Whether maps are at hand, so that nothing need be asked for them. */
   hasMaps(request: MapsRequest): boolean {
     return (
-      this.#answers.get(JSON.stringify(["maps", request])) !== undefined ||
+      this.#answers.get(this.#keyOf("maps", request)) !== undefined ||
       (this.carrier.has?.("maps", request) ?? false)
     );
   }
@@ -369,7 +385,7 @@ export class Source {
     bytesOf: (answer: T) => number | null,
     signal?: AbortSignal,
   ): Promise<T> {
-    const key = JSON.stringify([name, request]);
+    const key = this.#keyOf(name, request);
     const ask = async (): Promise<T> => {
       const answer = await read(await this.carrier.ask(name, request, signal));
       const bytes = bytesOf(answer);
@@ -385,6 +401,10 @@ export class Source {
       signal?.throwIfAborted();
       if (answer !== undefined) return answer;
     }
+  }
+
+  #keyOf(name: string, request: object): string {
+    return JSON.stringify([name, request, this.record.peek()]);
   }
 
   /**

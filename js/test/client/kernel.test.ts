@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Connection } from "../../src/client/carrier";
 import { isAbort, KernelChannel, MOST_IN_FLIGHT } from "../../src/client/kernel";
+import { RECORD_NUMBER } from "../../src/client/record-number";
 
 type Listener = (message: unknown, buffers?: DataView[]) => void;
 interface Sent {
@@ -51,6 +52,41 @@ beforeEach(() => {
   channel.watch((connection) => seen.push(connection), end.signal);
 });
 afterEach(() => vi.useRealTimers());
+
+describe("a record that takes another's place", () => {
+  let number = 0;
+  const replace = (): void => {
+    number += 1;
+    // The host tells everyone of everything.
+    host.answer({});
+  };
+  beforeEach(() => {
+    number = 0;
+    const model = Object.assign(host, { get: (name: string) => name === RECORD_NUMBER && number });
+    channel = new KernelChannel(model, end.signal);
+  });
+
+  it("ends what was asked about the one before", async () => {
+    const answer = channel.ask("block", { stack: "self" });
+    replace();
+    await expect(answer).rejects.toSatisfy(isAbort);
+    expect(channel.record.value).toBe(1);
+    host.reply(host.id(0), { late: true });
+    await expect(channel.ask("block", { stack: "self" })).rejects.toSatisfy(isAbort);
+    expect(host.requests()).toHaveLength(1);
+  });
+
+  it("is asked about by its number, with the kernel's names of stacks", () => {
+    replace();
+    replace();
+    channel.ask("block", { stack: "self@2", layer: 3 }).catch(() => {});
+    channel.ask("describe", {}).catch(() => {});
+    expect(host.requests()).toMatchObject([
+      { name: "block", arguments: { stack: "self", layer: 3 }, record: 2 },
+      { name: "describe", arguments: {}, record: 2 },
+    ]);
+  });
+});
 
 describe("the request channel", () => {
   it("gives the reply with its buffer", async () => {

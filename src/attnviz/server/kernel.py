@@ -48,11 +48,20 @@ class KernelChannel:
         Has the answers.
     send : callable
         Sends a message (a dict) and its buffers (a list of bytes) to the browser.
+    record : int, default 0
+        The number of the record that the answers are about: requests about another are left alone,
+        as the browser has given them up once it hears of this one.
     """
 
-    def __init__(self, server: Server, send: Callable[[dict[str, Any], list[bytes]], None]) -> None:
+    def __init__(
+        self,
+        server: Server,
+        send: Callable[[dict[str, Any], list[bytes]], None],
+        record: int = 0,
+    ) -> None:
         self._server = server
         self._send = send
+        self._record = record
         self._cancelled: deque[str] = deque(maxlen=_IDS_KEPT)
         self._goes_on: LRUCache[str, tuple[str, Any]] = LRUCache(_IDS_KEPT)
         # JupyterLab may call from several threads (subshells); the server keeps state.
@@ -61,9 +70,9 @@ class KernelChannel:
     def receive(self, message: Any) -> None:
         """Take one message.
 
-        ``{"attnviz": "request", "id", "name", "arguments"}`` is answered with a reply or an error;
-        ``{"attnviz": "cancel", "id"}`` drops a request that has not begun, or that would go on.
-        Anything else is left.
+        ``{"attnviz": "request", "id", "name", "arguments", "record"}`` is answered with a reply or
+        an error; ``{"attnviz": "cancel", "id"}`` drops a request that has not begun, or that would
+        go on. Anything else is left.
         """
         if not isinstance(message, dict):
             return
@@ -75,7 +84,7 @@ class KernelChannel:
                     self._drop_cancelled()
                 finally:
                     self._lock.release()
-        elif message.get("attnviz") == "request":
+        elif message.get("attnviz") == "request" and message.get("record", 0) == self._record:
             with self._lock:
                 self._answer(message)
                 self._drop_cancelled()

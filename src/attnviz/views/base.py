@@ -435,7 +435,7 @@ class View(anywidget.AnyWidget):
         sync_data : dict
             Values by trait.
         """
-        code = ("_code", "_esm", "_css", "_first_answers")
+        code = ("_code", "_esm", "_css", "_first_answers", "_record_number")
         super().set_state({name: sync_data[name] for name in sync_data if name not in code})
 
     @traitlets.observe("comm")

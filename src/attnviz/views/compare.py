@@ -133,6 +133,14 @@ class CompareView(TokenWindows, RecordView):
         """The first record, on the tokens that all have in common."""
         return self._record
 
+    @record.setter
+    def record(self, record: AttentionRecord) -> None:
+        del record
+        raise TypeError(
+            "CompareView shows a comparison, of which no record can be replaced; make another view "
+            "with attnviz.show_compare_view(a, b)"
+        )
+
     def _opening(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
         """Where to open: at the head that lies farthest apart, if none was given."""
         named = {name for name, value in given.items() if value is not None}

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import traitlets
 
+from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import shown
-from attnviz.views.position import PositionedView
+from attnviz.views.position import PositionedView, same_tokens
 
 __all__ = ["Notes", "TokenScores", "note_of", "notes_of"]
 
@@ -127,6 +128,12 @@ class TokenScores(PositionedView):
             if notes and isinstance(own, Mapping):
                 given["token_score_notes"] = notes | dict(own)
         return super()._first_state(given, stack)
+
+    def _fit_to_record(self, before: AttentionRecord) -> None:
+        super()._fit_to_record(before)
+        if not same_tokens(before, self._shown_record):
+            # They are of the tokens that were there.
+            self.token_scores = {}
 
     @traitlets.observe("token_scores")
     def _follow_notes(self, change: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import traitlets
 
+from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Prediction
 from attnviz.views.position import PositionedView
 from attnviz.views.trait_types import Place
@@ -72,6 +73,12 @@ class GeneratedToken(PositionedView):
         # switch before it hears of the query that the switch moved.
         if change["name"] in {"stack", "token", "prediction", "as_query"}:
             self._settle_cursor()
+
+    def _fit_to_record(self, before: AttentionRecord) -> None:
+        if self.stack in self._shown_record.stacks:
+            # A pinned query stays, also where nothing was predicted from it.
+            self._settle_cursor()
+        super()._fit_to_record(before)
 
     def _settle_cursor(self) -> None:
         """Keep the pinned query and the token that is shown together."""

@@ -121,8 +121,12 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     def _forget_left_out(self, change: Mapping[str, Any]) -> None:
         """Drop single keys that the new stack does not have."""
         if change["old"] and change["old"] != change["new"]:
-            stack = self._stack_named(change["new"])
-            count = len(stack.key_tokens)
-            self.leave_out = [
-                each for each in self.leave_out if not isinstance(each, int) or each < count
-            ]
+            self.leave_out = self._keys_left_out()
+
+    def _keys_left_out(self) -> list[str | int]:
+        """Those of the keys left out that the stack has."""
+        count = len(self._stack_named(self.stack).key_tokens)
+        return [each for each in self.leave_out if not isinstance(each, int) or each < count]
+
+    def _fitting(self, name: str) -> Any:
+        return self._keys_left_out() if name == "leave_out" else super()._fitting(name)

@@ -14,13 +14,14 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 import traitlets
 
+from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import from_end, listed, shown, whole_numbers
 from attnviz.utils.host import warn_caller
 from attnviz.views.base import View
 from attnviz.views.trait_types import Heads, Place
 
-__all__ = ["HeadGrid", "HeadsView", "PositionedView", "is_looked_up", "with_layers"]
+__all__ = ["HeadGrid", "HeadsView", "PositionedView", "is_looked_up", "same_tokens", "with_layers"]
 
 
 # Keys that `leave_out` names without their texts.
@@ -284,6 +285,28 @@ class PositionedView(HeadsView):
         super()._fit_to_stack(change)
         self._clip_tokens(self._stack_named(change["new"]))
 
+    def _fit_to_record(self, before: AttentionRecord) -> None:
+        """Keep what the record has that took the place of another; the rest goes to its default."""
+        defaults = self._default_traits(before.stack(self.stack), self.layer)
+        if self.stack in self._shown_record.stacks:
+            self._fit_to_stack({"new": self.stack})
+        else:
+            self.stack = self._first_stack()
+        stack = self._stack_named(self.stack)
+        for name, value in self._default_traits(stack, self.layer).items():
+            if name != "heads" and getattr(self, name) == defaults[name]:
+                setattr(self, name, value)
+        for name in self.state_names():
+            try:
+                # It is checked against the new record.
+                setattr(self, name, getattr(self, name))
+            except traitlets.TraitError:
+                setattr(self, name, self._fitting(name))
+
+    def _fitting(self, name: str) -> Any:
+        """What a trait is set to whose value does not fit the record."""
+        return self.trait_defaults(name)
+
     def _clip_tokens(self, stack: AttentionStack) -> None:
         """Unpin tokens that are not there."""
         for name, tokens in (("token", stack.query_tokens), ("key", stack.key_tokens)):
@@ -305,6 +328,18 @@ class PositionedView(HeadsView):
 
 def _num_heads(stack: HeadGrid, layer: int) -> int:
     return stack.heads_per_layer[stack.layers.index(layer)]
+
+
+def same_tokens(one: AttentionRecord, other: AttentionRecord) -> bool:
+    """Whether two records have the same stacks of the same tokens."""
+
+    def tokens(record: AttentionRecord) -> dict[str, tuple[list[str], list[str]]]:
+        return {
+            name: (list(stack.query_tokens.text), list(stack.key_tokens.text))
+            for name, stack in record.stacks.items()
+        }
+
+    return tokens(one) == tokens(other)
 
 
 class _Layered(Protocol):

@@ -19,7 +19,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.first_answers import FirstRequests
 from attnviz.server.growing import Growing, GrowingServer
-from attnviz.server.kernel import Server
+from attnviz.server.kernel import KernelChannel, Server
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import Steps, completed
 from attnviz.views.first_requests import first_requests, first_rows
@@ -89,6 +89,9 @@ class RecordView(PositionedView):
     _growing_server: GrowingServer | None = None
     _grown: tuple[AttentionRecord, AttentionRecord] | None = None
 
+    #: Counts the records that were shown: the browser describes the next one where it changes.
+    _record_number = traitlets.Int(0, read_only=True).tag(sync=True)
+
     opening = traitlets.Any(None, read_only=True).tag(sync=True)
     pair = Choice(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
 
@@ -153,11 +156,33 @@ class RecordView(PositionedView):
     def record(self) -> AttentionRecord:
         """The record that is shown; of a generation that runs, that of the tokens so far.
 
-        What the model raised while it generated is raised here.
+        May be set to another one: the view stays as it is as far as the new record has the stack,
+        layer, heads and tokens, and what does not fit goes to its default. What the model raised
+        while it generated is raised here.
+
+        Examples
+        --------
+        >>> view.record = av.extract(model, "the dog sat", tokenizer=tokenizer)    # doctest: +SKIP
         """
         if self._growing is not None and self._growing.error is not None:
             raise self._growing.error
         return self._shown_record
+
+    @record.setter
+    def record(self, record: AttentionRecord) -> None:
+        if self._growing is not None:
+            raise TypeError("this view shows a generation, and no other record takes its place")
+        _check_record(record)
+        offered = self._offered(record)
+        before, self._record = self._record, offered
+        # All in one message: the browser takes the record and what belongs to it together.
+        with self.hold_sync():
+            self._fit_to_record(before)
+            self.set_trait("opening", None)
+            self.set_trait("_record_number", self._record_number + 1)
+            self._served = self._server()
+            send = weakly(self._send_message)
+            self._channel = KernelChannel(self._served, send, self._record_number)
 
     @property
     def _shown_record(self) -> AttentionRecord:

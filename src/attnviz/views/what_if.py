@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from attnviz.utils.arguments import shown
 from attnviz.utils.progress import Steps, completed
 from attnviz.views.changed_runs import ChangedRuns, change_of, check_count
 from attnviz.views.lifetime import weakly
+from attnviz.views.position import same_tokens
 from attnviz.views.record_view import RecordView
 from attnviz.views.trait_types import Choice
 
@@ -34,7 +36,8 @@ class WhatIf(RecordView):
         See `attnviz.views.record_view.RecordView`.
     model, inputs, tokenizer, processor, target, truncation : optional
         What the record was extracted from, so that the model can run again. ``show_*`` functions
-        give them by themselves where they are given a model.
+        give them by themselves where they are given a model. They are let go of where a record of
+        other tokens, or of a model of another name, takes the record's place.
 
     Attributes
     ----------
@@ -108,6 +111,25 @@ class WhatIf(RecordView):
                 self.served_record, self._source, f"{show}(model, text)"
             )
         return self._changed_runs
+
+    def _fit_to_record(self, before: AttentionRecord) -> None:
+        self._changed_runs = None
+        if self._source is not None and not (
+            before.model == self._record.model and same_tokens(before, self._record)
+        ):
+            # The model reads another text, or is another one.
+            self._source = None
+            self.changes = []
+        super()._fit_to_record(before)
+
+    def _fitting(self, name: str) -> Any:
+        if name != "changes":
+            return super()._fitting(name)
+        fitting = []
+        for each in self.changes:
+            with suppress(traitlets.TraitError):
+                fitting.append(self._checked_change(0, each))
+        return fitting
 
     def _record_server(self) -> RecordServer:
         return RecordServer(

@@ -48,14 +48,16 @@ function createImageRoom<S extends RecordState>(
   const wanted = computed(() => {
     const place = record.place.value;
     const numbers = place ? numbersOf(place.queries, place.keys) : [];
-    return numbers.length > 0 && record.description.value?.images ? numbers : null;
+    const there = numbers.length > 0 && record.description.value?.images;
+    return there ? { numbers, record: record.number.value } : null;
   });
-  const answered = record.answer(wanted, (numbers, ended) =>
+  const answered = record.answer(wanted, ({ numbers }, ended) =>
     Promise.all(numbers.map((each) => source.image(each, ended))),
   );
   const images = computed<Images>(() => {
     const all: (RecordImage | null)[] = (record.description.value?.images ?? []).map(() => null);
-    answered.value?.question.forEach((number, i) => {
+    if (answered.value?.question.record !== record.number.value) return all;
+    answered.value.question.numbers.forEach((number, i) => {
       all[number] = answered.value?.answer[i] ?? null;
     });
     return all;
@@ -71,7 +73,7 @@ function createImageRoom<S extends RecordState>(
   );
   return {
     images,
-    ready: computed(() => (wanted.value ?? []).every((number) => images.value[number])),
+    ready: computed(() => (wanted.value?.numbers ?? []).every((number) => images.value[number])),
     shown,
     beside,
     plotWidth: computed(() =>

@@ -1,7 +1,7 @@
 /** Numbers, tokens and stacks in words, the same in every view. */
 
-import { withoutLength } from "../../client/growth";
 import type { EmbeddedShare, Later, Range, StackDescription } from "../../client/protocol";
+import { withoutNumber } from "../../client/record-number";
 import { printable } from "../../draw/marks";
 import { roundedUp } from "../exports/csv";
 
@@ -291,7 +291,7 @@ const STACK_NAMES: Record<string, string> = {
 
 /** The name of a stack in words. */
 export function stackName(name: string): string {
-  const [of = "", ...more] = withoutLength(name).split(" · ");
+  const [of = "", ...more] = withoutNumber(name).split(" · ");
   return [STACK_NAMES[of] ?? of, ...more].join(" · ");
 }
 

@@ -7,7 +7,7 @@
 import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { type ComponentType, render } from "preact";
 import type { Carrier } from "../../client/carrier";
-import { KernelChannel, type MessageModel } from "../../client/kernel";
+import { KernelChannel, type MessageModel, recordNumber } from "../../client/kernel";
 import { PageCarrier, type PageData } from "../../client/page";
 import type { Description } from "../../client/protocol";
 import { Source } from "../../client/source";
@@ -163,6 +163,7 @@ function open<S extends RecordState>(
   history: History,
   ended: AbortSignal,
   held: Signal<readonly string[]> = signal([]),
+  takeUp: (record: number) => void = () => {},
 ): void {
   root.classList.add("attnviz");
   keepKeys(root, ended);
@@ -204,6 +205,7 @@ function open<S extends RecordState>(
   const record = createRecordStore(source, common, ended, drawn, {
     held,
     calm: definition.name !== "head",
+    takeUp,
   });
   const stopStanding = effect(() => {
     const connection = record.connection.value;
@@ -306,11 +308,17 @@ export function defineView<S extends RecordState>(
         const state = makeSignals<S>(definition.defaults);
         const history = createHistory(state, ended);
         const held = signal<readonly string[]>([]);
-        bindModel(model, state, ended, history.outside, held);
+        let drawn = source.record.peek();
+        const isBehind = (): boolean => recordNumber(model) !== drawn;
+        const take = bindModel(model, state, ended, history.outside, held, isBehind);
+        const takeUp = (record: number): void => {
+          drawn = record;
+          take();
+        };
         const root = document.createElement("div");
         el.classList.add("attnviz-host");
         el.append(root);
-        open(definition, root, source, state, history, ended, held);
+        open(definition, root, source, state, history, ended, held, takeUp);
         return () => {
           end();
           root.remove();

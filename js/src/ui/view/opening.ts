@@ -1,6 +1,6 @@
 /** Where a view opens whose position was not given: at the head with the most distinct pattern. */
 
-import { withoutLength } from "../../client/growth";
+import { withoutNumber } from "../../client/record-number";
 import { formatWeight } from "../text/captions";
 
 /** The head with the most distinct pattern (`attnviz/analysis/distinct.py`). */
@@ -23,7 +23,7 @@ export function openingInWords(
 ): string {
   if (opening === null) return "";
   const { stack, layer, head, pattern, score, even, queries } = opening;
-  const here = withoutLength(at.stack.name) === stack && at.layer === layer;
+  const here = withoutNumber(at.stack.name) === stack && at.layer === layer;
   if (!here || at.chosen.length !== 1 || at.chosen[0] !== head) return "";
   const estimate = queries === null ? "" : `, estimated from ${queries} queries`;
   return (

@@ -228,6 +228,8 @@ export interface Job {
 /** A record as a view sees it. */
 export interface RecordStore {
   description: ReadonlySignal<Description | null>;
+  /** The number of the record that is described. */
+  number: ReadonlySignal<number>;
   /** The generation that the record grows with. */
   growth: Growth;
   /** What was answered to changes of the attention, and whose weights are drawn. */
@@ -288,7 +290,12 @@ export function createRecordStore(
   state: Signals<RecordState>,
   ended: AbortSignal,
   drawn: ReadonlySignal<string | null> = signal(""),
-  growing: { held: Signal<readonly string[]>; calm: boolean } = { held: signal([]), calm: false },
+  growing: {
+    held: Signal<readonly string[]>;
+    calm: boolean;
+    /** Called with the number of a record that is described: its traits belong to it. */
+    takeUp?: (record: number) => void;
+  } = { held: signal([]), calm: false },
 ): RecordStore {
   const connection = signal<Connection>("ready");
   // Each question's own, so that an answer to one does not hide that another has none.
@@ -372,14 +379,30 @@ export function createRecordStore(
       over.addEventListener("abort", go, { once: true });
     });
 
-  const version = signal({ described: 0 });
+  const again = signal(0);
+  const version = computed(() => ({ described: again.value, record: source.record.value }));
   const described = answer(version, (_, signal) => source.describe(signal));
+  const number = signal(0);
+  const whole = signal<Description | null>(null);
+  // A record and what belongs to it take their places in one step.
+  live(() => {
+    const now = described.value;
+    if (now === null) return undefined;
+    untracked(() =>
+      batch(() => {
+        whole.value = now.answer;
+        number.value = now.question.record;
+        growing.takeUp?.(now.question.record);
+      }),
+    );
+    return undefined;
+  });
   const growth = createGrowth(
     source,
     state,
-    computed(() => described.value?.answer ?? null),
+    whole,
     () => {
-      version.value = { described: version.peek().described + 1 };
+      again.value += 1;
     },
     live,
     ended,
@@ -390,6 +413,7 @@ export function createRecordStore(
     source,
     state,
     computed(() => growth.description.value && withPatchNames(growth.description.value)),
+    number,
     live,
   );
   const { description } = changedRun;
@@ -510,6 +534,7 @@ export function createRecordStore(
 
   return {
     description,
+    number,
     growth,
     changedRun,
     connection,

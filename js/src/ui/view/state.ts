@@ -56,6 +56,9 @@ export function assign<S extends object>(signals: Signals<S>, values: Partial<S>
  *
  * @param onOutside called before a change that did not come from this view.
  * @param held names that are not written to the model for a while.
+ * @param isBehind whether the traits are those of another record than the one that is drawn: what
+ *   changes outside then waits.
+ * @returns takes what waited.
  */
 export function bindModel<S extends object>(
   model: TraitModel,
@@ -63,33 +66,58 @@ export function bindModel<S extends object>(
   ended: AbortSignal,
   onOutside: () => void = () => {},
   held: ReadonlySignal<readonly string[]> = signal([]),
-): void {
+  isBehind: () => boolean = () => false,
+): () => void {
   const names = Object.keys(signals) as (keyof S & string)[];
   const stops: (() => void)[] = [];
+  let writing = false;
+  // What the view shows in place of the values that wait.
+  const waiting = new Map<string, unknown>();
+  /** Values of the model that the view has not, without those that the model lacks. */
+  const news = (): Partial<S> =>
+    Object.fromEntries(
+      names
+        .map((name) => [name, model.get(name)] as const)
+        .filter(([name, value]) => value !== undefined && !same(signals[name].peek(), value)),
+    ) as Partial<S>;
+  const take = (): void => {
+    waiting.clear();
+    assign(signals, news());
+  };
+  take();
   for (const name of names) {
-    const take = (): void => {
-      const value = model.get(name);
-      // A trait that this model does not have keeps the view's default.
-      if (value !== undefined) assign(signals, { [name]: value } as Partial<S>);
-    };
+    // All that changed in one message is taken at once: else what is still to be taken would be
+    // written back.
     const listener = (): void => {
-      const value = model.get(name);
-      if (value !== undefined && !same(signals[name].peek(), value)) onOutside();
-      take();
+      if (writing) return;
+      const changed = news();
+      for (const each of held.peek()) if (each !== name) delete changed[each as keyof S];
+      if (Object.keys(changed).length === 0) return;
+      if (isBehind()) {
+        for (const each of Object.keys(changed) as (keyof S & string)[])
+          if (!waiting.has(each)) waiting.set(each, signals[each].peek());
+        return;
+      }
+      onOutside();
+      assign(signals, changed);
     };
-    take();
     model.on(`change:${name}`, listener as never);
     stops.push(() => model.off(`change:${name}`, listener as never));
   }
   const stop = effect(() => {
     let changed = false;
+    writing = true;
     for (const name of names) {
       const value = signals[name].value;
       const before = model.get(name);
       if (before === undefined || same(before, value) || held.value.includes(name)) continue;
+      if (waiting.has(name) && same(waiting.get(name), value)) continue;
+      // What the reader chose meanwhile counts.
+      waiting.delete(name);
       model.set(name, value);
       changed = true;
     }
+    writing = false;
     if (!changed) return;
     try {
       model.save_changes();
@@ -101,6 +129,7 @@ export function bindModel<S extends object>(
     stop();
     for (const each of stops) each();
   });
+  return take;
 }
 
 /**

@@ -4,7 +4,6 @@
  */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import { withoutLength } from "../../client/growth";
 import { isAbort } from "../../client/kernel";
 import type {
   ChangedHeader,
@@ -16,6 +15,7 @@ import type {
   StackNumbers,
   WantedChange,
 } from "../../client/protocol";
+import { withNumber, withoutNumber } from "../../client/record-number";
 import type { Source } from "../../client/source";
 import { type Signals, same } from "../view/state";
 
@@ -128,12 +128,13 @@ interface ShownStack extends StackDescription {
 
 /** The name of the stack of the unchanged run that a stack shows, changed or not. */
 export function baseName(stack: StackDescription): string {
-  return (stack as ShownStack).of ?? withoutLength(stack.name);
+  return (stack as ShownStack).of ?? withoutNumber(stack.name);
 }
 
 /** What a picture of a changed run says of itself; "" of the unchanged one. */
 export function changedInWords({ name }: Pick<StackDescription, "name">): string {
-  const [, words] = / · ((?:after|difference after): .*)$/s.exec(name) ?? [];
+  const plain = withoutNumber(name);
+  const [, words] = / · ((?:after|difference after): .*)$/s.exec(plain) ?? [];
   if (!words) return "";
   const dot = words.endsWith(".") ? "" : ".";
   return `${words.charAt(0).toUpperCase()}${words.slice(1)}${dot}`;
@@ -154,6 +155,7 @@ export function createChangedRun(
   source: Source,
   state: Signals<ChangedRunState>,
   described: ReadonlySignal<Description | null>,
+  number: ReadonlySignal<number>,
   live: (run: () => (() => void) | undefined) => void,
 ): ChangedRun {
   const wanted = signal(false);
@@ -170,8 +172,16 @@ export function createChangedRun(
     reason instanceof Error ? reason.message : String(reason);
 
   if (source.carrier.live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page")) {
+    // What was answered about another record says nothing of this one.
+    live(() => {
+      number.value;
+      known.value = null;
+      arrived.value = null;
+      return undefined;
+    });
     live(() => {
       attempt.value;
+      number.value;
       text.value;
       if (!asks.value) return undefined;
       const changes = state.changes.peek();
@@ -215,10 +225,13 @@ export function createChangedRun(
           if (ended.signal.aborted) return;
           const stacks: Stacks = {};
           for (const each of (header as ChangedHeader).stacks) {
-            const own = described.peek()?.stacks.find(({ name }) => name === each.stack);
+            const all = described.peek()?.stacks ?? [];
+            const own = all.find(({ name }) => withoutNumber(name) === each.stack);
             if (!own) continue;
-            const of = (numbers: StackNumbers): StackDescription =>
-              withTokens(own, numbers, each.predictions);
+            const of = (numbers: StackNumbers): StackDescription => ({
+              ...withTokens(own, numbers, each.predictions),
+              name: withNumber(numbers.name, number.peek()),
+            });
             stacks[each.stack] = { after: of(each.after), difference: of(each.difference) };
           }
           arrived.value = { changes, stacks };
@@ -261,8 +274,9 @@ export function createChangedRun(
     const own = whole.stacks.filter(({ name }) => !changed.has(name));
     if (which === "before") return changed.size === 0 ? whole : { ...whole, stacks: own };
     const stacks = own.map((stack): ShownStack => {
-      const instead = run.value?.stacks[stack.name]?.[which];
-      return instead ? { ...instead, of: stack.name } : stack;
+      const of = withoutNumber(stack.name);
+      const instead = run.value?.stacks[of]?.[which];
+      return instead ? { ...instead, of } : stack;
     });
     return { ...whole, stacks };
   });

@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { EdgeHeader, EdgeRequest } from "../../client/protocol";
+import { withNumber } from "../../client/record-number";
 import {
   capital,
   formatWeight,
@@ -70,7 +71,7 @@ export function PinnedEdge<S extends RecordState>({ context }: { context: ViewCo
     ({ value }) => value.length > 0,
   );
   if (!place || (live ? form === "minimal" || form === "none" : !carried)) return null;
-  return <Line context={common} place={place} />;
+  return <Line key={common.record.number.value} context={common} place={place} />;
 }
 
 function Line({ context, place }: { context: ViewContext<RecordState>; place: Place }) {
@@ -95,13 +96,14 @@ function Line({ context, place }: { context: ViewContext<RecordState>; place: Pl
     };
     const nothing = (): void => {};
     if (!kept?.weight) {
-      const request = { stack: name, layer, heads: [head], precision: "float32" as const };
+      const stack = withNumber(name, record.number.peek());
+      const request = { stack, layer, heads: [head], precision: "float32" as const };
       source
         .block({ ...request, rows: [query, query + 1], columns: [key, key + 1] }, ended.signal)
         .then(({ matrices, maximum }) => {
           const value = matrices[0]?.[0] ?? Number.NaN;
           const own = quantityOf({ ...place.stack, maximum });
-          const quantity = baseName(place.stack) === place.stack.name ? own : WEIGHT;
+          const quantity = stack === place.stack.name ? own : WEIGHT;
           const number = (place.keys.text.length < MANY_KEYS ? written : writtenSmall)(
             quantity,
             value,

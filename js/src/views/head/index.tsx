@@ -6,7 +6,7 @@
 import { useComputed } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
-import { withoutLength } from "../../client/growth";
+import { withoutNumber } from "../../client/record-number";
 import { ColorLegend, fitSwitch } from "../../ui/colors/legend";
 import { EffectLegend } from "../../ui/effects/bar";
 import { useExports } from "../../ui/exports/exports";
@@ -120,7 +120,7 @@ export function HeadView(props: {
     },
     csv: () => {
       const { linePlot, plan } = figureNow(store, context);
-      return linesCsv(linePlot, withoutLength(plan.stack.name), plan.layer);
+      return linesCsv(linePlot, withoutNumber(plan.stack.name), plan.layer);
     },
     csvLabel: "Lines drawn, CSV",
   });

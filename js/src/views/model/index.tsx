@@ -6,7 +6,7 @@
 import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import { withoutLength } from "../../client/growth";
+import { withoutNumber } from "../../client/record-number";
 import { signColor } from "../../ui/colors/color-scales";
 import { ColorLegend } from "../../ui/colors/legend";
 import type { Palette } from "../../ui/colors/palette";
@@ -183,7 +183,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         {store.showsDetail.value && (
           // Anew for another stack: what is set for its tokens says nothing of others'.
           <Detail
-            key={place && withoutLength(place.stack.name)}
+            key={place && withoutNumber(place.stack.name)}
             context={context}
             store={store}
             drawn={detailDrawn}

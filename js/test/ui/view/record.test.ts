@@ -111,6 +111,46 @@ describe("a record as a view sees it", () => {
     ended.abort();
   });
 
+  it("takes a record that replaced another, and what belongs to it, in one step", async () => {
+    const ended = new AbortController();
+    const [stack] = description.stacks;
+    const number = signal(0);
+    const other = { ...stack, layers: [7], heads_per_layer: [2] };
+    const each = {
+      ...carrier({
+        describe: () => ({
+          header: number.value === 0 ? description : { ...description, stacks: [other] },
+          data: null,
+        }),
+        maps,
+      }),
+      record: number,
+    };
+    const state = makeSignals({ ...RECORD_DEFAULTS, stack: "self", layer: 2 });
+    const takeUp = vi.fn(() => {
+      if (number.value > 0) state.layer.value = 7;
+    });
+    const record = createRecordStore(new Source(each), state, ended.signal, signal(""), {
+      held: signal([]),
+      calm: false,
+      takeUp,
+    });
+    const seen: unknown[] = [];
+    record.live(() => {
+      seen.push(record.place.value && [record.place.value.stack.name, record.place.value.layer]);
+      return undefined;
+    });
+    record.wantMaps();
+    await vi.waitFor(() => expect(record.maps.value).not.toBeNull());
+    number.value = 1;
+    await vi.waitFor(() => expect(record.place.value?.layer).toBe(7));
+    expect(takeUp.mock.calls).toEqual([[0], [1]]);
+    // Never the one's layer in the other.
+    expect(seen).toEqual([null, ["self", 2], ["self@1", 7]]);
+    await vi.waitFor(() => expect(each.asked.at(-1)).toMatch(/^maps .*"self@1","layer":7/));
+    ended.abort();
+  });
+
   it("asks for the maps of a long text a few heads at once", async () => {
     const ended = new AbortController();
     const [stack] = description.stacks;

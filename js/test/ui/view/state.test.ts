@@ -28,6 +28,13 @@ class Model {
     this.values[name] = value;
     for (const listener of this.listeners.get(`change:${name}`) ?? []) listener();
   }
+  /** Takes values as of one message of the kernel: all are there before anything hears of one. */
+  receive(values: Record<string, unknown>): void {
+    const changed = Object.keys(values).filter((name) => !same(this.values[name], values[name]));
+    Object.assign(this.values, values);
+    for (const name of changed)
+      for (const listener of this.listeners.get(`change:${name}`) ?? []) listener();
+  }
   save_changes(): void {
     this.saved++;
   }
@@ -62,6 +69,33 @@ describe("traits", () => {
     assign(state, { layer: 6, heads: [2] });
     expect(model.values).toEqual({ layer: 6, heads: [2] });
     expect(model.saved).toBe(1);
+  });
+
+  it("that change in one message are all taken before one is written", () => {
+    const end = new AbortController();
+    const state = makeSignals({ layer: 0, heads: [] as number[], token: 4 as number | null });
+    const model = new Model({ layer: 0, heads: [], token: 4 });
+    bindModel(model, state, end.signal);
+    model.receive({ layer: 5, heads: [2], token: null });
+    expect(valuesOf(state)).toEqual({ layer: 5, heads: [2], token: null });
+    expect(model.values).toEqual({ layer: 5, heads: [2], token: null });
+    expect(model.saved).toBe(0);
+  });
+
+  it("of a record that is not described yet wait, but for what the reader chooses", () => {
+    const end = new AbortController();
+    const state = makeSignals({ layer: 0, heads: [] as number[], token: 4 as number | null });
+    const model = new Model({ layer: 0, heads: [], token: 4 });
+    let behind = true;
+    const take = bindModel(model, state, end.signal, undefined, undefined, () => behind);
+    model.receive({ layer: 5, token: 9 });
+    expect(valuesOf(state)).toEqual({ layer: 0, heads: [], token: 4 });
+    assign(state, { heads: [1], token: 2 });
+    expect(model.values).toEqual({ layer: 5, heads: [1], token: 2 });
+    behind = false;
+    take();
+    expect(valuesOf(state)).toEqual({ layer: 5, heads: [1], token: 2 });
+    expect(model.values).toEqual(valuesOf(state));
   });
 
   it("are left alone after the end", () => {

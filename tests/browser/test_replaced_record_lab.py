@@ -1,0 +1,76 @@
+"""A view whose record is replaced in JupyterLab: the picture follows, and the place stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.hosts import FIRST_PICTURE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+    from browser.jupyter import JupyterLab, Notebook
+
+SETUP = """
+import attnviz as av
+model, tokenizer = av.demos.load("decoder")
+def extract(text):
+    return av.extract(model, text, tokenizer=tokenizer)
+short = extract("the animal did not cross the street")
+long = extract("the animal did not cross the street because it was too wide")
+"""
+SHOW = "view = av.show_{}_view(short, layer=1, heads=[2], token=3)"
+
+
+@pytest.fixture
+def notebook(lab: JupyterLab, request: pytest.FixtureRequest) -> Iterator[Notebook]:
+    notebook = lab.open([SETUP, SHOW.format(request.param)])
+    notebook.run_all()
+    yield notebook
+    notebook.close()
+
+
+def drawn(view: Locator, place: str) -> None:
+    expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=FIRST_PICTURE)
+
+
+@pytest.mark.parametrize("notebook", ["head"], indirect=True)
+def test_the_picture_follows_and_the_reader_stays(notebook: Notebook) -> None:
+    root = notebook.output(1).locator(".attnviz")
+    drawn(root, "head:self:1")
+    layer = root.get_by_role("button", name="Layer 1")
+    layer.focus()
+    notebook.execute("view.record = long")
+    drawn(root, "head:self@1:1")
+    expect(root).to_contain_text("12 tokens")
+    expect(layer).to_be_focused()
+    assert notebook.evaluate("view.layer, view.heads, view.token") == (1, [2], 3)
+    # A place that the new record has and the old one had not.
+    notebook.execute("view.token = 11")
+    expect(root).to_contain_text("Pinned: query “wide”")
+    notebook.execute("view.record = short")
+    drawn(root, "head:self@2:1")
+    expect(root).not_to_contain_text("Pinned:")
+    assert notebook.evaluate("view.layer, view.heads, view.token") == (1, [2], None)
+    # The reader goes on in it, and so does a page that is loaded again.
+    root.get_by_role("button", name="Layer 0").click()
+    drawn(root, "head:self@2:0")
+    notebook.becomes("view.layer", 0)
+    notebook.lab.load_again(notebook)
+    drawn(notebook.output(1).locator(".attnviz"), "head:self@2:0")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook", ["matrix", "model", "neuron"], indirect=True)
+def test_other_views_follow(notebook: Notebook) -> None:
+    name = str(notebook.evaluate("view.name"))
+    root = notebook.output(1).locator(".attnviz").first
+    drawn(root, f"{name}:self:1")
+    notebook.execute("view.record = long")
+    drawn(root, f"{name}:self@1:1")
+    notebook.execute("view.record = short; view.layer = 0")
+    drawn(root, f"{name}:self@2:0")

@@ -1,0 +1,203 @@
+"""A view whose record is replaced: what it keeps, and what it tells the browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import traitlets
+
+import attnviz as av
+from attnviz import (
+    AttentionRecord,
+    CompareView,
+    Dashboard,
+    HeadView,
+    MatrixView,
+    ModelView,
+    NeuronView,
+)
+from attnviz.views.record_view import RecordView
+from unit.records import captured_record, encoder_decoder_record, given_record, shares, words
+from unit.views.test_generated_token import predicted_record
+
+VIEWS = [HeadView, ModelView, MatrixView, NeuronView, Dashboard]
+
+
+def record_of(layers: int, heads: int, tokens: int, prefix: str = "t") -> AttentionRecord:
+    weights = [shares(heads, tokens, tokens, seed=layer) for layer in range(layers)]
+    return AttentionRecord.from_weights(weights, words(tokens, prefix))
+
+
+def sent_by(view: RecordView) -> list[dict[str, Any]]:
+    """The states that a view sends from now on."""
+    sent: list[dict[str, Any]] = []
+
+    def note(message: dict[str, Any], buffers: Any = None) -> None:
+        del buffers
+        if message.get("method") == "update":
+            sent.append(message["state"])
+
+    view._send = note
+    return sent
+
+
+def answered(view: RecordView, record: int, name: str, **arguments: Any) -> list[dict[str, Any]]:
+    """What a view answers to a request that a browser makes of its record of a number."""
+    replies: list[dict[str, Any]] = []
+    view._channel._send = lambda message, _buffers: replies.append(message)
+    request = {"attnviz": "request", "id": "1", "name": name, "arguments": arguments}
+    view._receive_message(view, request | {"record": record}, [])
+    return replies
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_what_fits_stays(kind: type[RecordView]) -> None:
+    first, second = captured_record(), captured_record()
+    name = first.stack().name
+    layer = first.stack().layers[-1]
+    view = kind(first, stack=name, layer=layer, heads=[1], token=1, key=0, theme="dark")
+    before = view.state
+    view.record = second
+    assert view.state == before
+    assert view.record.stack(name).layers == second.stack(name).layers
+    assert view.opening is None
+
+
+def test_what_does_not_fit_goes_to_its_default() -> None:
+    options: dict[str, Any] = {
+        "layer": 3,
+        "heads": [0, 4],
+        "token": 9,
+        "key": 2,
+        "leave_out": ["special", 1, 9],
+        "query_window": [2, 10],
+        "key_window": [0, 3],
+        "token_scores": {"mine": np.arange(10.0)},
+        "scores": {"own": np.zeros((4, 6))},
+        "threshold": 0.25,
+    }
+    view = HeadView(record_of(4, 6, 10), **options)
+    view.record = record_of(2, 5, 4)
+    state = view.state
+    assert (state["layer"], state["heads"], state["token"], state["key"]) == (1, [0, 4], None, 2)
+    assert (state["query_window"], state["key_window"]) == (None, [0, 3])
+    assert state["leave_out"] == ["special", 1]
+    assert (state["token_scores"], state["scores"], state["order"]) == ({}, {}, "number")
+    assert state["threshold"] == 0.25
+    with pytest.warns(UserWarning, match="only \\[0\\] stay chosen"):
+        view.record = record_of(2, 4, 4)
+    assert view.heads == [0]
+
+
+def test_defaults_follow_the_length_and_the_heads() -> None:
+    view = HeadView(record_of(1, 2, 8), layer=0)
+    assert (view.heads, view.top_k) == ([0, 1], None)
+    view.record = record_of(1, 3, 40)
+    assert (view.heads, view.top_k) == ([0, 1, 2], 3)
+    view.top_k = 5
+    view.record = record_of(1, 3, 8)
+    assert view.top_k == 5
+
+
+def test_numbers_of_other_tokens_are_not_kept() -> None:
+    view = MatrixView(record_of(1, 2, 4), token_scores=np.arange(4.0))
+    view.record = record_of(1, 2, 4)
+    assert view.token_scores
+    view.record = record_of(1, 2, 4, "other")
+    assert not view.token_scores
+
+
+def test_another_stack_is_shown_where_the_one_is_not_there() -> None:
+    view = HeadView(encoder_decoder_record(), stack="cross", layer=0, token=1)
+    view.record = record_of(2, 2, 2)
+    assert (view.stack, view.layer, view.token) == ("self", 0, 1)
+
+
+def test_a_generated_token_stays_as_far_as_it_is_there() -> None:
+    view = HeadView(predicted_record(), prediction=1)
+    token = view.token
+    view.record = predicted_record()
+    assert (view.prediction, view.token) == (1, token)
+    view.record = record_of(1, 2, 4)
+    assert (view.prediction, view.token) == (None, token)
+
+
+@pytest.mark.parametrize("kind", [HeadView, ModelView])
+def test_the_browser_gets_all_in_one_message(kind: type[RecordView]) -> None:
+    view = kind(record_of(3, 4, 9), layer=2, heads=[3], token=8)
+    sent = sent_by(view)
+    view.record = record_of(2, 4, 5)
+    [state] = sent
+    assert (state["_record_number"], state["layer"], state["token"]) == (1, 1, None)
+    # It cannot set the number.
+    view.set_state({"_record_number": 7})
+    assert view._record_number == 1
+
+
+def test_requests_are_answered_about_the_record_that_is_shown() -> None:
+    view = HeadView(record_of(1, 2, 4))
+    [reply] = answered(view, 0, "describe")
+    assert len(reply["header"]["stacks"][0]["query_tokens"]["text"]) == 4
+    view.record = record_of(1, 2, 6)
+    assert not answered(view, 0, "describe")
+    [reply] = answered(view, 1, "describe")
+    assert len(reply["header"]["stacks"][0]["query_tokens"]["text"]) == 6
+    assert "t5" in view.to_html()
+
+
+def test_offered_layers_are_those_of_the_new_record() -> None:
+    view = ModelView(record_of(4, 2, 3), include_layers=[1, 2], include_heads={2: [0]})
+    view.record = record_of(3, 1, 3)
+    assert view.record.stack().layers == (1, 2)
+    assert view.include_heads == {"2": [0]}
+    with pytest.raises(IndexError, match="include_layers"):
+        view.record = record_of(1, 2, 3)
+    assert view.record.stack().layers == (1, 2)
+
+
+def test_a_record_that_cannot_be_shown_changes_nothing() -> None:
+    view = NeuronView(captured_record(), token=1)
+    before, record = view.state, view.record
+    with pytest.raises(ValueError, match="shows queries and keys"):
+        view.record = given_record()
+    with pytest.raises(TypeError, match="list of 1 records"):
+        view.record = [captured_record()]  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="record must be an AttentionRecord, got NoneType"):
+        view.record = None  # type: ignore[assignment]
+    assert (view.state, view.record, view._record_number) == (before, record, 0)
+
+
+def test_a_comparison_has_no_record_to_replace() -> None:
+    view = CompareView(av.compare(given_record(), given_record()))
+    with pytest.raises(TypeError, match="make another view with attnviz"):
+        view.record = given_record()
+
+
+def test_changes_stay_with_their_text_and_their_model() -> None:
+    model, tokenizer = av.demos.load("decoder")
+
+    def extract(text: str, **options: Any) -> AttentionRecord:
+        record: AttentionRecord = av.extract(model, text, tokenizer=tokenizer, **options)
+        return record
+
+    changes = [{"kind": "ablate", "layer": layer, "head": 0} for layer in (0, 2)]
+    view = HeadView(
+        extract("the cat sat"),
+        model=model,
+        inputs="the cat sat",
+        tokenizer=tokenizer,
+        changes=changes,
+        shown_run="after",
+    )
+    view.record = extract("the cat sat", layers=[0, 1])
+    assert [each["layer"] for each in view.changes] == [0]
+    changed = view.changed_record
+    assert changed is not None
+    assert changed.stack().weights(layer=1).shape[-1] == len(view.record.tokens)
+    assert view.shown_run == "after"
+    view.record = extract("the dog sat")
+    assert (view.changes, view.shown_run) == ([], "before")
+    with pytest.raises(traitlets.TraitError, match="no model that could run"):
+        view.shown_run = "after"
