@@ -25,7 +25,7 @@ from attnviz.record.storage.safetensors_file import (
     map_arrays,
 )
 from attnviz.utils.arguments import as_path
-from attnviz.utils.files import read_unchanged, write_whole
+from attnviz.utils.files import write_whole
 
 __all__ = [
     "INDEX",
@@ -97,9 +97,7 @@ def read_folder(
     if not (folder / INDEX).is_file():
         _refuse(path, folder)
     try:
-        return read_unchanged(
-            folder / INDEX, lambda index: _read(path, folder, index.read_bytes(), verify=verify)
-        )
+        return _read(path, folder, (folder / INDEX).read_bytes(), verify=verify)
     except FileNotFoundError:
         # It was removed since.
         _refuse(path, folder)

@@ -12,10 +12,10 @@ is, the header as JSON, and the arrays one after the other
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from typing import IO, Any
 import torch
 
 from attnviz.utils.arguments import as_path
-from attnviz.utils.files import read_unchanged, writing_whole
+from attnviz.utils.files import writing_whole
 
 __all__ = [
     "ALWAYS_SUMMED",
@@ -106,20 +106,17 @@ def _header_checksum(header: str, arrays: Mapping[str, torch.Tensor]) -> str:
 def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     """The metadata and the arrays of any safetensors file; nothing is read until it is needed.
 
-    Both are of one file, also if another takes its place meanwhile. ValueError if it is not such a
-    file, or not as long as it says.
+    ValueError if it is not such a file, or not as long as it says.
     """
-    return read_unchanged(path, lambda opened: _mapped(path, opened))
-
-
-def _mapped(path: Path, opened: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        # It opens its file twice: for the header, and for the arrays.
-        with safe_open(opened, framework="pt") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        with path.open("rb") as opened:
+            # safe_open opens its file twice, and another may have taken its place in between.
+            same = f"/dev/fd/{opened.fileno()}" if sys.platform == "linux" else path
+            with safe_open(same, framework="pt") as file:
+                metadata = file.metadata() or {}
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (SafetensorError, ValueError, RuntimeError, UnicodeDecodeError) as error:
         if _SWALLOWED in str(error):
             raise KeyboardInterrupt from error
@@ -136,25 +133,17 @@ def read_arrays(
 
     Header, names and shapes are always held against their checksum, and so are arrays of up to 16
     MB in all; with `verify` every byte is. FileNotFoundError if there is no such file, ValueError
-    if it is damaged or was not written by attnviz, or changed all the time while it was read.
+    if it is damaged or was not written by attnviz.
     """
     source = as_path("path", path, "file")
     try:
-        if not source.is_file():
-            raise FileNotFoundError(errno.ENOENT, "no file")  # noqa: TRY301 - it may also vanish below
-        return read_unchanged(source, lambda opened: _read(source, opened, verify=verify))
+        metadata, arrays = map_arrays(source)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"no file at path={str(path)!r}") from error
     except OSError as error:
         raise type(error)(
             error.errno, f"cannot read path={str(path)!r}: {error.strerror or error}", str(source)
         ) from error
-
-
-def _read(
-    path: Path, opened: Path, *, verify: bool
-) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    metadata, arrays = _mapped(path, opened)
     if _HEADER_KEY not in metadata:
         raise ValueError(
             f"path={str(path)!r} is a safetensors file, but attnviz did not write it; "
