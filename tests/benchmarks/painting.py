@@ -61,7 +61,7 @@ def blank(page: str) -> str:
         page, count = re.subn(pattern, other, page)
         if count != 1:
             raise ValueError(f"a page has {count} of {pattern!r}")
-    return re.sub(r'<template class="attnviz-part">[^<]*</template>\n', "", page)
+    return re.sub(r'<template id="attnviz-\d+">[^<]*</template>\n', "", page)
 
 
 def _opened(browser: Browser, path: Path, last: int | None = None) -> dict[str, float]:

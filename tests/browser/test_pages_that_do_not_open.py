@@ -83,7 +83,6 @@ def note(page: Page) -> Locator:
     ("missing", "lacks"),
     [
         ("globalThis.DecompressionStream", "DecompressionStream"),
-        ("globalThis.Response", "Response"),
         ("globalThis.ResizeObserver", "ResizeObserver"),
     ],
 )

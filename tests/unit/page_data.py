@@ -6,55 +6,40 @@ import base64
 import json
 import re
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.pages.strongest import decode_sparse
+from attnviz.pages.strongest import ENCODING, SparseRows
 from attnviz.utils.progress import Steps
 
 _DATA = re.compile(r'<script [^>]*id="attnviz-data">(.*?)</script>', re.DOTALL)
-_PART = re.compile(r'<template class="attnviz-part">(.*?)</template>', re.DOTALL)
-
-
-def parts_of(page: str) -> list[str]:
-    """The long texts that stand apart from the data, in the order of their names."""
-    return _PART.findall(page)
+_LAYER = re.compile(r'<template id="(attnviz-\d+)">(.*?)</template>', re.DOTALL)
 
 
 def bare_data_of(page: str) -> Any:
-    """The data, with the names of the parts in place of long texts."""
+    """The data, with the names of elements in place of the texts that stand there."""
     [text] = _DATA.findall(page)
     return json.loads(text)
 
 
 def data_of(page: str) -> Any:
     """The data, with all texts in their places."""
-    parts = parts_of(page)
+    texts = dict(_LAYER.findall(page))
 
     def whole(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: whole(each) for key, each in value.items()}
         if isinstance(value, list):
             return [whole(each) for each in value]
-        if isinstance(value, str) and re.fullmatch(r"#\d{4,}", value):
-            return parts[int(value[1:])]
+        if isinstance(value, str) and value.startswith("#attnviz-"):
+            return texts[value[1:]]
         return value
 
     data = bare_data_of(page)
-    pieces = ("blocks", "first_rows", "maps", "images", "vectors")
-    return data | {name: whole(data[name]) for name in pieces if name in data}
-
-
-def size_without_first_rows(page: str) -> int:
-    """The bytes of a page without the rows that it has by themselves: these give way first."""
-    return len(page.encode()) - sum(len(each["data"]) for each in data_of(page)["first_rows"])
-
-
-def before_the_code(page: str) -> int:
-    """How many parts stand before the page's code."""
-    return len(parts_of(page[: page.index('id="attnviz-bundle"')]))
+    return data | {name: whole(data[name]) for name in ("blocks", "vectors") if name in data}
 
 
 def shown(block: dict[str, Any]) -> NDArray[np.float64]:
@@ -80,3 +65,47 @@ def shown(block: dict[str, Any]) -> NDArray[np.float64]:
 def no_page_of_all(*_: object, **__: object) -> Steps[None]:
     """In place of a page of all weights."""
     yield from ()
+
+
+def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
+    """Read rows of strongest keys from bytes."""
+    assert header["encoding"] == ENCODING
+    assert sum(header["runs"]) == len(data)
+    heads, num_rows, columns = header["shape"]
+    runs = np.split(np.frombuffer(data, np.uint8), np.cumsum(header["runs"])[:-1])
+    counts, firsts, before, gaps = (_unpacked(runs[place]) for place in (0, 1, 2, 4))
+    row = np.tile(np.arange(num_rows), heads)
+    assert len(counts) == len(row)
+    # A row's keys are its first gap, and then one more than each gap on.
+    of_rows = zip(firsts, np.split(gaps, np.cumsum(counts)[:-1]), strict=True)
+    keys = [first - 1 + np.cumsum(each + 1) for first, each in of_rows]
+    last = np.minimum(columns, row + 1 + header["reach"])
+    fine = header.get("fine", False)
+    return SparseRows(
+        shape=(heads, num_rows, columns),
+        counts=counts,
+        keys=np.concatenate(keys),
+        codes=_codes(runs[5], fine=fine),
+        firsts=firsts,
+        ends=np.maximum(firsts, last - before),
+        rests=_codes(runs[3], fine=fine),
+        maximum=header["maximum"],
+        most_rest=header["most_rest"],
+        signed=header.get("signed", False),
+    )
+
+
+def _codes(run: NDArray[np.uint8], *, fine: bool) -> NDArray[np.unsignedinteger]:
+    if not fine:
+        return run
+    first, second = run.reshape(2, -1).astype(np.uint16)
+    return (first << 8 | second).astype(np.uint16)
+
+
+def _unpacked(digits: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Numbers from base 128."""
+    ends = np.flatnonzero(digits < 128) + 1
+    starts = np.concatenate([[0], ends])[:-1]
+    place = np.arange(len(digits)) - np.repeat(starts, ends - starts)
+    digit = (digits.astype(np.int64) & 127) << (7 * place)
+    return np.add.reduceat(digit, starts) if len(starts) else digit

@@ -11,11 +11,10 @@ export interface Reply {
 }
 
 /**
- * How a carrier stands: `loading` while the browser reads the part of a page that is waited for;
- * `unanswered` after it has waited too long; `detached` where no kernel is there
+ * How a carrier stands: `unanswered` after it has waited too long; `detached` where no kernel is there
  * that could answer; how far an answer is that is computed for a while already.
  */
-export type Connection = "ready" | "loading" | "waiting" | "unanswered" | "detached" | Later;
+export type Connection = "ready" | "waiting" | "unanswered" | "detached" | Later;
 
 /** Arguments of all requests, by name. */
 export type Requests = RecordRequests & Omit<CorpusRequests & AtlasRequests, keyof RecordRequests>;
@@ -35,8 +34,6 @@ export interface Carrier {
   retry(): void;
   /** Gives up the answers that are computed for a while already, but for those with a `report`. */
   stop?(): void;
-  /** Resolves when it is time to fetch what may be asked for next; left out where that is at once. */
-  atRest?(): Promise<void>;
   /** Calls the listener with every change of the connection, until the signal is aborted. */
   watch(listener: (connection: Connection) => void, signal: AbortSignal): void;
   /** Calls the listener with each token of a generation, until the signal is aborted. */

@@ -137,14 +137,28 @@ function fromBinary(binary: string): Uint8Array<ArrayBuffer> {
  * @throws Error where they were changed: zlib's own checksum is part of them.
  */
 export async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
-  const body = new Response(bytes).body as ReadableStream<Uint8Array<ArrayBuffer>>;
-  const inflated = body.pipeThrough(new DecompressionStream("deflate"));
+  const { readable, writable } = new DecompressionStream("deflate");
+  const writer = writable.getWriter();
+  // What is wrong with them is read below.
+  writer.write(bytes).catch(() => {});
+  writer.close().catch(() => {});
+  const parts: Uint8Array<ArrayBuffer>[] = [];
   try {
-    return new Uint8Array(await new Response(inflated).arrayBuffer());
+    // A response would give the same in several tasks, between which a browser reads the rest of a page.
+    const reader = readable.getReader();
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      parts.push(part.value);
+    }
   } catch (error) {
-    // A browser says "Failed to fetch", whatever went wrong.
     throw error instanceof RangeError ? error : damaged();
   }
+  const inflated = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
+  let start = 0;
+  for (const part of parts) {
+    inflated.set(part, start);
+    start += part.length;
+  }
+  return inflated;
 }
 
 function damaged(): Error {

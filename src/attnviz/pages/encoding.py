@@ -29,16 +29,15 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import weights_of_some
 from attnviz.pages import limits
-from attnviz.pages.first_rows import FirstRows, first_rows_block
 from attnviz.pages.limits import PagePrecision
 from attnviz.pages.packing import (
+    ELEMENT_BYTES,
     Packer,
     packed,
     upper_halves,
     upper_halves_bytes,
     values_of_halves,
 )
-from attnviz.pages.parts import extra_bytes
 from attnviz.pages.strongest import StrongestRows, Sweep, first_level
 from attnviz.pages.vectors import size_of_vectors, vectors_in_steps
 from attnviz.record.record import AttentionRecord
@@ -67,9 +66,6 @@ _COMPUTED_PAIRS = 16_000_000
 _ESTIMATED = 4_000_000
 _ROWS_TRIED = 16
 _FAR = 1.25
-# Rows by themselves take somewhat more than their share of all of them.
-_SPARED = 1.2
-_MOST_SPARED = 0.02
 # At most so many characters describe a layer beside its data.
 _HEADER = 500
 # base64.
@@ -96,8 +92,6 @@ class EmbeddedWeights:
         By layer: weights, and small maps of all heads; fit for JSON.
     vectors : dict or None
         What `attnviz.pages.vectors.embedded_vectors` gives.
-    first_rows : list of dict
-        Rows that the page opens with (`attnviz.pages.first_rows`): one block, or none.
     """
 
     form: PageForm
@@ -106,19 +100,21 @@ class EmbeddedWeights:
     blocks: list[dict[str, Any]] = field(default_factory=list)
     maps: list[dict[str, Any]] = field(default_factory=list)
     vectors: dict[str, Any] | None = None
-    first_rows: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def size(self) -> int:
         """Bytes that it adds to a page without weights."""
         headers = self.entries()
-        for name in headers.keys() & {"blocks", "maps", "first_rows"}:
+        for name in headers.keys() & {"blocks", "maps"}:
             headers[name] = [each | {"data": ""} for each in headers[name]]
         if self.vectors is not None:
             headers["vectors"] = self.vectors | {"arrays": [""] * len(self.vectors["arrays"])}
         whole = len(json.dumps(headers, ensure_ascii=False).encode())
-        beside = extra_bytes(self._texts) + whole - len(json.dumps({"blocks": [], "maps": []}))
-        return self.data_size + beside
+        # One layer at least is shown first, and stays among the data.
+        apart = max(0, len(self.blocks) - 1)
+        apart += 0 if self.vectors is None else len(self.vectors["arrays"])
+        elements = ELEMENT_BYTES * apart
+        return self.data_size + elements + whole - len(json.dumps({"blocks": [], "maps": []}))
 
     @property
     def data_size(self) -> int:
@@ -127,14 +123,12 @@ class EmbeddedWeights:
 
     @property
     def _texts(self) -> list[str]:
-        texts = [each["data"] for each in (*self.blocks, *self.maps, *self.first_rows)]
+        texts = [each["data"] for each in (*self.blocks, *self.maps)]
         return texts if self.vectors is None else [*texts, *self.vectors["arrays"]]
 
     def entries(self) -> dict[str, Any]:
         """What a page's data have of it, fit for JSON."""
         found = {"blocks": self.blocks, "maps": self.maps, "embedded": self.summary()}
-        if self.first_rows:
-            found["first_rows"] = self.first_rows
         return found if self.vectors is None else found | {"vectors": self.vectors}
 
     def summary(self) -> dict[str, Any]:
@@ -159,11 +153,8 @@ def embedded_weights(
     max_bytes: int | None,
     rest: int,
     fine: bool = False,
-    first_rows: FirstRows | None = None,
 ) -> Steps[EmbeddedWeights]:
     """Choose a form, and embed the weights in it, step by step; `rest` are the page's other bytes.
-
-    `first_rows` are there by themselves as well, where there is room.
 
     `fine` is for pages that divide weights by what is kept of their rows: what is left beside a
     strong sink may be far less than a byte can tell apart.
@@ -175,34 +166,13 @@ def embedded_weights(
     What was computed stays with the record: a second page takes no second pass over the weights,
     and one that was interrupted goes on where it was.
     """
-    forms = _in_a_form(record, precision, max_bytes, rest, fine=fine, first_rows=first_rows)
-    embedded, room = yield from forms
-    if first_rows is not None:
-        block = yield from first_rows_block(embedded.blocks, first_rows)
-        # What was computed stays with the record, for pages that open with other rows.
-        more = replace(embedded, first_rows=[block] if block else [])
-        embedded = more if more.size <= room else embedded
-    return embedded
-
-
-def _in_a_form(
-    record: AttentionRecord,
-    precision: PagePrecision,
-    max_bytes: int | None,
-    rest: int,
-    *,
-    fine: bool,
-    first_rows: FirstRows | None,
-) -> Steps[tuple[EmbeddedWeights, float]]:
-    """Weights in the form that is chosen, and the bytes that it may take."""
     if precision == "exact":
-        embedded = yield from _exact(record, max_bytes, rest, fine=fine)
-        return embedded, float("inf") if max_bytes is None else max_bytes - rest
+        return (yield from _exact(record, max_bytes, rest, fine=fine))
     full = (limits.FULL_BYTES if max_bytes is None else max_bytes) - rest
     if limits.count_weights(record) <= _WEIGHTS_PER_BYTE * full:
         everything = yield from _all(record, full, fine=fine)
         if everything is not None:
-            return everything, full
+            return everything
     limit = max_bytes
     if limit is None:
         causal = {}
@@ -211,10 +181,7 @@ def _in_a_form(
         limit = limits.default_limit(record, filter(causal.get, causal))
     if rest >= limit:
         raise ValueError(limits.no_room(record, limit, without=rest))
-    share = 0.0 if first_rows is None else _SPARED * _share(record, first_rows)
-    # More of the weight is worth more than a sooner picture.
-    room = limit - rest - (share * limit if share <= _MOST_SPARED else 0.0)
-    strongest = yield from _strongest(record, limit, room, fine=fine)
+    strongest = yield from _strongest(record, limit, limit - rest, fine=fine)
     fits = strongest.size + rest <= limit
     if _can_compute(record):
         size = size_of_vectors(record.stacks.values()) * _TEXT
@@ -223,17 +190,11 @@ def _in_a_form(
         ):
             computed = yield from _vectors(record, strongest.maps)
             if computed.size + rest <= limit:
-                return computed, limit - rest
+                return computed
     if not fits:
         needed = strongest.size + rest
         raise ValueError(limits.no_room(record, limit, without=rest, needed=needed))
-    return strongest, limit - rest
-
-
-def _share(record: AttentionRecord, rows: FirstRows) -> float:
-    """The share of all heads' rows that a page opens with."""
-    heads = len(record.stack(rows.stack).kept_heads(rows.layer))
-    return heads * (rows.stop - rows.start) / sum(map(limits.count_rows, record.stacks.values()))
+    return strongest
 
 
 def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedWeights | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import itertools
 import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import all_scores_in_steps
 from attnviz.pages.encoding import MAP_SIZE, check_record, embedded_weights, forget_computed
-from attnviz.pages.first_rows import FirstRows
 from attnviz.pages.limits import (
     MAX_MEASURED,
     PagePrecision,
@@ -27,8 +27,7 @@ from attnviz.pages.limits import (
     too_large,
     vectors_too_large,
 )
-from attnviz.pages.packing import packed
-from attnviz.pages.parts import parted
+from attnviz.pages.packing import ELEMENT, packed
 from attnviz.pages.picture import heads_figure
 from attnviz.pages.vectors import vectors_in_steps
 from attnviz.record.record import AttentionRecord, AttentionStack
@@ -66,7 +65,7 @@ _MAX_SCORED_WEIGHTS = 30_000_000
 # hashes: what says why a page does not open, which stands before all that may be damaged or too new
 # for a browser; what opens it; and the bundle, which the latter unpacks and runs in place. So a
 # page runs wherever inline scripts do, and no address is ever code. What opens it runs before the
-# browser reads what comes after it (`attnviz.pages.parts`).
+# browser reads the layers that stand after it (`_apart`).
 _SCRIPTS = {name: Path(__file__).with_name(f"{name}.js") for name in ("note", "loader")}
 # A widget's module, which loads the bundle.
 _WIDGET = Path(__file__).with_name("widget.js")
@@ -122,9 +121,9 @@ open the file itself, with JavaScript switched on, in
 <div id="attnviz"></div>
 <script>{note}</script>
 <script type="application/json" data-checksum="{checksum}" id="attnviz-data">{data}</script>
-{first}<script type="text/plain" id="attnviz-bundle">{bundle}</script>
+<script type="text/plain" id="attnviz-bundle">{bundle}</script>
 <script>{loader}</script>
-{rest}<p id="attnviz-end" class="attnviz-part" hidden></p>
+{layers}<p id="attnviz-end" hidden></p>
 </body>
 </html>
 """
@@ -152,14 +151,11 @@ class PageOptions(TypedDict, total=False):
         ``"auto"`` by default.
     max_mb : float or None
         Megabytes of the page, at most; no bound by default.
-    first_rows : FirstRows or None
-        The rows that the view opens with; all of a layer by default.
     """
 
     embeds: Collection[Embedded]
     precision: PagePrecision
     max_mb: float | None
-    first_rows: FirstRows | None
 
 
 def make_page(
@@ -192,7 +188,6 @@ def _page_steps(
     embeds: Collection[Embedded] = frozenset({"weights", "scores"}),
     precision: PagePrecision = "auto",
     max_mb: float | None = None,
-    first_rows: FirstRows | None = None,
 ) -> Steps[str]:
     max_bytes = check_options(precision, max_mb)
     check_mapped(record.mapped_files)
@@ -245,7 +240,6 @@ def _page_steps(
             max_bytes=max_bytes,
             rest=rest,
             fine=bool(state.get("renormalize")),
-            first_rows=first_rows,
         )
         data |= weights.entries()
     page = document(record.model, view, state, data, still)
@@ -313,9 +307,9 @@ def document(
     title = title or f"{model or 'Attention'} · {view} view · attnviz"
     theme = state.get("theme", "auto")
     ground = _DARK if theme == "dark" else _LIGHT
-    apart = parted(data)
+    embedded, texts = _apart(data, state)
     # A "<" in a string can then begin no tag, and JSON reads it back as the same string.
-    text = json.dumps(apart.data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    text = json.dumps(embedded, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     return _PAGE.format(
         policy=policy,
         title=html.escape(title),
@@ -327,13 +321,37 @@ def document(
         follow=_FOLLOW if theme == "auto" else "",
         browsers=_BROWSERS,
         # As long for every text: a page's size is known before its data are.
-        checksum=f"{_checksum([text, *apart.texts]):010}",
+        checksum=f"{_checksum([text, *texts]):010}",
         data=text,
-        first=apart.first,
-        rest=apart.rest,
+        layers="".join(itertools.starmap(ELEMENT.format, enumerate(texts))),
         bundle=_packed(code),
         **scripts,
     )
+
+
+def _apart(data: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Set the texts of layers apart that are not shown first: the data without them, and the texts.
+
+    In their places the data have the elements of the page where they stand, as ``"#attnviz-0003"``
+    (``js/src/client/page/texts.ts``): a browser draws the first picture before it has read them.
+    """
+    texts: list[str] = []
+
+    def name_of(text: str) -> str:
+        texts.append(text)
+        return f"#attnviz-{len(texts) - 1:04}"
+
+    shown = state.get("layer")
+    embedded = dict(data)
+    if "blocks" in data:
+        embedded["blocks"] = [
+            block if block["layer"] == shown else {**block, "data": name_of(block["data"])}
+            for block in data["blocks"]
+        ]
+    if "vectors" in data:
+        arrays = [name_of(array) for array in data["vectors"]["arrays"]]
+        embedded["vectors"] = {**data["vectors"], "arrays": arrays}
+    return embedded, texts
 
 
 def with_still(page: str, still: str) -> str:

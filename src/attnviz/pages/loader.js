@@ -1,6 +1,5 @@
 // Unpacks the view's code and opens the view with the data of the page. Runs after note.js, and before
-// the browser has read the parts of the data that come after this script: it waits for nothing but
-// promises that are kept at once, so that the browser reads on after the first picture.
+// the browser has read the layers that stand after this script.
 (() => {
   "use strict";
   const page = globalThis.attnvizPage;
@@ -9,8 +8,7 @@
     const element = (id) => document.getElementById(id);
     let damaged = true;
     try {
-      const bundle = element("attnviz-bundle");
-      const [code] = await Promise.all([inflated(bundle), inflateFirst(bundle)]);
+      const code = await inflated(element("attnviz-bundle").textContent);
       const data = JSON.parse(element("attnviz-data").textContent);
       damaged = false;
       run(new TextDecoder().decode(code));
@@ -28,15 +26,9 @@
     }
   }
 
-  // A part is a template, of which the text is beside the page.
-  function textOf(element) {
-    return (element.content ?? element).textContent;
-  }
-
-  // What an element's text holds. A response would give the same, in tasks between which the browser
-  // reads on.
-  async function inflated(element) {
-    const text = textOf(element);
+  // The bytes of a text. A response would give the same in several tasks, between which the browser
+  // reads the rest of the page: the first picture would be later.
+  async function inflated(text) {
     // Many times as fast, where the browser has it.
     const packed =
       Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
@@ -59,23 +51,6 @@
       start += part.length;
     }
     return bytes;
-  }
-
-  // The parts before the code, which the first picture needs, by their places: it is then drawn without
-  // waiting. One that is damaged is left to the view, which says so.
-  async function inflateFirst(bundle) {
-    const parts = [];
-    for (let part = bundle; (part = part.previousElementSibling)?.className === "attnviz-part"; ) {
-      parts.unshift(part);
-    }
-    page.inflated = new Map();
-    await Promise.all(
-      parts.map(async (part, place) => {
-        try {
-          page.inflated.set(place, await inflated(part));
-        } catch {}
-      }),
-    );
   }
 
   // Runs code in place: the page's policy allows it by its hash, and a policy around the page needs to
@@ -105,15 +80,15 @@
     }
   }
 
-  // Adler-32 of the data and their parts in UTF-16, low bytes first, as `zlib.adler32` has it. Once all
-  // of them were read, and while nothing else is to be done.
+  // Adler-32 of the data and the layers after the code in UTF-16, low bytes first, as `zlib.adler32`
+  // has it. Once all of them were read, and while nothing else is to be done.
   async function checksum() {
     if (document.readyState === "loading") {
       await new Promise((done) => document.addEventListener("DOMContentLoaded", done));
     }
     let [sum, sums] = [1, 0];
-    for (const each of document.querySelectorAll("#attnviz-data, template.attnviz-part")) {
-      const text = textOf(each);
+    for (const each of document.querySelectorAll('#attnviz-data, template[id^="attnviz-"]')) {
+      const text = (each.content ?? each).textContent;
       for (let start = 0; start < text.length; start += 1000) {
         if (start % 1000000 === 0) {
           await new Promise((done) => (globalThis.requestIdleCallback ?? setTimeout)(done));

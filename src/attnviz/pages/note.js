@@ -21,7 +21,6 @@
     var canvas = window.CanvasRenderingContext2D;
     var needed = {
       DecompressionStream: window.DecompressionStream,
-      Response: window.Response,
       ResizeObserver: window.ResizeObserver,
       "Array.prototype.at": [].at,
       "CanvasRenderingContext2D.roundRect": canvas && canvas.prototype.roundRect

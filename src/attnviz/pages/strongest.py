@@ -30,7 +30,7 @@ left of a row is not spread: rests are 0, and so are keys that are not embedded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -53,11 +53,9 @@ __all__ = [
     "SparseRows",
     "StrongestRows",
     "Sweep",
-    "decode_sparse",
     "encode_sparse",
     "first_level",
     "joined",
-    "some_rows",
     "sparse_rows",
     "strongest_rows",
 ]
@@ -220,106 +218,8 @@ def _header(rows: SparseRows, reach: int, lengths: list[int]) -> dict[str, Any]:
     return header
 
 
-def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
-    """Read rows from bytes; a ValueError where they are not those that the header speaks of."""
-    if header["encoding"] != ENCODING:
-        raise ValueError(f"encoding {header['encoding']!r} is unknown")
-    heads, num_rows, columns = header["shape"]
-    runs = _cut_runs(header, data)
-    counts, firsts, before = (_unpacked(run) for run in runs[:3])
-    row = np.tile(np.arange(num_rows), heads)
-    gaps = _unpacked(runs[4])
-    if len(counts) != heads * num_rows or len(gaps) != counts.sum():
-        raise ValueError(f"the runs do not hold rows of {header['shape']}")
-    # A row's keys are its first gap, and then one more than each gap on.
-    steps = gaps + 1
-    starts = np.cumsum(counts) - counts
-    total = np.cumsum(steps)
-    before_row = (total - steps)[np.minimum(starts, max(0, len(steps) - 1))] if len(steps) else 0
-    keys = total - 1 - np.repeat(before_row - firsts, counts)
-    last = np.minimum(columns, row + 1 + header["reach"])
-    return SparseRows(
-        shape=(heads, num_rows, columns),
-        counts=counts,
-        keys=keys,
-        codes=_codes_of(runs[5], fine=header.get("fine", False)),
-        firsts=firsts,
-        ends=np.maximum(firsts, last - before),
-        rests=_codes_of(runs[3], fine=header.get("fine", False)),
-        maximum=header["maximum"],
-        most_rest=header["most_rest"],
-        signed=header.get("signed", False),
-    )
-
-
-def some_rows(
-    header: Mapping[str, Any], data: bytes, start: int, stop: int
-) -> tuple[dict[str, Any], bytes]:
-    """The same rows of each head alone: what their header says otherwise, and their runs.
-
-    Parameters
-    ----------
-    header : dict
-        Of all rows.
-    data : bytes
-        Their runs.
-    start, stop : int
-        The first row of each head, and the one after the last.
-    """
-    heads, num_rows, columns = header["shape"]
-    counts, firsts, ends, rests, gaps, codes = _cut_runs(header, data)
-    keys = np.concatenate([[0], np.cumsum(_unpacked(counts))])
-    rows = [(head * num_rows + start, head * num_rows + stop) for head in range(heads)]
-    of_keys = [(keys[first], keys[last]) for first, last in rows]
-    planes = 2 if header.get("fine") else 1
-    runs = [
-        _numbers(counts, rows),
-        _numbers(firsts, rows),
-        # Also where the row's last key with weight is from the end of what it reaches.
-        _numbers(ends, rows),
-        _planes(rests, rows, planes),
-        _numbers(gaps, of_keys),
-        _planes(codes, of_keys, planes),
-    ]
-    said = {
-        "shape": [heads, stop - start, columns],
-        # The first of them reaches further than the first of all.
-        "reach": header["reach"] + start,
-        "runs": [len(run) for run in runs],
-    }
-    return said, b"".join(runs)
-
-
-def _numbers(run: bytes, ranges: Iterable[tuple[int, int]]) -> bytes:
-    """Some of the numbers in base 128."""
-    last = np.flatnonzero(np.frombuffer(run, np.uint8) < _MORE)
-    bounds = np.concatenate([[0], last + 1])
-    return b"".join(run[bounds[first] : bounds[stop]] for first, stop in ranges)
-
-
-def _planes(run: bytes, ranges: Iterable[tuple[int, int]], planes: int) -> bytes:
-    """Some of the codes, of one byte each or of two: all first bytes, then all second."""
-    each = np.frombuffer(run, np.uint8).reshape(planes, -1)
-    return np.concatenate([each[:, first:stop] for first, stop in ranges], axis=1).tobytes()
-
-
-def _cut_runs(header: Mapping[str, Any], data: bytes) -> list[bytes]:
-    if sum(header["runs"]) != len(data):
-        raise ValueError(f"{len(data)} bytes do not hold runs of {header['runs']}")
-    cuts = np.cumsum(header["runs"])[:-1]
-    return [part.tobytes() for part in np.split(np.frombuffer(data, np.uint8), cuts)]
-
-
 def _bytes_of(codes: Codes) -> bytes:
     return upper_halves_bytes(codes) if codes.dtype == np.uint16 else codes.tobytes()
-
-
-def _codes_of(run: bytes, *, fine: bool) -> Codes:
-    data = np.frombuffer(run, np.uint8)
-    if not fine:
-        return data
-    first, second = data.reshape(2, -1).astype(np.uint16)
-    return (first << 8 | second).astype(np.uint16)
 
 
 def _packed(numbers: NDArray[np.int64]) -> bytes:
@@ -336,18 +236,6 @@ def _packed(numbers: NDArray[np.int64]) -> bytes:
         more = np.where(lengths[long] > digit + 1, _MORE, 0)
         out[ends[long] - lengths[long] + digit] = part + more
     return out.tobytes()
-
-
-def _unpacked(data: bytes) -> NDArray[np.int64]:
-    """Numbers from base 128."""
-    digits = np.frombuffer(data, np.uint8).astype(np.int64)
-    last = np.flatnonzero(digits < _MORE)
-    if len(digits) and (not len(last) or last[-1] != len(digits) - 1):
-        raise ValueError("the last number is cut off")
-    starts = np.concatenate([[0], last[:-1] + 1]) if len(last) else np.zeros(0, np.int64)
-    place = np.arange(len(digits)) - np.repeat(starts, last - starts + 1)
-    shifted = (digits & (_MORE - 1)) << (_SEVEN_BITS * place)
-    return np.add.reduceat(shifted, starts) if len(starts) else np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attnviz.pages.first_rows import FirstRows
 from attnviz.record.record import AttentionStack
 from attnviz.server.first_answers import MOST_BYTES, MOST_WEIGHTS, FirstRequest, FirstRequests
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.tiles import TILE
 
-__all__ = ["first_requests", "first_rows"]
+__all__ = ["first_requests"]
 
 # Of the lines: rows that are asked for together, values that are sent exact and not in a byte each,
 # and where a text is so long that they come step by step.
@@ -59,16 +58,6 @@ def first_requests(view: str, stack: AttentionStack, state: Mapping[str, Any]) -
             yield from ask(stack, state)
     if view in _PICTURES:
         yield _maps(stack, state["layer"], _SMALL_MAP)
-
-
-def first_rows(view: str, stack: AttentionStack, state: Mapping[str, Any]) -> FirstRows | None:
-    """The rows that a view of a record opens with; None where it opens with all of a layer."""
-    if _PICTURES.get(view) != (_lines,) or not _opens_with_rows(state):
-        return None
-    start, stop = _rows(stack, state)
-    if (start, stop) == (0, len(stack.query_tokens)):
-        return None
-    return FirstRows(stack.name, state["layer"], start, stop)
 
 
 def _opens_with_rows(state: Mapping[str, Any]) -> bool:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Unpack
 import traitlets
 
 from attnviz.pages.figure import FigureArguments
-from attnviz.pages.first_rows import FirstRows
 from attnviz.pages.html import Embedded, make_page, page_steps
 from attnviz.pages.limits import PagePrecision
 from attnviz.pages.picture import shown_stack
@@ -22,7 +21,7 @@ from attnviz.server.growing import Growing, GrowingServer
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import Steps, completed
-from attnviz.views.first_requests import first_requests, first_rows
+from attnviz.views.first_requests import first_requests
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls
@@ -445,17 +444,11 @@ class RecordView(PositionedView):
             embeds=self.embeds,
             precision=precision,
             max_mb=max_mb,
-            first_rows=self._first_rows(record, made),
         )
 
     def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
         record, made = yield from self._paged(state)
-        rows = self._first_rows(record, made)
-        return (yield from page_steps(record, self.name, made, embeds=self.embeds, first_rows=rows))
-
-    def _first_rows(self, record: AttentionRecord, state: Mapping[str, Any]) -> FirstRows | None:
-        """The rows that a page of a state opens with."""
-        return first_rows(self.name, shown_stack(record, state), state)
+        return (yield from page_steps(record, self.name, made, embeds=self.embeds))
 
     @traitlets.validate("pair")
     def _validate_pair(self, proposal: Mapping[str, Any]) -> str:

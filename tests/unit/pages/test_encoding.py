@@ -14,7 +14,6 @@ import torch
 import attnviz as av
 from attnviz.pages import encoding as choice
 from attnviz.pages import limits
-from attnviz.pages.strongest import decode_sparse
 from attnviz.pages.vectors import embedded_vectors
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
@@ -23,7 +22,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from unit.long_records import long_record
-from unit.page_data import data_of, no_page_of_all, shown, size_without_first_rows
+from unit.page_data import data_of, decode_sparse, no_page_of_all, shown
 from unit.records import captured_record, encoder_decoder_record, given_record, words
 
 MB = 1_000_000
@@ -143,7 +142,7 @@ def test_the_fewest_keys_that_cover_enough() -> None:
     everything = view.to_html()
     assert data_of(everything)["embedded"]["form"] == "all"
     # Room for all of it is more than is needed for the most of it.
-    room = size_without_first_rows(everything) / MB - 0.01
+    room = len(everything.encode()) / MB - 0.01
     page = view.to_html(max_mb=room)
     embedded = data_of(page)["embedded"]
     assert 0.95 <= embedded["covered"] < 0.955

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 import attnviz as av
 from attnviz.pages import encoding, html, vectors
-from attnviz.pages.strongest import Cut, Sweep, decode_sparse
+from attnviz.pages.strongest import Cut, Sweep
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.utils.progress import Progress, Steps, completed
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.neuron import NeuronView
 from unit.long_records import long_record
-from unit.page_data import data_of, no_page_of_all, size_without_first_rows
+from unit.page_data import data_of, decode_sparse, no_page_of_all
 from unit.records import words
 
 
@@ -85,7 +85,7 @@ def test_the_true_size_decides() -> None:
     size = len(page.encode())
     for times in (1.0, 1.2):
         assert HeadView(record).to_html(max_mb=times * size / 1e6) == page
-    room = size_without_first_rows(page) - 2000
+    room = size - 2000
     data = data_of(HeadView(record).to_html(max_mb=room / 1e6))
     assert data["embedded"]["form"] == "strongest"
 

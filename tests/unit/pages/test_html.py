@@ -123,8 +123,13 @@ def hostile_record() -> AttentionRecord:
 
 @pytest.mark.parametrize("make", [given_record, captured_record, hostile_record])
 def test_the_page_has_its_own_tags_and_no_others(make: Any) -> None:
-    page = Page(HeadView(make()).to_html())
-    assert [tag for tag, _ in page.tags] == TAGS
+    record = make()
+    view = HeadView(record)
+    page = Page(view.to_html())
+    tags = [tag for tag, _ in page.tags]
+    layers = [layer for stack in record.stacks.values() for layer in stack.layers]
+    assert tags.count("template") == len(layers) - layers.count(view.layer)
+    assert [tag for tag in tags if tag != "template"] == TAGS
     for tag, attributes in page.tags:
         assert not [name for name in attributes if name.startswith("on")], tag
         assert not {"href", "action"} & set(attributes), tag
@@ -204,8 +209,8 @@ def test_what_is_allowed_by_its_hash_is_ascii() -> None:
 def test_a_bundle_cannot_end_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
     code = 'const a = "</script><script>alert(1)</script><!--", b = "</SCRIPT >";'
     monkeypatch.setattr(attnviz.pages.html, "bundle", lambda *_: code)
-    page = Page(attnviz.pages.html.make_page(given_record(), "head", {}))
-    assert [tag for tag, _ in page.tags] == TAGS
+    page = Page(attnviz.pages.html.make_page(given_record(), "head", {"layer": 0}))
+    assert [tag for tag, _ in page.tags if tag != "template"] == TAGS
     assert unpacked(page.scripts[2]).decode() == code
 
 

@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 from attnviz.pages.strongest import (
     LEAST_KEYS,
     SparseRows,
-    decode_sparse,
     encode_sparse,
     joined,
-    some_rows,
     sparse_rows,
     strongest_rows,
 )
+from unit.page_data import decode_sparse
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "sparse.json"
 CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
@@ -52,16 +51,6 @@ def test_writes_what_the_fixture_says(case: dict[str, Any]) -> None:
     header, data = encode_sparse(decode_sparse(case["header"], base64.b64decode(case["data"])))
     assert (header, data) == (case["header"], base64.b64decode(case["data"]))
     assert json.loads(json.dumps(header)) == case["header"]
-
-
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if "some" in case], ids=lambda case: case["name"]
-)
-def test_some_rows_are_those_of_the_fixture(case: dict[str, Any]) -> None:
-    header, data = case["header"], base64.b64decode(case["data"])
-    said, part = some_rows(header, data, 1, header["shape"][1])
-    assert {**header, **said} == case["some"]["header"]
-    assert part == base64.b64decode(case["some"]["data"])
 
 
 @st.composite
@@ -99,20 +88,6 @@ def test_what_is_carried_is_what_is_said(
     before = np.maximum.accumulate(some, axis=2)
     after = np.maximum.accumulate(some[:, :, ::-1], axis=2)[:, :, ::-1]
     assert (dense[~(before & after)] == 0).all()
-
-
-@settings(max_examples=100, deadline=None)
-@given(attention(), st.floats(0, 0.5), st.booleans(), st.data())
-def test_some_rows_are_those_of_all(
-    weights: NDArray[np.float32], threshold: float, fine: bool, choice: st.DataObject
-) -> None:
-    kept = joined([strongest_rows(head, threshold) for head in weights])
-    header, data = encode_sparse(sparse_rows(kept, weights.shape, 1.0, fine=fine)[0])
-    start = choice.draw(st.integers(0, weights.shape[1] - 1))
-    stop = choice.draw(st.integers(start + 1, weights.shape[1]))
-    said, part = some_rows(header, data, start, stop)
-    dense = decode_sparse({**header, **said}, part).dense()
-    assert_array_equal(dense, decode_sparse(header, data).dense()[:, start:stop])
 
 
 @settings(max_examples=80, deadline=None)
@@ -192,16 +167,3 @@ def test_weights_that_are_to_be_read_only_are_taken_without_a_warning() -> None:
     finally:
         torch.set_warn_always(before)
     assert rows.keys.tolist() == [1, 3]
-
-
-def test_bytes_that_are_no_rows() -> None:
-    header, data = CASES[0]["header"], base64.b64decode(CASES[0]["data"])
-    with pytest.raises(ValueError, match="encoding 'zip' is unknown"):
-        decode_sparse(header | {"encoding": "zip"}, data)
-    with pytest.raises(ValueError, match="bytes do not hold runs"):
-        decode_sparse(header, data[:-1])
-    with pytest.raises(ValueError, match="do not hold rows of"):
-        decode_sparse(header | {"shape": [1, 4, 4]}, data)
-    cut = header | {"runs": [1, 1, 1, 1, 1, 1]}
-    with pytest.raises(ValueError, match="the last number is cut off"):
-        decode_sparse(cut, b"\x80\0\0\0\0\0")

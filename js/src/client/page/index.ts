@@ -19,14 +19,14 @@ import type {
   TileRequest,
 } from "../protocol";
 import type { Scores } from "../source";
-import { type EmbeddedBlock, EmbeddedLayers, type EmbeddedRows } from "./layers";
-import { Answering, atRest, inflatedText } from "./parts";
+import { type EmbeddedBlock, EmbeddedLayers } from "./layers";
 import type { EmbeddedPiece, Rows } from "./rows";
 import { pageStrongest } from "./strongest";
+import { inflatedText } from "./texts";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
 import { type EmbeddedVectors, VectorCarrier } from "./vectors";
 
-/** What an exported page contains. Deflated bytes are texts, and long ones names; see `parts.ts`. */
+/** What an exported page contains. Deflated bytes are texts; see `texts.ts`. */
 export interface PageData {
   format: 2;
   view: string;
@@ -35,8 +35,6 @@ export interface PageData {
   description: Description;
   /** Weights, layer by layer; none where queries and keys are embedded for them. */
   blocks: EmbeddedBlock[];
-  /** Rows that the view opens with, where they are there by themselves as well. */
-  first_rows?: EmbeddedRows[];
   /** How much of the weights they are. */
   embedded?: EmbeddedShare;
   /** Small maps of all heads, where pooling the weights would take long. */
@@ -57,13 +55,12 @@ const POOLED_WEIGHTS = 4_000_000;
 /** What a page answers, by the request's name. */
 export type Answers<R> = { [N in keyof R]?: (args: R[N]) => Reply | Promise<Reply> };
 
-/** A carrier that is late only while the browser reads the page. */
+/** A carrier that always answers. */
 export class PageCarrier implements Carrier {
   readonly live = false;
   readonly #data: PageData;
   readonly #layers: EmbeddedLayers;
   readonly #answers: Answers<RecordRequests>;
-  readonly #answering = new Answering();
 
   /** @throws Error when the data are of a format that this bundle does not know. */
   constructor(data: PageData) {
@@ -73,7 +70,7 @@ export class PageCarrier implements Carrier {
     this.#data = data;
     const { blocks, maps, description, embedded } = data;
     const vectors = new VectorCarrier(data.vectors ?? { layers: [], arrays: [] });
-    this.#layers = new EmbeddedLayers(description.stacks, blocks, maps, vectors, data.first_rows);
+    this.#layers = new EmbeddedLayers(description.stacks, blocks, maps, vectors);
     this.#answers = {
       describe: () => ({ header: saidOf(description, embedded), data: null }),
       block: (args) => this.#block(args),
@@ -90,17 +87,15 @@ export class PageCarrier implements Carrier {
   async ask(name: string, args: object, signal?: AbortSignal): Promise<Reply> {
     const answer = (this.#answers as Answers<Record<string, object>>)[name];
     if (!answer) throw new Error(`An exported page cannot answer "${name}".`);
-    return this.#answering.of(answer(args), signal);
-  }
-
-  atRest(): Promise<void> {
-    return atRest();
+    const reply = await answer(args);
+    signal?.throwIfAborted();
+    return reply;
   }
 
   retry(): void {}
 
-  watch(listener: (connection: Connection) => void, signal: AbortSignal): void {
-    this.#answering.watch(listener, signal);
+  watch(listener: (connection: Connection) => void): void {
+    listener("ready");
   }
 
   #sources({ stack, query }: SourcesRequest): Reply {
@@ -111,7 +106,7 @@ export class PageCarrier implements Carrier {
   }
 
   async #block(request: BlockRequest): Promise<Reply> {
-    const rows = await this.#layers.rows(request, request.rows);
+    const rows = await this.#layers.rows(request);
     const [top, bottom] = request.rows;
     const [left, right] = request.columns;
     const width = right - left;

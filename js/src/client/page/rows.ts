@@ -3,7 +3,7 @@
 import { codeRanges, codeValues } from "../codec";
 import type { Encoding } from "../protocol";
 import type { RowRange } from "../quotients";
-import { inflatedText } from "./parts";
+import { inflatedText } from "./texts";
 
 /** A layer's heads, row by row; heads by their place among those that were kept. */
 export interface Rows {
@@ -39,7 +39,7 @@ export interface EmbeddedPiece {
   error: number;
   /** Of small maps: the queries that stand for all, one a row; left out where none do. */
   sampled?: number[];
-  /** The deflated bytes; see `parts.ts`. */
+  /** The deflated bytes; see `texts.ts`. */
   data: string;
 }
 

@@ -6,8 +6,8 @@
  * `tests/fixtures/sparse.json`.
  */
 
-import { inflatedText } from "./parts";
 import { byteWeights, fineWeights, type Rows } from "./rows";
+import { inflatedText } from "./texts";
 
 /** The strongest weights of a layer's heads. */
 export interface EmbeddedKeys {
@@ -26,7 +26,7 @@ export interface EmbeddedKeys {
   /** Bytes of each run. */
   runs: number[];
   error: number;
-  /** The deflated bytes; see `parts.ts`. */
+  /** The deflated bytes; see `texts.ts`. */
   data: string;
 }
 
@@ -36,7 +36,10 @@ function unpacked(bytes: Uint8Array, count: number): Uint32Array {
   let at = 0;
   for (let i = 0; i < count; i++) {
     let digit = bytes[at++] as number;
-    let number = digit & 127;
+    numbers[i] = digit;
+    // Most numbers have one digit.
+    if (digit < 128) continue;
+    let number = digit - 128;
     for (let scale = 128; digit & 128; scale *= 128) {
       digit = bytes[at++] as number;
       number += (digit & 127) * scale;

@@ -5,8 +5,8 @@ import type { Reply } from "../carrier";
 import { bandMask, denseBias, distanceBias, inserted, type OfRow, packedMask } from "../masks";
 import type { VectorsHeader, VectorsRequest } from "../protocol";
 import { once, Recent } from "../recent";
-import { inflatedText } from "./parts";
 import type { Rows } from "./rows";
+import { inflatedText } from "./texts";
 
 /** What is said of some tokens among others: for each the place among these, or -1. */
 interface Inserted<Base> {
@@ -65,7 +65,7 @@ export interface EmbeddedLayer {
 
 export interface EmbeddedVectors {
   layers: EmbeddedLayer[];
-  /** Deflated bytes, little endian. */
+  /** Deflated bytes, little endian; see `texts.ts`. */
   arrays: string[];
 }
 

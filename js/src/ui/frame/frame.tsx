@@ -444,11 +444,6 @@ const STANDS: { [connection in Connection & string]?: string } = {
     'again. For readers without a kernel use view.snapshot() or view.save("view.html").',
 };
 
-const PASSING: { [connection in Connection & string]?: string } = {
-  waiting: "Waiting for the kernel …",
-  loading: "Loading the rest of this page …",
-};
-
 /** Says what keeps the view from its source until the reader does something. */
 function Standing({
   connection,
@@ -484,7 +479,7 @@ function Passing({
   const working = typeof connection === "object";
   return (
     <div role="status" class="av-passing-place">
-      {error === null && (working || PASSING[connection]) && (
+      {error === null && (working || connection === "waiting") && (
         <div class="av-standing av-passing">
           {working ? (
             <>
@@ -496,7 +491,7 @@ function Passing({
               </button>
             </>
           ) : (
-            <span>{PASSING[connection]}</span>
+            <span>Waiting for the kernel …</span>
           )}
         </div>
       )}

@@ -181,7 +181,6 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     const { live } = source.carrier;
     const ahead = async (): Promise<void> => {
       await record.pictured(controller.signal);
-      await source.carrier.atRest?.();
       if (controller.signal.aborted) return;
       const next = [layers[at + 1], layers[at - 1]].flatMap((layer) => {
         if (layer === undefined) return [];

@@ -14,8 +14,6 @@ interface Case {
   data: string;
   /** Head, row, column and weight of all that is not zero. */
   cells: [number, number, number, number][];
-  /** All rows but the first of each head, as a layer of their own. */
-  some?: Pick<Case, "header" | "data">;
 }
 
 /** Written byte by byte; Python's side reads the same (tests/unit/pages/test_sparse.py). */
@@ -108,42 +106,6 @@ describe("the strongest keys of a page", () => {
       });
     });
   });
-
-  it.each(each.filter(([, { some }]) => some))(
-    "%s: rows that are there by themselves",
-    async (_name, one) => {
-      const [heads, numRows, columns] = one.header.shape;
-      const rows: [number, number] = [1, numRows];
-      const part = { ...blockOf(one.some as Pick<Case, "header" | "data">), rows };
-      const source = sourceOf(one, { blocks: [], first_rows: [part] });
-      const asked = {
-        ...{ ...at, heads: Array.from({ length: heads }, (_, head) => head) },
-        ...{ columns: [0, columns] as [number, number], precision: "float32" as const },
-      };
-      for (const top of [1, numRows - 1]) {
-        const piece = await source.block({ ...asked, rows: [top, numRows] });
-        denseOf(one).forEach((head, place) => {
-          head
-            .slice(top)
-            .flat()
-            .forEach((weight, i) => {
-              expect(piece.matrices[place]?.[i]).toBeCloseTo(weight, 6);
-            });
-        });
-      }
-      // Also what they may be off by, row by row.
-      const whole = await sourceOf(one).block({ ...asked, rows });
-      const some = await source.block({ ...asked, rows });
-      for (let row = 0; row < numRows - 1; row++) {
-        expect(some.ranges?.[0]?.(row + 1)).toEqual(whole.ranges?.[0]?.(row + 1));
-      }
-      // What they do not have is asked of the layer, which this page is without.
-      await expect(source.block({ ...asked, rows: [0, 2] })).rejects.toThrow("does not contain");
-      const complete = sourceOf(one, { first_rows: [part] });
-      const first = await complete.block({ ...asked, rows: [0, 1] });
-      expect(first.matrices[0]?.[0]).toBeCloseTo(denseOf(one)[0]?.[0]?.[0] as number, 6);
-    },
-  );
 
   it.each(each)("%s: a part of it", async (_name, one) => {
     const [, rows, columns] = one.header.shape;

@@ -1,4 +1,4 @@
-"""A page is drawn before its end was read; what comes later is waited for, or said to miss."""
+"""The layers of a page: decoded when they are shown, or said to be missing or damaged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 import torch
 from playwright.sync_api import expect
@@ -16,7 +15,6 @@ from playwright.sync_api import expect
 import attnviz as av
 from attnviz.pages.image import find_browser
 from browser.chromium import FLAGS, TIMEOUT
-from browser.held_pages import held_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 LAYERS, HEADS, TOKENS = 4, 3, 48
-PART = '<template class="attnviz-part">'
-LOADING = "Loading the rest of this page"
 # What is inflated, counted, and the count at the moment of the first picture.
 COUNTS = """
 globalThis.inflated = 0;
@@ -36,7 +32,7 @@ globalThis.DecompressionStream = class extends DecompressionStream {
 new MutationObserver((_, observer) => {
   if (!document.querySelector("[data-attnviz-drawn]")) return;
   globalThis.atFirst = globalThis.inflated;
-  globalThis.readAtFirst = document.getElementsByClassName("attnviz-part").length;
+  globalThis.readAtFirst = document.querySelectorAll("template").length;
   observer.disconnect();
 }).observe(document, { subtree: true, childList: true, attributes: true });
 // Frames in which controls stand around an empty plot.
@@ -98,16 +94,9 @@ def tab(tabs: BrowserContext) -> Iterator[Page]:
     page.close()
 
 
-def code_end(page: str) -> int:
-    """Where the page's code ends."""
-    return page.index("</script>\n", page.index("<script>// Unpacks")) + 10
-
-
-def inside_part(page: str, number: int) -> int:
-    """A place in the middle of a part's text, counted behind the code."""
-    at = code_end(page) - 1
-    for _ in range(number + 1):
-        at = page.index(PART, at + 1)
+def inside_layer(page: str, number: int) -> int:
+    """A place in the middle of the text of an element with a layer."""
+    at = page.index(f'<template id="attnviz-{number:04}">')
     return (at + page.index("</template>", at)) // 2
 
 
@@ -146,42 +135,15 @@ def check_weights(page: Page, weights: torch.Tensor, layer: int) -> None:
         assert float(line["weight"]) == pytest.approx(float(weights[layer][place]), abs=0.005)
 
 
-def reading(page: Page) -> bool:
-    return bool(page.evaluate("() => document.readyState") == "loading")
-
-
-def test_the_first_layer_is_drawn_while_the_rest_is_held_back(
-    tab: Page, text: str, weights: torch.Tensor
+def test_layers_are_decoded_when_they_are_shown(
+    tab: Page, text: str, weights: torch.Tensor, tmp_path: Path
 ) -> None:
-    with held_page(text, inside_part(text, 1)) as held:
-        tab.goto(held.address, wait_until="commit")
-        drawn(tab, 0)
-        assert reading(tab)
-        check_weights(tab, weights, 0)
-        expect(tab.locator("#attnviz-note")).to_have_count(0)
-        # The part that has come answers, the one that is cut in two does not.
-        layer_button(tab, 1).click()
-        drawn(tab, 1)
-        check_weights(tab, weights, 1)
-        layer_button(tab, 3).click()
-        expect(root(tab)).to_have_attribute("data-attnviz-state", "loading")
-        expect(tab.get_by_text(LOADING)).to_be_visible()
-        # What is not wanted any more is not waited for, and does not come after all.
-        layer_button(tab, 0).click()
-        drawn(tab, 0)
-        expect(root(tab)).to_have_attribute("data-attnviz-state", "ready")
-        layer_button(tab, 2).click()
-        expect(tab.get_by_text(LOADING)).to_be_visible()
-        assert reading(tab)
-        held.send_rest()
-        drawn(tab, 2)
-        check_weights(tab, weights, 2)
-        expect(tab.get_by_text(LOADING)).to_have_count(0)
-        expect(root(tab)).to_have_attribute("data-attnviz-state", "ready")
-        expect(tab.locator("#attnviz-note")).to_have_count(0)
-        layer_button(tab, 3).click()
-        drawn(tab, 3)
-        check_weights(tab, weights, 3)
+    open_file(tab, text, tmp_path)
+    for layer in (0, 3, 1):
+        layer_button(tab, layer).click()
+        drawn(tab, layer)
+        check_weights(tab, weights, layer)
+    expect(tab.locator("#attnviz-note")).to_have_count(0)
 
 
 def test_nothing_but_the_first_layer_is_decoded_before_the_first_picture(
@@ -203,42 +165,7 @@ def test_the_first_picture_is_drawn_before_the_browser_reads_on(
     open_file(tab, text, tmp_path)
     drawn(tab, 0)
     # A file is all there: what comes after the code is read as soon as the code waits for anything.
-    assert tab.evaluate("globalThis.readAtFirst") == text[: code_end(text)].count(PART) == 1
-
-
-def test_a_longer_text_is_drawn_from_the_rows_in_sight(tab: Page) -> None:
-    tokens = 300
-    logits = 3 * torch.randn(2, 12, tokens, tokens, generator=torch.Generator().manual_seed(0))
-    weights = torch.softmax(logits, dim=-1)
-    record = av.AttentionRecord.from_weights(weights, [f"t{place}" for place in range(tokens)])
-    page = av.HeadView(record, heads=[2], top_k=None).to_html()
-    # Its rows, and the small maps of its heads, stand before the code.
-    assert page[: code_end(page)].count(PART) == 2
-    with held_page(page, code_end(page)) as held:
-        tab.goto(held.address, wait_until="commit")
-        drawn(tab, 0)
-        assert reading(tab)
-        # The code, the rows and the maps.
-        assert tab.evaluate("globalThis.atFirst") == 3
-        check_rows(tab, weights, range(64))
-        # What comes into sight is taken from the layer.
-        tab.get_by_label("Find token", exact=True).fill("t299")
-        tab.keyboard.press("Enter")
-        expect(tab.get_by_text(LOADING)).to_be_visible()
-        held.send_rest()
-        expect(tab.get_by_text(LOADING)).to_have_count(0)
-        drawn(tab, 0)
-        check_rows(tab, weights, range(tokens - 64, tokens))
-
-
-def check_rows(page: Page, weights: torch.Tensor, queries: range) -> None:
-    """The rows that are shown have the model's weights."""
-    written = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
-    lines = list(csv.DictReader(io.StringIO(written)))
-    assert {int(line["query"]) for line in lines} == set(queries)
-    for line in lines:
-        place = int(line["head"]), int(line["query"]), int(line["key"])
-        assert float(line["weight"]) == pytest.approx(float(weights[0][place]), abs=0.005)
+    assert tab.evaluate("globalThis.readAtFirst") == 0
 
 
 def test_a_scroll_bar_does_not_narrow_what_was_drawn(
@@ -274,71 +201,25 @@ def test_the_picture_is_drawn_with_the_controls_around_it(
     assert tab.evaluate("globalThis.halfDrawn") == 0
 
 
-@pytest.mark.parametrize("name", ["MatrixView", "CompareView", "ModelView"])
-def test_views_open_with_what_they_show_first(
-    tab: Page, record: av.AttentionRecord, name: str
-) -> None:
-    view = made(record, name)
-    page = view.to_html()
-    # A view of all layers needs them all.
-    at = page.index("</body>") if name == "ModelView" else code_end(page)
-    with held_page(page, at) as held:
-        tab.goto(held.address, wait_until="commit")
-        expect(root(tab).first).to_have_attribute(
-            "data-attnviz-drawn", re.compile(f"^{view.name}:")
-        )
-        assert reading(tab)
-
-
-def made(record: av.AttentionRecord, name: str) -> av.MatrixView | av.ModelView | av.CompareView:
-    if name == "MatrixView":
-        return av.MatrixView(record)
-    if name == "ModelView":
-        return av.ModelView(record)
-    stack = record.stack()
-    other = [stack.weights(layer=layer)[::-1].copy() for layer in stack.layers]
-    return av.CompareView(av.compare(record, av.AttentionRecord.from_weights(other, record.tokens)))
-
-
-def test_queries_and_keys_of_the_first_layer_stand_before_the_code(tab: Page) -> None:
-    generator = torch.Generator().manual_seed(0)
-    queries, keys = (list(torch.randn(3, 2, 40, 32, generator=generator).numpy()) for _ in range(2))
-    record = av.AttentionRecord.from_qk(queries, keys, [f"t{place}" for place in range(40)])
-    page = av.NeuronView(record, layer=1, token=7).to_html()
-    with held_page(page, code_end(page)) as held:
-        tab.goto(held.address, wait_until="commit")
-        drawn(tab, 1, "neuron")
-        assert reading(tab)
-        logits = queries[1][0, 7] @ keys[1][0].T / np.sqrt(32)
-        expected = np.exp(logits - logits.max())
-        expected /= expected.sum()
-        written = tab.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
-        rows = [row for row in csv.DictReader(io.StringIO(written)) if row["quantity"] == "weight"]
-        assert len(rows) == 40
-        found = [float(row["value"]) for row in rows]
-        np.testing.assert_allclose(found, expected, atol=1e-3)
-
-
-@pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_page_that_ends_too_soon_says_so(
-    tab: Page, text: str, weights: torch.Tensor, number: int
+    tab: Page, text: str, weights: torch.Tensor, tmp_path: Path
 ) -> None:
-    with held_page(text, inside_part(text, number)) as held:
-        tab.goto(held.address, wait_until="commit")
-        drawn(tab, 0)
-        layer_button(tab, 3).click()
-        expect(tab.get_by_text(LOADING)).to_be_visible()
-        held.end()
-        expect(tab.locator("#attnviz-note")).to_contain_text("its end is missing")
-        # Neither does what was asked for wait for ever.
-        expect(tab.locator(".av-standing")).to_contain_text("these weights are missing")
-        layer_button(tab, 0).click()
-        drawn(tab, 0)
-        check_weights(tab, weights, 0)
+    open_file(tab, text[: inside_layer(text, 1)], tmp_path)
+    drawn(tab, 0)
+    expect(tab.locator("#attnviz-note")).to_contain_text("its end is missing")
+    layer_button(tab, 3).click()
+    expect(tab.locator(".av-standing")).to_contain_text("these weights are missing")
+    # What was cut in two is not drawn either.
+    layer_button(tab, 2).click()
+    expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
+    for layer in (0, 1):
+        layer_button(tab, layer).click()
+        drawn(tab, layer)
+        check_weights(tab, weights, layer)
 
 
-def test_a_part_that_was_changed_is_not_drawn(tab: Page, text: str, tmp_path: Path) -> None:
-    at = inside_part(text, 0)
+def test_a_layer_that_was_changed_is_not_drawn(tab: Page, text: str, tmp_path: Path) -> None:
+    at = inside_layer(text, 0)
     open_file(tab, altered(text, at), tmp_path)
     drawn(tab, 0)
     expect(tab.locator("#attnviz-note")).to_contain_text("changed after attnviz saved it")
@@ -346,11 +227,10 @@ def test_a_part_that_was_changed_is_not_drawn(tab: Page, text: str, tmp_path: Pa
     expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
 
 
-def test_a_first_part_that_was_changed_is_said_by_the_view(
+def test_a_first_layer_that_was_changed_is_said_by_the_view(
     tab: Page, text: str, tmp_path: Path
 ) -> None:
-    at = text.index(PART) + len(PART) + 2000
-    assert at < code_end(text)
+    at = text.index('"data": "', text.index('"blocks"')) + 2000
     open_file(tab, altered(text, at), tmp_path)
     expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
     # Other layers are as they were saved.
@@ -358,10 +238,9 @@ def test_a_first_part_that_was_changed_is_said_by_the_view(
     drawn(tab, 1)
 
 
-def test_a_part_that_was_put_in_is_noticed(tab: Page, text: str, tmp_path: Path) -> None:
-    """Without a text of its own it moves the places of all parts after it."""
-    at = code_end(text)
-    open_file(tab, f"{text[:at]}{PART}</template>\n{text[at:]}", tmp_path)
+def test_a_layer_that_was_put_in_is_noticed(tab: Page, text: str, tmp_path: Path) -> None:
+    first, end = text.index('<template id="attnviz-0000">'), text.index('<p id="attnviz-end"')
+    open_file(tab, text[:end] + text[first:end] + text[end:], tmp_path)
     expect(tab.locator("#attnviz-note")).to_contain_text("changed after attnviz saved it")
 
 
@@ -370,7 +249,7 @@ def test_a_part_that_was_put_in_is_noticed(tab: Page, text: str, tmp_path: Path)
     ["script-src {hashes}", "script-src 'unsafe-inline'; require-trusted-types-for 'script'"],
     ids=["hashes", "trusted types"],
 )
-def test_parts_are_read_in_a_frame_without_an_origin(
+def test_layers_are_read_in_a_frame_without_an_origin(
     tab: Page, text: str, weights: torch.Tensor, policy: str
 ) -> None:
     [hashes] = re.findall(r"script-src (.*?);", text)

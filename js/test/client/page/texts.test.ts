@@ -1,0 +1,54 @@
+/** Deflated bytes of a page: in its data, or in an element that the browser may still read. */
+
+import { deflateSync } from "node:zlib";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { inflatedText } from "../../../src/client/page/texts";
+
+let state: DocumentReadyState = "loading";
+
+const base64 = (...bytes: number[]): string =>
+  deflateSync(Uint8Array.from(bytes)).toString("base64");
+
+function append(id: string, text: string): HTMLTemplateElement {
+  const template = document.createElement("template");
+  template.id = id;
+  template.innerHTML = text;
+  document.body.append(template);
+  return template;
+}
+
+function end(): void {
+  state = "interactive";
+  document.dispatchEvent(new Event("DOMContentLoaded"));
+}
+
+beforeEach(() => {
+  state = "loading";
+  document.body.innerHTML = "";
+  vi.spyOn(document, "readyState", "get").mockImplementation(() => state);
+});
+
+afterEach(() => vi.restoreAllMocks());
+
+it("inflates a text of the data before the page was read", async () => {
+  expect([...(await inflatedText(base64(1, 2, 3)))]).toEqual([1, 2, 3]);
+});
+
+it("inflates the text of an element once the page was read", async () => {
+  const text = base64(4, 5, 6);
+  const inflated = inflatedText("#attnviz-0001");
+  const template = append("attnviz-0001", text.slice(0, 5));
+  await Promise.resolve();
+  template.content.append(text.slice(5));
+  end();
+  expect([...(await inflated)]).toEqual([4, 5, 6]);
+  expect([...(await inflatedText("#attnviz-0001"))]).toEqual([4, 5, 6]);
+});
+
+it("says that an element is missing at the end of the page, or damaged", async () => {
+  const inflated = inflatedText("#attnviz-0001");
+  append("attnviz-0000", "AAAA");
+  end();
+  await expect(inflated).rejects.toThrow("This file is not complete: these weights are missing.");
+  await expect(inflatedText("#attnviz-0000")).rejects.toThrow("The data are damaged.");
+});

@@ -1,0 +1,105 @@
+"""The layers of a page that are not shown first stand in elements after its code."""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz as av
+from attnviz.pages.encoding import embedded_weights
+from attnviz.pages.html import document
+from attnviz.utils.progress import completed
+from unit.page_data import bare_data_of, data_of
+from unit.records import words
+
+LAYERS, TOKENS = 5, 48
+
+
+def weights(layers: int = LAYERS, heads: int = 3, tokens: int = TOKENS) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.softmax(3 * torch.randn(layers, heads, tokens, tokens, generator=generator), -1)
+
+
+@pytest.fixture(scope="module")
+def given() -> torch.Tensor:
+    return weights()
+
+
+@pytest.fixture(scope="module")
+def record(given: torch.Tensor) -> av.AttentionRecord:
+    return av.AttentionRecord.from_weights(given, words(TOKENS))
+
+
+@pytest.mark.parametrize("layer", [0, 3])
+def test_the_layer_that_is_shown_is_among_the_data(record: av.AttentionRecord, layer: int) -> None:
+    page = av.HeadView(record, layer=layer).to_html()
+    code = page.index('id="attnviz-bundle"')
+    for block in bare_data_of(page)["blocks"]:
+        name = block["data"]
+        assert name.startswith("#") == (block["layer"] != layer)
+        if name.startswith("#"):
+            assert page.index(f'<template id="{name[1:]}">') > code
+    assert len(re.findall("<template ", page)) == LAYERS - 1
+
+
+def test_all_that_a_comparison_shows_is_among_the_data(
+    record: av.AttentionRecord, given: torch.Tensor
+) -> None:
+    other = av.AttentionRecord.from_weights(given.flip(1), words(TOKENS))
+    page = av.CompareView(av.compare(record, other), layer=2).to_html()
+    blocks = bare_data_of(page)["blocks"]
+    assert len({block["stack"] for block in blocks}) > 1
+    for block in blocks:
+        assert block["data"].startswith("#") == (block["layer"] != 2)
+
+
+def test_queries_and_keys_stand_after_the_code() -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, keys = (list(torch.randn(2, 2, 9, 4, generator=generator).numpy()) for _ in range(2))
+    record = av.AttentionRecord.from_qk(queries, keys, words(9))
+    page = av.NeuronView(record).to_html()
+    assert all(name.startswith("#") for name in bare_data_of(page)["vectors"]["arrays"])
+    vectors = data_of(page)["vectors"]
+    layer = vectors["layers"][1]
+    held = zlib.decompress(base64.b64decode(vectors["arrays"][layer["queries"]]))
+    np.testing.assert_array_equal(np.frombuffer(held, np.float32).reshape(2, 9, 4), queries[1])
+
+
+def test_the_texts_are_the_weights(record: av.AttentionRecord, given: torch.Tensor) -> None:
+    data = data_of(av.HeadView(record, layer=2).to_html())
+    assert len(data["blocks"]) == LAYERS
+    for block in data["blocks"]:
+        codes = np.frombuffer(zlib.decompress(base64.b64decode(block["data"])), np.uint8)
+        found = block["maximum"] * (codes.reshape(block["shape"]) / 255.0) ** 2
+        assert np.abs(found - given[block["layer"]].numpy()).max() <= 0.0041
+
+
+def test_equal_records_make_equal_pages(given: torch.Tensor) -> None:
+    pages = {
+        av.HeadView(av.AttentionRecord.from_weights(given, words(TOKENS)), layer=2).to_html()
+        for _ in range(2)
+    }
+    assert len(pages) == 1
+
+
+def test_the_size_is_known_before_the_page_is_made(record: av.AttentionRecord) -> None:
+    view = av.HeadView(record)
+    page = view.to_html()
+    data = data_of(page)
+    rest = data | {"blocks": [], "maps": []}
+    rest.pop("embedded")
+    without = document(record.model, "head", view.state, rest)
+    weights = completed(embedded_weights(record, precision="auto", max_bytes=None, rest=0))
+    still = page[page.index('<div id="attnviz-still">') : page.index('<p id="attnviz-note">')]
+    bare = without[
+        without.index('<div id="attnviz-still">') : without.index('<p id="attnviz-note">')
+    ]
+    size = len(without.encode()) + len(still.encode()) - len(bare.encode()) + weights.size
+    assert abs(len(page.encode()) - size) < 40
+    # A limit that the page just keeps to changes nothing.
+    assert view.to_html(max_mb=len(page.encode()) / 1e6) == page
