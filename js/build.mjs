@@ -27,7 +27,6 @@ const DEFAULT_LIMIT_KB = 221;
 const PAGE_MORE_KB = 14;
 // The dashboard is three views in one; the model view holds the matrix view's picture, for its detail.
 const LIMITS_KB = {
-  atlas: 323,
   head: 254,
   dashboard: 364,
   model: 261,

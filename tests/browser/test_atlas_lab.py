@@ -1,4 +1,4 @@
-"""The atlas in a real JupyterLab: traits both ways, links, and texts that are read when opened."""
+"""The atlas in a real JupyterLab: traits both ways, links, and the tokens around an edge."""
 
 from __future__ import annotations
 
@@ -73,38 +73,27 @@ def test_traits_and_links_go_both_ways(notebook: Notebook) -> None:
     expect(view.locator(".av-atlas-roles")).to_contain_text("none")
 
 
-def test_an_edge_opens_its_text_as_a_head_view(notebook: Notebook) -> None:
+def test_an_edge_opens_the_tokens_around_it(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
     notebook.execute("view.layer, view.heads, view.edges = 1, [0], 'strongest'")
     drawn(view, "atlas:self:1")
     view.locator(".av-atlas-edges > ol > li > button").nth(1).click()
-    pane = view.locator(".av-text-head")
-    drawn(pane, "head:self:1")
-    notebook.execute(
-        "edge = view.statistics.stack().strongest(1, 0)[1]\n"
-        "record = av.extract(model, texts[edge.text], tokenizer=tokenizer)\n"
-        "weight = float(record.stack().weights(layer=1, head=0)[edge.query, edge.key])"
-    )
+    pane = view.locator(".av-atlas-text")
+    notebook.execute("edge = view.statistics.stack().strongest(1, 0)[1]")
     notebook.becomes(
         "(view.text, view.edge)", notebook.evaluate("(edge.text, [edge.query, edge.key])")
     )
-    token, key, weight, kept = notebook.evaluate(
-        "(record.tokens[edge.query], record.tokens[edge.key], weight, edge.weight)"
-    )
-    assert weight == pytest.approx(kept, abs=2e-4)
-    # Both ends are pinned, with the weight that the model gives.
-    expect(pane).to_contain_text(re.compile(f"Pinned: query “{re.escape(token)}”"))
-    expect(pane).to_contain_text(f"“{key}”")
-    expect(pane).to_contain_text(f"{weight:.2f}")
+    weight, *window = notebook.evaluate("(edge.weight, *[token for _, token in edge.window])")
+    for token in window:
+        expect(pane).to_contain_text(token.replace("Ġ", ""))
+    key = pane.locator("mark.av-atlas-key")
+    expect(key).to_have_attribute("title", re.compile(re.escape(f"{weight:.2f}")))
     view.get_by_role("button", name="Close the text").click()
     notebook.becomes("(view.text, view.edge)", (None, None))
 
 
-def test_a_text_that_there_is_not_is_said(notebook: Notebook) -> None:
+def test_a_text_of_which_nothing_is_kept_says_so(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
-    notebook.execute("view.text, view.edge = 5, [1, 0]")
-    pane = view.locator(".av-text-head")
-    drawn(pane, "head:self:1")
     notebook.execute("view.text = 600")
-    expect(view.locator(".av-text-head")).to_contain_text("600")
+    expect(view.locator(".av-atlas-text")).to_contain_text("No edge of this text is kept")
     notebook.execute("view.text = None")

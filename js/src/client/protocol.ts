@@ -946,8 +946,6 @@ export interface AtlasDescription {
   left_out: number;
   notes: string[];
   stacks: AtlasStack[];
-  /** Whether any text can be asked for as a record, with `text=` its number. */
-  opens_texts: boolean;
 }
 
 /** Numbers and roles of all heads of a stack: JSON of `AtlasTable`, deflated, in parts. */

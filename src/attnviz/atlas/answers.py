@@ -60,10 +60,7 @@ def deflated(content: Any) -> bytes:
 
 
 def describe_atlas(
-    statistics: HeadStatistics,
-    *,
-    opens_texts: bool,
-    sent: Mapping[str, StackStatistics] | None = None,
+    statistics: HeadStatistics, sent: Mapping[str, StackStatistics] | None = None
 ) -> AtlasDescription:
     """What an atlas is of, and the names of all that it tells of heads.
 
@@ -79,7 +76,6 @@ def describe_atlas(
             _described(stack, stack if sent is None else sent[stack.name])
             for stack in map(statistics.stack, statistics.stack_names)
         ],
-        "opens_texts": opens_texts,
     }
 
 

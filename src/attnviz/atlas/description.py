@@ -114,8 +114,6 @@ class AtlasDescription(TypedDict):
         How many were read.
     left_out : int
         Texts that could not be read, being empty or too long.
-    opens_texts : bool
-        Whether any text can be asked for as a record, with ``text=`` its number.
     """
 
     model: str
@@ -124,7 +122,6 @@ class AtlasDescription(TypedDict):
     left_out: int
     notes: list[str]
     stacks: list[AtlasStack]
-    opens_texts: bool
 
 
 class AtlasRole(TypedDict):

@@ -88,7 +88,7 @@ def atlas_page_steps(
             "format": FORMAT,
             "view": "atlas",
             "state": dict(state),
-            "description": describe_atlas(statistics, opens_texts=False, sent=some),
+            "description": describe_atlas(statistics, some),
             "blocks": [],
             "maps": [],
             "scores": [],

@@ -1,8 +1,6 @@
 """Answers what a view may ask of an atlas of heads.
 
-What is asked with the number of a text is answered from that text's record, which a forward of the
-model makes when it is first asked for; all else is about the statistics of the whole corpus. A
-request is a class below, with the method that answers it.
+A request is a class below, with the method that answers it.
 """
 
 from __future__ import annotations
@@ -17,32 +15,25 @@ import numpy as np
 from attnviz.atlas.answers import deflated, describe_atlas, edges_of, table_of, texts_of
 from attnviz.atlas.description import AtlasDescription, ClassesHeader, OffsetsHeader
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
-from attnviz.record.record import AttentionRecord
 from attnviz.server.cache import ByteCache
 from attnviz.server.protocol import PartHeader, Reply, Request, Requests, part_of
 from attnviz.server.server import MakePage, PageHeader, PageRequest, Pages
-from attnviz.server.texts import TextServers
 from attnviz.server.unfinished import Unfinished
 from attnviz.utils.progress import Steps
 
-__all__ = ["ATLAS_REQUESTS", "AtlasServer", "OpenText"]
+__all__ = ["ATLAS_REQUESTS", "AtlasServer"]
 
 # Deflated answers that come in parts.
 _PACKED_CACHED = 64_000_000
 
-#: Reads one text: the record of the text with that number.
-OpenText = Callable[[int], AttentionRecord]
-
 
 class AtlasServer:
-    """Serves the statistics of heads, and the pieces of the texts that a reader opens.
+    """Serves the statistics of heads.
 
     Parameters
     ----------
     statistics : HeadStatistics
         What is shown.
-    open_text : callable, optional
-        Makes the record of a text by its number; without it no text can be opened.
     page : callable, optional
         Makes the exported page from a view's state; without it views offer no HTML export.
 
@@ -52,33 +43,22 @@ class AtlasServer:
     >>> server.reply("offsets", {"stack": "self", "layer": 0})              # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        statistics: HeadStatistics,
-        open_text: OpenText | None = None,
-        page: MakePage | None = None,
-    ) -> None:
+    def __init__(self, statistics: HeadStatistics, page: MakePage | None = None) -> None:
         self.statistics = statistics
-        self.open_text = open_text
         self.make_page = page
         # The page goes out in parts as that of any view does; it is not of one record.
         self.pages = Pages()
         self.unfinished = Unfinished()
         self._packed: ByteCache[bytes] = ByteCache(_PACKED_CACHED, len)
-        self._texts = TextServers(open_text or _no_text)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer one of `ATLAS_REQUESTS`, or with ``text`` one of `RECORD_REQUESTS`."""
-        if (of_text := self._texts.reply(name, arguments)) is not None:
-            return of_text
+        """Answer one of `ATLAS_REQUESTS`."""
         request = self._request(name, arguments)
         answer = request.answer(self)
         return answer if isinstance(answer, Reply) else self.unfinished.reply(request, answer)
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Stop an answer that is under way."""
-        if self._texts.cancel(name, arguments):
-            return
         request = self._request(name, arguments)
         self.unfinished.forget(request)
         if isinstance(request, AtlasPageRequest):
@@ -109,25 +89,11 @@ class AtlasServer:
             self._packed[key] = found
         return found
 
-    def record_of(self, text: int) -> AttentionRecord:
-        """The record of a text, read where it is not cached."""
-        return self._texts.record_of(text)
-
     @staticmethod
     def _request(name: str, arguments: Mapping[str, Any]) -> Request[AtlasServer]:
         if name not in ATLAS_REQUESTS.classes:
-            raise ValueError(
-                f"request {reprlib.repr(name)} is unknown of an atlas; of one of its texts say "
-                "which, text=..."
-            )
+            raise ValueError(f"request {reprlib.repr(name)} is unknown of an atlas")
         return ATLAS_REQUESTS.request(name, arguments)
-
-
-def _no_text(text: int) -> AttentionRecord:
-    raise ValueError(
-        f"text={text}: this atlas is of statistics alone, and opens no texts: show it with its "
-        "model and texts, show_head_atlas(model, texts)"
-    )
 
 
 ATLAS_REQUESTS: Requests[AtlasServer] = Requests()
@@ -140,8 +106,7 @@ class DescribeAtlasRequest:
 
     def answer(self, server: AtlasServer) -> Reply:
         """Describe it."""
-        opens = server.open_text is not None
-        return Reply(describe_atlas(server.statistics, opens_texts=opens))
+        return Reply(describe_atlas(server.statistics))
 
 
 @ATLAS_REQUESTS.add("statistics", PartHeader)

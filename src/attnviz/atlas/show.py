@@ -6,18 +6,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from attnviz.atlas.server import OpenText
 from attnviz.atlas.view import AtlasView
 from attnviz.corpus.head_statistics import head_statistics
 from attnviz.corpus.statistics import HeadStatistics
-from attnviz.corpus.texts import Texts
-from attnviz.extraction import extract
-from attnviz.extraction.models import load
-from attnviz.record.record import AttentionRecord
-from attnviz.utils.arguments import shown
 from attnviz.views.show import show
 
-__all__ = ["show_head_atlas", "text_opener"]
+__all__ = ["show_head_atlas"]
 
 # Traits whose values can only be checked once there are statistics.
 _OF_STATISTICS = ("stack", "layer", "heads", "color", "order")
@@ -27,7 +21,6 @@ def show_head_atlas(
     model: Any,
     texts: Any = None,
     *,
-    statistics: HeadStatistics | None = None,
     column: str = "text",
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     parse: Sequence[Any] | str | None = None,
@@ -60,11 +53,7 @@ def show_head_atlas(
         A transformers model, hub id, folder or pipeline, with `texts`; or, without, what
         `attnviz.head_statistics` gave.
     texts : sequence, datasets.Dataset or DataFrame, optional
-        What the model reads, as for `attnviz.head_statistics`. A text whose edge is clicked is read
-        once more and shown as a head view.
-    statistics : HeadStatistics, optional
-        What was measured of this model and these texts before, which are then not read again but
-        for those that a reader opens.
+        What the model reads, as for `attnviz.head_statistics`.
     column, columns, parse, target, truncation, tokenizer, processor, name, layers, batch_size,
     seed, part, checkpoint, resume, engine, progress : optional
         As for `attnviz.head_statistics`.
@@ -99,11 +88,14 @@ def show_head_atlas(
     AtlasView.check_names(traits)
     _check_traits(traits)
     measuring: dict[str, Any] = {
+        "texts": texts,
         "column": column,
         "columns": columns,
         "parse": parse,
         "target": target,
         "truncation": truncation,
+        "tokenizer": tokenizer,
+        "processor": processor,
         "name": name,
         "layers": layers,
         "heads": keep_heads,
@@ -116,53 +108,15 @@ def show_head_atlas(
         "engine": engine,
     }
     if isinstance(model, HeadStatistics):
-        given = {"texts": texts, "statistics": statistics, "tokenizer": tokenizer}
-        given |= {"processor": processor} | measuring
-        _leave_out(given, "model is statistics, which contain all that is shown")
+        _leave_out(measuring)
         return show(AtlasView(model, **traits))
     if texts is None:
         raise TypeError(
             "texts is missing: what the model reads, for example show_head_atlas(model, texts); "
             "or give statistics alone, show_head_atlas(statistics)"
         )
-    loaded = load(model, tokenizer, processor)
-    readers = {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
-    open_text = text_opener(
-        loaded.model, texts, column, target, truncation=truncation, name=name, **readers
-    )
-    if statistics is None:
-        statistics = head_statistics(loaded.model, texts, progress=progress, **readers, **measuring)
-    elif not isinstance(statistics, HeadStatistics):
-        raise TypeError(
-            f"statistics must be what attnviz.head_statistics gave; got {type(statistics).__name__}"
-        )
-    else:
-        for each in ("column", "target", "truncation", "name"):
-            del measuring[each]
-        _leave_out(measuring, "statistics are there already")
-    return show(AtlasView(statistics, open_text=open_text, **traits))
-
-
-def text_opener(
-    model: Any,
-    texts: Any,
-    column: str = "text",
-    target: Sequence[str] | None = None,
-    **options: Any,
-) -> OpenText:
-    """What reads one of the texts by its number, in a forward of its own."""
-    given = Texts(texts, column)
-
-    def open_text(number: int) -> AttentionRecord:
-        if not 0 <= number < len(given):
-            raise IndexError(f"text={shown(number)}: there are texts 0 to {len(given) - 1}")
-        wanted = None if target is None else target[number]
-        record = extract(model, given[number], target=wanted, progress=False, **options)
-        if not isinstance(record, AttentionRecord):
-            raise ValueError(f"text={number} holds {len(record)} examples, and a view shows one")
-        return record
-
-    return open_text
+    statistics = head_statistics(model, progress=progress, **measuring)
+    return show(AtlasView(statistics, **traits))
 
 
 def _check_traits(traits: Mapping[str, Any]) -> None:
@@ -187,12 +141,14 @@ _DEFAULTS: Mapping[str, Any] = {
 _ARGUMENTS = {"heads": "keep_heads", "edges": "keep_edges"}
 
 
-def _leave_out(given: Mapping[str, Any], why: str) -> None:
-    """Refuse arguments that would have no effect."""
+def _leave_out(given: Mapping[str, Any]) -> None:
+    """Refuse arguments of the measuring beside statistics that are there already."""
     unused = [
         _ARGUMENTS.get(name, name)
         for name, value in given.items()
         if value is not None and not (name in _DEFAULTS and value == _DEFAULTS[name])
     ]
     if unused:
-        raise TypeError(f"{why}; leave out {', '.join(unused)}")
+        raise TypeError(
+            "model is statistics, which contain all that is shown; leave out " + ", ".join(unused)
+        )

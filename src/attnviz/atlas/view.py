@@ -10,12 +10,11 @@ from typing import Any, ClassVar, Unpack
 import traitlets
 
 from attnviz.atlas.page import MAX_BYTES, atlas_page_steps, make_atlas_page, roles_table
-from attnviz.atlas.server import AtlasServer, OpenText
+from attnviz.atlas.server import AtlasServer
 from attnviz.corpus.roles import SINK_ROLES
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.limits import check_options
-from attnviz.record.record import AttentionRecord
 from attnviz.server.kernel import Server
 from attnviz.utils.arguments import from_end, shown, spans
 from attnviz.utils.filenames import file_stem
@@ -41,9 +40,6 @@ class AtlasView(HeadsView):
     ----------
     statistics : HeadStatistics
         What `attnviz.head_statistics` gives, or `HeadStatistics.load`.
-    open_text : callable, optional
-        Given the number of a text, its `AttentionRecord`: for the text of an edge that is clicked.
-        `attnviz.show_head_atlas` makes it of a model and texts.
     **traits
         Initial values of the traits below.
 
@@ -71,7 +67,7 @@ class AtlasView(HeadsView):
         Only edges whose query, or key, is such a token: a part of the token's text, or
         ``class:value`` such as ``"kind:punctuation"`` or, of a column, ``"pos:VERB"``.
     text : int or None
-        The number of the text that is open.
+        The number of the text that is open, with the tokens around its edges.
     edge : list of int or None
         ``[query, key]``: the positions of the edge that is open in `text`.
     theme : {"auto", "light", "dark"}
@@ -82,8 +78,7 @@ class AtlasView(HeadsView):
     Raises
     ------
     TypeError
-        If `statistics` is no `HeadStatistics`, `open_text` cannot be called, or a keyword is
-        unknown.
+        If `statistics` is no `HeadStatistics`, or a keyword is unknown.
     ValueError
         If no text was folded into `statistics` yet.
     traitlets.TraitError
@@ -109,9 +104,7 @@ class AtlasView(HeadsView):
     text = Index(None, allow_none=True).tag(sync=True)
     edge = Numbers(traitlets.Int(), None, allow_none=True).tag(sync=True)
 
-    def __init__(
-        self, statistics: HeadStatistics, *, open_text: OpenText | None = None, **traits: Any
-    ) -> None:
+    def __init__(self, statistics: HeadStatistics, **traits: Any) -> None:
         self.check_names(traits)
         if not isinstance(statistics, HeadStatistics):
             raise TypeError(
@@ -120,12 +113,7 @@ class AtlasView(HeadsView):
             )
         if not statistics.stack_names:
             raise ValueError("statistics are of no text yet: fold one, statistics.fold(record)")
-        if open_text is not None and not callable(open_text):
-            raise TypeError(
-                "open_text must be a function that gives the record of the text with a number; "
-                f"got {type(open_text).__name__}"
-            )
-        self._statistics, self._open_text = statistics, open_text
+        self._statistics = statistics
         super().__init__(**self._opening(traits) | traits)
 
     def _opening(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,19 +142,6 @@ class AtlasView(HeadsView):
         return self._statistics
 
     @property
-    def record(self) -> AttentionRecord:
-        """The record of the text that is open.
-
-        Raises
-        ------
-        ValueError
-            If no text is open, or the view has no texts to open.
-        """
-        if self.text is None:
-            raise ValueError("no text is open; choose one with view.text, the number of a text")
-        return self._atlas_server.record_of(self.text)
-
-    @property
     def file_name(self) -> str:
         """A file's name without its ending: the model's name and the view's."""
         return "-".join(filter(None, [file_stem(self._statistics.model), "head-atlas"]))
@@ -175,7 +150,7 @@ class AtlasView(HeadsView):
         """The view as one HTML page that works offline.
 
         The page contains the statistics, roles and offsets of all heads, and of each head as many
-        edges with their texts as there is room for; its caption says how many. It opens no texts.
+        edges with the tokens around them as there is room for; its caption says how many.
 
         Parameters
         ----------
@@ -280,10 +255,7 @@ class AtlasView(HeadsView):
         return len(make_atlas_page(self._statistics, self.state, max_bytes=None).encode())
 
     def _server(self) -> Server:
-        self._atlas_server = AtlasServer(
-            self._statistics, self._open_text, page=weakly(self._page_of)
-        )
-        return self._atlas_server
+        return AtlasServer(self._statistics, page=weakly(self._page_of))
 
     def _page(self, state: Mapping[str, Any]) -> str:
         return self._atlas_page(state, None)

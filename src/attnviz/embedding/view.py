@@ -26,7 +26,7 @@ from attnviz.utils.progress import Steps, completed
 from attnviz.views.head_roles import HeadRoles
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import with_layers
-from attnviz.views.trait_types import Choice, Index, LeftOut, Numbers, with_controls
+from attnviz.views.trait_types import Choice, Index, Keys, Numbers, with_controls
 
 __all__ = ["COLORINGS", "EmbeddingView"]
 
@@ -141,7 +141,7 @@ class EmbeddingView(HeadRoles):
     search = traitlets.Unicode("").tag(sync=True)
     match_case = traitlets.Bool(default_value=False).tag(sync=True)
     selected = Numbers(traitlets.Int()).tag(sync=True)
-    leave_out = LeftOut().tag(sync=True)
+    leave_out = Keys().tag(sync=True)
     renormalize = traitlets.Bool(default_value=False).tag(sync=True)
 
     def __init__(

@@ -13,7 +13,7 @@ from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.token_windows import TokenWindows
-from attnviz.views.trait_types import Choice, Finite, LeftOut
+from attnviz.views.trait_types import Choice, Finite, Keys
 from attnviz.views.what_if import WhatIf
 
 __all__ = ["HeadView"]
@@ -86,7 +86,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     combine = Choice(["separate", "mean", "max"], "separate").tag(sync=True)
     top_k = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)
     threshold = Finite(0.0, min=0.0).tag(sync=True)
-    leave_out = LeftOut().tag(sync=True)
+    leave_out = Keys().tag(sync=True)
     renormalize = traitlets.Bool(default_value=False).tag(sync=True)
     orientation = Choice(["vertical", "horizontal"], "vertical").tag(sync=True)
 

@@ -21,7 +21,7 @@ __all__ = [
     "Finite",
     "Heads",
     "Index",
-    "LeftOut",
+    "Keys",
     "Numbers",
     "Place",
     "with_controls",
@@ -153,7 +153,7 @@ class Heads(Numbers):
         return super().validate(obj, obj.numbers_of_heads(value))
 
 
-class LeftOut(traitlets.List):  # type: ignore[type-arg]
+class Keys(traitlets.List):  # type: ignore[type-arg]
     """Keys: ``"special"``, ``"first"``, numbers and texts, or one of these alone."""
 
     def __init__(self) -> None:

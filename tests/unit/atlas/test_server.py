@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from attnviz.atlas.server import ATLAS_REQUESTS, AtlasServer
 from attnviz.corpus.statistics import HeadStatistics
@@ -57,7 +57,7 @@ def same_up_to_rounding(got: Any, wanted: Any) -> None:
 
 
 def test_the_fixture_is_described() -> None:
-    server = AtlasServer(fixture_statistics(), open_text=causal_record)
+    server = AtlasServer(fixture_statistics())
     described = json.loads(json.dumps(server.reply("describe", {}).header))
     wanted = fixture()["description"]
     for told in (described, wanted):
@@ -188,39 +188,6 @@ def test_many_heads_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(json.dumps(server.reply("describe", {}).header)) < MAX_REPLY_BYTES
 
 
-def test_texts_are_read_when_they_are_asked_for_and_the_last_are_cached() -> None:
-    read: list[int] = []
-
-    def open_text(number: int) -> AttentionRecord:
-        read.append(number)
-        return causal_record(number)
-
-    server = AtlasServer(made_statistics(), open_text=open_text)
-    assert server.reply("describe", {}).header["opens_texts"]
-    for number in (3, 3, 0, 1, 2, 3):
-        described = server.reply("describe", {"text": number}).header
-        assert described["stacks"][0]["query_tokens"]["text"] == list(
-            causal_record(number).stack().query_tokens.text
-        )
-    assert read == [3, 0, 1, 2]
-    server.reply("describe", {"text": 4})
-    server.reply("describe", {"text": 0})
-    assert read == [3, 0, 1, 2, 4, 0]
-    block = {"stack": "self", "layer": 1, "heads": [2], "rows": [0, 9], "columns": [0, 9]}
-    reply = server.reply("block", block | {"precision": "float32", "text": 4})
-    found = np.frombuffer(reply.data or b"", "<f4").reshape(9, 9)
-    assert_array_equal(found, as_weights(causal_record(4), 1, 2))
-
-
-def test_statistics_alone_open_no_text() -> None:
-    server = AtlasServer(made_statistics())
-    assert not server.reply("describe", {}).header["opens_texts"]
-    with pytest.raises(ValueError, match="opens no texts: show it with its model and texts"):
-        server.reply("describe", {"text": 0})
-    # What is not open has nothing to be stopped.
-    server.cancel("describe", {"text": 0})
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
@@ -230,7 +197,6 @@ def test_statistics_alone_open_no_text() -> None:
         ("statistics", {"stack": "self", "part": 7}, "part 7 of statistics of 1 parts"),
         ("edges", {"stack": "self", "layer": 5}, r"layer=5: stack 'self' has the layers 0, 1"),
         ("offsets", {"stack": "self", "layer": "0"}, "layer='0' must be a whole number"),
-        ("describe", {"text": "a"}, "text='a' must be a whole number"),
         ("page", {"part": 0, "state": {}}, "this view has no HTML export"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 import traitlets
 
 import attnviz as av
-from attnviz.atlas.show import show_head_atlas, text_opener
+from attnviz.atlas.show import show_head_atlas
 from attnviz.atlas.view import AtlasView
 from attnviz.views.head import HeadView
 from attnviz.views.model import ModelView
@@ -84,8 +84,6 @@ def test_what_is_no_statistics_is_refused() -> None:
     for given in (None, causal_record(0), [causal_record(0)], "statistics.safetensors"):
         with pytest.raises(TypeError, match="statistics must be HeadStatistics"):
             AtlasView(given)
-    with pytest.raises(TypeError, match="open_text must be a function"):
-        AtlasView(made_statistics(), open_text=["a text"])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="AtlasView has no argument 'token'; it takes color"):
         AtlasView(made_statistics(), token=3)
     with pytest.raises(ValueError, match="statistics are of no text yet"):
@@ -115,19 +113,8 @@ def test_another_stack_moves_what_does_not_fit() -> None:
     assert (view.stack, view.layer, view.heads) == ("cross", 0, [1])
 
 
-def test_the_text_that_is_open_is_a_record() -> None:
-    view = AtlasView(made_statistics(), open_text=causal_record)
-    with pytest.raises(ValueError, match="no text is open"):
-        _ = view.record
-    view.text = 3
-    assert view.record.stack().query_tokens.text == causal_record(3).stack().query_tokens.text
-    alone = AtlasView(made_statistics(), text=3)
-    with pytest.raises(ValueError, match="opens no texts"):
-        _ = alone.record
-
-
 def test_an_atlas_that_nothing_holds_is_freed() -> None:
-    view = AtlasView(made_statistics(), open_text=causal_record)
+    view = AtlasView(made_statistics())
     held = weakref.ref(view)
     view.close()
     del view
@@ -152,7 +139,7 @@ def test_saved_files_are_pages(tmp_path: Path) -> None:
 MODEL_TEXTS = ["the cat and the dog met the cat", "", "on friday the fox did not visit the field"]
 
 
-def test_one_call_measures_shows_and_opens() -> None:
+def test_one_call_measures_and_shows() -> None:
     model, tokenizer = av.demos.load("decoder")
     view = show_head_atlas(
         *(model, MODEL_TEXTS),
@@ -160,18 +147,13 @@ def test_one_call_measures_shows_and_opens() -> None:
         progress=False,
         keep_edges=3,
         layer=1,
-        text=2,
     )
     assert view.statistics.texts == 2
     assert view.statistics.left_out == 1
     assert len(view.statistics.stack().sampled(0, 0)) == 3
-    wanted = av.extract(model, MODEL_TEXTS[2], tokenizer=tokenizer)
-    assert view.record.stack().query_tokens.text == wanted.stack().query_tokens.text
-    # What was measured before is not measured again.
-    again = show_head_atlas(model, MODEL_TEXTS, statistics=view.statistics, tokenizer=tokenizer)
-    assert again.statistics is view.statistics
     assert show_head_atlas(view.statistics).statistics is view.statistics
-    named = ModelView(wanted, roles=view.statistics)
+    record = av.extract(model, MODEL_TEXTS[2], tokenizer=tokenizer)
+    named = ModelView(record, roles=view.statistics)
     assert len(named.roles["self"]["names"]) == 3
 
 
@@ -182,7 +164,6 @@ def test_one_call_measures_shows_and_opens() -> None:
         ({"foo": 3}, TypeError, "AtlasView has no argument 'foo'"),
         ({"offsets": [3, 1]}, traitlets.TraitError, "offsets"),
         ({"edges": 100}, traitlets.TraitError, "edges=100: expected any of"),
-        ({"statistics": "x"}, TypeError, "statistics must be what attnviz.head_statistics gave"),
         ({"texts": []}, ValueError, "texts is empty"),
     ],
 )
@@ -195,19 +176,6 @@ def test_calls_that_do_not_fit_are_refused(
 
 
 def test_arguments_that_would_have_no_effect_are_refused() -> None:
-    model, tokenizer = av.demos.load("decoder")
     statistics = made_statistics()
     with pytest.raises(TypeError, match=r"model is statistics.*; leave out texts, keep_edges"):
         show_head_atlas(statistics, MODEL_TEXTS, keep_edges=3)
-    with pytest.raises(TypeError, match="statistics are there already; leave out keep_heads"):
-        show_head_atlas(
-            *(model, MODEL_TEXTS), statistics=statistics, tokenizer=tokenizer, keep_heads=[0]
-        )
-
-
-def test_only_texts_that_there_are_are_opened() -> None:
-    model, tokenizer = av.demos.load("decoder")
-    open_text = text_opener(model, MODEL_TEXTS, tokenizer=tokenizer)
-    for number in (3, -1):
-        with pytest.raises(IndexError, match=f"text={number}: there are texts 0 to 2"):
-            open_text(number)

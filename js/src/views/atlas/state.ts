@@ -12,12 +12,7 @@ import { type HashFields, readIndex } from "../../ui/view/state";
 /** Which edges of a head are listed. */
 export type EdgeList = "sampled" | "strongest";
 
-/**
- * The atlas's traits; the names are Python's.
- *
- * `token` and `key` are not among its traits: they are the pins of the text that is open, at first those
- * of its edge.
- */
+/** The atlas's traits, under Python's names. It has no traits `token` and `key`. */
 export interface AtlasState extends RecordState {
   /** What heads are coloured by: "role" or the name of a statistic. */
   color: string;

@@ -1,9 +1,7 @@
 /** The atlas's live state: from its traits to the grid, the chosen head and what a search found. */
 
-import { batch, computed, type ReadonlySignal, signal, untracked } from "@preact/signals";
+import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { AtlasDescription, AtlasStack } from "../../client/protocol";
-import { Source } from "../../client/source";
-import { TextCarrier } from "../../client/text-carrier";
 import { isPrinted } from "../../draw/figure-request";
 import {
   type GridLayout,
@@ -93,15 +91,11 @@ export interface AtlasStore {
   choose: (head: HeadIndex) => void;
   /** Pixels for the grid. */
   width: ReadonlySignal<number>;
-  textSource: (text: number) => Source;
 }
 
 const MOST_HEIGHT = 1000;
 /** A table of more classes is not read; a page has none (`attnviz/atlas/page.py`). */
 export const MOST_CLASSES = 24;
-/** Texts whose weights are kept, and bytes of them. */
-const MOST_TEXTS = 4;
-const TEXT_BYTES = 16_000_000;
 
 export function createAtlasStore(
   context: ViewContext<AtlasState>,
@@ -249,13 +243,6 @@ export function createAtlasStore(
     return sieve ? all.filter((i) => isFound(list, i, sieve)) : all;
   });
 
-  record.live(() => {
-    const [token, key] = state.edge.value ?? [null, null];
-    untracked(() => assign(state, { token, key }));
-    return undefined;
-  });
-
-  const sources = new Map<number, Source>();
   return {
     atlas,
     stack,
@@ -293,18 +280,6 @@ export function createAtlasStore(
         heads.cursor.value = { layer, head };
         assign(state, { layer, heads: [head] });
       }),
-    textSource: (text) => {
-      const known =
-        sources.get(text) ?? new Source(new TextCarrier(source.carrier, text), TEXT_BYTES);
-      // In order of last use, so that the first is the one to forget.
-      sources.delete(text);
-      sources.set(text, known);
-      for (const oldest of sources.keys()) {
-        if (sources.size <= MOST_TEXTS) break;
-        sources.delete(oldest);
-      }
-      return known;
-    },
   };
 }
 

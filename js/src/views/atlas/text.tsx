@@ -1,19 +1,13 @@
-/** The text of an edge: live its head view, in a page the tokens that the page contains. */
+/** The text of an edge: the tokens that are kept around the edges in it. */
 
-import { useRef } from "preact/hooks";
 import { rgbOf } from "../../ui/colors/palette";
 import { formatSmall, quoted, several } from "../../ui/text/captions";
 import { shadeOf } from "../../ui/text/running-text";
-import { TextHead } from "../../ui/text/text-head";
 import { assign } from "../../ui/view/state";
-import { HEAD_DEFAULTS, HeadView, windowsWith } from "../head";
 import { headName } from "./captions";
-import type { Edges, Texts } from "./client/atlas";
+import type { Edges } from "./client/atlas";
 import type { AtlasProps } from "./controls";
 import { keptTokens } from "./kept";
-
-/** What asks a kernel is not in a page's bundle. */
-declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 /** The kept edges of a head in a text, each pair once, with the weights that they have. */
 export function edgesIn(
@@ -34,54 +28,13 @@ export function edgesIn(
 }
 
 export function TextPane({ context, store }: AtlasProps) {
-  const { state, source } = context;
-  const room = useRef(0);
-  const [text, texts, atlas, head] = [
-    state.text.value,
-    store.texts.value,
-    store.atlas.value,
-    store.head.value,
-  ];
-  if (text === null || !texts || !atlas || !head) return null;
-  const opens = source.carrier.live && atlas.opens_texts;
-  return (
-    <section class="av-atlas-text" aria-label={`Text ${text}`}>
-      <header class="av-row">
-        <h4 class="av-pane-title">
-          Text {text}, {headName(head).toLowerCase()}
-        </h4>
-        <button
-          type="button"
-          class="av-plain"
-          aria-label="Close the text"
-          title="Close the text"
-          onClick={() => assign(state, { text: null, edge: null })}
-        >
-          ×
-        </button>
-      </header>
-      {opens && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") ? (
-        <TextHead
-          key={text}
-          context={context}
-          view={HeadView}
-          defaults={HEAD_DEFAULTS}
-          windows={windowsWith}
-          head={store.head}
-          source={store.textSource}
-          text={text}
-          room={room}
-        />
-      ) : (
-        <KeptText context={context} store={store} text={text} texts={texts} />
-      )}
-    </section>
-  );
-}
-
-/** What is kept of a text: the tokens around the edges of all heads, and this head's edges among them. */
-function KeptText({ context, store, text, texts }: AtlasProps & { text: number; texts: Texts }) {
   const { state } = context;
+  const [text, texts, head] = [state.text.value, store.texts.value, store.head.value];
+  if (text === null || !texts || !head) return null;
+  const anyKept = [texts.queries, texts.keys].some((side) => {
+    const [first, stop] = side.of(text);
+    return first < stop;
+  });
   const edges = store.edges.value;
   const [query, key] = state.edge.value ?? [-1, -1];
   const kinds = store.stack.value?.classes[0]?.values ?? [];
@@ -101,11 +54,25 @@ function KeptText({ context, store, text, texts }: AtlasProps & { text: number; 
   const name = (of: "queries" | "keys", position: number): string =>
     quoted(texts.nameOf(texts[of], texts[of].at(text, position)));
   return (
-    <>
+    <section class="av-atlas-text" aria-label={`Text ${text}`}>
+      <header class="av-row">
+        <h4 class="av-pane-title">
+          Text {text}, {headName(head).toLowerCase()}
+        </h4>
+        <button
+          type="button"
+          class="av-plain"
+          aria-label="Close the text"
+          title="Close the text"
+          onClick={() => assign(state, { text: null, edge: null })}
+        >
+          ×
+        </button>
+      </header>
       <p class="av-muted">
-        {context.source.carrier.live
-          ? "This atlas was made of statistics alone: it has the tokens around the edges that it keeps, and not the whole text nor its other weights."
-          : "This page has the tokens around the edges that it keeps, and not the whole text nor its other weights."}
+        {anyKept
+          ? "The tokens around the edges that are kept, and not the whole text nor its other weights."
+          : "No edge of this text is kept, and none of its tokens."}
       </p>
       {sides.map((side) => {
         const of = side === "key" ? texts.keys : texts.queries;
@@ -170,7 +137,7 @@ function KeptText({ context, store, text, texts }: AtlasProps & { text: number; 
           ))}
         </ul>
       )}
-    </>
+    </section>
   );
 }
 

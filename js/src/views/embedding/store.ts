@@ -3,7 +3,6 @@
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { isAbort } from "../../client/kernel";
 import { Source } from "../../client/source";
-import { TextCarrier } from "../../client/text-carrier";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
@@ -17,6 +16,7 @@ import {
   type Overview,
   type Projection,
 } from "./client/requests";
+import { TextCarrier } from "./client/text-carrier";
 import { type Coloring, coloring } from "./colors";
 import { createOverview, createProjection } from "./projections";
 import { type Found, findPoints } from "./search";

@@ -106,7 +106,6 @@ describe.each([
 describe("a page", () => {
   it("says what it does not contain", async () => {
     const page = pageCarrier();
-    await expect(page.ask("block", { text: 1 })).rejects.toThrow(/not all of their weights/);
     await expect(page.ask("page", {})).rejects.toThrow(/cannot answer "page"/);
     await expect(page.ask("edges", { stack: "self", layer: 3 })).rejects.toThrow(
       'no edges of layer 3 of "self"',

@@ -25,6 +25,7 @@ from attnviz.embedding.server.plots import (
     PlotOptions,
     ProjectionHeader,
 )
+from attnviz.embedding.server.texts import TextServers
 from attnviz.embedding.server.weights import AggregateHeader, LinesHeader, aggregate, lines
 from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.mapped import check_mapped
@@ -39,7 +40,6 @@ from attnviz.server.protocol import (
     part_of,
 )
 from attnviz.server.server import MakePage, PageHeader, PageRequest, RecordServer
-from attnviz.server.texts import TextServers
 from attnviz.server.unfinished import Unfinished
 from attnviz.utils.progress import Steps
 

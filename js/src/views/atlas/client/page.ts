@@ -59,11 +59,6 @@ export class AtlasPageCarrier implements Carrier {
   }
 
   async ask(name: string, args: object): Promise<Reply> {
-    if ("text" in args) {
-      throw new Error(
-        "An exported page contains the edges of texts, but not all of their weights.",
-      );
-    }
     const answer = (this.#answers as Answers<Record<string, object>>)[name];
     if (!answer) throw new Error(`An exported page cannot answer "${name}".`);
     return answer(args);

@@ -7,15 +7,14 @@ import { rgbOf } from "../../../ui/colors/palette";
 import { Switch } from "../../../ui/controls/fields";
 import { capital, counted, formatSmall, quoted, several } from "../../../ui/text/captions";
 import { acrossLines, shadeOf, windowOf } from "../../../ui/text/running-text";
-import { TextHead } from "../../../ui/text/text-head";
 import type { ViewContext } from "../../../ui/view/define-view";
 import { assign } from "../../../ui/view/state";
-import { HEAD_DEFAULTS, HeadView, windowsWith } from "../../head";
 import { linesCoverageInWords, linesFacts, pointFacts, textInWords, unitOf } from "../captions";
 import type { Corpus, Kind } from "../client/requests";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingStore } from "../store";
 import { runningTokens } from "./flow";
+import { TextHead } from "./head";
 import { TextImage } from "./image";
 
 interface TextProps {
@@ -117,18 +116,7 @@ export function TextPane({ context, store }: TextProps) {
         ))}
       {!live && <Strongest context={context} store={store} corpus={corpus} />}
       {live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") && (
-        <TextHead
-          key={text}
-          context={context}
-          view={HeadView}
-          defaults={HEAD_DEFAULTS}
-          shared={["leave_out", "renormalize"]}
-          windows={windowsWith}
-          head={store.head}
-          source={store.textSource}
-          text={text}
-          room={room}
-        />
+        <TextHead key={text} context={context} store={store} text={text} room={room} />
       )}
     </section>
   );

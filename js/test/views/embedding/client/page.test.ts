@@ -3,7 +3,6 @@ import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import type { TileRequest } from "../../../../src/client/protocol";
 import { Source } from "../../../../src/client/source";
-import { TextCarrier } from "../../../../src/client/text-carrier";
 import {
   EmbeddingPageCarrier,
   type EmbeddingPageData,
@@ -18,6 +17,7 @@ import {
   projectionOf,
   trustOf,
 } from "../../../../src/views/embedding/client/requests";
+import { TextCarrier } from "../../../../src/views/embedding/client/text-carrier";
 import { ANSWER, COUNT, DESCRIPTION, trustFor } from "../kernel";
 
 const WAY = { scaling: "norms" as const, translate: true, lift: false };

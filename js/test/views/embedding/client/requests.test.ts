@@ -3,7 +3,6 @@ import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import type { Carrier, Reply } from "../../../../src/client/carrier";
 import { Source } from "../../../../src/client/source";
-import { TextCarrier } from "../../../../src/client/text-carrier";
 import {
   aggregateOf,
   corpusOf,
@@ -15,6 +14,7 @@ import {
   type TrustRequest,
   trustOf,
 } from "../../../../src/views/embedding/client/requests";
+import { TextCarrier } from "../../../../src/views/embedding/client/text-carrier";
 import { ANSWER, corpusWith, largeAnswer, trustFor } from "../kernel";
 
 type Asked = [string, Record<string, unknown>];

@@ -3,13 +3,13 @@ import { render } from "preact";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import type { Reply } from "../../../../src/client/carrier";
 import type { Description } from "../../../../src/client/protocol";
-import { linked, revealChosen } from "../../../../src/ui/text/text-head";
 import { placeOf } from "../../../../src/ui/view/record";
 import { assign, makeSignals } from "../../../../src/ui/view/state";
 import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../../src/views/embedding/store";
+import { linked, revealChosen } from "../../../../src/views/embedding/text/head";
 import { chosenText, TextPane } from "../../../../src/views/embedding/text/panel";
-import { HEAD_DEFAULTS, windowsWith } from "../../../../src/views/head/state";
+import { HEAD_DEFAULTS } from "../../../../src/views/head/state";
 import { corpusWith, Kernel, type Room, roomWith, stackOf } from "../kernel";
 
 const TEXTS = [["left"], ["the", " cat", ",", "the"], ["The", " dog", "</s>"]];
@@ -331,18 +331,18 @@ describe("of a long text", () => {
 
   it("the part around the chosen token is in sight, and stays where the reader moves it", () => {
     const state = makeSignals(HEAD_DEFAULTS);
-    revealChosen(at(250, null), state, windowsWith);
+    revealChosen(at(250, null), state);
     const [start, stop] = state.query_window.value ?? [0, 0];
     expect(start).toBeLessThan(250);
     expect(stop).toBeGreaterThan(250);
     expect(state.key_window.value).toEqual(state.query_window.value);
-    revealChosen(at(251, null), state, windowsWith);
+    revealChosen(at(251, null), state);
     expect(state.query_window.value).toEqual([start, stop]);
-    revealChosen(at(null, 499), state, windowsWith);
+    revealChosen(at(null, 499), state);
     expect(state.key_window.value?.[1]).toBe(500);
     const short = makeSignals(HEAD_DEFAULTS);
-    revealChosen(at(20, null, 40), short, windowsWith);
-    revealChosen(null, short, windowsWith);
+    revealChosen(at(20, null, 40), short);
+    revealChosen(null, short);
     expect(short.query_window.value).toBeNull();
   });
 });

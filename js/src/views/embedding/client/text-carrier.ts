@@ -1,7 +1,7 @@
 /** Asks about one text of a corpus what is asked about a record. */
 
-import type { Carrier, Connection, Reply, Requests } from "./carrier";
-import type { Later } from "./protocol";
+import type { Carrier, Connection, Reply, Requests } from "../../../client/carrier";
+import type { Later } from "../../../client/protocol";
 
 export class TextCarrier implements Carrier {
   readonly #carrier: Carrier;

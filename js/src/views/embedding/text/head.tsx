@@ -1,56 +1,17 @@
-/**
- * The head view of one text of a corpus, with state of its own beside what both share. The view is
- * given: it stands above this folder.
- */
+/** The head view of one text of a corpus, with state of its own beside what both share. */
 
-import {
-  computed,
-  effect,
-  type ReadonlySignal,
-  type Signal,
-  signal,
-  untracked,
-} from "@preact/signals";
-import type { ComponentType } from "preact";
+import { computed, effect, type Signal, signal, untracked } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Range } from "../../client/protocol";
-import type { Source } from "../../client/source";
-import type { HeadIndex } from "../head-grid/grid";
-import { type AttnvizElement, markDrawn, type ViewContext } from "../view/define-view";
-import { createRecordStore, type Place, type RecordState } from "../view/record";
-import { assign, makeSignals, type Signals, same, valuesOf } from "../view/state";
+import { type AttnvizElement, markDrawn, type ViewContext } from "../../../ui/view/define-view";
+import { createRecordStore, type Place, type RecordState } from "../../../ui/view/record";
+import { assign, makeSignals, type Signals, same, valuesOf } from "../../../ui/view/state";
+import { HEAD_DEFAULTS, type HeadState, HeadView, windowsWith } from "../../head";
+import type { EmbeddingState } from "../state";
+import type { EmbeddingStore } from "../store";
 
-/** State of a view of one text of which a part is in sight. */
-interface TextState extends RecordState {
-  query_window: Range | null;
-  key_window: Range | null;
-}
-
-/** State of a view of many texts. */
-export interface CorpusState extends RecordState {
-  text: number | null;
-}
-
-/** The windows of a state in which a token is in sight. */
-type WindowsWith<S extends TextState> = (
-  place: Place,
-  windows: Pick<TextState, "query_window" | "key_window">,
-  token: number,
-  side: "query" | "key",
-) => Partial<S>;
-
-export interface TextHeadProps<S extends TextState> {
-  // biome-ignore lint/suspicious/noExplicitAny: views of corpora differ in what else their state has.
-  context: ViewContext<any>;
-  view: ComponentType<{ context: ViewContext<S> }>;
-  defaults: S;
-  /** Traits that both have beside those that any views have together. */
-  shared?: readonly (keyof S & string)[];
-  windows: WindowsWith<S>;
-  /** The head that the corpus's view is at. */
-  head: ReadonlySignal<HeadIndex | null>;
-  /** What is asked about a text. */
-  source: (text: number) => Source;
+export interface TextHeadProps {
+  context: ViewContext<EmbeddingState>;
+  store: Pick<EmbeddingStore, "head" | "textSource">;
   /** Of one text as long as it is there: another text's has a key of its own. */
   text: number;
   /** The height of the last one: what is below is not to jump while the next comes. */
@@ -60,8 +21,8 @@ export interface TextHeadProps<S extends TextState> {
 /** A text that is passed quickly on the way through points asks nothing. */
 const SETTLED_MS = 150;
 
-/** Traits that a text's view and any view of its corpus have together. */
-const SHARED = ["stack", "layer", "token", "key", "theme"];
+/** Traits that the head view and the embedding view have together. */
+const SHARED = ["stack", "layer", "token", "key", "theme", "leave_out", "renormalize"] as const;
 
 /**
  * Keeps an inner signal and an outer one alike, both ways, while a condition holds.
@@ -88,23 +49,23 @@ export function linked<T>(outer: Signal<T>, inner: Signal<T>, holds: () => boole
   };
 }
 
-/** A view's state for one text: some of it the corpus's view's, as long as that shows this text. */
-function textState<S extends TextState>(
-  { context, head, defaults, shared = [] }: TextHeadProps<S>,
+/** The head view's state for one text: some of it the embedding view's, as long as that shows this text. */
+function textState(
+  { context, store }: TextHeadProps,
   holds: () => boolean,
-): { state: Signals<S>; stop: () => void } {
-  const state = context.state as Signals<CorpusState>;
-  const outer = context.state as Readonly<Record<string, Signal<unknown>>>;
-  const own = makeSignals<S>(defaults);
-  const stops = [...SHARED, ...shared].map((name) =>
-    linked(outer[name] as Signal<unknown>, own[name as keyof S] as Signal<unknown>, holds),
+): { state: Signals<HeadState>; stop: () => void } {
+  const { state } = context;
+  const outer = state as Readonly<Record<string, Signal<unknown>>>;
+  const own = makeSignals<HeadState>(HEAD_DEFAULTS);
+  const stops = SHARED.map((name) =>
+    linked(outer[name] as Signal<unknown>, own[name] as Signal<unknown>, holds),
   );
-  // Where no head is chosen the corpus's view shows the first, and the head view would their mean.
+  // Where no head is chosen the embedding view shows the first, and the head view would their mean.
   const shown = (chosen: number[], first: number | undefined): number[] =>
     chosen.length > 0 || first === undefined ? chosen : [first];
   stops.push(
     effect(() => {
-      const [heads, now] = [shown(state.heads.value, head.value?.head), holds()];
+      const [heads, now] = [shown(state.heads.value, store.head.value?.head), holds()];
       untracked(() => {
         if (now && !same(own.heads.value, heads)) own.heads.value = heads;
       });
@@ -112,7 +73,7 @@ function textState<S extends TextState>(
     effect(() => {
       const heads = own.heads.value;
       untracked(() => {
-        const had = shown(state.heads.value, head.value?.head);
+        const had = shown(state.heads.value, store.head.value?.head);
         // None chosen is the head view's own way of seeing all.
         if (holds() && heads.length > 0 && !same(heads, had)) state.heads.value = heads;
       });
@@ -127,22 +88,18 @@ function textState<S extends TextState>(
 }
 
 /** Of a long text a part is in sight: the one around the chosen token. */
-export function revealChosen<S extends TextState>(
-  place: Place | null,
-  state: Signals<S>,
-  windows: WindowsWith<S>,
-): void {
+export function revealChosen(place: Place | null, state: Signals<HeadState>): void {
   const { token = null, key = null } = place ?? {};
   const chosen = token ?? key;
   if (!place || chosen === null) return;
   const side = token !== null || place.stack.key_tokens === null ? "query" : "key";
-  assign(state, windows(place, valuesOf(state), chosen, side));
+  assign(state, windowsWith(place, valuesOf(state), chosen, side));
 }
 
-export function TextHead<S extends TextState>(props: TextHeadProps<S>) {
-  const { context, view: View, text, room } = props;
+export function TextHead(props: TextHeadProps) {
+  const { context, text, room } = props;
   const root = useRef<HTMLDivElement>(null);
-  const [pane, setPane] = useState<ViewContext<S> | null>(null);
+  const [pane, setPane] = useState<ViewContext<HeadState> | null>(null);
   const [drawn, setDrawn] = useState(false);
 
   useEffect(() => {
@@ -160,11 +117,10 @@ export function TextHead<S extends TextState>(props: TextHeadProps<S>) {
     let stop = (): void => {};
     const timer = setTimeout(() => {
       // A text that is left is not moved to the tokens of the next before it is gone.
-      const holds = (): boolean =>
-        ((context.state as Signals<CorpusState>).text.value ?? text) === text;
+      const holds = (): boolean => (context.state.text.value ?? text) === text;
       const made = textState(props, holds);
       stop = made.stop;
-      const source = props.source(text);
+      const source = props.store.textSource(text);
       const common = made.state as unknown as Signals<RecordState>;
       const record = createRecordStore(source, common, controller.signal);
       const chosen = computed(() => {
@@ -173,7 +129,7 @@ export function TextHead<S extends TextState>(props: TextHeadProps<S>) {
       });
       record.live(() => {
         chosen.value;
-        untracked(() => revealChosen(record.place.value, made.state, props.windows));
+        untracked(() => revealChosen(record.place.value, made.state));
         return undefined;
       });
       setPane({
@@ -191,7 +147,7 @@ export function TextHead<S extends TextState>(props: TextHeadProps<S>) {
           if (place !== null) setDrawn(true);
         },
         ended: controller.signal,
-      } as ViewContext<S>);
+      });
     }, SETTLED_MS);
     return () => {
       room.current = element.offsetHeight;
@@ -213,7 +169,7 @@ export function TextHead<S extends TextState>(props: TextHeadProps<S>) {
           </button>
         </div>
       )}
-      {pane && <View context={pane} />}
+      {pane && <HeadView context={pane} />}
     </div>
   );
 }
