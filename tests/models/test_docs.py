@@ -246,6 +246,11 @@ def test_every_block_runs(
     names = reader(page)
     if page in RESULTS:
         RESULTS[page](names, capsys.readouterr().out)
+    shown = [each.record if isinstance(each, av.HeadView) else each for each in names.values()]
+    for record in shown:
+        if isinstance(record, av.AttentionRecord):
+            texts = [stack.query_tokens.text for stack in record.stacks.values()]
+            assert not any("<unk>" in text for text in texts), "the demo model lacks a word"
 
 
 def test_no_block_is_overlooked() -> None:

@@ -115,7 +115,7 @@ def show_embedding_view(
     --------
     >>> import attnviz as av
     >>> model, tokenizer = av.demos.load("decoder")                              # doctest: +SKIP
-    >>> texts = ["the cat sat on the mat", "the dog ran home"]                   # doctest: +SKIP
+    >>> texts = ["the cat sat on the table", "the dog ran home"]                   # doctest: +SKIP
     >>> av.show_embedding_view(model, texts, tokenizer=tokenizer, layer=1)       # doctest: +SKIP
     """
     if include_layers is not None:

@@ -65,7 +65,7 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     Examples
     --------
     >>> from attnviz.integrations import AttentionCallback
-    >>> callback = AttentionCallback("the cat sat on the mat", every=100)     # doctest: +SKIP
+    >>> callback = AttentionCallback("the cat sat on the table", every=100)     # doctest: +SKIP
     >>> trainer = Trainer(model, arguments, callbacks=[callback], ...)        # doctest: +SKIP
     """
 
