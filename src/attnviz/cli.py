@@ -400,11 +400,10 @@ def _add_file(command: argparse.ArgumentParser, usual_size: str) -> None:
     )
     command.add_argument(
         "--controls",
-        choices=["auto", "full", "compact", "minimal", "none"],
+        choices=["auto", "full", "compact", "none"],
         default="auto",
         help="which controls the page shows: all, layer and heads in a row with the rest behind a "
-        "button, that row alone, or none (default: all, and compact in a frame lower than 600 "
-        "pixels)",
+        "button, or none (default: all, and compact in a frame lower than 600 pixels)",
     )
     _add_figure(command)
 

@@ -215,21 +215,6 @@ def test_keys_work_where_there_are_no_controls(page: Page, tmp_path: Path) -> No
     expect(root.locator(".av-keys")).to_be_visible()
 
 
-def test_minimal_controls_are_layer_and_heads(page: Page, tmp_path: Path) -> None:
-    root = opened(page, tmp_path, "HeadView", {"width": 1000, "height": 900}, controls="minimal")
-    expect(root.locator("select")).to_have_count(1)
-    expect(root.locator(".av-head")).to_have_count(12)
-    expect(root.locator(".av-actions")).to_have_count(0)
-    layer = root.get_by_role("combobox", name="Layer").bounding_box()
-    head = root.get_by_role("button", name="Head 11").bounding_box()
-    assert layer is not None
-    assert head is not None
-    assert abs(layer["y"] + layer["height"] / 2 - head["y"] - head["height"] / 2) < 20
-    root.get_by_role("combobox", name="Layer").select_option("0")
-    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
-    check(root)
-
-
 def test_a_live_view_is_never_compact_by_itself(page: Page, tmp_path: Path) -> None:
     page.set_viewport_size(PANEL)
     with VSCode(page, THEMES[1], tmp_path) as vscode:

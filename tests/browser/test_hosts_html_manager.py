@@ -113,7 +113,7 @@ def test_every_view_is_drawn_in_an_embedded_page(
 
 
 def test_what_is_embedded_is_the_page_as_python_shows_it_now(tab: Page, tmp_path: Path) -> None:
-    view = av.HeadView(record(), layer=0, theme="dark", controls="minimal")
+    view = av.HeadView(record(), layer=0, theme="dark", controls="compact")
     view.layer = 1
     file = tmp_path / "embedded.html"
     embed_minimal_html(file, [view], state=dependency_state([view], drop_defaults=False))
@@ -122,7 +122,7 @@ def test_what_is_embedded_is_the_page_as_python_shows_it_now(tab: Page, tmp_path
     root.wait_for(timeout=FIRST_PICTURE)
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:1")
     expect(root).to_have_attribute("data-theme", "dark")
-    expect(root).to_have_attribute("data-controls", "minimal")
+    expect(root).to_have_attribute("data-controls", "compact")
 
 
 class Refused(av.HeadView):

@@ -60,7 +60,7 @@ def test_the_page_has_the_controls_that_are_asked_for(
 def test_controls_that_there_are_not_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["demo", "--controls", "big"])
-    assert "'auto', 'full', 'compact', 'minimal', 'none'" in capsys.readouterr().err
+    assert "'auto', 'full', 'compact', 'none'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["model-view", "neuron-view", "matrix-view", "dashboard"])

@@ -72,7 +72,7 @@ class AtlasView(HeadsView):
         ``[query, key]``: the positions of the edge that is open in `text`.
     theme : {"auto", "light", "dark"}
         ``"auto"`` follows the notebook or the page.
-    controls : {"auto", "full", "compact", "minimal", "none"}
+    controls : {"auto", "full", "compact", "none"}
         Which controls are in sight; see `attnviz.views.base.View`.
 
     Raises
@@ -156,7 +156,7 @@ class AtlasView(HeadsView):
         ----------
         max_mb : float, optional
             Megabytes that the page may have; 5 when left out.
-        controls : {"auto", "full", "compact", "minimal", "none"} or bool, optional
+        controls : {"auto", "full", "compact", "none"} or bool, optional
             Of the page; the view's own when left out.
 
         Returns

@@ -193,7 +193,7 @@ class EmbeddingView(HeadRoles):
         top_keys : int, default 0
             How many keys are embedded for each query, the strongest, for its lines, which a page
             draws where a reader chooses a query; `page_size` says what that takes.
-        controls : {"auto", "full", "compact", "minimal", "none"} or bool, optional
+        controls : {"auto", "full", "compact", "none"} or bool, optional
             Of the page; the view's own when left out.
 
         Returns

@@ -55,11 +55,11 @@ class View(anywidget.AnyWidget):
     ----------
     theme : {"auto", "light", "dark"}
         ``"auto"`` follows the notebook or the page.
-    controls : {"auto", "full", "compact", "minimal", "none"}
+    controls : {"auto", "full", "compact", "none"}
         ``"full"``: all controls, in rows; ``"compact"``: layer and heads in one row, the rest
-        behind a button; ``"minimal"``: that row and nothing else; ``"none"`` (or False): none,
-        while title, picture, legend and captions stay. ``"auto"`` (or True) is ``"full"``, and
-        ``"compact"`` in a page whose frame is lower than 600 pixels. Keys work in all of them.
+        behind a button; ``"none"`` (or False): none, while title, picture, legend and captions
+        stay. ``"auto"`` (or True) is ``"full"``, and ``"compact"`` in a page whose frame is lower
+        than 600 pixels. Keys work in all of them.
     """
 
     name: ClassVar[str]

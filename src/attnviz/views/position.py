@@ -84,7 +84,7 @@ class HeadsView(View):
         set to one number, or to ``"all"``, each by itself.
     theme : {"auto", "light", "dark"}
         ``"auto"`` follows the notebook or the page.
-    controls : {"auto", "full", "compact", "minimal", "none"}
+    controls : {"auto", "full", "compact", "none"}
         Which controls are in sight; see `attnviz.views.base.View`.
     """
 

@@ -284,7 +284,7 @@ class RecordView(PositionedView):
             Megabytes that the page may have; every weight is then embedded where they fit. By
             default 6, and for a long text 64 bytes for each query of each head (128 where queries
             look ahead) up to 40 MB (80 MB).
-        controls : {"auto", "full", "compact", "minimal", "none"} or bool, optional
+        controls : {"auto", "full", "compact", "none"} or bool, optional
             Of the page; the view's own when left out.
 
         Returns

@@ -89,7 +89,7 @@ class Choice(traitlets.Enum):  # type: ignore[type-arg]
 class Controls(traitlets.Unicode):  # type: ignore[type-arg]
     """Which controls of a view are in sight; True and False stand for "auto" and "none"."""
 
-    FORMS = ("auto", "full", "compact", "minimal", "none")
+    FORMS = ("auto", "full", "compact", "none")
 
     @classmethod
     def read(cls, given: Any) -> str:

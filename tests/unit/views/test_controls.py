@@ -13,7 +13,7 @@ from traitlets import TraitError
 
 import attnviz as av
 
-FORMS = ("auto", "full", "compact", "minimal", "none")
+FORMS = ("auto", "full", "compact", "none")
 CLASSES = ("HeadView", "MatrixView", "ModelView", "NeuronView", "Dashboard", "EmbeddingView")
 
 
@@ -47,11 +47,11 @@ def test_every_view_has_controls_that_can_be_chosen(name: str) -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_page_has_the_views_controls_unless_others_are_asked_for(name: str) -> None:
-    view = made(name, controls="minimal")
-    assert controls_of(view.to_html()) == "minimal"
+    view = made(name, controls="compact")
+    assert controls_of(view.to_html()) == "compact"
     assert controls_of(view.to_html(controls=False)) == "none"
     assert controls_of(view.to_html(controls=True)) == "auto"
-    assert view.controls == "minimal"
+    assert view.controls == "compact"
 
 
 def test_a_saved_page_may_have_others(tmp_path: Any) -> None:
@@ -72,7 +72,7 @@ def test_anything_else_is_refused_with_what_there_is(wrong: Any) -> None:
     view = made("HeadView")
     with pytest.raises(TraitError, match=re.escape(f"controls={wrong!r} must be one of")):
         view.controls = wrong
-    with pytest.raises(TraitError, match='"auto", "full", "compact", "minimal", "none"'):
+    with pytest.raises(TraitError, match='"auto", "full", "compact", "none"'):
         made("HeadView", controls=wrong)
     assert view.controls == "auto"
     if wrong is not None:

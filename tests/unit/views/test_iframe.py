@@ -82,8 +82,8 @@ def test_a_frame_as_high_as_its_content_is_not_compact_by_itself() -> None:
     assert controls_of(view.to_iframe(controls=True)) == "full"
     assert controls_of(view.to_iframe(height=400)) == "auto"
     assert controls_of(view.to_iframe(controls=False)) == "none"
-    view.controls = "minimal"
-    assert controls_of(view.to_iframe()) == "minimal"
+    view.controls = "compact"
+    assert controls_of(view.to_iframe()) == "compact"
 
 
 @pytest.mark.parametrize("wrong", ["800px", "", None, True, [600], b"auto", "Auto"])

@@ -620,7 +620,7 @@ function Actions(
   },
 ) {
   const { helping, form, history } = props;
-  if (form === "minimal" || form === "none") return null;
+  if (form === "none") return null;
   return (
     <div class="av-actions">
       {props.more && (
@@ -676,7 +676,7 @@ function PaneFrame(
   const helping = useSignal(false);
   return (
     <section
-      class={`av-frame${isTight(props.form) ? " av-compact" : ""}`}
+      class={`av-frame${props.form === "compact" ? " av-compact" : ""}`}
       aria-label={props.name}
       onKeyDown={keysOf(helping)}
       onKeyDownCapture={closesKeys(helping)}
@@ -696,9 +696,9 @@ function PaneFrame(
 
 function Frame(props: FrameProps) {
   const helping = useSignal(false);
-  const tight = isTight(props.form);
+  const compact = props.form === "compact";
   // Where it has no room above the picture, it stands below.
-  const below = tight ? [props.subtitle] : [];
+  const below = compact ? [props.subtitle] : [];
   const notes = [...below, ...props.notes].map((note) => (
     <p class={`av-note${note === below[0] ? " av-subtitle-below" : ""}`} key={note}>
       {note}
@@ -707,12 +707,12 @@ function Frame(props: FrameProps) {
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the controls inside.
     <div
-      class={`av-frame${tight ? " av-compact" : ""}`}
+      class={`av-frame${compact ? " av-compact" : ""}`}
       onKeyDown={keysOf(helping)}
       onKeyDownCapture={closesKeys(helping)}
     >
       <header class="av-header">
-        <div class="av-headline" {...(tight ? { title: props.title } : {})}>
+        <div class="av-headline" {...(compact ? { title: props.title } : {})}>
           <span class="av-title">{props.title}</span>{" "}
           <span class="av-subtitle">{props.subtitle}</span>
         </div>
@@ -721,7 +721,7 @@ function Frame(props: FrameProps) {
         <Actions {...props} helping={helping} />
       </header>
       {helping.value && <Keys keys={props.keys} />}
-      {!tight && notes}
+      {!compact && notes}
       <Standing {...props} />
       {props.job && <Waiting job={props.job} />}
       {!(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") && props.growth && (
@@ -730,12 +730,7 @@ function Frame(props: FrameProps) {
       {props.controls}
       {props.children}
       {props.footer}
-      {tight && notes}
+      {compact && notes}
     </div>
   );
-}
-
-/** Whether the picture is to begin as high up as it can. */
-function isTight(form: ControlsForm): boolean {
-  return form === "compact" || form === "minimal";
 }

@@ -84,8 +84,8 @@ export interface RecordState extends ChangedRunState {
   opening: Opening | null;
 }
 
-/** All in rows; layer and heads in one row and the rest behind a button; that row alone; none. */
-export type ControlsForm = "full" | "compact" | "minimal" | "none";
+/** All in rows; layer and heads in one row and the rest behind a button; none. */
+export type ControlsForm = "full" | "compact" | "none";
 
 export const RECORD_DEFAULTS: RecordState = {
   stack: "",

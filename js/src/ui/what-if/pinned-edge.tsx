@@ -70,7 +70,7 @@ export function PinnedEdge<S extends RecordState>({ context }: { context: ViewCo
   const carried = [common.state.outcomes, common.state.known_edges].some(
     ({ value }) => value.length > 0,
   );
-  if (!place || (live ? form === "minimal" || form === "none" : !carried)) return null;
+  if (!place || (live ? form === "none" : !carried)) return null;
   return <Line key={common.record.number.value} context={common} place={place} />;
 }
 

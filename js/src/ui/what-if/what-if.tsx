@@ -28,7 +28,7 @@ export function WhatIf<S extends RecordState>({ context }: { context: ViewContex
   if (!place || context.record.growth.generating.value?.state === "running") return null;
   const page =
     (typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") || !context.source.carrier.live;
-  if (!page && (form === "minimal" || form === "none")) return null;
+  if (!page && form === "none") return null;
   const common = context as unknown as ViewContext<RecordState>;
   return page ? <Tried context={common} /> : <Live context={common} place={place} />;
 }
