@@ -75,26 +75,6 @@ const smallStyles = {
   },
 };
 
-// What a worker runs travels as a text, too.
-const scripts = {
-  name: "scripts",
-  setup(build) {
-    build.onResolve({ filter: /\?script$/ }, ({ path, resolveDir }) => ({
-      path: join(resolveDir, path.replace("?script", "")),
-      namespace: "script",
-    }));
-    build.onLoad({ filter: /./, namespace: "script" }, async ({ path }) => {
-      const { outputFiles, metafile } = await esbuild.build({
-        ...{ absWorkingDir: here, entryPoints: [path], metafile: true, write: false },
-        ...{ bundle: true, format: "iife", target: "es2022", platform: "browser" },
-        ...{ minify: true, legalComments: "none", logLevel: "warning" },
-      });
-      const watchFiles = Object.keys(metafile.inputs).map((input) => join(here, input));
-      return { contents: outputFiles[0].text, loader: "text", watchFiles };
-    });
-  },
-};
-
 const options = {
   absWorkingDir: here,
   entryPoints,
@@ -108,7 +88,7 @@ const options = {
   legalComments: "none",
   jsx: "automatic",
   jsxImportSource: "preact",
-  plugins: [smallStyles, scripts],
+  plugins: [smallStyles],
   metafile: true,
   logLevel: "warning",
 };

@@ -21,17 +21,8 @@ function cssAsText(): Plugin {
   };
 }
 
-/** Gives a worker's script as an empty text: jsdom has no workers, and starts none. */
-function noScripts(): Plugin {
-  return {
-    name: "no-scripts",
-    enforce: "pre",
-    load: (id) => (id.endsWith("?script") ? 'export default "";' : null),
-  };
-}
-
 export default defineConfig({
-  plugins: [cssAsText(), noScripts()],
+  plugins: [cssAsText()],
   // The same JSX as in build.mjs.
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   test: {

@@ -13,8 +13,7 @@ const files = (readdirSync(SRC, { recursive: true }) as string[])
 
 /** The module of ours that a specifier means, as a path from `src`; null for a style sheet. */
 function moduleOf(file: string, specifier: string): string | null {
-  // A worker's script is a module of ours, imported as its text.
-  const path = join(SRC, dirname(file), specifier.replace(/\?script$/, ""));
+  const path = join(SRC, dirname(file), specifier);
   const ends = ["", ".ts", ".tsx", "/index.ts", "/index.tsx"].map((end) => path + end);
   const found = ends.find((each) => existsSync(each) && statSync(each).isFile());
   if (!found) throw new Error(`${file} imports ${specifier}, which is not there.`);

@@ -296,10 +296,8 @@ def tables(results: Results) -> str:
 _HEAD = """12 layers of 12 heads, the same causal weights, n tokens. CircuitsVis has no
 layers: its figures are for the 12 heads of one layer. inspectus draws one matrix, the mean of what
 is chosen, and reacts to clicks, not to the pointer. attnviz's head view opens with the mean of the
-heads, three lines per token and, above 100 tokens, the first 64 of them. The row with all lines
-draws every line that the page contains: up to 256 tokens all that BertViz draws, above that each
-query's strongest keys (95% of the weight, which the page says). In parentheses: multiples of
-attnviz's head view as it opens."""
+heads, three lines per token and, above 100 tokens, the first 64 of them. In parentheses: multiples
+of attnviz's head view as it opens."""
 _LONGEST = """Lengths are doubled until a page does not open; from queries and keys only the last
 two are tried. Above 1,024 tokens there is
 no tensor of weights to give to the other tools (9.7 GB at 4,096); attnviz makes these pages from

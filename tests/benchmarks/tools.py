@@ -88,14 +88,6 @@ def _attnviz(view: str, **options: Any) -> Build:
     return build
 
 
-def _all_lines(weights: torch.Tensor, tokens: list[str]) -> str:
-    everything = [0, len(tokens)]
-    options: dict[str, Any] = {"query_window": everything, "key_window": everything}
-    return _attnviz("HeadView", heads=list(range(weights.shape[1])), top_k=None, **options)(
-        weights, tokens
-    )
-
-
 def _from_vectors(weights: torch.Tensor, tokens: list[str]) -> str:
     """A text so long that there are no weights: from queries and keys, as an extracted record."""
     import attnviz as av
@@ -182,7 +174,6 @@ HEAD_VIEWS: Mapping[str, Tool] = {
         "CircuitsVis, attention_heads of one layer", _circuitsvis_layer, **_CIRCUITSVIS
     ),
     "inspectus": Tool("inspectus, attention", _inspectus, **_INSPECTUS),
-    "lines": Tool("attnviz, head view, all heads, tokens and lines", _all_lines, **_ATTNVIZ_HEAD),
     "head": Tool("attnviz, head view as it opens", _attnviz("HeadView"), **_ATTNVIZ_HEAD),
     "matrix": Tool("attnviz, matrix view as it opens", _attnviz("MatrixView"), **_ATTNVIZ_MATRIX),
 }

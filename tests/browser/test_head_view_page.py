@@ -226,6 +226,36 @@ def test_the_svg_has_a_line_for_every_weight_and_real_text(tmp_path: Path) -> No
     assert "exact to 0.004" in " ".join(texts(svg))
 
 
+def test_of_very_many_lines_the_strongest_are_drawn_and_exported(
+    page: Page, tmp_path: Path
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 0.3 * torch.randn((1, 12, 64, 64), generator=generator)
+    weights = torch.softmax(logits.masked_fill(torch.ones(64, 64).triu(1) > 0, -torch.inf), -1)
+    record = av.AttentionRecord.from_weights(weights, [f"token{place}" for place in range(64)])
+    view = av.HeadView(record, heads=list(range(12)), top_k=None)
+    strongest = np.sort(weights.numpy(), axis=None)[::-1][:20_000]
+    page.goto(view.save(tmp_path / "view.html", precision="exact").as_uri())
+    root = page.locator(".attnviz")
+    share = f"{100 * strongest.sum() / weights.sum():.0f}%"
+    says(root, f"The strongest 20,000 of 24,960 lines drawn: {share} of the weight.")
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
+    drawn = lines_of(page)
+    assert len(drawn) == 20_000
+    for line in drawn:
+        head, query, key = (int(line[name]) for name in ("head", "query", "key"))
+        # The weight and the least that is drawn may both be off.
+        least = strongest[-1] - 2 * float(line["largest_error"])
+        assert weights[0, head, query, key] >= least
+    svg = ET.parse(view.save(tmp_path / "view.svg"))  # noqa: S314 - our own file
+    groups = svg.findall(f".//{SVG}g[@fill='none']")
+    assert sum(len(group.findall(f"{SVG}path")) for group in groups) == 20_000
+    # Strong ones lie on top.
+    for group in groups:
+        opacities = [float(path.get("stroke-opacity", "")) for path in group]
+        assert opacities == sorted(opacities)
+
+
 def test_the_png_is_a_picture(tmp_path: Path, minilm: av.AttentionRecord) -> None:
     from PIL import Image
 

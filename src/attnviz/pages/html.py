@@ -301,7 +301,7 @@ def document(
     code = bundle(view, "page")
     allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in (*scripts.values(), code))
     policy = (
-        f"default-src 'none'; script-src {allowed}; worker-src blob:; "
+        f"default-src 'none'; script-src {allowed}; "
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
     title = title or f"{model or 'Attention'} · {view} view · attnviz"

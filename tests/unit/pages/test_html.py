@@ -170,8 +170,6 @@ def test_three_scripts_alone_may_run_and_nothing_may_be_fetched() -> None:
     assert page.policy == {
         "default-src": "'none'",
         "script-src": " ".join(f"'sha256-{each}'" for each in hashes),
-        # Of texts that these scripts contain.
-        "worker-src": "blob:",
         "style-src": "'unsafe-inline'",
         "img-src": "data:",
         "base-uri": "'none'",

@@ -2,9 +2,6 @@
 
 import { options } from "preact";
 
-/** Functions that finish pictures which are painted in parts. Paper does not wait for the parts. */
-export const unfinished = new Set<() => void>();
-
 /**
  * Runs `change` and renders what depends on it before it returns.
  *
@@ -35,7 +32,6 @@ export function renderAtOnce(change: () => void): void {
 export function printCopies(root: HTMLElement, ended: AbortSignal): void {
   const undo: (() => void)[] = [];
   const copyAll = (): void => {
-    for (const finish of unfinished) finish();
     for (const canvas of root.querySelectorAll("canvas")) {
       if (canvas.width === 0 || canvas.height === 0) continue;
       const copy = canvas.cloneNode() as HTMLCanvasElement;

@@ -14,30 +14,6 @@ export interface Hint {
   rows: { color: string; text: string; meant: boolean }[];
 }
 
-/** How much of a picture is there: its strongest lines, all that are in sight, or all. */
-export type Painted = "strongest" | "in sight" | "all";
-
-/** What paints what lies behind. */
-export interface Ground {
-  readonly painted: Painted;
-  /** Paints marks in place of what is there; what is still under way for others ends. */
-  paint(marks: Mark[], width: number, height: number): void;
-  stop(): void;
-}
-
-class GroundAtOnce implements Ground {
-  readonly painted = "all";
-
-  constructor(private readonly canvas: HTMLCanvasElement) {}
-
-  paint(marks: Mark[], width: number, height: number): void {
-    const context = prepare(this.canvas, width, height);
-    if (context) paintMarks(context, marks);
-  }
-
-  stop(): void {}
-}
-
 export interface ScenePlotProps {
   scene: ReadonlySignal<Scene | null>;
   /** "view:stack:layer" of what the scene shows, null while something newer is on its way. */
@@ -47,11 +23,6 @@ export interface ScenePlotProps {
   /** What kind of picture it is, read out before its name. */
   kind: string;
   label: string;
-  /** Where it takes long to paint what lies behind; told when more of it is painted. */
-  ground?: new (
-    canvas: HTMLCanvasElement,
-    onMore: () => void,
-  ) => Ground;
   plot: Ref<HTMLDivElement>;
   hint: Hint | null;
   width: number;
@@ -69,11 +40,6 @@ export function pointIn(
   return { x, y: event.clientY - (box?.top ?? 0) };
 }
 
-const SIGNS = [
-  ["data-strongest", "strongest"],
-  ["data-in-sight", "in sight"],
-] as const;
-
 /** A picture that takes the keyboard. */
 export function ScenePlot(props: ScenePlotProps) {
   const backCanvas = useRef<HTMLCanvasElement>(null);
@@ -86,31 +52,23 @@ export function ScenePlot(props: ScenePlotProps) {
     let painted: Mark[] | null = null;
     let shown: Scene | null = null;
     let size = "";
-    // While there is more to paint, the canvas says of what it has the strongest lines, or all in sight.
-    const sign = (): void => {
-      const place = props.place.peek();
-      for (const [name, painted] of SIGNS)
-        if (place !== null && ground.painted === painted) back.setAttribute(name, place);
-        else back.removeAttribute(name);
-      props.onDrawn(ground.painted === "all" ? place : null);
-    };
-    const ground: Ground = new (props.ground ?? GroundAtOnce)(back, sign);
     // One effect, so that the sign of being drawn is set after the last call that draws.
-    const end = effect(() => {
+    return effect(() => {
       const scene = props.scene.value;
       const place = props.place.value;
       if (place === null) props.onDrawn(null);
       if (!scene) return;
       // What is asked for is on its way: what is there stays.
       if (scene === shown) {
-        sign();
+        props.onDrawn(place);
         return;
       }
       shown = scene;
-      // The pointer changes only what stands out; the ground is painted anew when it changes.
+      // The pointer changes only what stands out; what lies behind is painted anew when it changes.
       const wanted = `${scene.width} ${scene.height}`;
       if (painted !== scene.back || size !== wanted) {
-        ground.paint(scene.back, scene.width, scene.height);
+        const context = prepare(back, scene.width, scene.height);
+        if (context) paintMarks(context, scene.back);
         painted = scene.back;
         size = wanted;
         // A finger scrolls sideways what is wider than its place.
@@ -120,12 +78,8 @@ export function ScenePlot(props: ScenePlotProps) {
       back.style.opacity = String(scene.backOpacity);
       const context = prepare(front, scene.width, scene.height);
       if (context) paintMarks(context, scene.front);
-      sign();
+      props.onDrawn(place);
     });
-    return () => {
-      end();
-      ground.stop();
-    };
   }, []);
 
   return (

@@ -8,6 +8,7 @@ import { keysInWords, type Pair, pairOf } from "../../ui/pairs";
 import {
   absentInWords,
   capital,
+  counted,
   formatShare,
   headsInWords,
   pinInWords,
@@ -26,7 +27,7 @@ import {
 import { changedInWords } from "../../ui/what-if/changed-run";
 import { barsInWords } from "./bars";
 import { drawnValue, type Focus, focusOf, type LinePlot } from "./line-plot";
-import { FAINTEST, type Lines, type Shares } from "./lines";
+import { FAINTEST, type Lines, MOST_LINES, type Shares } from "./lines";
 import { type HeadState, leftOutOf, type Plan } from "./state";
 import type { Spread } from "./strips";
 import { type StrongKey, strongestKeys } from "./strongest";
@@ -172,42 +173,31 @@ interface Named {
   value: number;
 }
 
-/** The strongest of what it is given, of equals those that come first; adding says what does not count. */
+/** The strongest of what it is given, of equals those that come first. */
 function strongestOf(
-  give: (add: (series: number, query: number, key: number, value: number) => number) => void,
+  give: (add: (series: number, query: number, key: number, value: number) => void) => void,
 ): Named[] {
   const all: Named[] = [];
   let least = -1;
   give((series, query, key, value) => {
-    const size = value < 0 ? -value : value;
-    if (!(size > least)) return least;
+    const size = Math.abs(value);
+    if (!(size > least)) return;
     const behind = all.findIndex((each) => Math.abs(each.value) < size);
     all.splice(behind < 0 ? all.length : behind, 0, { series, query, key, value });
     if (all.length > MOST_IN_SUMMARY) all.pop();
     if (all.length === MOST_IN_SUMMARY) least = Math.abs(all.at(-1)?.value ?? 0);
-    return least;
   });
   return all;
 }
 
-const drawn = new WeakMap<Lines, Named[]>();
-
-/** The strongest lines that are drawn. They may be hundreds of thousands: they are gone through once. */
+/** The strongest lines that are drawn. */
 function strongestDrawn(lines: Lines): Named[] {
-  const strongest =
-    drawn.get(lines) ??
-    strongestOf((add) => {
-      let least = -1;
-      lines.series.forEach(({ count, query, key, weight }, series) => {
-        for (let i = 0; i < count; i++) {
-          const value = weight[i] as number;
-          if (value > least || -value > least)
-            least = add(series, query[i] as number, key[i] as number, value);
-        }
-      });
+  return strongestOf((add) => {
+    lines.series.forEach(({ count, query, key, weight }, series) => {
+      for (let i = 0; i < count; i++)
+        add(series, query[i] as number, key[i] as number, weight[i] as number);
     });
-  drawn.set(lines, strongest);
-  return strongest;
+  });
 }
 
 /** The strongest weights in sight of the query or the key, or between both. */
@@ -268,6 +258,8 @@ export interface CoverageInput {
   maxima: boolean;
   topK: number | null;
   threshold: number;
+  /** Lines without the limit of `MOST_LINES`. */
+  total: number;
   /** The least weight that is drawn, where lines that are too faint to see hold some. */
   faintest: number | null;
   leaveOut: string[];
@@ -297,19 +289,24 @@ export function coverage(input: CoverageInput): string {
   const { shares, quantity = WEIGHT } = input;
   const { signed } = quantity;
   const parts: string[] = [];
+  const isLimited = input.total > MOST_LINES;
+  // The strongest are not too faint to see.
   const least =
-    input.faintest !== null
+    input.faintest !== null && !isLimited
       ? String(Number(input.faintest.toPrecision(2)))
       : input.threshold > 0
         ? written({ ...quantity, signed: false }, input.threshold)
         : null;
   const inSize = signed ? " in size" : "";
-  const what =
-    input.topK === null
-      ? least === null
-        ? "All lines drawn"
-        : `${capital(pluralOf(quantity))} of ${least} and more${inSize} drawn`
-      : `Top ${input.topK === 1 ? "key" : `${input.topK} keys`}${inSize} per query${least === null ? "" : ` from ${least}`} drawn`;
+  const from = least === null ? "" : ` from ${least}`;
+  const perQuery = `${input.topK === 1 ? "key" : `${input.topK} keys`}${inSize} per query${from}`;
+  const strongest = `The strongest ${counted(MOST_LINES)} of`;
+  let what: string;
+  if (input.topK !== null)
+    what = isLimited ? `${strongest} the top ${perQuery} drawn` : `Top ${perQuery} drawn`;
+  else if (isLimited) what = `${strongest} ${counted(input.total)} lines${from} drawn`;
+  else if (least === null) what = "All lines drawn";
+  else what = `${capital(pluralOf(quantity))} of ${least} and more${inSize} drawn`;
   const whole = input.maxima ? "the maxima over heads, summed" : `the ${quantity.name}`;
   const share = signed ? "" : `: ${formatShare(shares.drawn + shares.away)} of ${whole}`;
   parts.push(`${what}${share}.`);
@@ -453,6 +450,7 @@ export function captionOf(
       maxima: state.combine === "max" && plan.heads.length > 1,
       topK: state.top_k && Math.min(state.top_k, linePlot.strongest?.k ?? state.top_k),
       threshold: state.threshold,
+      total: lines.total,
       faintest: lines.faint >= 0.005 ? FAINTEST * weights.maximum : null,
       leaveOut,
       renormalize,

@@ -85,6 +85,8 @@ export interface Shares {
 export interface Lines {
   series: Series[];
   shares: Shares;
+  /** Lines without the limit of `MOST_LINES`. */
+  total: number;
   /** Share of the weight, part of the rest, that only is not drawn because it could not be seen. */
   faint: number;
   /** Largest weight drawn, of signed numbers the largest size. */
@@ -101,6 +103,8 @@ export interface Lines {
 
 /** A line weaker than this share of the maximum cannot be seen: it is not drawn nor counted. */
 export const FAINTEST = 0.002;
+/** Of more lines the strongest are drawn: one could not tell them apart. */
+export const MOST_LINES = 20_000;
 /** So many lines at most end at keys outside the window, and so many of a query without top-k. */
 const MOST_AWAY = 32;
 /** So many of them to one place, of so many along the text: a sink would take them all. */
@@ -183,107 +187,70 @@ interface Away {
   error: number;
 }
 
-/** All lines of a matrix, and what its weights add up to. */
-interface Look extends Pick<Series, "query" | "key" | "weight"> {
-  /** For each row. */
-  totals: Float64Array;
-  drawn: number;
-  faint: number;
-  largest: number;
-}
+/** The strongest lines of all series. Typed arrays, because objects would take most of the time. */
+class StrongestLines {
+  /** All that were added, and those that are kept. */
+  total = 0;
+  count = 0;
+  readonly series = new Uint16Array(2 * MOST_LINES);
+  readonly query = new Int32Array(2 * MOST_LINES);
+  readonly key = new Int32Array(2 * MOST_LINES);
+  readonly weight = new Float32Array(2 * MOST_LINES);
+  /** The weights before renormalising. */
+  readonly share = new Float32Array(2 * MOST_LINES);
+  readonly error = new Float64Array(2 * MOST_LINES);
+  /** No weight of this size or less is among the strongest. */
+  #tooWeak = 0;
 
-/** Where a look goes, and what it takes: weights of at least two sizes. */
-interface LookOptions {
-  /** Of the matrix, and of it those that are looked at. */
-  rows: Range;
-  queries: Range;
-  columns: Range;
-  threshold: number;
-  /** Of those that are weaker it adds up what they are. */
-  faintest: number;
-}
-
-/** Of a matrix that is drawn again, as when the reader comes back to a layer, the last look is kept. */
-const looks = new WeakMap<Float32Array, { of: string; look: Look }>();
-/** Where lines are collected; kept, since memory that is new takes as long as the look itself. */
-let collected = { query: new Int32Array(0), key: new Int32Array(0), weight: new Float32Array(0) };
-
-function lookAt(matrix: Float32Array, options: LookOptions): Look {
-  const of = JSON.stringify(options);
-  const last = looks.get(matrix);
-  if (last?.of === of) return last.look;
-  const { rows, queries, columns, threshold, faintest } = options;
-  const [top, bottom] = queries;
-  const [left, right] = columns;
-  const width = right - left;
-  const totals = new Float64Array(Math.max(0, bottom - top));
-  let count = 0;
-  let [drawn, faint, largest] = [0, 0, 0];
-  for (let row = top; row < bottom; row++) {
-    const start = (row - rows[0]) * width;
-    let { query, key, weight } = collected;
-    if (query.length < count + width) {
-      const length = 2 * (count + width);
-      collected = {
-        query: new Int32Array(length),
-        key: new Int32Array(length),
-        weight: new Float32Array(length),
-      };
-      collected.query.set(query);
-      collected.key.set(key);
-      collected.weight.set(weight);
-      ({ query, key, weight } = collected);
-    }
-    let total = 0;
-    for (let at = start; at < start + width; at++) {
-      const value = matrix[at] as number;
-      // A weight of 0 has no line.
-      if (value === 0) continue;
-      const size = value < 0 ? -value : value;
-      total += size;
-      if (size < threshold) continue;
-      if (size < faintest) {
-        faint += size;
-        continue;
-      }
-      drawn += size;
-      if (size > largest) largest = size;
-      query[count] = row;
-      key[count] = left + at - start;
-      weight[count] = value;
-      count++;
-    }
-    totals[row - top] = total;
+  add(
+    series: number,
+    query: number,
+    key: number,
+    weight: number,
+    share: number,
+    error: number,
+  ): void {
+    this.total++;
+    if (Math.abs(weight) <= this.#tooWeak) return;
+    if (this.count === this.series.length) this.cut();
+    const at = this.count++;
+    this.series[at] = series;
+    this.query[at] = query;
+    this.key[at] = key;
+    this.weight[at] = weight;
+    this.share[at] = share;
+    this.error[at] = error;
   }
-  const look = {
-    ...{ totals, drawn, faint, largest },
-    query: collected.query.slice(0, count),
-    key: collected.key.slice(0, count),
-    weight: collected.weight.slice(0, count),
-  };
-  looks.set(matrix, { of, look });
-  return look;
+
+  /** Removes all but the strongest; of equal ones the first stay. */
+  cut(): void {
+    const { count } = this;
+    if (count <= MOST_LINES) return;
+    const sizes = this.weight.slice(0, count).map(Math.abs).sort();
+    const least = sizes[count - MOST_LINES] as number;
+    let numEqual = sizes.subarray(count - MOST_LINES).lastIndexOf(least) + 1;
+    this.count = 0;
+    for (let from = 0; from < count; from++) {
+      const size = Math.abs(this.weight[from] as number);
+      if (size < least || (size === least && numEqual-- <= 0)) continue;
+      const to = this.count++;
+      for (const field of [this.series, this.query, this.key, this.weight, this.share, this.error])
+        field[to] = field[from] as number;
+    }
+    this.#tooWeak = least;
+  }
 }
 
-/** Lines one after the other: arrays of numbers would take as long as all the rest. */
+/** Lines of one series. */
 class LineList {
-  count: number;
-  query: Int32Array;
-  key: Int32Array;
-  weight: Float32Array;
-  error: Float64Array;
-
-  /** Empty, or with the lines of a look. */
-  constructor(look: Look | null = null, error = 0) {
-    this.count = look?.query.length ?? 0;
-    this.query = look?.query ?? new Int32Array(256);
-    this.key = look?.key ?? new Int32Array(256);
-    this.weight = look?.weight ?? new Float32Array(256);
-    this.error = new Float64Array(this.query.length).fill(error);
-  }
+  count = 0;
+  query = new Int32Array(256);
+  key = new Int32Array(256);
+  weight = new Float32Array(256);
+  error = new Float64Array(256);
 
   push(query: number, key: number, weight: number, error: number): void {
-    if (this.count === this.query.length) this.#resize(Math.max(256, 2 * this.count));
+    if (this.count === this.query.length) this.#resize(2 * this.count);
     const at = this.count++;
     this.query[at] = query;
     this.key[at] = key;
@@ -336,34 +303,6 @@ function leftOutError(
   return Math.min(1, off + share * whole);
 }
 
-/** How all lines to all keys can be found in one look at every weight; null where they cannot. */
-function lookOptions(weights: Weights, options: LineOptions): LookOptions | null {
-  const { rows, columns } = weights;
-  const { leftOut, pairQueries, pairKeys, keyWindow, queryWindow } = options;
-  if (options.topK !== null || options.renormalize) return null;
-  if (keyWindow[0] > columns[0] || keyWindow[1] < columns[1]) return null;
-  const queries: Range = [Math.max(rows[0], queryWindow[0]), Math.min(rows[1], queryWindow[1])];
-  for (let row = queries[0]; row < queries[1]; row++) if (!pairQueries[row]) return null;
-  for (let key = columns[0]; key < columns[1]; key++)
-    if (leftOut[key] || pairKeys[key] !== 1) return null;
-  const { threshold } = options;
-  return { rows, queries, columns, threshold, faintest: FAINTEST * weights.maximum };
-}
-
-/** Finds what `computeLines` will ask of these matrices, one at a step; it is kept with them. */
-export function* lookAhead(
-  weights: Weights,
-  options: LineOptions,
-  matrices: readonly Float32Array[],
-): Generator<void> {
-  const look = lookOptions(weights, options);
-  if (!look) return;
-  for (const matrix of matrices) {
-    lookAt(matrix, look);
-    yield;
-  }
-}
-
 /**
  * Lines and shares of what the options leave of the weights.
  *
@@ -394,7 +333,6 @@ export function computeLines(
       matrix.subarray((row - rowsStart) * numKeys, (row - rowsStart + 1) * numKeys);
     return strongestOf(rowAt, { rows: [top, bottom], k, bin_size: numKeys }, numKeys, options);
   });
-  const look = strongest ? null : lookOptions(weights, options);
   // Then there is nothing to find out about single weights.
   const noneAside = topK !== null && !options.renormalize && last - first === numKeys;
   const faintest = FAINTEST * weights.maximum;
@@ -404,6 +342,7 @@ export function computeLines(
     for (const value of found?.weights ?? []) strong = Math.max(strong, Math.abs(value));
   }
   const faintestFound = strongest ? Math.min(faintest, FAINTEST * strong) : faintest;
+  const strongestLines = new StrongestLines();
   const sums = {
     total: 0,
     rows: 0,
@@ -423,18 +362,8 @@ export function computeLines(
   let largestError = divides ? 0 : weights.error;
 
   const drawn = shown.map(({ head, name, matrix }, series) => {
-    const own = look && lookAt(matrix, look);
-    const list = new LineList(own, weights.error);
-    sums.drawn += own?.drawn ?? 0;
-    sums.faint += own?.faint ?? 0;
-    largest = Math.max(largest, own?.largest ?? 0);
     const drawnMatrix = options.renormalize ? matrix.slice() : matrix;
     const found = founds[series];
-    const draw = (from: number, to: number, value: number, share: number, error: number): void => {
-      list.push(from, to, value, error);
-      sums.drawn += Math.abs(share);
-      largest = Math.max(largest, Math.abs(value));
-    };
     for (let row = top; row < bottom; row++) {
       if (!options.pairQueries[row]) continue;
       const offset = (row - rowsStart) * numColumns - left;
@@ -450,9 +379,6 @@ export function computeLines(
           awaited++;
           continue;
         }
-      } else if (own) {
-        remaining = own.totals[row - top] as number;
-        inSight = remaining;
       } else {
         for (let column = left; column < right; column++) {
           const value = Math.abs(matrix[offset + column] as number);
@@ -488,10 +414,10 @@ export function computeLines(
         if (size < faintestFound) sums.faint += away ? 0 : Math.abs(share);
         else if (away)
           leaving.push({ series, query: row, key: to, weight: value, value: share, error });
-        else if (topK !== null) draw(row, to, value, share, error);
+        else if (topK !== null) strongestLines.add(series, row, to, value, share, error);
       }
       if (numColumns === 0 || noneAside) inSight = remaining;
-      for (let column = noneAside || look ? last : first; column < last; column++) {
+      for (let column = noneAside ? last : first; column < last; column++) {
         if (matrix[offset + column] === 0 && !divides) continue;
         if (options.leftOut[column] || !options.pairKeys[column]) {
           if (options.renormalize) drawnMatrix[offset + column] = 0;
@@ -506,7 +432,7 @@ export function computeLines(
         // A weight of 0 has no line, also where the maximum is nothing.
         if (topK !== null || value === 0 || size < options.threshold) continue;
         if (size < faintest) sums.faint += Math.abs(share);
-        else draw(row, column, value, share, error);
+        else strongestLines.add(series, row, column, value, share, error);
       }
       sums.total += total;
       if (total > 0) sums.rows++;
@@ -514,8 +440,20 @@ export function computeLines(
       sums.otherPair += otherPair;
       sums.outside += remaining - inSight;
     }
-    return { head, name, list, behind: new LineList(), matrix: drawnMatrix };
+    return { head, name, list: new LineList(), behind: new LineList(), matrix: drawnMatrix };
   });
+  strongestLines.cut();
+  for (let i = 0; i < strongestLines.count; i++) {
+    const weight = strongestLines.weight[i] as number;
+    drawn[strongestLines.series[i] as number]?.list.push(
+      strongestLines.query[i] as number,
+      strongestLines.key[i] as number,
+      weight,
+      strongestLines.error[i] as number,
+    );
+    sums.drawn += Math.abs(strongestLines.share[i] as number);
+    largest = Math.max(largest, Math.abs(weight));
+  }
   // Each its part, so that none looks as if it never left the window.
   const each = Math.max(2, Math.floor(MOST_AWAY / drawn.length));
   leaving.sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight));
@@ -560,7 +498,7 @@ export function computeLines(
   );
   const faint = share(sums.faint);
   return {
-    ...{ series, shares, faint, largest, error: largestError },
+    ...{ series, total: strongestLines.total, shares, faint, largest, error: largestError },
     ...{ emptyQueries, wholeRows, awaited },
   };
 }

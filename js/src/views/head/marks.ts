@@ -49,32 +49,6 @@ export function strength(
   return { opacity, width: thin ? 1 : 0.9 + 1.7 * opacity };
 }
 
-const places = new WeakMap<Column, Float64Array>();
-
-/** Where the tokens in a window stand: lines are many, and tokens few. */
-function placesOf(layout: Layout, column: Column): Float64Array {
-  const [first, stop] = column.window;
-  const inWindow =
-    places.get(column) ??
-    Float64Array.from({ length: stop - first }, (_, place) => along(layout, place, column));
-  places.set(column, inWindow);
-  return inWindow;
-}
-
-const fills = new Map<number, Float32Array>();
-
-/** So many times the same number, in memory that all marks share. */
-function filled(value: number, count: number): Float32Array {
-  let found = fills.get(value);
-  if (!found || found.length < count) {
-    // Other numbers come with another layout.
-    if (fills.size >= 4) fills.clear();
-    found = new Float32Array(count).fill(value);
-    fills.set(value, found);
-  }
-  return found.subarray(0, count);
-}
-
 /** The lines of a series; those of negative numbers by themselves, dashed, behind the others. */
 function curvesOf(
   linePlot: LinePlot,
@@ -115,24 +89,16 @@ function curvesOfSign(
   const to = new Float32Array(count);
   const opacity = new Float32Array(count);
   const width = new Float32Array(count);
-  const queryPlaces = placesOf(layout, layout.query);
-  const keyPlaces = placesOf(layout, layout.key);
-  const [firstQuery] = layout.query.window;
-  const [firstKey, stopKey] = layout.key.window;
   for (let i = 0; i < count; i++) {
     const line = picked[i] as number;
-    const key = series.key[line] as number;
-    const inSight = key >= firstKey && key < stopKey;
-    from[i] = (queryPlaces[(series.query[line] as number) - firstQuery] as number) + shift;
-    to[i] =
-      (inSight ? (keyPlaces[key - firstKey] as number) : alongToken(layout, layout.key, key)) +
-      shift;
+    from[i] = alongToken(layout, layout.query, series.query[line] as number) + shift;
+    to[i] = alongToken(layout, layout.key, series.key[line] as number) + shift;
     const look = strength(series.weight[line] as number, scale, layout.step);
     opacity[i] = look.opacity;
     width[i] = look.width + wider;
   }
-  const start = filled(layout.query.edge, count);
-  const end = filled(layout.key.edge, count);
+  const start = new Float32Array(count).fill(layout.query.edge);
+  const end = new Float32Array(count).fill(layout.key.edge);
   const standing = layout.orientation === "vertical";
   return {
     kind: "curves",

@@ -10,7 +10,6 @@ import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { quoted, written } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
-import { LineGround } from "./ground";
 import { type Side, tokenIn } from "./layout";
 import {
   drawnValue,
@@ -320,7 +319,6 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
       scene={store.scene}
       place={place}
       onDrawn={context.setDrawn}
-      ground={LineGround}
       kind="attention lines"
       label={store.caption.value?.sentence ?? "Loading"}
       plot={plot}

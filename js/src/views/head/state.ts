@@ -214,13 +214,6 @@ export function isLoaded({ weights }: Pick<Loaded, "weights">): boolean {
   return weights.columns[1] > weights.columns[0];
 }
 
-/** The same with all that is soon in hand where it is little: every row of every head. */
-export function widened(plan: Plan): Plan {
-  const [numQueries, numKeys] = [plan.queries.text.length, plan.keys.text.length];
-  if (plan.kept.length * numQueries * numKeys > SMALL) return plan;
-  return { ...plan, heads: plan.kept, rows: [0, numQueries], columns: [0, numKeys] };
-}
-
 /**
  * Loads what a plan needs.
  *
@@ -239,8 +232,7 @@ export async function load(
     columns: plan.columns,
   };
   const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
-  // Where all heads fit into one reply they come at once, so that choosing another is instant. From
-  // a kernel they come after the picture.
+  // A page has all heads at hand where they fit into one reply, so that choosing another is instant.
   const all = !source.carrier.live && !plan.long && plan.kept.length * values <= SMALL;
   const heads = all ? plan.kept : plan.heads;
   // Numbers are read from what is drawn: in the bars, in hints, captions and tables.

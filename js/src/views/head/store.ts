@@ -13,7 +13,6 @@ import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { type Mark, type Scene, sceneOf } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";
-import { inSlices } from "../../draw/slices";
 import { type Scaling, scaleEnd } from "../../ui/colors/color-scales";
 import { answerStart } from "../../ui/generated-token/state";
 import { createImagePanel, type ImagePanel, imagesDrawn } from "../../ui/image/store";
@@ -21,8 +20,7 @@ import { pairOf } from "../../ui/pairs";
 import { quantityOf } from "../../ui/text/captions";
 import { findTokens, type Matches, tokenMatcher } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
-import { placeOf } from "../../ui/view/record";
-import { assign, follow, valuesOf } from "../../ui/view/state";
+import { assign, follow } from "../../ui/view/state";
 import { barEnd } from "./bars";
 import { type Caption, captionOf, summaryOf } from "./captions";
 import { type Layout, layOut, type Side } from "./layout";
@@ -34,7 +32,7 @@ import {
   seriesTextColor,
   type TokenAt,
 } from "./line-plot";
-import { computeLines, type LineOptions, type Lines, lookAhead, shownMatrices } from "./lines";
+import { computeLines, type Lines, shownMatrices } from "./lines";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 import {
   type HeadState,
@@ -49,7 +47,6 @@ import {
   planOf,
   sameWeights,
   unloaded,
-  widened,
   windowAround,
   windowsShowing,
 } from "./state";
@@ -86,11 +83,6 @@ export interface HeadStore {
   scaling: Signal<Scaling>;
   /** What is shown, for print: nothing that the pointer brought, and no room for it. */
   still: () => LinePlot | null;
-}
-
-/** Finds all lines of layers, where each head has its own. */
-function* linesAhead(layers: readonly Loaded[], options: LineOptions): Generator<void> {
-  for (const { weights } of layers) yield* lookAhead(weights, options, weights.matrices);
 }
 
 /** What of a plan changes without anything to load. */
@@ -163,43 +155,6 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   const loaded = computed(() => {
     const [now, window] = [base.value, inWindow.value?.answer];
     return now?.plan.long && window && sameWeights(window.plan, now.plan) ? window : now;
-  });
-
-  // The layers beside this one, so that a step to them finds them there, and what was left of this.
-  record.live(() => {
-    const now = loaded.value;
-    const description = untracked(() => record.description.value);
-    // Of a text that grows it would be asked for with each token.
-    if (record.growth.generating.peek()?.state === "running") return undefined;
-    // Of a long text another layer is seconds of the kernel's time.
-    if (!now || !description || now.plan.long) return undefined;
-    // What is asked for before the exact weights have come would be given up when they come.
-    if (source.carrier.live && isCoded(now)) return undefined;
-    const { layers } = now.plan.stack;
-    const at = layers.indexOf(now.plan.layer);
-    const controller = new AbortController();
-    const { live } = source.carrier;
-    const ahead = async (): Promise<void> => {
-      await record.pictured(controller.signal);
-      if (controller.signal.aborted) return;
-      const next = [layers[at + 1], layers[at - 1]].flatMap((layer) => {
-        if (layer === undefined) return [];
-        const values = { ...valuesOf(state), layer };
-        return [planOf(placeOf(description, values), values)];
-      });
-      const plans = live ? [now.plan, ...next].map(widened) : next;
-      const loaded = await Promise.all(plans.map((plan) => load(source, plan, controller.signal)));
-      // Very many lines are found while nothing else is asked for, so that a step need only paint them.
-      const drawn = untracked(() => options.value);
-      const alone = drawn?.combine === "separate" && !isTogether(now.plan);
-      if (controller.signal.aborted || !drawn || !alone || drawn.topK !== null) return;
-      const { signal } = controller;
-      signal.addEventListener("abort", inSlices(linesAhead(loaded, drawn)));
-    };
-    ahead().catch(() => {
-      // It was not asked for yet; a later request gets the error.
-    });
-    return () => controller.abort();
   });
 
   const options = computed(() => {

@@ -211,6 +211,7 @@ describe("sentences", () => {
     shares,
     topK: 3,
     threshold: 0,
+    total: 100,
     faintest: null,
     leaveOut: [],
     renormalize: false,
@@ -234,6 +235,25 @@ describe("sentences", () => {
       "Weights of 0.002 and more drawn: 71% of the weight.",
     );
     expect(coverage(faint)).toBe("Top 3 keys per query from 0.002 drawn: 71% of the weight.");
+  });
+
+  it("say where only the strongest of very many lines are drawn", () => {
+    const many = {
+      ...{ ...drawn, total: 394_752, faintest: 0.002, threshold: 0.01 },
+      shares: { ...shares, away: 0, far: 0, outside: 0 },
+    };
+    expect(coverage({ ...many, topK: null, threshold: 0 })).toBe(
+      "The strongest 20,000 of 394,752 lines drawn: 71% of the weight.",
+    );
+    expect(coverage({ ...many, topK: null })).toBe(
+      "The strongest 20,000 of 394,752 lines from 0.01 drawn: 71% of the weight.",
+    );
+    expect(coverage(many)).toBe(
+      "The strongest 20,000 of the top 3 keys per query from 0.01 drawn: 71% of the weight.",
+    );
+    expect(coverage({ ...many, total: 20_000, threshold: 0 })).toBe(
+      "Top 3 keys per query from 0.002 drawn: 71% of the weight.",
+    );
   });
 
   it("say that shares are of maxima where the strongest heads are drawn", () => {

@@ -6,6 +6,7 @@ import {
   computeLines,
   type LineOptions,
   type Lines,
+  MOST_LINES,
   shownMatrices,
   type Weights,
 } from "../../../src/views/head/lines";
@@ -260,6 +261,143 @@ describe("lines", () => {
     // Two keys of that row would be drawn, the one key that is asked for is.
     expect(lines(weightsOf([faint]), { topK: 2 }).faint).toBeCloseTo(0.001 / 4, 5);
     expect(lines(weightsOf([faint]), { topK: 1 }).faint).toBe(0);
+  });
+});
+
+/** Causal rows of several heads that sum to one, as float32. */
+function causal(size: number, heads: number): Weights {
+  let seed = 7;
+  const random = (): number => {
+    seed = (seed * 16807) % 2147483647;
+    return seed / 2147483647;
+  };
+  const matrices = Array.from({ length: heads }, () => {
+    const matrix = new Float32Array(size * size);
+    for (let query = 0; query < size; query++) {
+      const row = Array.from({ length: query + 1 }, () => Math.exp(8 * random()));
+      const sum = row.reduce((a, b) => a + b, 0);
+      row.forEach((each, key) => {
+        matrix[query * size + key] = each / sum;
+      });
+    }
+    return matrix;
+  });
+  const range = [0, size] as [number, number];
+  return {
+    ...{ heads: matrices.map((_, head) => head), matrices, rows: range, columns: range },
+    ...{ numKeys: size, error: 1e-3, normalized: true, maximum: 1 },
+  };
+}
+
+function optionsOf(size: number, more: Partial<LineOptions> = {}): LineOptions {
+  const all = new Uint8Array(size).fill(1);
+  return {
+    ...{ ...everything, leftOut: new Uint8Array(size), pairQueries: all, pairKeys: all },
+    ...{ queryWindow: [0, size], keyWindow: [0, size] },
+    ...more,
+  };
+}
+
+describe("all lines", () => {
+  const SIZE = 40;
+
+  // Each in turn: nothing is left out, a key is, and a part of the keys is in sight.
+  it.each([
+    ["all", -1, SIZE, 0],
+    ["all that reach a threshold", -1, SIZE, 0.05],
+    ["all but of a key", 4, SIZE, 0],
+    ["all in a window", -1, 30, 0.01],
+  ])("are the weights of every row in turn: %s", (_, out, last, threshold) => {
+    const weights = causal(SIZE, 2);
+    const leftOut = new Uint8Array(SIZE);
+    if (out >= 0) leftOut[out] = 1;
+    const result = lines(weights, optionsOf(SIZE, { leftOut, threshold, keyWindow: [0, last] }));
+    let [drawn, faint, total, outside, gone] = [0, 0, 0, 0, 0];
+    result.series.forEach((series, place) => {
+      const matrix = weights.matrices[place] as Float32Array;
+      const expected: [number, number, number][] = [];
+      for (let query = 0; query < SIZE; query++) {
+        for (let key = 0; key < SIZE; key++) {
+          const weight = matrix[query * SIZE + key] as number;
+          total += weight;
+          if (key === out) gone += weight;
+          else if (key >= last) outside += weight;
+          else if (weight > 0 && weight >= threshold) {
+            if (weight < 0.002) faint += weight;
+            else {
+              expected.push([query, key, weight]);
+              drawn += weight;
+            }
+          }
+        }
+      }
+      expect(listed(result, place)).toEqual(expected);
+      expect(new Set(series.error)).toEqual(new Set([1e-3]));
+    });
+    expect(result.shares.drawn).toBeCloseTo(drawn / total, 6);
+    expect(result.faint).toBeCloseTo(faint / total, 6);
+    expect(result.shares.outside).toBeCloseTo(outside / total, 6);
+    expect(result.shares.leftOut).toBeCloseTo(gone / total, 6);
+  });
+});
+
+describe("very many lines", () => {
+  const SIZE = 240;
+
+  it.each<[string, Partial<LineOptions>]>([
+    ["all", {}],
+    ["the strongest keys of each query", { topK: 200 }],
+    ["renormalised", { renormalize: true, leftOut: new Uint8Array(SIZE).fill(1, 0, 1) }],
+  ])("are the strongest over all heads, those of a head in order: %s", (_, more) => {
+    const weights = { ...causal(SIZE, 3), maximum: 1e-6 };
+    const options = optionsOf(SIZE, more);
+    const result = lines(weights, options);
+    const all = weights.matrices.flatMap((matrix, series) =>
+      Array.from({ length: SIZE }, (_, query) => {
+        const row = [...matrix.subarray(query * SIZE, (query + 1) * SIZE)];
+        const whole = row.reduce((sum, each, key) => sum + (options.leftOut[key] ? 0 : each), 0);
+        const kept = row
+          .map((share, key) => ({ series, query, key, share, weight: share }))
+          .filter(({ key, share }) => share > 0 && !options.leftOut[key])
+          .map((each) => ({ ...each, weight: more.renormalize ? each.share / whole : each.share }));
+        return kept.sort((a, b) => b.weight - a.weight).slice(0, options.topK ?? SIZE);
+      }).flat(),
+    );
+    expect(result.total).toBe(all.length);
+    expect(all.length).toBeGreaterThan(2 * MOST_LINES);
+    const strongest = all.sort((a, b) => b.weight - a.weight).slice(0, MOST_LINES);
+    expect(result.series.reduce((sum, { count }) => sum + count, 0)).toBe(MOST_LINES);
+    result.series.forEach((_, series) => {
+      const named = (of: readonly [number, number][]) => new Set(of.map(([q, k]) => q * SIZE + k));
+      const expected = strongest.filter((each) => each.series === series);
+      const found = listed(result, series);
+      expect(named(found.map(([query, key]) => [query, key]))).toEqual(
+        named(expected.map(({ query, key }) => [query, key])),
+      );
+      const queries = found.map(([query]) => query);
+      expect(queries).toEqual([...queries].sort((a, b) => a - b));
+    });
+    const sum = (of: typeof all) => of.reduce((total, { share }) => total + share, 0);
+    expect(result.shares.drawn).toBeCloseTo(sum(strongest) / (3 * SIZE), 5);
+    expect(result.largest).toBeCloseTo(strongest[0]?.weight ?? 0, 6);
+  });
+
+  it("are the first of equal ones", () => {
+    const even = new Float32Array(SIZE * SIZE).fill(1 / SIZE);
+    even[SIZE * SIZE - 1] = 0.5;
+    const weights = { ...causal(SIZE, 1), matrices: [even] };
+    const found = listed(lines(weights, optionsOf(SIZE)));
+    expect(found).toHaveLength(MOST_LINES);
+    expect(found.at(-1)).toEqual([SIZE - 1, SIZE - 1, 0.5]);
+    const first = found.slice(0, -1).map(([query, key]) => query * SIZE + key);
+    expect(first).toEqual(Array.from({ length: MOST_LINES - 1 }, (_, place) => place));
+  });
+
+  it("are all drawn where they are no more than the limit", () => {
+    const even = new Float32Array(SIZE * SIZE).fill(1 / SIZE, 0, MOST_LINES);
+    const result = lines({ ...causal(SIZE, 1), matrices: [even] }, optionsOf(SIZE));
+    expect(result.total).toBe(MOST_LINES);
+    expect(result.series[0]?.count).toBe(MOST_LINES);
   });
 });
 
