@@ -31,9 +31,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import attnviz as av
 from attnviz.analysis import head_scores, uniform_scores
-from attnviz.demos import train
 from attnviz.demos.datasets.vocabulary import WORDS
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from train_demos.__main__ import main as train
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 MODELS = {"induction": "From random weights", "decoder": "The demo decoder: begins with a circuit"}
@@ -313,7 +313,7 @@ def main(arguments: list[str]) -> None:
         for name in MODELS:
             checkpoints = folder / f"{name}-checkpoints"
             if not checkpoints.exists():
-                train.main([name, "--checkpoints", str(CHECKPOINTS), "--out", str(folder)])
+                train([name, "--checkpoints", str(CHECKPOINTS), "--out", str(folder)])
             measured[name] = measure(checkpoints, texts)
             report(name, measured[name])
         draw(measured, compared(folder / "induction-checkpoints", measured["induction"].head))

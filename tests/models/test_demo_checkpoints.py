@@ -15,8 +15,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from attnviz import demos
 from attnviz.analysis.patterns import repeated_induction
-from attnviz.demos import train
-from attnviz.demos.recipes.fitting import Checkpoints, checkpoint_steps
+from attnviz.demos.recipes.fitting import Checkpoints
+from train_demos.__main__ import checkpoint_steps, recipe
+from train_demos.__main__ import main as train
 
 pytestmark = pytest.mark.models
 
@@ -28,7 +29,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 @pytest.mark.slow
 def test_keeping_checkpoints_takes_nothing_from_training() -> None:
     """Bit for bit; `main` and `demos.checkpoints` call the same."""
-    decoder = train.recipe("decoder")
+    decoder = recipe("decoder")
     kept = Checkpoints((0, 1, 2))
     with_checkpoints, _ = decoder.train(2, kept)
     without, _ = decoder.train(2)
@@ -44,7 +45,7 @@ def test_the_training_script_leaves_checkpoints_that_transformers_loads(
 ) -> None:
     arguments = ["induction", "--out", str(tmp_path), "--steps", "10", "--checkpoints", "4"]
     with torch.enable_grad():
-        assert train.main(arguments) == 0
+        assert train(arguments) == 0
     assert "checkpoints after 0, 1, 4, 10 steps in" in capsys.readouterr().out
 
     folders = sorted((tmp_path / "induction-checkpoints").iterdir())
@@ -62,7 +63,7 @@ def test_the_training_script_leaves_checkpoints_that_transformers_loads(
         assert json.loads((each / "config.json").read_text())["dtype"] == "float32"
     # They are not mixed with those of another training.
     with pytest.raises(SystemExit):
-        train.main(["induction", "--out", str(tmp_path), "--checkpoints", "3"])
+        train(["induction", "--out", str(tmp_path), "--checkpoints", "3"])
     assert "induction-checkpoints is not empty: remove it" in capsys.readouterr().err
 
 
@@ -136,6 +137,6 @@ def test_what_checkpoints_do_not_take(tmp_path: Path, capsys: pytest.CaptureFixt
         (["decoder", "--checkpoints", "7", "--steps", "5", *out], "to 6 (one more than there are"),
     ):
         with pytest.raises(SystemExit):
-            train.main(arguments)
+            train(arguments)
         assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

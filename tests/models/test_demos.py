@@ -25,12 +25,9 @@ from safetensors import safe_open
 
 from attnviz import demos
 from attnviz.analysis import patterns
-from attnviz.demos import scores, train
-from attnviz.demos.datasets import dates as dates_module
 from attnviz.demos.datasets import scenes as scenes_module
 from attnviz.demos.datasets import sentences as sentences_module
 from attnviz.demos.datasets import shapes as shapes_module
-from attnviz.demos.datasets.dates import FORMS, WrittenDate, draw_date, is_held_out, write_date
 from attnviz.demos.datasets.scenes import COLORS, SIDES, Scene, draw_scene
 from attnviz.demos.datasets.sentences import (
     Sentence,
@@ -42,6 +39,11 @@ from attnviz.demos.datasets.sentences import (
 from attnviz.demos.datasets.shapes import SHAPES, draw_shapes, patches_of
 from attnviz.demos.datasets.vocabulary import WORDS
 from attnviz.demos.recipes import tokenizers as tokenizers_module
+from train_demos import dates as dates_module
+from train_demos import encoder_decoder as encoder_decoder_module
+from train_demos import scores
+from train_demos.__main__ import main as train
+from train_demos.dates import FORMS, WrittenDate, draw_date, is_held_out, write_date
 
 pytestmark = pytest.mark.models
 
@@ -479,6 +481,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         sentences_module,
         shapes_module,
         tokenizers_module,
+        encoder_decoder_module,
     ],
     ids=lambda module: module.__name__,
 )
@@ -501,7 +504,7 @@ def test_the_training_script_writes_a_model_that_loads(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with torch.enable_grad():
-        assert train.main([name, "--out", str(tmp_path), "--steps", "2"]) == 0
+        assert train([name, "--out", str(tmp_path), "--steps", "2"]) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith(f"{name}: ")
     assert "2/2" in printed.err

@@ -10,7 +10,6 @@ import torch
 
 import attnviz as av
 from attnviz.analysis import repeated_induction
-from attnviz.demos.datasets.dates import WrittenDate, draw_date
 from attnviz.demos.datasets.sentences import Sentence, antecedent_sentence, repeated_halves
 from attnviz.demos.datasets.shapes import draw_shapes, patches_of
 from attnviz.extraction.capture.dispatch import AttentionCall
@@ -19,6 +18,7 @@ from attnviz.interventions.changes import Change
 from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.intervene import by_module, places_of, plan_of
 from attnviz.interventions.runs import Runs
+from train_demos.dates import WrittenDate, draw_date
 
 pytestmark = pytest.mark.models
 

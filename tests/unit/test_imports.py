@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "integrations": {
         *("utils", "record", "analysis", "extraction", "comparison", "server", "pages", "views"),
     },
-    "demos": {"utils", "record", "analysis", "extraction"},
+    "demos": {"utils"},
 }
 # They forward the names that notebooks import by these paths.
 FORWARDING = {"analysis/embedding.py", "analysis/trust.py"}

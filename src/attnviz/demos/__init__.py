@@ -13,9 +13,9 @@
     A LLaVA (a CLIP tower of 3 layers, a Llama of 3 layers, 4 heads each, 64 patches) that reads a
     picture of two shapes and goes on with "the red"; a head finds the shape of that colour.
 
-``python -m attnviz.demos.train all`` trains them again. `checkpoints` trains one and gives it as it
-was on the way. It knows a fifth, ``"induction"``, which is not shipped: a GPT-2 (2 layers of 4
-heads) that grows induction heads from random weights in half a minute.
+`checkpoints` trains the decoder again and gives it as it was on the way; or ``"induction"``, which
+is not shipped: a GPT-2 (2 layers of 4 heads) that grows induction heads from random weights in half
+a minute.
 
 >>> model, tokenizer = load("decoder")
 >>> ids = tokenizer(example("decoder")["inputs"], return_tensors="pt")["input_ids"]
@@ -28,14 +28,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 __all__ = ["NAMES", "RECIPES", "checkpoints", "example", "load"]
 
 NAMES = ("decoder", "encoder-decoder", "vision", "vision-language")
-# What can be trained: one more than what is shipped.
-RECIPES = (*NAMES, "induction")
+# Models whose training can be watched.
+RECIPES = ("decoder", "induction")
 
 _HERE = Path(__file__).parent
 _SCENE_SEED = 56
@@ -113,7 +114,7 @@ def load(name: str) -> tuple[Any, Any]:
 
 
 def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
-    """Train a demo model again, and give it as it was after some steps of training.
+    """Train a small model, and give it as it was after some steps of training.
 
     Training stops after the last of these steps. It runs on one thread of the CPU and shows a
     progress bar. It begins from a fixed seed: two runs on one machine give the same weights. On
@@ -122,17 +123,17 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
     Parameters
     ----------
     name : str
-        "decoder", "encoder-decoder", "vision", "vision-language" or "induction".
+        "decoder", or "induction".
     after : sequence of int
         Numbers of training steps, 0 for the model before training. At most as many as the recipe
-        has: 900, 1200, 2600, 1500 and 480. A step takes 0.05 to 0.2 seconds.
+        has: 900 and 480. A step takes 0.05 to 0.2 seconds.
 
     Returns
     -------
     models : dict of int to PreTrainedModel
         The model after each of these numbers of steps, in the order of training: on the CPU,
         float32, in evaluation mode.
-    reader : PreTrainedTokenizerFast, ViT's image processor or LlavaProcessor
+    tokenizer : PreTrainedTokenizerFast
         As `load` gives it.
 
     Raises
@@ -142,14 +143,11 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
         has not.
     TypeError
         If `after` holds something else than integers.
-    ImportError
-        If a model that reads images is asked for and pillow is not installed.
 
     Notes
     -----
     The decoder is initialised as an induction circuit: its induction head is there before training.
-    "induction" starts from random weights. The vision tower of "vision-language" is trained alone
-    first, before step 0.
+    "induction" starts from random weights.
 
     Examples
     --------
@@ -158,23 +156,17 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
     [0, 2]
     """
     _checked(name, RECIPES)
-    if name.startswith("vision"):
-        try:
-            import PIL  # noqa: F401
-        except ImportError as error:
-            raise _without_pillow(name, error) from error
     import torch
 
     from attnviz.demos.recipes.fitting import Checkpoints
-    from attnviz.demos.train import recipe
     from attnviz.utils.threads import torch_threads
 
-    training = recipe(name)
+    training = import_module(f"attnviz.demos.recipes.{name}")
     kept = Checkpoints(_steps(after, training.SCHEDULE.steps))
     # The sums of several threads differ in their last digits from run to run.
     with torch_threads(1), torch.random.fork_rng(devices=[]), torch.enable_grad():
-        _, reader = training.train(checkpoints=kept)
-    return kept.models, reader
+        _, tokenizer = training.train(checkpoints=kept)
+    return kept.models, tokenizer
 
 
 def _steps(after: Sequence[int], most: int) -> tuple[int, ...]:

@@ -1,1 +1,1 @@
-"""What the demo models are trained on: sentences, dates and pictures, all made here by rule."""
+"""Sentences and pictures for the demo models, all made here by rule."""

@@ -1,1 +1,1 @@
-"""How each demo model is built and trained: one file a model, and the loop that they share."""
+"""How the models of `attnviz.demos.checkpoints` are built and trained, and their training loop."""

@@ -1,4 +1,4 @@
-"""The training loop that the three recipes share."""
+"""The training loop that all recipes share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-__all__ = ["Checkpoints", "Schedule", "checkpoint_steps", "fit"]
+__all__ = ["Checkpoints", "Schedule", "fit"]
 
 _WARM_UP_STEPS = 100
 _LAST_RATE = 0.02
@@ -59,27 +59,6 @@ class Checkpoints:
             kept = copy.deepcopy(model).eval()
             kept.zero_grad(set_to_none=True)
             self.models[step] = kept
-
-
-def checkpoint_steps(steps: int, count: int) -> tuple[int, ...]:
-    """Choose when to keep a model, from before training to its end: with the square of the number.
-
-    So they lie closer together at the beginning, where a model changes most. ValueError if there
-    are fewer steps than checkpoints.
-
-    >>> checkpoint_steps(900, 6)
-    (0, 36, 144, 324, 576, 900)
-    """
-    if not 2 <= count <= steps + 1:
-        raise ValueError(
-            f"the number of checkpoints must be 2 (before and after training) to {steps + 1} (one "
-            f"more than there are steps); got {count}"
-        )
-    chosen = [0]
-    for number in range(1, count):
-        # With few steps the first squares are less than one step apart.
-        chosen.append(max(round(steps * (number / (count - 1)) ** 2), chosen[-1] + 1))
-    return tuple(chosen)
 
 
 def _share_of_rate(step: int, steps: int) -> float:

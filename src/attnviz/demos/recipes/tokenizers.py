@@ -1,21 +1,13 @@
-"""The tokenizers of the two text models: whole words, and single characters."""
+"""The tokenizer of the text models: one token for each word."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenizers import (
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-__all__ = ["character_tokenizer", "word_tokenizer"]
+__all__ = ["word_tokenizer"]
 
 
 def word_tokenizer(
@@ -44,39 +36,5 @@ def word_tokenizer(
         pad_token=padding,
         unk_token=unknown,
         eos_token=end,
-        model_max_length=max_length,
-    )
-
-
-def character_tokenizer(
-    characters: Sequence[str], special_tokens: Sequence[str], *, max_length: int
-) -> PreTrainedTokenizerFast:
-    """Make a tokenizer with one token for each character, and the end token behind every text.
-
-    The special tokens are those for padding, the beginning, the end and unknown characters; their
-    ids come first.
-
-    Examples
-    --------
-    >>> made = character_tokenizer("ab", ["<pad>", "<s>", "</s>", "<unk>"], max_length=8)
-    >>> made("ba")["input_ids"]
-    [5, 4, 2]
-    """
-    padding, beginning, end, unknown = special_tokens
-    ids = {text: number for number, text in enumerate([*special_tokens, *characters])}
-    backend = Tokenizer(models.WordLevel(vocab=ids, unk_token=unknown))
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
-    backend.decoder = decoders.Fuse()
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}",
-        pair=f"$A {end} $B:1 {end}:1",
-        special_tokens=[(end, ids[end])],
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token=padding,
-        bos_token=beginning,
-        eos_token=end,
-        unk_token=unknown,
         model_max_length=max_length,
     )

@@ -1,10 +1,10 @@
-"""Train the demo models again: ``python -m attnviz.demos.train all --out FOLDER``.
+"""Train the demo models again: ``cd scripts && python -m train_demos all --out FOLDER``.
 
 On one core, from fixed seeds, on data that the script makes. Progress is on stderr; the scores on
 held-out data, of the models as loaded again from the written files, are on stdout.
 
-``python -m attnviz.demos.train decoder --checkpoints 12 --out FOLDER`` keeps the model twelve times
-on its way, each in a folder that transformers loads. The trained model is the same without them.
+``python -m train_demos decoder --checkpoints 12 --out FOLDER`` keeps the model twelve times on its
+way, each in a folder that transformers loads. The trained model is the same without them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main", "recipe"]
+import torch
+
+from attnviz import demos
+from attnviz.demos.recipes.fitting import Checkpoints
+from train_demos.scores import scores
+
+__all__ = ["checkpoint_steps", "main", "recipe"]
+
+# Trained models come with attnviz, but for the last.
+MODELS = (*demos.NAMES, "induction")
 
 
 def _save(model: Any, reader: Any, folder: Path) -> None:
@@ -39,7 +48,29 @@ def _save(model: Any, reader: Any, folder: Path) -> None:
 
 def recipe(name: str) -> Any:
     """The module that trains a model: `SCHEDULE` and `train`."""
-    return import_module(f"attnviz.demos.recipes.{name.replace('-', '_')}")
+    package = "attnviz.demos.recipes" if name in demos.RECIPES else "train_demos"
+    return import_module(f"{package}.{name.replace('-', '_')}")
+
+
+def checkpoint_steps(steps: int, count: int) -> tuple[int, ...]:
+    """Choose when to keep a model, from before training to its end: with the square of the number.
+
+    So they lie closer together at the beginning, where a model changes most. ValueError if there
+    are fewer steps than checkpoints.
+
+    >>> checkpoint_steps(900, 6)
+    (0, 36, 144, 324, 576, 900)
+    """
+    if not 2 <= count <= steps + 1:
+        raise ValueError(
+            f"the number of checkpoints must be 2 (before and after training) to {steps + 1} (one "
+            f"more than there are steps); got {count}"
+        )
+    chosen = [0]
+    for number in range(1, count):
+        # With few steps the first squares are less than one step apart.
+        chosen.append(max(round(steps * (number / (count - 1)) ** 2), chosen[-1] + 1))
+    return tuple(chosen)
 
 
 def _save_checkpoints(models: Mapping[int, Any], reader: Any, folder: Path) -> None:
@@ -50,16 +81,14 @@ def _save_checkpoints(models: Mapping[int, Any], reader: Any, folder: Path) -> N
 
 
 def _parser() -> argparse.ArgumentParser:
-    from attnviz.demos import NAMES, RECIPES
-
     parser = argparse.ArgumentParser(
-        prog="python -m attnviz.demos.train",
+        prog="python -m train_demos",
         description="Train the demo models again, from fixed seeds, on one core.",
     )
     parser.add_argument(
         "model",
-        choices=[*RECIPES, "all"],
-        help=f"which one; all: {', '.join(NAMES)}",
+        choices=[*MODELS, "all"],
+        help=f"which one; all: {', '.join(demos.NAMES)}",
     )
     parser.add_argument(
         "--out",
@@ -85,21 +114,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train one demo model or all, save them and print their scores; the exit code is 0."""
-    from attnviz.demos import NAMES
-
     parser = _parser()
     options = parser.parse_args(arguments)
-    names = NAMES if options.model == "all" else (options.model,)
+    names = demos.NAMES if options.model == "all" else (options.model,)
     # What is not shipped must not get into the package's folder.
-    if options.out is None and (options.checkpoints is not None or names[0] not in NAMES):
+    if options.out is None and (options.checkpoints is not None or names[0] not in demos.NAMES):
         what = "--checkpoints" if options.checkpoints is not None else repr(options.model)
         parser.error(f"{what} needs --out FOLDER: the package contains trained models alone")
-    out: Path = options.out or Path(__file__).parent
-
-    import torch
-
-    from attnviz.demos.recipes.fitting import Checkpoints, checkpoint_steps
-    from attnviz.demos.scores import scores
+    out: Path = options.out or Path(demos.__file__).parent
 
     kept: dict[str, Checkpoints] = {}
     if options.checkpoints is not None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
 
-from attnviz.demos.datasets.dates import CHARACTERS, SPECIAL_TOKENS, draw_date
 from attnviz.demos.recipes.fitting import Checkpoints, Schedule, fit
-from attnviz.demos.recipes.tokenizers import character_tokenizer
+from train_demos.dates import CHARACTERS, SPECIAL_TOKENS, draw_date
 
-__all__ = ["SCHEDULE", "train"]
+__all__ = ["SCHEDULE", "character_tokenizer", "train"]
 
 # Of three seeds that were tried (1, 2, 21) each wrote every held-out date right; with 21 the head
 # that finds the month's first digit was weaker (0.61).
@@ -20,6 +21,40 @@ _SEED = 1
 SCHEDULE = Schedule(steps=1200, learning_rate=2e-3, weight_decay=0.01)
 _BATCH = 64
 _NUM_POSITIONS = 48
+
+
+def character_tokenizer(
+    characters: Sequence[str], special_tokens: Sequence[str], *, max_length: int
+) -> PreTrainedTokenizerFast:
+    """Make a tokenizer with one token for each character, and the end token behind every text.
+
+    The special tokens are those for padding, the beginning, the end and unknown characters; their
+    ids come first.
+
+    Examples
+    --------
+    >>> made = character_tokenizer("ab", ["<pad>", "<s>", "</s>", "<unk>"], max_length=8)
+    >>> made("ba")["input_ids"]
+    [5, 4, 2]
+    """
+    padding, beginning, end, unknown = special_tokens
+    ids = {text: number for number, text in enumerate([*special_tokens, *characters])}
+    backend = Tokenizer(models.WordLevel(vocab=ids, unk_token=unknown))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    backend.decoder = decoders.Fuse()
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}",
+        pair=f"$A {end} $B:1 {end}:1",
+        special_tokens=[(end, ids[end])],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token=padding,
+        bos_token=beginning,
+        eos_token=end,
+        unk_token=unknown,
+        model_max_length=max_length,
+    )
 
 
 def _model(vocabulary: int) -> BartForConditionalGeneration:

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.analysis.patterns import mass_on, previous_token, repeated_induction
-from attnviz.demos.datasets.dates import draw_date
 from attnviz.demos.datasets.scenes import draw_scene
 from attnviz.demos.datasets.sentences import (
     Sentence,
@@ -21,6 +20,7 @@ from attnviz.demos.datasets.sentences import (
     repeated_halves,
 )
 from attnviz.demos.datasets.shapes import draw_shapes, patches_of
+from train_demos.dates import draw_date
 
 __all__ = ["scores"]
 
