@@ -206,7 +206,7 @@ def test_a_page_that_ends_too_soon_says_so(
 ) -> None:
     open_file(tab, text[: inside_layer(text, 1)], tmp_path)
     drawn(tab, 0)
-    expect(tab.locator("#attnviz-note")).to_contain_text("its end is missing")
+    expect(tab.locator("#attnviz-note")).to_contain_text("the end of the file is missing")
     layer_button(tab, 3).click()
     expect(tab.locator(".av-standing")).to_contain_text("these weights are missing")
     # What was cut in two is not drawn either.
@@ -222,7 +222,6 @@ def test_a_layer_that_was_changed_is_not_drawn(tab: Page, text: str, tmp_path: P
     at = inside_layer(text, 0)
     open_file(tab, altered(text, at), tmp_path)
     drawn(tab, 0)
-    expect(tab.locator("#attnviz-note")).to_contain_text("changed after attnviz saved it")
     layer_button(tab, 1).click()
     expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
 
@@ -236,12 +235,6 @@ def test_a_first_layer_that_was_changed_is_said_by_the_view(
     # Other layers are as they were saved.
     layer_button(tab, 1).click()
     drawn(tab, 1)
-
-
-def test_a_layer_that_was_put_in_is_noticed(tab: Page, text: str, tmp_path: Path) -> None:
-    first, end = text.index('<template id="attnviz-0000">'), text.index('<p id="attnviz-end"')
-    open_file(tab, text[:end] + text[first:end] + text[end:], tmp_path)
-    expect(tab.locator("#attnviz-note")).to_contain_text("changed after attnviz saved it")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import hashlib
 import html
 import itertools
 import json
-import zlib
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -62,8 +61,8 @@ _SCORE_DIGITS = 6
 _MAX_SCORED_WEIGHTS = 30_000_000
 
 # The bundle lies in the page deflated, as inert text. The browser knows three scripts by their
-# hashes: what says why a page does not open, which stands before all that may be damaged or too new
-# for a browser; what opens it; and the bundle, which the latter unpacks and runs in place. So a
+# hashes: what shows why a page does not open, before all that may be damaged or too new for a
+# browser; what opens it; and the bundle, which the latter unpacks and runs in place. So a
 # page runs wherever inline scripts do, and no address is ever code. What opens it runs before the
 # browser reads the layers that stand after it (`_apart`).
 _SCRIPTS = {name: Path(__file__).with_name(f"{name}.js") for name in ("note", "loader")}
@@ -120,7 +119,7 @@ open the file itself, with JavaScript switched on, in
 <span id="attnviz-browsers">{browsers}</span>.</p>
 <div id="attnviz"></div>
 <script>{note}</script>
-<script type="application/json" data-checksum="{checksum}" id="attnviz-data">{data}</script>
+<script type="application/json" id="attnviz-data">{data}</script>
 <script type="text/plain" id="attnviz-bundle">{bundle}</script>
 <script>{loader}</script>
 {layers}<p id="attnviz-end" hidden></p>
@@ -320,8 +319,6 @@ def document(
         scheme={"light": "light", "dark": "dark"}.get(theme, "light dark"),
         follow=_FOLLOW if theme == "auto" else "",
         browsers=_BROWSERS,
-        # As long for every text: a page's size is known before its data are.
-        checksum=f"{_checksum([text, *texts]):010}",
         data=text,
         layers="".join(itertools.starmap(ELEMENT.format, enumerate(texts))),
         bundle=_packed(code),
@@ -366,20 +363,6 @@ def with_still(page: str, still: str) -> str:
 def _sha256(text: str) -> str:
     """The hash of a script. Few scripts exist, and each stands in many pages."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _checksum(texts: Iterable[str]) -> int:
-    """Adler-32 of texts in UTF-16, by which a page notices that it was changed (`loader.js`).
-
-    After each text comes a byte of 0.
-    """
-    checksum = 1
-    for text in texts:
-        for start in range(0, len(text), 1_000_000):
-            part = text[start : start + 1_000_000].encode("utf-16-le", "surrogatepass")
-            checksum = zlib.adler32(part, checksum)
-        checksum = zlib.adler32(b"\0", checksum)
-    return checksum
 
 
 def _embedded_vectors(

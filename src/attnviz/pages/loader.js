@@ -6,22 +6,19 @@
 
   async function open() {
     const element = (id) => document.getElementById(id);
-    let damaged = true;
     try {
       const code = await inflated(element("attnviz-bundle").textContent);
       const data = JSON.parse(element("attnviz-data").textContent);
-      damaged = false;
       run(new TextDecoder().decode(code));
-      if (page.view) {
-        page.view.openPage(element("attnviz"), data);
-        page.opened();
-        const sum = String(await checksum()).padStart(10, "0");
-        page.checked(sum === element("attnviz-data").dataset.checksum);
-      } else {
-        page.forbidden();
+      if (!page.view) {
+        throw new Error(
+          "its code may not run, because a website around it forbids that or the file was changed",
+        );
       }
+      page.view.openPage(element("attnviz"), data);
+      page.opened();
     } catch (error) {
-      page.failed(error, damaged);
+      page.failed(error);
       throw error;
     }
   }
@@ -34,7 +31,7 @@
       Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
     const { readable, writable } = new DecompressionStream("deflate");
     const writer = writable.getWriter();
-    // What is wrong with them is read below.
+    // Reading them below throws what is wrong with them.
     writer.write(packed).catch(() => {});
     writer.close().catch(() => {});
     const reader = readable.getReader();
@@ -80,36 +77,5 @@
     }
   }
 
-  // Adler-32 of the data and the layers after the code in UTF-16, low bytes first, as `zlib.adler32`
-  // has it. Once all of them were read, and while nothing else is to be done.
-  async function checksum() {
-    if (document.readyState === "loading") {
-      await new Promise((done) => document.addEventListener("DOMContentLoaded", done));
-    }
-    let [sum, sums] = [1, 0];
-    for (const each of document.querySelectorAll('#attnviz-data, template[id^="attnviz-"]')) {
-      const text = (each.content ?? each).textContent;
-      for (let start = 0; start < text.length; start += 1000) {
-        if (start % 1000000 === 0) {
-          await new Promise((done) => (globalThis.requestIdleCallback ?? setTimeout)(done));
-        }
-        const end = Math.min(start + 1000, text.length);
-        for (let at = start; at < end; at++) {
-          const unit = text.charCodeAt(at);
-          sum += unit & 255;
-          sums += sum;
-          sum += unit >> 8;
-          sums += sum;
-        }
-        // Both stay below 2 ** 31, where additions are fast.
-        sum %= 65521;
-        sums %= 65521;
-      }
-      // A byte of 0 between texts: one that was put in is noticed, and one whose end was moved.
-      sums = (sums + sum) % 65521;
-    }
-    return sums * 65536 + sum;
-  }
-
-  if (page.begin()) open();
+  open();
 })();
