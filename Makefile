@@ -13,7 +13,7 @@
 #   make format   puts Python and TypeScript into the house's form
 #   make coverage checks every model type and class of transformers (10 minutes), docs/coverage.md
 #   make bench    attnviz beside BertViz, CircuitsVis and inspectus: about 16 minutes, docs/benchmarks.md
-#   make bench-gpu  the tests marked gpu, and the table of a GPU in docs/benchmarks.md
+#   make gpu      the tests that need a CUDA device
 #   make counts   renews the baseline of bytes, requests and DOM nodes that make test compares with
 #   make protocol writes js/src/client/protocol.ts, the types of requests, from the Python classes
 #   make docs     builds the documentation site into build/site
@@ -30,7 +30,7 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all checks mutants processors oldest coverage bench bench-quick bench-gpu counts lab watch notebooks format protocol docs docs-serve package clean environment test-environment front-end
+.PHONY: help demo test test-all checks mutants processors oldest coverage bench bench-quick gpu counts lab watch notebooks format protocol docs docs-serve package clean environment test-environment front-end
 
 help:
 	@sed -n '3,23s/^#//p' Makefile
@@ -118,11 +118,9 @@ bench-quick: test-environment .bench
 	@$(VENV_PYTHON) scripts/find_browser.py --install
 	cd tests && ../$(VENV_PYTHON) -m benchmarks --quick
 
-# Needs a CUDA device. Without one: `python -m benchmarks.gpu --device cpu --small` tries the script.
-bench-gpu: test-environment
+# Needs a CUDA device.
+gpu: test-environment
 	$(VENV_PYTHON) -m pytest -m gpu tests/models
-	cd tests && ../$(VENV_PYTHON) -m benchmarks.gpu --write-docs
-	cd tests && ../$(VENV_PYTHON) -m benchmarks --from ../docs/benchmarks.json --write-docs
 
 counts: test-environment
 	@$(VENV_PYTHON) scripts/find_browser.py --install

@@ -39,7 +39,6 @@ from benchmarks.report import (
     Results,
     Row,
     document,
-    published_on_a_gpu,
     tables,
     with_figures,
 )
@@ -273,9 +272,7 @@ def main() -> None:
     if options.write_docs:
         docs, readme = ROOT / "docs", ROOT / "README.md"
         (docs / "benchmarks.json").write_text(written, encoding="utf-8")
-        (docs / "benchmarks.md").write_text(
-            document(results, published_on_a_gpu()), encoding="utf-8"
-        )
+        (docs / "benchmarks.md").write_text(document(results), encoding="utf-8")
         figures = with_figures(readme.read_text(encoding="utf-8"), results)
         readme.write_text(figures, encoding="utf-8")
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from benchmarks import (
-    calls,
     drawing,
     extracting,
     generating,
-    gpu,
     painting,
     reading,
     remote,
@@ -37,7 +34,6 @@ from benchmarks.tools import VIEWS
 #: In the order of the page. A new one is a line here.
 SECTIONS: tuple[Section, ...] = (
     starting.SECTION,
-    calls.SECTION,
     remote.SECTION,
     extracting.SECTION,
     generating.SECTION,
@@ -278,14 +274,6 @@ def warning(results: Results) -> str:
     )
 
 
-def published_on_a_gpu() -> dict[str, Any] | None:
-    """What `benchmarks.gpu` measured last, where it has been published."""
-    if not gpu.PUBLISHED.exists():
-        return None
-    told: dict[str, Any] = json.loads(gpu.PUBLISHED.read_text(encoding="utf-8"))
-    return told
-
-
 def tables(results: Results) -> str:
     """All tables, each under its heading."""
     found = "".join(f"\n{title}\n\n{lines}" for title, _, lines in _sections(results))
@@ -310,8 +298,8 @@ share of the time of all cores that processes of no part of this run took meanwh
 {share(BUSY)} a part is called busy. Load: the system's average of the last minute."""
 
 
-def document(results: Results, on_a_gpu: Mapping[str, Any] | None = None) -> str:
-    """docs/benchmarks.md, wholly from one run, and the table of a run on a GPU where one is."""
+def document(results: Results) -> str:
+    """docs/benchmarks.md, wholly from one run."""
     machine = results.machine
     said = warning(results)
     parts = [
@@ -345,6 +333,4 @@ without brackets was measured once, or was the same each time.
     )
     for title, words, lines in _sections(results):
         parts.append(f"## {title}\n\n{words}\n\n{lines}")
-    if on_a_gpu is not None:
-        parts.append(f"## On a GPU\n\n{gpu.section(on_a_gpu)}")
     return "\n".join(parts)

@@ -14,7 +14,7 @@ import transformers
 
 from attnviz import AttentionRecord, AttentionStack, extract
 from attnviz.record.attention import QueryKeyAttention
-from benchmarks.gpu import Copies
+from models.device_copies import Copies
 
 pytestmark = pytest.mark.gpu
 

@@ -21,7 +21,6 @@ from benchmarks.report import (
     Results,
     Row,
     document,
-    published_on_a_gpu,
     tables,
     with_figures,
 )
@@ -293,7 +292,7 @@ def test_what_is_published_comes_wholly_from_the_figures_of_one_run(written: str
     told = json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
     run, text = Results.from_json(told), (ROOT / written).read_text(encoding="utf-8")
     on_page = written.startswith("docs")
-    made = document(run, published_on_a_gpu()) if on_page else with_figures(text, run)
+    made = document(run) if on_page else with_figures(text, run)
     assert text == made, (
         "not as the report writes it: write both again with `cd tests && python -m "
         "benchmarks --from ../docs/benchmarks.json --write-docs`"

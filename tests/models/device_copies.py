@@ -1,0 +1,43 @@
+"""Counts copies of tensors between devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["Copies"]
+
+
+class Copies(TorchDispatchMode):
+    """Count copies of tensors from one kind of device to another, in this thread.
+
+    Parameters
+    ----------
+    source, target : str
+        Kinds of devices: ``"cuda"``, ``"cpu"``. Both may be the same.
+
+    Attributes
+    ----------
+    count, bytes : int
+        Of tensors with more than one element: numbers by themselves are read for decisions.
+    """
+
+    _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
+
+    def __init__(self, source: str, target: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._source, self._target = source, target
+        self.count = self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func in self._COPIES:
+            # `copy_` writes its second argument into the first.
+            given = args[1] if func is torch.ops.aten.copy_.default else args[0]
+            fits = (given.device.type, made.device.type) == (self._source, self._target)
+            if fits and given.numel() > 1:
+                self.count += 1
+                self.bytes += given.numel() * given.element_size()
+        return made
