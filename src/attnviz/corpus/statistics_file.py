@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from attnviz.corpus.edges import EdgeColumns
 from attnviz.corpus.measuring import OFFSET_LABELS
 from attnviz.corpus.totals import FIELDS, KeptTokens, Pool, StackTotals, Tables
-from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
-from attnviz.utils.arguments import shown
+from attnviz.record.storage.safetensors_file import existing_file, read_arrays, write_arrays
+from attnviz.utils.arguments import as_path, shown
 
 if TYPE_CHECKING:
     from attnviz.corpus.statistics import HeadStatistics
@@ -150,7 +150,7 @@ def statistics_state(
     path: str | os.PathLike[str], kind: type[HeadStatistics]
 ) -> tuple[HeadStatistics, dict[str, Any] | None]:
     """The statistics of a file, and the arguments that made them, where they were written."""
-    header, arrays = read_arrays(path, verify=True)
+    header, arrays = read_arrays(existing_file(as_path("path", path, "file")), verify=True)
     if header.get("kind") != _KIND:
         raise ValueError(
             f"path={str(path)!r} does not hold statistics of heads; those are saved with "

@@ -101,9 +101,9 @@ def check_top_keys(top_keys: Any) -> int:
 
 
 def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png", "pdf"]:
-    """Tell from a file's name what a view is to be saved as."""
+    """Tell from a file's name what a view is to be saved as. A name without a suffix is a page."""
     match as_path("path", path, "file").suffix.lower():
-        case ".html":
+        case ".html" | "":
             return "html"
         case ".svg":
             return "svg"

@@ -609,8 +609,8 @@ class AttentionRecord:
         Parameters
         ----------
         path : path-like
-            Where to write, usually ``"x.safetensors"``; an existing file is replaced once the
-            new one is complete.
+            Where to write. ``.safetensors`` is added to a name without a suffix. An existing file
+            is replaced once the new one is complete.
 
         Returns
         -------
@@ -700,12 +700,13 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     >>> record = av.load("x.safetensors")    # doctest: +SKIP
     """
     from attnviz.record.storage.folder import is_part, read_folder
-    from attnviz.record.storage.safetensors_file import read_arrays
+    from attnviz.record.storage.safetensors_file import existing_file, read_arrays
     from attnviz.record.storage.schema import FORMATS, record_from_arrays
     from attnviz.utils.arguments import as_path
 
     place = as_path("path", path, "file or folder")
     try:
+        place = existing_file(place)
         read = read_folder if place.is_dir() else read_arrays
         part = place.is_file() and is_part(place)
     except OSError as error:
@@ -718,7 +719,12 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
             f"path={str(path)!r} is one of the files of a record: load their folder, "
             f"load({folder!r})"
         )
-    header, arrays = read(path, verify=verify)
+    header, arrays = read(place, verify=verify)
+    if "kind" in header:
+        raise ValueError(
+            f"path={str(path)!r} holds {header['kind']}, not a record; load it with "
+            "attnviz.HeadStatistics.load(path)"
+        )
     if header.get("format") not in FORMATS:
         raise ValueError(
             f"path={str(path)!r} has the format {header.get('format')!r}, and this version of "

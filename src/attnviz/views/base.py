@@ -20,7 +20,7 @@ from attnviz.pages.limits import check_file_kind
 from attnviz.record.record import AttentionRecord
 from attnviz.server.first_answers import FirstAnswers, FirstRequest, FirstRequests, first_answers
 from attnviz.server.kernel import KernelChannel, Server
-from attnviz.utils.arguments import did_you_mean
+from attnviz.utils.arguments import as_path, did_you_mean
 from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_whole
 from attnviz.utils.host import has_kernel, in_marimo, ipython_cell, warn_caller
@@ -162,7 +162,10 @@ class View(anywidget.AnyWidget):
         return self._draw("svg", self._whole_page, figure).decode()
 
     def save(self, path: str | os.PathLike[str], **figure: Unpack[FigureArguments]) -> Path:
-        """Write the view as a file; the ending says which kind. For `figure` see `to_svg`."""
+        """Write the view as a file: a page (.html, or no suffix), or a picture (.svg, .png, .pdf).
+
+        For `figure` see `to_svg`.
+        """
         return self._write(path, self._whole_page, figure)
 
     def to_iframe(self, *, height: float | Literal["auto"] = "auto", **page: Any) -> str:
@@ -321,13 +324,16 @@ class View(anywidget.AnyWidget):
         kind = check_file_kind(path)
         if kind != "html":
             return write_whole(path, self._draw(kind, page, figure))
+        file = as_path("path", path, "file")
+        if not file.suffix:
+            file = file.with_suffix(".html")
         figure_options(figure, self.theme)
         if figure:
             raise ValueError(
                 f"{next(iter(figure))}= is of pictures, and path={str(path)!r} is a page: end it "
                 "in .svg, .png or .pdf"
             )
-        return write_whole(path, page(self.state).encode())
+        return write_whole(file, page(self.state).encode())
 
     def _draw(
         self,

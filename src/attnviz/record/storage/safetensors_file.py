@@ -33,12 +33,15 @@ __all__ = [
     "Blocks",
     "array_checksum",
     "as_text",
+    "existing_file",
     "map_arrays",
     "read_arrays",
     "write_arrays",
     "write_safetensors",
 ]
 
+# Added to the name of a file that has no suffix.
+_SUFFIX = ".safetensors"
 _HEADER_KEY = "attnviz"
 _HEADER_CHECKSUM_KEY = "header_crc32"
 #: Arrays of so many bytes are held against their checksum without being asked. Of a long text one
@@ -79,6 +82,11 @@ def as_text(header: Mapping[str, Any]) -> str:
     return text
 
 
+def existing_file(path: Path) -> Path:
+    """The path of a saved file, with the suffix that `write_arrays` adds to a name without one."""
+    return path if path.suffix or path.exists() else path.with_suffix(_SUFFIX)
+
+
 def write_arrays(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]
 ) -> Path:
@@ -87,6 +95,9 @@ def write_arrays(
     OSError if the file cannot be written; TypeError or ValueError if it could not be read again,
     for a dtype that it cannot hold or a header of 100 MB.
     """
+    path = as_path("path", path, "file")
+    if not path.suffix:
+        path = path.with_suffix(_SUFFIX)
     text = as_text(header)
     metadata = {_HEADER_KEY: text, _HEADER_CHECKSUM_KEY: _header_checksum(text, arrays)}
     with writing_whole(path) as (file, target):

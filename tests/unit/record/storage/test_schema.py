@@ -444,7 +444,7 @@ def in_memory(path: Path) -> int:
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells")
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_a_record_is_never_read_whole(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "x"
+    path = tmp_path / "x.safetensors"
     if kind == "file":
         large().save(path)
         assert path.stat().st_size > 200e6
@@ -467,26 +467,28 @@ def test_a_record_is_saved_a_few_megabytes_at_a_time(tmp_path: Path) -> None:
     record = large()
     count = LiveTensors()
     with count:
-        record.save(tmp_path / "x")
+        record.save(tmp_path / "x.safetensors")
     # Of vectors that lie between those of other heads one head is copied at a time.
     assert count.peak <= 2 * 65_536 * 64 * 4
-    again, count = load(tmp_path / "x"), LiveTensors()
+    again, count = load(tmp_path / "x.safetensors"), LiveTensors()
     tracemalloc.start()
     with count:
-        again.save(tmp_path / "y")
+        again.save(tmp_path / "y.safetensors")
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # What lies in one piece is not copied at all; some copies are made of the header's text.
     assert count.peak == 0
     assert held < 20e6
-    assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
+    assert (tmp_path / "x.safetensors").read_bytes() == (tmp_path / "y.safetensors").read_bytes()
 
 
 def test_what_has_no_place_in_a_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"x is torch\.complex64, which cannot be saved"):
-        write_arrays(tmp_path / "x", {}, {"x": torch.zeros(2, dtype=torch.complex64)})
+        write_arrays(tmp_path / "x.st", {}, {"x": torch.zeros(2, dtype=torch.complex64)})
     with pytest.raises(ValueError, match=r"tokens and notes take 100,.* keep fewer tokens"):
-        write_arrays(tmp_path / "x", {"notes": "x" * 100_000_000}, {"x": torch.zeros(2)})
+        write_arrays(
+            tmp_path / "x.safetensors", {"notes": "x" * 100_000_000}, {"x": torch.zeros(2)}
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -513,10 +515,12 @@ def test_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load("~/x.safetensors")
 
 
-@pytest.mark.parametrize("place", ["no/such/folder/x.safetensors", "file/x.safetensors", "folder"])
+@pytest.mark.parametrize(
+    "place", ["no/such/folder/x.safetensors", "file/x.safetensors", "a.folder"]
+)
 def test_places_that_cannot_be_written(place: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    (tmp_path / "folder").mkdir()
+    (tmp_path / "a.folder").mkdir()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(OSError, match=f"cannot write path='.*{place}'"):
         given_record().save(tmp_path / place)
@@ -597,6 +601,12 @@ def test_a_relative_path_is_answered_in_full(
     assert write_whole("x.html", b"") == tmp_path / "x.html"
 
 
+def test_a_name_without_a_suffix_gets_one(tmp_path: Path) -> None:
+    record = given_record()
+    assert record.save(tmp_path / "mine") == tmp_path / "mine.safetensors"
+    assert load(tmp_path / "mine").tokens == record.tokens
+
+
 def test_a_loaded_record_outlives_its_file(tmp_path: Path) -> None:
     record = captured_record()
     path = record.save(tmp_path / "x.safetensors")
@@ -620,7 +630,7 @@ def test_a_record_that_is_replaced_while_it_is_read_is_never_mixed(
 ) -> None:
     # As with a large file, of which the numbers are not summed.
     monkeypatch.setattr("attnviz.record.storage.safetensors_file.ALWAYS_SUMMED", 0)
-    path, sources = tmp_path / "x", []
+    path, sources = tmp_path / "x.safetensors", []
     for number in range(3):
         values = torch.full((2, 4, 4), float(number))
         layers: dict[int, LayerAttention] = {0: GivenWeights(values)}
