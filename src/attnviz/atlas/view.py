@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 import traitlets
 
-from attnviz.atlas.page import MAX_BYTES, atlas_page_steps, make_atlas_page, roles_table
+from attnviz.atlas.page import MAX_BYTES, atlas_page_steps, make_atlas_page
 from attnviz.atlas.server import AtlasServer
 from attnviz.corpus.roles import SINK_ROLES
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
@@ -272,15 +272,6 @@ class AtlasView(HeadsView):
     def _estimated_height(self) -> int:
         rows = max(len(self._grid(name).layers) for name in self._statistics.stack_names)
         return min(_AROUND + _ROW * rows, _HIGHEST)
-
-    def _show_static(self, page: Callable[[], str]) -> None:
-        from attnviz.pages.notebook import show_snapshot
-
-        show_snapshot(
-            page,
-            lambda: roles_table(self._statistics, self.stack),
-            self._estimated_height(),
-        )
 
     def _first_stack(self) -> str:
         return self._statistics.stack_names[0]

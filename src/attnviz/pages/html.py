@@ -48,6 +48,7 @@ __all__ = [
     "document",
     "make_page",
     "page_steps",
+    "still_of",
     "with_still",
 ]
 
@@ -351,12 +352,18 @@ def _apart(data: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[dict[str,
     return embedded, texts
 
 
+_STILL = '<div id="attnviz-still">\n', '\n</div>\n<p id="attnviz-note">'
+
+
+def still_of(page: str) -> str:
+    """Return the HTML that a page shows where its code may not run."""
+    return page.partition(_STILL[0])[2].partition(_STILL[1])[0]
+
+
 def with_still(page: str, still: str) -> str:
-    """A page that shows some HTML until its code has drawn the view, or where it may not run."""
-    start = page.index('<div id="attnviz-still">')
-    end = page.index('<p id="attnviz-note">', start)
-    exact = f'<div id="attnviz-still" class="attnviz-exact">{still}</div>\n'
-    return page[:start] + exact + page[end:]
+    """Return a page that shows other HTML until its code has drawn the view, or may not run."""
+    exact = f'<div id="attnviz-still" class="attnviz-exact">\n{still}'
+    return page.replace(f"{_STILL[0]}{still_of(page)}", exact, 1)
 
 
 @cache

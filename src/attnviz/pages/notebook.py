@@ -14,23 +14,18 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
-
-from attnviz.pages.html import with_still
+from attnviz.pages.html import still_of, with_still
 from attnviz.pages.iframe import iframe
 from attnviz.pages.image import draw_for_notebook
-from attnviz.record.record import AttentionRecord
 from attnviz.utils.bars import Output, bars_in
 from attnviz.utils.host import warn_caller
 
-__all__ = ["height_without_a_browser", "show_snapshot", "strongest_weights_table"]
+__all__ = ["show_snapshot"]
 
-_ROWS_IN_TABLE = 10
-_FRAME_HEIGHT = {"least": 420, "most": 1500, "around": 450, "a_token": 26}
-
+# Of the frame, in pixels.
+_LEAST_HEIGHT, _MOST_HEIGHT = 420, 1500
 
 # What stands around one output of a cell: in JupyterLab, Notebook, Voila and nbconvert, in
 # nbconvert's classic template, in Colab, in VS Code, in Quarto, and in Jupyter Book.
@@ -49,10 +44,10 @@ _STYLE = f"""<style>
 </style>"""
 
 
-def show_snapshot(page: Callable[[], str], table: Callable[[], str], height: int) -> None:
+def show_snapshot(page: Callable[[], str], height: float) -> None:
     """Display a picture, and the interactive page in a frame; nothing else is left behind.
 
-    Where no browser can draw, `table` makes the HTML that stands in for the picture, and `height`
+    If no browser can draw, the picture is the page's own for readers without scripts, and `height`
     is the frame's, in pixels.
     """
     from IPython import get_ipython
@@ -67,25 +62,26 @@ def show_snapshot(page: Callable[[], str], table: Callable[[], str], height: int
             "snapshot() adds outputs to a notebook, and none is running; save('x.html') or "
             "save('x.png') write files"
         )
+    picture: HTML | Image
     try:
         drawn = draw_for_notebook(document)
     except (ImportError, RuntimeError) as error:
-        warn_caller(f"a table stands in for the picture: {error}")
-        still = table()
-        picture: HTML | Image = HTML(still)
+        warn_caller(f"a smaller picture stands in for that of the view: {error}")
+        picture = HTML(still_of(document))
     else:
         png = _smaller(drawn.png)
-        still = (
-            f'<img alt="{html.escape(drawn.title)}" style="width: 100%" '
-            f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
-        )
         picture = Image(png, format="png", retina=True, alt=drawn.title)
         # Jupyter Book makes a height fixed, and squeezes the picture in a narrow column.
         picture.height = None
         height = drawn.height
+        still = (
+            f'<img alt="{html.escape(drawn.title)}" style="width: 100%" '
+            f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+        )
+        document = with_still(document, still)
     output.show(picture)
     # As raw data: IPython would advise IFrame, which shows an address and no document.
-    frame = _frame(with_still(document, still), height)
+    frame = _frame(document, height)
     data = {"text/html": frame, "text/plain": "<interactive attention view>"}
     display(data, raw=True)
 
@@ -103,48 +99,7 @@ def _smaller(png: bytes) -> bytes:
     return result.getvalue()
 
 
-def height_without_a_browser(record: AttentionRecord) -> int:
-    """About how high the frame of a record's view has to be, in pixels."""
-    longest = max(
-        max(len(stack.query_tokens), len(stack.key_tokens)) for stack in record.stacks.values()
-    )
-    return _FRAME_HEIGHT["around"] + _FRAME_HEIGHT["a_token"] * longest
-
-
-def _frame(page: str, height: int) -> str:
-    size = min(max(height, _FRAME_HEIGHT["least"]), _FRAME_HEIGHT["most"])
+def _frame(page: str, height: float) -> str:
+    size = min(max(height, _LEAST_HEIGHT), _MOST_HEIGHT)
     # It follows its content where that can tell: in a narrow column a view is higher.
     return f"{iframe(page, 'auto', size, kind='attnviz-snapshot')}{_STYLE}"
-
-
-def strongest_weights_table(record: AttentionRecord, state: Mapping[str, Any]) -> str:
-    """The strongest weights of what a view shows, or the largest signed numbers, as a table."""
-    stack = record.stack(state["stack"])
-    heads = list(state["heads"]) or list(stack.kept_heads(state["layer"]))
-    chosen = np.stack([stack.weights(layer=state["layer"], head=head) for head in heads])
-    queries = list(range(chosen.shape[1])) if state.get("token") is None else [state["token"]]
-    chosen = chosen[:, queries]
-    strongest = np.argsort(np.abs(chosen), axis=None)[::-1][:_ROWS_IN_TABLE]
-    rows = []
-    for head, row, key in zip(*np.unravel_index(strongest, chosen.shape), strict=True):
-        cells = (
-            str(heads[head]),
-            stack.query_tokens[queries[row]],
-            stack.key_tokens[int(key)],
-            _number(chosen[head, row, key], signed=stack.signed),
-        )
-        rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
-    caption = html.escape(
-        f"{record.model or 'Attention'}: the {len(rows)} "
-        f"{'largest' if stack.signed else 'strongest'} {stack.measure}s of layer "
-        f"{state['layer']} ({stack.name}), exact to 0.001"
-    )
-    return (
-        f"<table><caption>{caption}</caption><thead><tr><th>head</th><th>query</th><th>key</th>"
-        f"<th>{html.escape(stack.measure)}</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    )
-
-
-def _number(value: float, *, signed: bool) -> str:
-    """Three decimals, with the sign where there are two."""
-    return f"{value:+.3f}".replace("-", "−") if signed else f"{value:.3f}"

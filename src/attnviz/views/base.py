@@ -357,19 +357,9 @@ class View(anywidget.AnyWidget):
         return estimated_height(self.name, self.record, self.state)
 
     def _show_static(self, page: Callable[[], str]) -> None:
-        self._show_snapshot(page, self.record, self.state)
+        from attnviz.pages.notebook import show_snapshot
 
-    def _show_snapshot(
-        self, page: Callable[[], str], record: AttentionRecord, state: Mapping[str, Any]
-    ) -> None:
-        """Show a page of a record; of what `state` says is the table where nothing can draw."""
-        from attnviz.pages import notebook
-
-        notebook.show_snapshot(
-            page,
-            lambda: notebook.strongest_weights_table(record, state),
-            notebook.height_without_a_browser(record),
-        )
+        show_snapshot(page, self._estimated_height())
 
     def _page_of(self, state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
         """The name and the text of a page, of a state that the browser sent."""

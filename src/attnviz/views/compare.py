@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -211,13 +211,6 @@ class CompareView(TokenWindows, RecordView):
     def served_record(self) -> AttentionRecord:
         """Every stack of the records that are compared, under a name for each, and what differs."""
         return self._members
-
-    def _show_static(self, page: Callable[[], str]) -> None:
-        # Where no picture can be drawn, a table of what changed most stands for it.
-        changed = self._described["stacks"][self.stack]["differences"][self.member]
-        heads = self.heads[:1]
-        shown = self.state | {"stack": changed, "heads": heads}
-        self._show_snapshot(page, self._members, shown)
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
         return {**state, "comparison": _rounded(self._described)}

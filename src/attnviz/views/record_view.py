@@ -362,8 +362,8 @@ class RecordView(PositionedView):
         """Show static outputs that survive without a kernel.
 
         Two outputs, of which a reader sees one: the interactive page in a frame where frames and
-        scripts are allowed, and elsewhere (an untrusted notebook, a code host, on paper) a picture,
-        or, where no browser can draw one, a table of the strongest weights.
+        scripts are allowed, and elsewhere (an untrusted notebook, a code host, on paper) a picture.
+        Without an installed browser it is a small picture of all heads.
 
         Parameters
         ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -153,17 +153,6 @@ class WhatIf(RecordView):
         }
         run = {"changes": [asdict(each) for each in wanted], "stacks": names}
         return both, {**made, **self._runs.page_state(), "changed_run": run}
-
-    def _show_static(self, page: Callable[[], str]) -> None:
-        wanted = _wanted(self.changes)
-        if not wanted or self.shown_run == "before":
-            super()._show_static(page)
-            return
-        # Where no picture can be drawn, a table stands for it.
-        record, made = completed(self._paged(self.state))
-        names = made["changed_run"]["stacks"] if "changed_run" in made else {}
-        name = names.get(self.stack, {}).get(self.shown_run, self.stack)
-        self._show_snapshot(page, record, self.state | {"stack": name})
 
     @traitlets.validate("shown_run")
     def _validate_shown_run(self, proposal: Mapping[str, Any]) -> str:

@@ -19,7 +19,6 @@ import attnviz.pages.encoding
 import attnviz.pages.html
 import attnviz.pages.limits
 from attnviz.pages.html import bundle
-from attnviz.pages.notebook import strongest_weights_table
 from attnviz.record.attention import GivenWeights
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
@@ -317,30 +316,3 @@ def test_a_page_is_written_as_a_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="cannot write path="):
         view.save(tmp_path / "none" / "x.html")
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_the_table_of_the_strongest_weights() -> None:
-    weights = np.array([[[0.7, 0.3], [0.05, 0.95]], [[0.5, 0.5], [1.0, 0.0]]], np.float32)
-    record = AttentionRecord.from_weights([weights], ["<b>", "x"], model="a<b")
-    state = HeadView(record).state
-    table = strongest_weights_table(record, state)
-    parsed = Page(table)
-    assert {tag for tag, _ in parsed.tags} == {
-        "table",
-        "caption",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-    }
-    rows = re.findall(r"<tr><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td></tr>", table)
-    assert len(rows) == 8
-    assert rows[:3] == [
-        ("1", "x", "&lt;b&gt;", "1.000"),
-        ("0", "x", "x", "0.950"),
-        ("0", "&lt;b&gt;", "&lt;b&gt;", "0.700"),
-    ]
-    assert "a&lt;b: the 8 strongest weights of layer 0 (self)" in table
-    one = strongest_weights_table(record, state | {"heads": [1], "token": 1})
-    assert re.findall(r"<td>([^<]*)</td></tr>", one) == ["1.000", "0.000"]

@@ -16,7 +16,6 @@ from traitlets import TraitError
 from attnviz.analysis import all_head_scores, head_entropy
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.options import CaptureOptions
-from attnviz.pages.notebook import strongest_weights_table
 from attnviz.pages.vectors import embedded_vectors
 from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
@@ -329,17 +328,6 @@ def test_a_page_contains_the_vectors_of_kept_heads_alone() -> None:
     assert (layer["num_heads"], layer["num_key_heads"]) == (12, 3)
     whole = embedded_vectors([stack_of(grouped_layer())])["layers"][0]
     assert not {"heads", "key_heads"} & set(whole)
-
-
-def test_the_table_of_a_snapshot_names_heads_by_their_numbers() -> None:
-    state = {"stack": "self", "layer": 0, "heads": [], "token": 5}
-    table = strongest_weights_table(some_of_twelve(), state)
-    assert "<tr><td>1</td>" in table
-    assert "<tr><td>5</td>" in table
-    assert "<tr><td>0</td>" not in table
-    strongest = some_of_twelve().stack().weights(layer=0, head=5)[5].max()
-    one = strongest_weights_table(some_of_twelve(), {**state, "heads": [5]})
-    assert f"{strongest:.3f}" in one
 
 
 def test_views_choose_among_kept_heads() -> None:
