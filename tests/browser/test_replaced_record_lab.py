@@ -57,6 +57,7 @@ def test_the_picture_follows_and_the_reader_stays(notebook: Notebook) -> None:
     expect(root).not_to_contain_text("Pinned:")
     assert notebook.evaluate("view.layer, view.heads, view.token") == (1, [2], None)
     # The reader goes on in it, and so does a page that is loaded again.
+    expect(root.get_by_role("button", name="Undo")).to_have_attribute("aria-disabled", "true")
     root.get_by_role("button", name="Layer 0").click()
     drawn(root, "head:self@2:0")
     notebook.becomes("view.layer", 0)

@@ -272,7 +272,7 @@ describe("a heat map of signed numbers", () => {
 
   it("gives numbers with signs in hints and tables", () => {
     const map = heatMap(FOUR);
-    const hint = hintOf(map, { row: 0, column: 1 }, null);
+    const hint = hintOf(map, { row: 0, column: 1 });
     expect(hint.rows[0]?.text).toBe("difference  −0.80000, exact");
     const [header, , second] = cellsCsv(map).split("\r\n");
     expect(header?.split(",").slice(-2)).toEqual(["difference", "largest_error"]);

@@ -15,7 +15,7 @@ import { nothingInWords, pooledInWords, sentence } from "./captions";
 import { cellAt } from "./layout";
 import type { CellAt, HeatMap } from "./marks";
 import type { HeatMapState } from "./state";
-import type { Exact, HeatMapStore } from "./store";
+import type { HeatMapStore } from "./store";
 import { cellOf, isWhole, movedBy, pixelOf, tokensOf, type Viewport } from "./viewport";
 
 interface PlotProps {
@@ -23,8 +23,6 @@ interface PlotProps {
   store: HeatMapStore;
 }
 
-/** The pointer rests so long before an exact weight is asked for, in milliseconds. */
-const REST = 120;
 /** A drag begins after so many pixels; before, it is a click. */
 const DRAG = 4;
 /** Wheel and pinch add up to this before a step is made. */
@@ -40,11 +38,9 @@ function tokensInWords(viewport: Viewport, side: "query" | "key", cell: number):
   return `${side === "query" ? "queries" : "keys"} ${start}–${stop - 1}`;
 }
 
-/** A weight with as many decimals as it is exact to. */
-function formatExact(exact: Exact, quantity: Quantity): string {
-  if (exact.error === 0 && Math.abs(exact.weight) < 5e-4)
-    return writtenSmall(quantity, exact.weight);
-  return written(quantity, exact.weight, exact.error > 0 ? 3 : 5);
+/** An exact weight. */
+function formatExact(weight: number, quantity: Quantity): string {
+  return Math.abs(weight) < 5e-4 ? writtenSmall(quantity, weight) : written(quantity, weight, 5);
 }
 
 /** The error of a weight: an exported page embeds them rounded, or spread evenly. */
@@ -53,7 +49,7 @@ function within(error: number): string {
 }
 
 /** The tooltip of the cell or the label under the pointer. */
-export function hintOf(heatMap: HeatMap, at: CellAt, exact: Exact | null): Omit<Hint, "x" | "y"> {
+export function hintOf(heatMap: HeatMap, at: CellAt): Omit<Hint, "x" | "y"> {
   const { viewport } = heatMap.layout;
   if (at.row === null || at.column === null) {
     const side = at.row !== null ? "query" : "key";
@@ -74,8 +70,6 @@ export function hintOf(heatMap: HeatMap, at: CellAt, exact: Exact | null): Omit<
   const value = heatMap.grid.values[at.row * heatMap.grid.columns + at.column] as number;
   const what = pooledInWords(viewport, at.row, at.column);
   const { error, estimate } = heatMap.grid;
-  const known = what === "" ? exact : null;
-  const own = known ?? (error === 0 && !estimate ? { weight: value, error } : null);
   const quantity = quantityOf(viewport.stack);
   const { name } = quantity;
   const number = (decimals: number): string =>
@@ -83,11 +77,11 @@ export function hintOf(heatMap: HeatMap, at: CellAt, exact: Exact | null): Omit<
   const rounded = quantity.signed || value < 5e-5 ? number(4) : roundedTo(value, error);
   const weight = Number.isNaN(value)
     ? "on its way"
-    : own
-      ? `${name}  ${formatExact(own, quantity)}${own.error === 0 ? ", exact" : ""}`
+    : error === 0 && !estimate
+      ? `${name}  ${formatExact(value, quantity)}, exact`
       : value === 0
         ? `${name}  ${nothingInWords(heatMap.grid, viewport.stack)}`
-        : heatMap.grid.estimate
+        : estimate
           ? `${name}  ${number(value < 0.00995 ? 4 : 3)}${within(error)}, estimate`
           : `${name}  ${rounded}${within(error)}`;
   const rows = [{ color: "", text: weight, meant: true }];
@@ -98,7 +92,6 @@ export function hintOf(heatMap: HeatMap, at: CellAt, exact: Exact | null): Omit<
 export function HeatMapPlot({ context, store }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const pointer = useSignal<{ x: number; y: number } | null>(null);
-  const exact = useSignal<(Exact & { at: string }) | null>(null);
   const { state } = context;
   const drag = useRef<{
     x: number;
@@ -125,51 +118,6 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     const { x, y } = pointIn(plot.current, event);
     return now && cellAt(now.layout, x, y);
   };
-  const nameOf = (cell: CellAt | null): string => {
-    const viewport = store.heatMap.peek()?.layout.viewport;
-    return JSON.stringify([
-      cell,
-      viewport?.layer,
-      viewport?.heads,
-      viewport?.rows.window,
-      viewport?.columns.window,
-    ]);
-  };
-
-  // The tooltip shows the drawn weight at once, and the exact one as soon as the pointer rests.
-  useEffect(() => {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let controller = new AbortController();
-    const stop = store.hovered.subscribe((cell) => {
-      clearTimeout(timer);
-      controller.abort();
-      if (!cell || cell.row === null || cell.column === null) return;
-      const heatMap = store.heatMap.peek();
-      if (!heatMap || heatMap.grid.error === 0) return;
-      const { viewport } = heatMap.layout;
-      if (viewport.rows.level > 0 || viewport.columns.level > 0) return;
-      const { row, column } = cell;
-      timer = setTimeout(() => {
-        controller = new AbortController();
-        const name = nameOf(cell);
-        store
-          .weight(
-            viewport.rows.window[0] + row,
-            viewport.columns.window[0] + column,
-            controller.signal,
-          )
-          .then((weight) => {
-            if (weight.error === 0) exact.value = { ...weight, at: name };
-          })
-          .catch(context.record.fail);
-      }, REST);
-    });
-    return () => {
-      clearTimeout(timer);
-      controller.abort();
-      stop();
-    };
-  }, []);
 
   const zoomAt = (event: Pick<MouseEvent, "clientX" | "clientY">, nearer: boolean): void => {
     const layout = store.heatMap.peek()?.layout;
@@ -418,8 +366,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     const across = (where?.x ?? 0) + (plot.current?.scrollLeft ?? 0);
     const cell = where && heatMap && cellAt(heatMap.layout, across, where.y);
     if (!cell) return null;
-    const weight = exact.value?.at === nameOf(cell) ? exact.value : null;
-    return { ...hintOf(heatMap, cell, weight), ...where };
+    return { ...hintOf(heatMap, cell), ...where };
   });
   const label = useComputed(() =>
     store.captionInput.value ? sentence(store.captionInput.value) : "Loading",

@@ -1,6 +1,6 @@
 /** The live state of a heat map, as signals: from its traits to what is drawn. */
 
-import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { Range, TileRequest } from "../../client/protocol";
 import { largestOf } from "../../client/signs";
 import type { Source } from "../../client/source";
@@ -83,16 +83,8 @@ export interface HeatMapStore {
   windowsAt: (side: "query" | "key", token: number) => Partial<HeatMapState>;
   /** Moves a token into sight, and the keyboard to it. */
   show: (side: "query" | "key", token: number) => void;
-  /** The weight of a query to a key as exact as the source knows it, the mean over heads. */
-  weight: (query: number, key: number, ended: AbortSignal) => Promise<Exact>;
   /** What an export draws: without the pointer. */
   forExport: () => HeatMap | null;
-}
-
-/** One weight, or the mean of several heads' weights. */
-export interface Exact {
-  weight: number;
-  error: number;
 }
 
 /** Steps of a pixel that cells end at in a figure of a stated width. */
@@ -432,24 +424,6 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
         query: side === "query" || both ? token : null,
         key: side === "key" || both ? token : null,
       };
-    },
-    weight: async (query, key, ended) => {
-      const now = untracked(() => viewport.value);
-      if (!now)
-        throw new Error("The picture has not been drawn yet, so its weights cannot be shown.");
-      const { stack, layer, heads } = now;
-      const piece = await source.block(
-        {
-          stack: stack.name,
-          layer,
-          heads,
-          rows: [query, query + 1],
-          columns: [key, key + 1],
-          precision: "float32",
-        },
-        ended,
-      );
-      return { weight: meanOf(piece.matrices)[0] as number, error: piece.error };
     },
     forExport: () => pinned.peek(),
   };

@@ -312,8 +312,10 @@ export function defineView<S extends RecordState>(
         const isBehind = (): boolean => recordNumber(model) !== drawn;
         const take = bindModel(model, state, ended, history.outside, held, isBehind);
         const takeUp = (record: number): void => {
+          const replaced = record !== drawn;
           drawn = record;
           take();
+          if (replaced) history.clear();
         };
         const root = document.createElement("div");
         el.classList.add("attnviz-host");

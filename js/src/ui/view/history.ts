@@ -15,6 +15,8 @@ export interface History {
   act: () => void;
   /** Says that Python or a linked view changes the state next. */
   outside: () => void;
+  /** Drops all steps, which another record may not have a place for. */
+  clear: () => void;
 }
 
 /** Maximum number of choices that can be taken back. */
@@ -100,6 +102,10 @@ export function createHistory(
     },
     outside: () => {
       choice = null;
+    },
+    clear: () => {
+      choice = null;
+      steps.value = { past: [], present: now.peek(), future: [] };
     },
   };
 }

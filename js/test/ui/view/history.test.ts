@@ -122,6 +122,17 @@ describe("a history", () => {
     expect(history.canUndo.value).toBe(false);
   });
 
+  it("ends with the record that its steps are of", () => {
+    choose({ layer: 1 });
+    choose({ layer: 2 });
+    history.undo();
+    history.clear();
+    expect([history.canUndo.value, history.canRedo.value]).toEqual([false, false]);
+    choose({ layer: 3 });
+    history.undo();
+    expect(state.layer.value).toBe(1);
+  });
+
   it("leaves alone what is no choice", () => {
     choose({ theme: "dark" });
     expect(history.canUndo.value).toBe(false);
