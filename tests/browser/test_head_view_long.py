@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
@@ -96,68 +96,19 @@ def nothing_is_asked(notebook: Notebook) -> None:
         notebook.lab.page.wait_for_timeout(150)
 
 
-def shares() -> tuple[float, float]:
-    """Weight of the queries in sight to keys before and behind the window, key by key."""
-    rows = slice(*WINDOW)
-    weights = long_record(TOKENS).stack().weights(layer=0, head=0, rows=rows).astype("float64")
-    before, after = weights[:, : WINDOW[0]].sum(), weights[:, WINDOW[1] :].sum()
-    return before / weights.sum(), after / weights.sum()
+def outside() -> float:
+    """Share of the weight of the queries in sight to keys outside of the window, key by key."""
+    weights = long_record(TOKENS).stack().weights(layer=0, head=0, rows=slice(*WINDOW))
+    inside = weights[:, slice(*WINDOW)].astype("float64").sum()
+    return float(1 - inside / weights.astype("float64").sum())
 
 
 def percent(share: float) -> str:
     return "<1%" if 0 < share < 0.005 else f"{100 * share:.0f}%"
 
 
-def in_strip(page: Page, view: Locator, side: str) -> tuple[float, float]:
-    """A place on the strip before a column's window, found by what is said there."""
-    plot = view.locator(".av-plot")
-    plot.scroll_into_view_if_needed()
-    box = plot.bounding_box()
-    assert box
-    # Below the headings and what is written above the strip.
-    for across in range(40, int(box["width"]), 8):
-        page.mouse.move(box["x"] + across, box["y"] + 90)
-        hint = view.locator(".av-hint")
-        if hint.count() and re.match(rf"{side} [\d,]+(–[\d,]+)?(:|$)", hint.inner_text()):
-            return box["x"] + across, box["y"] + 90
-    raise AssertionError(f"there is no strip for the side of the {side}")
-
-
 def test_what_leaves_the_window_is_said(view: Locator) -> None:
-    before, after = shares()
-    whole = percent(before + after)
-    expect(view).to_contain_text(
-        f"Outside the window: {whole} ({percent(before)} before, {percent(after)} after)"
-    )
-
-
-def test_a_click_on_a_strip_moves_the_keys_there(notebook: Notebook, view: Locator) -> None:
-    page = notebook.lab.page
-    place = in_strip(page, view, "key")
-    page.mouse.click(*place)
-    drawn(view, "head:self:0")
-    start = int(view.get_by_label("Keys: first in sight").input_value())
-    assert start + 64 < WINDOW[0]
-    notebook.becomes("view.key_window", [start, start + 64])
-    notebook.becomes("view.query_window", list(WINDOW))
-    view.get_by_role("button", name="↩ back").click()
-    notebook.becomes("view.key_window", list(WINDOW))
-
-
-def test_dragging_along_the_strip_of_the_queries_moves_both(
-    notebook: Notebook, view: Locator
-) -> None:
-    page = notebook.lab.page
-    x, y = in_strip(page, view, "query")
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.mouse.move(x, y - 10, steps=4)
-    page.mouse.move(x, y - 300, steps=4)
-    page.mouse.up()
-    notebook.becomes("view.query_window", [0, 64])
-    notebook.becomes("view.key_window", [0, 64])
-    drawn(view, "head:self:0")
-    assert notebook.evaluate("view.token") is None
+    expect(view).to_contain_text(f"{percent(outside())} outside of the window.")
 
 
 def test_tokens_are_found_anywhere_and_stepped_through(notebook: Notebook, view: Locator) -> None:
@@ -228,14 +179,12 @@ def test_the_keyboard_leaves_the_window(notebook: Notebook, view: Locator) -> No
         notebook.becomes("view.query_window", [end + by for end in before])
 
 
-def test_what_is_left_out_is_taken_out_of_all_the_text(notebook: Notebook, view: Locator) -> None:
-    rows = slice(*WINDOW)
-    weights = long_record(TOKENS).stack().weights(layer=0, head=0, rows=rows).astype("float64")
-    share = weights[:, 0].sum() / weights.sum()
-    notebook.execute("view.leave_out = ['first']")
-    expect(view).to_contain_text(f"Left out: first token, {percent(share)}.")
-    before, after = shares()
-    expect(view).to_contain_text(f"({percent(before - share)} before, {percent(after)} after)")
+def test_what_is_left_out_is_counted_within_the_window(notebook: Notebook, view: Locator) -> None:
+    weights = long_record(TOKENS).stack().weights(layer=0, head=0, rows=slice(*WINDOW))
+    share = weights[:, QUERY].astype("float64").sum() / weights.astype("float64").sum()
+    notebook.execute(f"view.leave_out = [{QUERY}, 0]")
+    expect(view).to_contain_text(f"{percent(share)} within the window.")
+    expect(view).to_contain_text(f"{percent(outside())} outside of the window.")
 
 
 def lines_of(view: Locator) -> list[dict[str, str]]:
@@ -255,19 +204,22 @@ def test_a_picture_of_131072_tokens_takes_little(notebook: Notebook) -> None:
     expect(view).to_contain_text("Layer 0, head 3.")
     drawn(view, "head:self:0", timeout=60_000)
     nothing_is_asked(notebook)
-    notebook.execute("asked.clear()\nlongest.query_window = longest.key_window = [65500, 65564]")
+    notebook.execute(
+        "asked.clear()\n"
+        "with longest.hold_sync():\n"
+        "    longest.query_window = longest.key_window = [65500, 65564]"
+    )
     expect(view).to_contain_text("65,500–65,563 of 131,072")
     drawn(view, "head:self:0", timeout=60_000)
-    # The strongest keys and the spread, then the window's own weights.
-    notebook.becomes("[name for name, _ in asked]", ["strongest", "block"])
+    # The window's own weights alone.
+    notebook.becomes("[name for name, _ in asked]", ["block"])
     drawn(view, "head:self:0", timeout=60_000)
     asked: list[tuple[str, int]] = notebook.evaluate("asked")
-    assert len(asked) == 2
-    assert sum(size for _, size in asked) < 40_000
+    assert len(asked) == 1
+    assert sum(size for _, size in asked) < 20_000
     lines = lines_of(view)
     assert 0 < len(lines) <= 3 * 64
-    away = [line for line in lines if not 65_500 <= int(line["key"]) < 65_564]
-    assert 0 < len(away) <= 32
+    assert all(65_500 <= int(line["key"]) < 65_564 for line in lines)
     assert view.locator("*").count() < 250
     notebook.execute("asked.clear(); longest.token = 65530")
     expect(view.get_by_role("region", name="Strongest keys anywhere")).to_be_visible()
@@ -337,17 +289,3 @@ def test_a_page_of_a_long_text_says_the_same(page: Page, tmp_path: Path) -> None
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0", timeout=60_000)
     expect(root).to_contain_text("“word1500” attends most to “word400” outside the window")
     expect(root.get_by_role("button", name="Key 400,")).to_be_visible()
-
-
-def figures(svg: str) -> list[str]:
-    return re.findall(r">([^<>]*(?:before|after)[^<>]*)<", svg)
-
-
-def test_the_figure_has_its_strips(view: Locator) -> None:
-    before, _ = shares()
-    # A figure has what has come.
-    expect(view).to_contain_text(f"({percent(before)} before")
-    svg: Any = view.evaluate("root => root.attnviz.svg()")
-    words = figures(svg)
-    assert f"{WINDOW[0]:,} before" in words
-    assert f"{percent(before)} before, {WINDOW[0]:,} keys" in words

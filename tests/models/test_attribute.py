@@ -175,9 +175,7 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
         block = whole_reply(
             server, "block", asked | {"rows": last, "columns": last, "precision": "float32"}
         )
-        strongest = completed(
-            strongest_keys(stack, layer=0, heads=[1], rows=slice(*last), k=2, bin_size=count)
-        )
+        strongest = completed(strongest_keys(stack, layer=0, heads=[1], rows=slice(*last), k=2))
     assert tensors.largest < 40_000_000
     assert maps.data is not None
     assert len(maps.data) == 2 * 32 * 32

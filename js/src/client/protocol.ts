@@ -403,9 +403,9 @@ export type Combine = "separate" | "mean" | "max";
 export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
 
 /**
- * The strongest keys of some queries, and how their weight is spread over the text.
+ * The strongest keys of some queries anywhere in a text.
  *
- * Of signed numbers the largest sizes, with their signs; what is summed and spread are sizes.
+ * Of signed numbers the largest sizes, with their signs; sums are of sizes.
  */
 export interface StrongestRequest {
   stack: string;
@@ -414,20 +414,18 @@ export interface StrongestRequest {
   rows: Range;
   /** Keys for each query. */
   k: number;
-  /** Keys whose weight is summed up in one number. */
-  bin_size: number;
   /** A matrix for each head, or one for all. */
   combine: Combine;
   /** Keys that are none of the strongest: "special", "first", or their number. */
   leave_out: (string | number)[];
-  /** Of a pair of texts, whose queries and whose keys. */
+  /** Of a pair of texts, whose keys are looked at. */
   pair: Pair;
 }
 
 /** What a reply says about its buffer. */
 export interface StrongestHeader {
-  /** Matrices, rows, keys a row, and bins. */
-  shape: [number, number, number, number];
+  /** Matrices, rows, and keys a row. */
+  shape: [number, number, number];
 }
 
 export type Pooled = "mean" | "max";

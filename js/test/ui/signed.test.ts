@@ -309,7 +309,7 @@ function linePlot(matrices: number[][]): LinePlot {
     lines: computeLines(weights, options, shownMatrices(weights, "separate", false)),
     ...{ scale: 0.8, token: null, key: null, hovered: null, hoveredLine: null },
     ...{ hoveredHeads: [], cursor: null, renormalized: false, leftOut: options.leftOut },
-    ...{ pairQueries: all, pairKeys: all, spread: null, strongest: null, isFound: null },
+    ...{ pairQueries: all, pairKeys: all, strongest: null, isFound: null },
   };
 }
 

@@ -261,22 +261,20 @@ class MapsRequest:
 @RECORD_REQUESTS.add("strongest", StrongestHeader)
 @dataclass(frozen=True)
 class StrongestRequest:
-    """The strongest keys of some queries, and how their weight is spread over the text.
+    """The strongest keys of some queries anywhere in a text.
 
-    Of signed numbers the largest sizes, with their signs; what is summed and spread are sizes.
+    Of signed numbers the largest sizes, with their signs; sums are of sizes.
 
     Attributes
     ----------
     k : int
         Keys for each query.
-    bin_size : int
-        Keys whose weight is summed up in one number.
     combine : {"separate", "mean", "max"}
         A matrix for each head, or one for all.
     leave_out : list
         Keys that are none of the strongest: "special", "first", or their number.
     pair : str
-        Of a pair of texts, whose queries and whose keys.
+        Of a pair of texts, whose keys are looked at.
     """
 
     stack: str
@@ -284,7 +282,6 @@ class StrongestRequest:
     heads: tuple[int, ...]
     rows: Range
     k: int
-    bin_size: int
     combine: Combine
     leave_out: tuple[str | int, ...]
     pair: Pair
@@ -299,7 +296,6 @@ class StrongestRequest:
             heads=self.heads,
             rows=span("rows", self.rows, len(stack.query_tokens)),
             k=self.k,
-            bin_size=self.bin_size,
             combine=self.combine,
             leave_out=self.leave_out,
             pair=self.pair,

@@ -1,8 +1,7 @@
-"""The strongest keys of some queries anywhere in a text, and how their weight is spread over it.
+"""The strongest keys of some queries anywhere in a text.
 
-Both come from one pass over all keys. Of a long text a view shows a window; this says where the
-rest of the weight of its queries goes. ``js/src/client/requests/strongest.ts`` is the other side,
-and computes the same where whole rows are at hand.
+Of a long text a view shows a window; this says to which keys the rest of a query's weight goes.
+``js/src/client/requests/strongest.ts`` is the other side, and finds the same in pages.
 """
 
 from __future__ import annotations
@@ -47,18 +46,17 @@ class StrongestHeader(TypedDict):
     Attributes
     ----------
     shape : list of int
-        Matrices, rows, keys a row, and bins.
+        Matrices, rows, and keys a row.
     """
 
-    shape: tuple[int, int, int, int]
+    shape: tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Strongest:
     """Where the weight of some queries goes, for each matrix: a head, or several put together.
 
-    Of signed numbers keys are ordered by size, `weights` have their signs, and `sums` and `spread`
-    are of sizes.
+    Of signed numbers keys are ordered by size, `weights` have their signs, and `sums` are of sizes.
 
     Attributes
     ----------
@@ -70,15 +68,11 @@ class Strongest:
         float32, (matrices, rows, 3): of the keys that are meant, of those that are left out, and of
         other keys that the pair of texts does not take. The first is summed and not what the
         others leave of 1, which would be rounding where a strong key is left out.
-    spread : ndarray
-        float32, (matrices, bins): weight of all queries that the pair takes, to the keys from
-        ``bin_size * b`` on, without what is left out or not taken.
     """
 
     keys: NDArray[np.int32]
     weights: NDArray[np.float32]
     sums: NDArray[np.float32]
-    spread: NDArray[np.float32]
 
 
 def strongest_keys(
@@ -88,14 +82,13 @@ def strongest_keys(
     heads: Sequence[int],
     rows: slice,
     k: int,
-    bin_size: int,
     combine: Combine = "separate",
     leave_out: LeaveOut = (),
     pair: Pair = "all",
     row_sums: RowSums | None = None,
     largest: int | None = None,
 ) -> Steps[Strongest]:
-    """Find the strongest keys of some queries, and sum their weight up along the text, in steps.
+    """Find the strongest keys of some queries, and sum the weight of all keys, in steps.
 
     Of more than `largest` bytes, nothing is computed: ValueError.
 
@@ -105,14 +98,13 @@ def strongest_keys(
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.25, 0.75]]]], ["a", "b"])
     >>> from attnviz.utils.progress import completed
     >>> found = completed(
-    ...     strongest_keys(record.stack(), layer=0, heads=[0], rows=slice(0, 2), k=1, bin_size=1)
+    ...     strongest_keys(record.stack(), layer=0, heads=[0], rows=slice(0, 2), k=1)
     ... )
-    >>> found.keys.tolist(), found.weights.tolist(), found.spread.tolist()
-    ([[[0], [1]]], [[[1.0], [0.75]]], [[1.25, 0.75]])
+    >>> found.keys.tolist(), found.weights.tolist()
+    ([[[0], [1]]], [[[1.0], [0.75]]])
     """
-    for name, value in (("k", k), ("bin_size", bin_size)):
-        if value < 1:
-            raise ValueError(f"{name}={value} must be at least 1")
+    if k < 1:
+        raise ValueError(f"k={k} must be at least 1")
     layer, heads = heads_of(stack, layer, heads)
     if combine not in {"separate", "mean", "max"}:
         raise ValueError(f'combine={combine!r} must be "separate", "mean" or "max"')
@@ -121,24 +113,21 @@ def strongest_keys(
     row_sums = row_sums or RowSums()
     num_keys = len(stack.key_tokens)
     groups = [[head] for head in heads] if combine == "separate" else [list(heads)]
-    k, bin_size = min(k, num_keys), min(bin_size, num_keys)
+    k = min(k, num_keys)
     shape = (len(groups), rows.stop - rows.start)
-    bins = -(-num_keys // bin_size)
-    size = 4 * len(groups) * (shape[1] * (2 * k + 3) + bins)
+    size = 4 * len(groups) * shape[1] * (2 * k + 3)
     if largest is not None and size > largest:
         raise ValueError(
             f"the strongest keys are {size} bytes; {largest} are sent at once, so ask for fewer "
-            "rows or keys, or for larger bins"
+            "rows or keys"
         )
     out = torch.from_numpy(_left_out(stack.key_tokens, leave_out))
     found = Strongest(
         np.full((*shape, k), -1, np.int32),
         np.zeros((*shape, k), np.float32),
         np.zeros((*shape, 3), np.float32),
-        np.zeros((len(groups), bins), np.float32),
     )
-    away = torch.from_numpy(~_of_text(stack.key_tokens, pair, 2)) & ~out
-    taken = torch.from_numpy(_of_text(stack.query_tokens, pair, 0)[rows])
+    away = torch.from_numpy(~_of_text(stack.key_tokens, pair)) & ~out
     step = max(1, _ENTRIES // num_keys)
     pace = Pace("strongest keys", len(heads) * shape[1] * num_keys)
     for matrix, group in enumerate(groups):
@@ -158,27 +147,24 @@ def strongest_keys(
                 raise not_finite(
                     f"stack {stack.name!r}, layer {layer}", f"the first of query {query}"
                 )
-            strong, keys = _top(weights, k, bin_size)
+            strong, keys = weights.topk(k, dim=1)
             found.keys[matrix, here] = keys.masked_fill(strong == 0, -1).cpu().numpy()
             if signs is not None:
-                # What the last bin is filled up with has no weight, and no place in the text.
-                strong *= signs.gather(1, keys.clamp(max=num_keys - 1))
+                strong *= signs.gather(1, keys)
             found.weights[matrix, here] = strong.cpu().numpy()
             found.sums[matrix, here] = sums.cpu().numpy()
-            columns = weights[taken[here].to(weights.device)].sum(dim=0)
-            found.spread[matrix] += _binned(columns[None], bin_size).sum(dim=2)[0].cpu().numpy()
     return found
 
 
 def encoded_strongest(
     stack: AttentionStack, *, largest: int, **wanted: Any
 ) -> Steps[tuple[StrongestHeader, bytes]]:
-    """The same for a reply: keys, weights, sums and spread one after the other, little endian."""
+    """The same for a reply: keys, weights and sums one after the other, little endian."""
     found = yield from strongest_keys(stack, largest=largest, **wanted)
-    parts = (found.keys, found.weights, found.sums, found.spread)
+    parts = (found.keys, found.weights, found.sums)
     data = b"".join(part.astype(part.dtype.newbyteorder("<")).tobytes() for part in parts)
     matrices, rows, k = found.keys.shape
-    return {"shape": (matrices, rows, k, found.spread.shape[1])}, data
+    return {"shape": (matrices, rows, k)}, data
 
 
 def _together(
@@ -211,27 +197,6 @@ def _sum_of(weights: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     return weights[:, columns.to(weights.device)].sum(dim=1)
 
 
-def _binned(weights: torch.Tensor, bin_size: int) -> torch.Tensor:
-    """(rows, keys) as (rows, bins, bin_size), filled up with zeros."""
-    short = -weights.shape[1] % bin_size
-    if short:
-        weights = torch.nn.functional.pad(weights, (0, short))
-    return weights.view(len(weights), -1, bin_size)
-
-
-def _top(weights: torch.Tensor, k: int, bin_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The k largest weights of every row and their keys.
-
-    They lie in the k bins with the largest maxima: all but these are looked at once only.
-    """
-    bins = _binned(weights, bin_size)
-    best = bins.amax(dim=2).topk(min(k, bins.shape[1]), dim=1).indices
-    inside = bins.gather(1, best[:, :, None].expand(-1, -1, bin_size)).flatten(1)
-    strong, places = inside.topk(k, dim=1)
-    keys = best.gather(1, places // bin_size) * bin_size + places % bin_size
-    return strong, keys
-
-
 def _left_out(keys: Tokens, leave_out: LeaveOut) -> NDArray[np.bool_]:
     flags = np.zeros(len(keys), np.bool_)
     for each in dict.fromkeys(leave_out):
@@ -249,9 +214,9 @@ def _left_out(keys: Tokens, leave_out: LeaveOut) -> NDArray[np.bool_]:
     return flags
 
 
-def _of_text(tokens: Tokens, pair: str, side: int) -> NDArray[np.bool_]:
-    """Which tokens are of the text that one side of the pair names; all for "all"."""
+def _of_text(tokens: Tokens, pair: str) -> NDArray[np.bool_]:
+    """Which keys are of the text that the pair names; all for "all"."""
     if pair == "all":
         return np.ones(len(tokens), np.bool_)
-    wanted = "ab".index(pair[side])
+    wanted = "ab".index(pair[2])
     return np.array([sequence == wanted for sequence in tokens.sequence], np.bool_)

@@ -22,7 +22,7 @@ from attnviz.server.tiles import TILE
 __all__ = ["first_requests"]
 
 # Of the lines: rows that are asked for together, values that are sent exact and not in a byte each,
-# and where a text is so long that they come step by step.
+# and where a text is so long that its rows are not loaded whole.
 _ROWS_AT_ONCE = 64
 _MOST_EXACT = 1 << 16
 _LARGE = 4_000_000

@@ -51,8 +51,8 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         Chosen heads each in its colour, or put together. With no head chosen all are meant, and
         ``"separate"`` shows their mean.
     top_k : int or None
-        Draw only each query's k strongest keys of the whole text; None draws all in sight. By
-        default 3 above 32 tokens.
+        Draw only each query's k strongest keys in sight; None draws all. By default 3 above 32
+        tokens.
     threshold : float
         Draw only weights of at least this: 0 to the largest weight that can occur, usually 1.
     leave_out : list of ("special", "first" or int)
@@ -64,9 +64,9 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         bytes each, which beside a strong sink are exact to 0.002 where one byte is not.
     query_window, key_window : list of two int, or None
         Tokens from start to before stop that are shown, 2,000 at most; None is the view's default
-        (all up to 100 tokens, otherwise the first 64). Strips stand for the tokens before and
-        behind them: they say how much weight goes there, the strongest lines to keys out of sight
-        end there, and a click moves the window.
+        (all up to 100 tokens, otherwise the first 64). The caption says how much of the weight lies
+        outside. The strongest keys of a pinned query are listed, wherever they lie, and a click on
+        one moves the window there.
     orientation : {"vertical", "horizontal"}
         Two columns, or two rows.
 

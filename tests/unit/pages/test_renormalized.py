@@ -57,9 +57,7 @@ def test_what_is_left_beside_a_sink_is_a_sum_and_no_difference(case: dict[str, A
     rows = slice(0, len(stack.query_tokens))
     for head in (0, 1):
         found = completed(
-            strongest_keys(
-                stack, layer=0, heads=[head], rows=rows, k=99, bin_size=1, leave_out=["first"]
-            )
+            strongest_keys(stack, layer=0, heads=[head], rows=rows, k=99, leave_out=["first"])
         )
         expected = np.sort(np.array(case["renormalized"])[head])[:, :0:-1]
         quotients = found.weights[0, :, : expected.shape[1]] / found.sums[0, :, :1]

@@ -55,7 +55,7 @@ LISTS += [[0] * 10**6, ["0"], [float("nan")], [None], "01", [nested()]]
 RANGES: list[Any] = [[0, 1], [0, TOKENS], [0, 8], [5, 5], [9, 3], [-5, 5], [0, 10**12], [0]]
 POOLS: dict[str, list[Any]] = {
     "stack": ["self", "cross", ""],
-    **{each: [1, *NUMBERS] for each in ("k", "bin_size", "size", "queries")},
+    **{each: [1, *NUMBERS] for each in ("k", "size", "queries")},
     "pattern": ["previous token", "induction", "first token", "entropy"],
     "heads": LISTS,
     "layers": LISTS,
@@ -198,7 +198,7 @@ def test_a_reply_about_a_corpus_is_bounded(
 
 
 ALL = {"stack": "self", "layer": 0, "rows": [0, TOKENS], "columns": [0, 1]}
-STRONGEST = {"stack": "self", "layer": 0, "k": 1, "bin_size": TOKENS, "combine": "mean"}
+STRONGEST = {"stack": "self", "layer": 0, "k": 1, "combine": "mean"}
 STRONGEST |= {"leave_out": [], "pair": "all"}
 EVERY_HEAD = [*range(HEADS)]
 TILE = {"stack": "self", "layer": 0, "heads": EVERY_HEAD, "level": 0, "row": 0, "column": 0}
@@ -268,7 +268,7 @@ def test_what_goes_on_gives_what_is_computed_at_once(counted: Counted) -> None:
     asked: dict[str, Any] = {
         "block": place | {"rows": [0, 900], "columns": [3, 14], "precision": "float32"},
         "maps": place | {"size": 30},
-        "strongest": place | STRONGEST | {"rows": [0, 900], "k": 3, "bin_size": 900},
+        "strongest": place | STRONGEST | {"rows": [0, 900], "k": 3},
         "scores": {"stack": "self", "pattern": "first token"},
     }
     weights = stack.weights(layer=0)

@@ -65,8 +65,7 @@ def sent(record: av.AttentionRecord, name: str, arguments: Any) -> tuple[dict[st
 
 WHOLE = {"stack": "self", "layer": 95, "rows": [0, 1000], "columns": [0, 1000]}
 TILE = {"stack": "self", "layer": 0, "row": 0, "column": 0, "pooled": "max"}
-# As many as a window of the most tokens has, with the finest bins.
-STRONGEST = {"stack": "self", "layer": 95, "rows": [0, 1000], "k": 100, "bin_size": 1}
+STRONGEST = {"stack": "self", "layer": 95, "rows": [0, 1000], "k": 100}
 STRONGEST |= {"combine": "mean", "leave_out": ["first"], "pair": "all"}
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("describe", {}),

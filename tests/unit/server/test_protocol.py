@@ -157,8 +157,7 @@ RECORD_ASKED: dict[str, dict[str, Any]] = {
     "describe": {},
     "block": ROWS | {"columns": [0, 3], "precision": "uint8"},
     "maps": {"stack": "self", "layer": 0, "size": 4},
-    "strongest": ROWS
-    | {"k": 2, "bin_size": 4, "combine": "mean", "leave_out": ["first"], "pair": "all"},
+    "strongest": ROWS | {"k": 2, "combine": "mean", "leave_out": ["first"], "pair": "all"},
     "tile": {"stack": "self", "layer": 0, "heads": [0], "level": 0, "row": 0, "column": 0}
     | {"pooled": "max", "precision": "uint8"},
     "scores": {"stack": "self", "pattern": "first token"},

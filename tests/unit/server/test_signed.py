@@ -173,7 +173,6 @@ def test_strongest_keys_by_size_with_their_signs(combine: str) -> None:
             heads=[0, 2],
             rows=slice(1, 6),
             k=30,
-            bin_size=8,
             combine=combine,  # type: ignore[arg-type]
             leave_out=[3],
         )
@@ -199,11 +198,6 @@ def test_strongest_keys_by_size_with_their_signs(combine: str) -> None:
         sizes = np.abs(kept[1:])
         assert_allclose(found.sums[place, :, 0], sizes.sum(axis=1), rtol=1e-5)
         assert_allclose(found.sums[place, :, 1], np.abs(matrix[1:, 3]), rtol=1e-5)
-        assert_allclose(
-            found.spread[place],
-            [sizes[:, start : start + 8].sum() for start in range(0, 37, 8)],
-            rtol=1e-5,
-        )
 
 
 # --- differences of softmaxes, of long texts step by step
@@ -561,9 +555,7 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
         block = server.reply(
             "block", asked | {"rows": last, "columns": last, "precision": "float32"}
         )
-        strongest = completed(
-            strongest_keys(stack, layer=0, heads=[0], rows=slice(*last), k=2, bin_size=count)
-        )
+        strongest = completed(strongest_keys(stack, layer=0, heads=[0], rows=slice(*last), k=2))
     assert estimate.header["encoding"] == "int8-sqrt"
     assert estimate.header["queries"][1] == count
     assert tensors.largest < 40_000_000

@@ -1,4 +1,4 @@
-"""The strongest keys of queries and where their weight lies, against whole rows in float64."""
+"""The strongest keys of queries, against whole rows in float64."""
 
 from __future__ import annotations
 
@@ -101,7 +101,6 @@ def asked(stack: AttentionStack, **given: Any) -> Strongest:
         "heads": stack.kept_heads(layer),
         "rows": slice(0, len(stack.query_tokens)),
         "k": 3,
-        "bin_size": 2,
     }
     return completed(strongest_keys(stack, **(wanted | given)))
 
@@ -112,8 +111,8 @@ def matrices(stack: AttentionStack) -> NDArray[np.float64]:
     return np.stack([formula(attention, head) for head in stack.kept_heads(layer)])
 
 
-def agrees(found: Strongest, weights: NDArray[np.float64], bin_size: int, k: int) -> None:
-    """Weights of the strongest, their places, and sums of bins."""
+def agrees(found: Strongest, weights: NDArray[np.float64], k: int) -> None:
+    """Weights of the strongest, and their places."""
     k = min(k, weights.shape[2])
     np.testing.assert_allclose(found.weights, -np.sort(-weights, axis=2)[:, :, :k], atol=2e-6)
     there = found.keys >= 0
@@ -123,31 +122,23 @@ def agrees(found: Strongest, weights: NDArray[np.float64], bin_size: int, k: int
     for row in found.keys.reshape(-1, k):
         named = row[row >= 0]
         assert len(set(named.tolist())) == len(named)
-    columns = weights.sum(axis=1)
-    for b in range(found.spread.shape[1]):
-        part = columns[:, b * bin_size : (b + 1) * bin_size].sum(axis=1)
-        np.testing.assert_allclose(found.spread[:, b], part, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", STACKS)
-@pytest.mark.parametrize("bin_size", [1, 2, 4, 64])
-def test_the_strongest_keys_and_the_spread_are_those_of_whole_rows(
-    name: str, bin_size: int
-) -> None:
+def test_the_strongest_keys_are_those_of_whole_rows(name: str) -> None:
     stack = STACKS[name]
     weights = matrices(stack)
-    agrees(asked(stack, bin_size=bin_size), weights, bin_size, 3)
-    some = asked(stack, bin_size=bin_size, rows=slice(1, 3), k=100)
-    agrees(some, weights[:, 1:3], bin_size, 100)
+    agrees(asked(stack), weights, 3)
+    agrees(asked(stack, rows=slice(1, 3), k=100), weights[:, 1:3], 100)
 
 
 @pytest.mark.parametrize("name", STACKS)
 def test_heads_are_put_together_cell_by_cell(name: str) -> None:
     weights = matrices(STACKS[name])
     mean = asked(STACKS[name], combine="mean")
-    agrees(mean, weights.mean(axis=0, keepdims=True), 2, 3)
+    agrees(mean, weights.mean(axis=0, keepdims=True), 3)
     largest = asked(STACKS[name], combine="max")
-    agrees(largest, weights.max(axis=0, keepdims=True), 2, 3)
+    agrees(largest, weights.max(axis=0, keepdims=True), 3)
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -157,50 +148,22 @@ def test_what_is_left_out_is_none_of_the_strongest_and_said(name: str) -> None:
     found = asked(stack, leave_out=["first", 1])
     rest = weights.copy()
     rest[:, :, :2] = 0
-    agrees(found, rest, 2, 3)
+    agrees(found, rest, 3)
     np.testing.assert_allclose(found.sums[..., 0], rest.sum(axis=2), atol=2e-6)
     np.testing.assert_allclose(found.sums[..., 1], weights[:, :, :2].sum(axis=2), atol=2e-6)
     assert not found.sums[..., 2].any()
 
 
-def test_a_pair_takes_the_queries_and_keys_of_its_texts() -> None:
+def test_a_pair_takes_the_keys_of_its_text() -> None:
     stack = captured_record().stack("self").only([2])
     weights = matrices(stack)
-    found = asked(stack, pair="b-a", leave_out=["special"], bin_size=1)
+    found = asked(stack, pair="b-a", leave_out=["special"])
     first_text = np.zeros_like(weights)
     first_text[:, :, 1:3] = weights[:, :, 1:3]
     np.testing.assert_allclose(found.weights[:, :, 0], first_text.max(axis=2), atol=2e-6)
-    np.testing.assert_allclose(found.spread, first_text[:, 3:5].sum(axis=1), atol=2e-6)
     np.testing.assert_allclose(found.sums[..., 0], first_text.sum(axis=2), atol=2e-6)
     np.testing.assert_allclose(found.sums[..., 1], weights[:, :, [0, 5]].sum(axis=2), atol=2e-6)
     np.testing.assert_allclose(found.sums[..., 2], weights[:, :, 3:5].sum(axis=2), atol=2e-6)
-
-
-@pytest.mark.parametrize("name", STACKS)
-def test_strips_and_window_add_up_to_the_rows_weight(name: str) -> None:
-    stack = STACKS[name]
-    [layer] = stack.layers
-    sums = RowSums()
-    window = slice(2, 4)
-    for head, found in zip(
-        stack.kept_heads(layer), zip(*_parts(asked(stack, row_sums=sums)), strict=True), strict=True
-    ):
-        block = completed(
-            sums.block(
-                stack,
-                layer=layer,
-                head=head,
-                rows=slice(0, len(stack.query_tokens)),
-                columns=slice(window.start, min(window.stop, len(stack.key_tokens))),
-            )
-        )
-        totals, spread = found
-        outside = spread.sum() - spread[1]
-        np.testing.assert_allclose(outside + block.sum(), totals.sum(), atol=2e-5)
-
-
-def _parts(found: Strongest) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    return found.sums[..., 0], found.spread
 
 
 def test_sums_that_are_kept_give_the_same_blocks_and_are_bounded() -> None:
@@ -219,9 +182,7 @@ def test_one_far_key_is_found() -> None:
     record = long_record(tokens)
     query, key = (int(share * tokens) for share in NEEDLE)
     rows = slice(query - 1, query + 1)
-    found = completed(
-        strongest_keys(record.stack(), layer=0, heads=[3], rows=rows, k=1, bin_size=8)
-    )
+    found = completed(strongest_keys(record.stack(), layer=0, heads=[3], rows=rows, k=1))
     assert found.keys[0, 1, 0] == key
     assert found.weights[0, 1, 0] > 0.9
     assert found.keys[0, 0, 0] != key
@@ -235,33 +196,29 @@ def test_the_reply_says_how_to_read_it() -> None:
         "heads": [0, 3],
         "rows": [1, 5],
         "k": 2,
-        "bin_size": 4,
         "combine": "separate",
         "leave_out": [],
         "pair": "all",
     }
     reply = server.reply("strongest", request)
-    assert reply.header == {"shape": (2, 4, 2, 2)}
+    assert reply.header == {"shape": (2, 4, 2)}
     assert reply.data is not None
     expected = asked(
         captured_record().stack("self").only([2]),
         heads=[0, 3],
         rows=slice(1, 5),
         k=2,
-        bin_size=4,
     )
     assert np.frombuffer(reply.data, "<i4", 16).tolist() == expected.keys.ravel().tolist()
     numbers = np.frombuffer(reply.data, "<f4")[16:]
     np.testing.assert_array_equal(numbers[:16], expected.weights.ravel())
-    np.testing.assert_array_equal(numbers[16:40], expected.sums.ravel())
-    np.testing.assert_array_equal(numbers[40:], expected.spread.ravel())
+    np.testing.assert_array_equal(numbers[16:], expected.sums.ravel())
 
 
 @pytest.mark.parametrize(
     ("wrong", "words_of_it"),
     [
         ({"k": 0}, "k=0 must be at least 1"),
-        ({"bin_size": 0}, "bin_size=0"),
         ({"heads": []}, "heads is empty"),
         ({"combine": "sum"}, "combine='sum'"),
         ({"pair": "a-c"}, "pair='a-c'"),
@@ -297,7 +254,6 @@ def test_an_answer_that_is_too_large_says_what_to_do() -> None:
         "heads": [0],
         "rows": [0, 500],
         "k": 300,
-        "bin_size": 1,
         "combine": "separate",
         "leave_out": [],
         "pair": "all",

@@ -1,8 +1,7 @@
 /**
- * The strongest keys of some queries anywhere in a text, and how their weight is spread over it.
+ * The strongest keys of some queries anywhere in a text.
  *
- * `attnviz/server/strongest.py` is the other side; where whole rows are at hand, `strongestOf`
- * finds the same in them.
+ * `attnviz/server/strongest.py` is the other side; of a page, `strongestOf` finds the same.
  */
 
 import { LARGEST_REPLY, type Reply } from "../carrier";
@@ -16,22 +15,17 @@ export interface Found {
   keys: Int32Array;
   weights: Float32Array;
   /**
-   * For each row the weight of the keys that are meant, of those left out and of those not taken;
-   * NaN: not yet known. The first is summed directly: a difference would be rounding where it is little.
-   * Of signed numbers these are sums of sizes, as in `spread`.
+   * For each row the weight of the keys that are meant, of those left out and of those not taken.
+   * The first is summed directly: a difference would be rounding where it is little. Of signed
+   * numbers these are sums of sizes.
    */
   sums: Float32Array;
-  /** Weight of all rows that are taken, without what is left out or not taken, along the keys. */
-  spread: Float32Array;
 }
 
 export interface Strongest {
   rows: Range;
   k: number;
-  binSize: number;
   matrices: Found[];
-  /** The share of the answer that has come. */
-  done: number;
 }
 
 /** Which queries and keys are meant: 1 where they are. */
@@ -50,18 +44,17 @@ export function splitStrongest(request: StrongestRequest, numKeys: number): Stro
   const separate = request.combine === "separate";
   const numRows = rows[1] - rows[0];
   const rowBytes = 8 * request.k + 12;
-  const room = LARGEST_REPLY - 4 * Math.ceil(numKeys / request.bin_size);
-  const fitting = Math.min(
-    ENTRIES / (numRows * numKeys),
-    LARGEST_REPLY / (numRows * rowBytes + LARGEST_REPLY - room),
-  );
+  const fitting = Math.min(ENTRIES / (numRows * numKeys), LARGEST_REPLY / (numRows * rowBytes));
   const headsEach = separate
     ? Math.min(heads.length, Math.max(1, Math.floor(fitting)))
     : heads.length;
   const rowsEach =
     headsEach > 1 && separate
       ? numRows
-      : Math.max(1, Math.floor(Math.min(ENTRIES / (headsEach * numKeys), room / rowBytes)));
+      : Math.max(
+          1,
+          Math.floor(Math.min(ENTRIES / (headsEach * numKeys), LARGEST_REPLY / rowBytes)),
+        );
   const parts: StrongestRequest[] = [];
   for (let head = 0; head < heads.length; head += headsEach) {
     for (let row = rows[0]; row < rows[1]; row += rowsEach) {
@@ -75,12 +68,11 @@ export function splitStrongest(request: StrongestRequest, numKeys: number): Stro
   return parts;
 }
 
-function nothing(numRows: number, k: number, bins: number): Found {
+function nothing(numRows: number, k: number): Found {
   return {
     keys: new Int32Array(numRows * k).fill(-1),
     weights: new Float32Array(numRows * k),
-    sums: new Float32Array(numRows * 3).fill(Number.NaN),
-    spread: new Float32Array(bins),
+    sums: new Float32Array(numRows * 3),
   };
 }
 
@@ -89,10 +81,10 @@ export function readStrongest(reply: Reply): Found[] {
   // A page hands over what it has found.
   if (!reply.data) return (reply.header as { found: Found[] }).found;
   const { shape } = reply.header as StrongestHeader;
-  const [matrices, rows, k, bins] = shape;
+  const [matrices, rows, k] = shape;
   // A copy, because a view of a message need not start at a multiple of four bytes.
   const { buffer } = asBytes(reply.data as ArrayBuffer).slice();
-  const expected = 4 * matrices * (2 * rows * k + 3 * rows + bins);
+  const expected = 4 * matrices * (2 * rows * k + 3 * rows);
   if (buffer.byteLength !== expected) {
     throw new Error(`The reply holds ${buffer.byteLength} bytes; it says ${expected}.`);
   }
@@ -105,65 +97,58 @@ export function readStrongest(reply: Reply): Found[] {
   const floats = (size: number): Float32Array[] =>
     each(size, (start) => new Float32Array(buffer, start, size));
   const keys = each(rows * k, (start) => new Int32Array(buffer, start, rows * k));
-  const [weights, sums, spread] = [floats(rows * k), floats(rows * 3), floats(bins)];
+  const [weights, sums] = [floats(rows * k), floats(rows * 3)];
   return keys.map((of, m) => ({
     keys: of,
     weights: weights[m] as Float32Array,
     sums: sums[m] as Float32Array,
-    spread: spread[m] as Float32Array,
   }));
 }
 
 function bytesOf(found: Found[]): number {
-  return found.reduce(
-    (sum, { keys, sums, spread }) => sum + 4 * (2 * keys.length + sums.length + spread.length),
-    0,
-  );
+  return found.reduce((sum, { keys, sums }) => sum + 4 * (2 * keys.length + sums.length), 0);
+}
+
+/** The k keys of a row with the largest weights, the strongest first, and of equals the first. */
+export function topKeys(row: Float32Array, k: number, isMeant: (key: number) => boolean): number[] {
+  const keys: number[] = [];
+  const sizeAt = (place: number): number => Math.abs(row[keys[place] as number] as number);
+  for (let key = 0; key < row.length; key++) {
+    const size = Math.abs(row[key] as number);
+    // Half of the keys of a causal text, and of what a page contains most, have nothing.
+    if (size === 0 || (keys.length === k && size <= sizeAt(k - 1)) || !isMeant(key)) continue;
+    let place = keys.length;
+    while (place > 0 && sizeAt(place - 1) < size) place--;
+    keys.splice(place, 0, key);
+    if (keys.length > k) keys.pop();
+  }
+  return keys;
 }
 
 /** The same from whole rows of one matrix. */
 export function strongestOf(
   rowAt: (row: number) => Float32Array,
-  request: Pick<StrongestRequest, "rows" | "k" | "bin_size">,
+  request: Pick<StrongestRequest, "rows" | "k">,
   numKeys: number,
-  meant: Meant,
+  meant: Pick<Meant, "leftOut" | "pairKeys">,
 ): Found {
   const [top, bottom] = request.rows;
   const k = Math.min(request.k, numKeys);
-  const found = nothing(bottom - top, k, Math.ceil(numKeys / request.bin_size));
+  const found = nothing(bottom - top, k);
+  const isMeant = (key: number): boolean => !meant.leftOut[key] && meant.pairKeys[key] === 1;
   for (let row = top; row < bottom; row++) {
     const values = rowAt(row);
-    const first = (row - top) * k;
-    const spread = meant.pairQueries[row] ? found.spread : null;
     let [kept, leftOut, otherPair] = [0, 0, 0];
     for (let key = 0; key < numKeys; key++) {
-      const value = values[key] as number;
-      const size = Math.abs(value);
-      // Half of the keys of a causal text, and of what a page contains most, have nothing.
-      if (value === 0) continue;
-      if (meant.leftOut[key]) {
-        leftOut += size;
-        continue;
-      }
-      if (!meant.pairKeys[key]) {
-        otherPair += size;
-        continue;
-      }
-      kept += size;
-      if (spread) {
-        const bin = Math.floor(key / request.bin_size);
-        spread[bin] = (spread[bin] as number) + size;
-      }
-      let at = first + k - 1;
-      if (size <= Math.abs(found.weights[at] as number)) continue;
-      while (at > first && Math.abs(found.weights[at - 1] as number) < size) {
-        found.weights[at] = found.weights[at - 1] as number;
-        found.keys[at] = found.keys[at - 1] as number;
-        at--;
-      }
-      found.weights[at] = value;
-      found.keys[at] = key;
+      const size = Math.abs(values[key] as number);
+      if (meant.leftOut[key]) leftOut += size;
+      else if (!meant.pairKeys[key]) otherPair += size;
+      else kept += size;
     }
+    topKeys(values, k, isMeant).forEach((key, i) => {
+      found.keys[(row - top) * k + i] = key;
+      found.weights[(row - top) * k + i] = values[key] as number;
+    });
     found.sums.set([kept, leftOut, otherPair], 3 * (row - top));
   }
   return found;
@@ -202,48 +187,35 @@ export function meantBy(
   };
 }
 
-/**
- * Asks part by part.
- *
- * @param onPart is told what is known so far.
- */
+/** Asks part by part. */
 export async function askStrongest(
   source: Source,
   request: StrongestRequest,
   numKeys: number,
-  onPart: (found: Strongest) => void,
   signal: AbortSignal,
-): Promise<void> {
-  const [top, bottom] = request.rows;
+): Promise<Strongest> {
+  const { rows } = request;
   const k = Math.min(request.k, numKeys);
-  const bins = Math.ceil(numKeys / request.bin_size);
   const count = request.combine === "separate" ? request.heads.length : 1;
-  const all = Array.from({ length: count }, () => nothing(bottom - top, k, bins));
-  const parts = splitStrongest(request, numKeys);
-  let done = 0;
+  const matrices = Array.from({ length: count }, () => nothing(rows[1] - rows[0], k));
   await Promise.all(
-    parts.map(async (part) => {
+    splitStrongest(request, numKeys).map(async (part) => {
       const found = await source.question("strongest", part, readStrongest, bytesOf, signal);
       const first = count === 1 ? 0 : request.heads.indexOf(part.heads[0] as number);
-      const row = part.rows[0] - top;
+      const row = part.rows[0] - rows[0];
       found.forEach((each, i) => {
-        const into = all[first + i] as Found;
+        const into = matrices[first + i] as Found;
         into.keys.set(each.keys, row * k);
         into.weights.set(each.weights, row * k);
         into.sums.set(each.sums, row * 3);
-        each.spread.forEach((value, bin) => {
-          into.spread[bin] = (into.spread[bin] as number) + value;
-        });
       });
-      done++;
-      const { rows, bin_size: binSize } = request;
-      if (!signal.aborted) onPart({ rows, k, binSize, matrices: all, done: done / parts.length });
     }),
   );
+  return { rows, k, matrices };
 }
 
-/** The whole weight of a row of what was found; NaN where it is not yet known. */
+/** The whole weight of a row of what was found. */
 export function wholeSum({ sums }: Pick<Found, "sums">, row: number): number {
-  const [kept = Number.NaN, leftOut = 0, otherPair = 0] = sums.subarray(3 * row, 3 * row + 3);
+  const [kept = 0, leftOut = 0, otherPair = 0] = sums.subarray(3 * row, 3 * row + 3);
   return kept + leftOut + otherPair;
 }

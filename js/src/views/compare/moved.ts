@@ -1,7 +1,7 @@
 /** What moved in a head: of one query, from which key to which. */
 
 import type { Range } from "../../client/protocol";
-import { askStrongest, type Strongest, wholeSum } from "../../client/requests/strongest";
+import { askStrongest, wholeSum } from "../../client/requests/strongest";
 import type { Source } from "../../client/source";
 
 /** Values of a head that are loaded at most to find the query that changed most. */
@@ -120,17 +120,12 @@ async function mostChanged(
     heads: [head],
     rows: [0, numQueries] as Range,
     k: 1,
-    bin_size: numKeys,
     combine: "separate" as const,
     leave_out: [],
     pair: "all" as const,
   };
-  let found: Strongest | null = null;
-  const keep = (part: Strongest): void => {
-    found = part;
-  };
-  await askStrongest(source, request, numKeys, keep, signal);
-  const [matrix] = (found as Strongest | null)?.matrices ?? [];
+  const { matrices } = await askStrongest(source, request, numKeys, signal);
+  const [matrix] = matrices;
   if (!matrix) return null;
   const absent = new Set(missing);
   let best: number | null = null;

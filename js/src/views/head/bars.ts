@@ -138,11 +138,17 @@ function ownScaleOf(
   const inSight = Math.abs((longest as Longest | null)?.value ?? 0);
   const places = columns.flatMap((each) => each.places);
   if (side === "key") {
-    const whole = stop - start === weights.numKeys;
-    const strongest = whole ? [] : strongestKeys(linePlot.strongest, of, linePlot.renormalized);
-    if (!strongest) return { end: Math.max(inSight, weights.maximum), longest: null };
-    for (const each of strongest)
-      if (places.includes(each.series)) consider(each.series, each.key, each.value);
+    const [left, right] = weights.columns;
+    const strongest = strongestKeys(linePlot.strongest, of, linePlot.renormalized);
+    if (right - left === weights.numKeys) {
+      for (let key = 0; key < right; key++) {
+        if (linePlot.leftOut[key] || !linePlot.pairKeys[key]) continue;
+        for (const place of places) consider(place, key, valueIn(linePlot, place, of, key));
+      }
+    } else if (strongest) {
+      for (const each of strongest)
+        if (places.includes(each.series)) consider(each.series, each.key, each.value);
+    } else return { end: Math.max(inSight, weights.maximum), longest: null };
   } else if (stop - start < linePlot.queries.text.length) {
     const [first, last] = weights.rows;
     // Rows out of sight are not renormalised; those of a long text are not in hand.

@@ -28,8 +28,7 @@ import { changedInWords } from "../../ui/what-if/changed-run";
 import { barsInWords } from "./bars";
 import { drawnValue, type Focus, focusOf, type LinePlot } from "./line-plot";
 import { FAINTEST, type Lines, MOST_LINES, type Shares } from "./lines";
-import { type HeadState, leftOutOf, type Plan } from "./state";
-import type { Spread } from "./strips";
+import { type HeadState, isWindowed, leftOutOf, type Plan } from "./state";
 import { type StrongKey, strongestKeys } from "./strongest";
 
 function listed(items: (string | number)[]): string {
@@ -54,10 +53,7 @@ export interface SentenceInput {
   predicting?: (query: number) => string;
   /** The weight in a series' matrix, as drawn. */
   value: (series: number, query: number, key: number) => number;
-  /**
-   * Where only a part of the keys is in sight: a query's strongest keys of all, null where they
-   * are not known yet.
-   */
+  /** A query's strongest keys of all, where they are known and only a part of the keys is in sight. */
   strongest?: (query: number) => StrongKey[] | null;
   keyWindow: readonly [number, number];
   queryWindow: readonly [number, number];
@@ -109,9 +105,8 @@ export function sentence(input: SentenceInput): string {
       ? `${where} ${from} to ${to}: ${name} ${listed(parts)}.`
       : `${where} ${from} attends to ${to}: ${listed(parts)}.`;
   }
-  if (focus.query !== null && input.strongest) {
-    const [first] = input.strongest(focus.query) ?? [];
-    if (!first) return where;
+  const [first] = (focus.query !== null && input.strongest?.(focus.query)) || [];
+  if (focus.query !== null && first) {
     const [start, stop] = input.keyWindow;
     const outside = first.key < start || first.key >= stop ? " outside the window" : "";
     const most = `${number(first.value, writtenSmall)}${inSeries(lines, first.series)}`;
@@ -193,8 +188,8 @@ function strongestOf(
 /** The strongest lines that are drawn. */
 function strongestDrawn(lines: Lines): Named[] {
   return strongestOf((add) => {
-    lines.series.forEach(({ count, query, key, weight }, series) => {
-      for (let i = 0; i < count; i++)
+    lines.series.forEach(({ query, key, weight }, series) => {
+      for (let i = 0; i < query.length; i++)
         add(series, query[i] as number, key[i] as number, weight[i] as number);
     });
   });
@@ -269,12 +264,9 @@ export interface CoverageInput {
   pair: Pair;
   queries?: TokenList;
   emptyQueries: number;
-  /** Whether it is known to which keys outside the window weight goes. */
+  /** Whether weights to keys outside the window are known: key by key, or at least their sum. */
   wholeRows: boolean;
-  /** Of a text of which a part is in sight: where the weight goes that leaves it. */
-  spread?: Pick<Spread, "before" | "after" | "query" | "done"> | null;
-  /** Queries of which nothing is known yet. */
-  awaited?: number;
+  outsideKnown: boolean;
   /** What the longest bar stands for, where it is out of sight. */
   bars?: string;
   pinned: string[];
@@ -307,8 +299,10 @@ export function coverage(input: CoverageInput): string {
   else if (isLimited) what = `${strongest} ${counted(input.total)} lines${from} drawn`;
   else if (least === null) what = "All lines drawn";
   else what = `${capital(pluralOf(quantity))} of ${least} and more${inSize} drawn`;
-  const whole = input.maxima ? "the maxima over heads, summed" : `the ${quantity.name}`;
-  const share = signed ? "" : `: ${formatShare(shares.drawn + shares.away)} of ${whole}`;
+  const maxima = "the maxima over heads, summed";
+  const inSight = input.outsideKnown ? "" : ", of the keys in sight";
+  const whole = `${input.maxima ? maxima : `the ${quantity.name}`}${inSight}`;
+  const share = signed ? "" : `: ${formatShare(shares.drawn)} of ${whole}`;
   parts.push(`${what}${share}.`);
   if (signed && input.maxima) parts.push("Of several heads the largest in size is shown.");
   const keysOf = keysInWords(input.pair, input.queries);
@@ -326,19 +320,8 @@ export function coverage(input: CoverageInput): string {
   if (keysOf !== "" && signed) parts.push(`Only to tokens of ${keysOf}.`);
   else if (keysOf !== "")
     parts.push(`To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`);
-  if (signed && shares.far > 0) {
-    parts.push(`The ${shares.far} strongest lines out of the window end in the strips.`);
-  } else if (!signed && shares.outside > 0.0005) {
-    const { spread } = input;
-    const known = spread && spread.query === null && spread.done === 1;
-    const ways = known
-      ? ` (${formatShare(spread.before)} before, ${formatShare(spread.after)} after)`
-      : "";
-    const lines = `, of which the ${shares.far} strongest lines, ${formatShare(shares.away)}, end in the strips`;
-    const whole = `${formatShare(shares.outside)}${ways}${shares.far > 0 ? lines : ""}`;
-    parts.push(`${input.spread ? "Outside" : "Leaves"} the window: ${whole}.`);
-  }
-  if (input.awaited) parts.push(`${input.awaited} rows are still awaited.`);
+  if (!signed && shares.outside > 0.0005)
+    parts.push(`${formatShare(shares.outside)} outside of the window.`);
   if (input.emptyQueries > 0) parts.push(`Some queries have no ${quantity.name} at all.`);
   if (input.bars) parts.push(input.bars);
   if (input.pinned.length > 0)
@@ -382,7 +365,7 @@ function sentenceInputOf(
     keyTexts: plan.keys.text,
     predicting: (query) => predictingInWords(plan, query),
     value: (series, query, key) => drawnValue(linePlot, series, query, key),
-    ...(plan.windowed && {
+    ...(isWindowed(plan) && {
       strongest: (query) => strongestKeys(linePlot.strongest, query, renormalize),
     }),
     keyWindow: plan.keyWindow,
@@ -448,7 +431,7 @@ export function captionOf(
     coverage: coverage({
       shares: lines.shares,
       maxima: state.combine === "max" && plan.heads.length > 1,
-      topK: state.top_k && Math.min(state.top_k, linePlot.strongest?.k ?? state.top_k),
+      topK: state.top_k,
       threshold: state.threshold,
       total: lines.total,
       faintest: lines.faint >= 0.005 ? FAINTEST * weights.maximum : null,
@@ -459,8 +442,7 @@ export function captionOf(
       queries: plan.queries,
       emptyQueries: lines.emptyQueries,
       wholeRows: lines.wholeRows,
-      spread: linePlot.spread,
-      awaited: lines.awaited,
+      outsideKnown: lines.outsideKnown,
       bars: barsInWords(linePlot, focusOf(linePlot)),
       pinned,
       live,

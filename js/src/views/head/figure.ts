@@ -26,7 +26,6 @@ export function figure(
     hoveredLine: null,
     hoveredHeads: [],
     cursor: null,
-    matches: null,
     isFound: null,
   };
   const { palette, layout } = linePlot;
@@ -76,7 +75,7 @@ const LINE_COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "
 export function linesCsv(linePlot: LinePlot, stack: string, layer: number): string {
   const rows: (string | number | null)[][] = [];
   for (const series of linePlot.lines.series) {
-    for (let i = 0; i < series.count; i++) {
+    for (let i = 0; i < series.query.length; i++) {
       const query = series.query[i] as number;
       const key = series.key[i] as number;
       const error = series.error[i] as number;

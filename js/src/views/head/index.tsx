@@ -27,7 +27,7 @@ import type { Orientation } from "./layout";
 import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
 import type { LeaveOut } from "./lines";
 import { HeadPlot } from "./plot";
-import { HEAD_DEFAULTS, type HeadState, isLoaded, windowsShowing, windowsWith } from "./state";
+import { HEAD_DEFAULTS, type HeadState, windowsShowing, windowsWith } from "./state";
 import { createHeadImage, createHeadStore, type HeadStore, pinsOf } from "./store";
 
 const UP_DOWN = "↑ ↓";
@@ -138,13 +138,7 @@ export function HeadView(props: {
       context={context}
       name="Head view"
       subtitle={
-        plan
-          ? subtitleOf(
-              plan,
-              loaded && isLoaded(loaded) ? (store.lines.value?.error ?? null) : null,
-              follow(state),
-            )
-          : ""
+        plan ? subtitleOf(plan, loaded && (store.lines.value?.error ?? null), follow(state)) : ""
       }
       summary={summary}
       exports={entries}

@@ -9,14 +9,6 @@ import { fitLabel, graphemes, type Label, type Measure } from "../../ui/text/lab
 export type Orientation = "vertical" | "horizontal";
 export type Side = "query" | "key";
 
-/** A strip that stands for the tokens before or behind a window. */
-export interface Strip {
-  /** Along the plot. */
-  start: number;
-  stop: number;
-  tokens: Range;
-}
-
 /** One side's tokens: a column, or a row where the layout is horizontal. */
 export interface Column {
   side: Side;
@@ -37,9 +29,6 @@ export interface Column {
   barReach: number;
   /** Across: where the bars of effects begin, and how much they take; only of keys that have any. */
   effects?: { start: number; size: number };
-  /** Null where the window begins or ends with the text. */
-  before: Strip | null;
-  after: Strip | null;
 }
 
 export interface Layout {
@@ -86,9 +75,6 @@ export interface LayoutInput {
 const HEADING = 44;
 /** Between the two texts of a side, for the name of the second. */
 export const PARTED = 26;
-/** A strip, and its room with what is written at its far end. */
-const STRIP = 62;
-const STRIP_ROOM = 84;
 const GAP = 12;
 const LONGEST_LABEL = 190;
 /** Between the columns, where the plot is narrow. */
@@ -166,49 +152,6 @@ export function along(layout: Layout, place: number, column: Pick<Column, "parte
   return layout.first + place * layout.step + (behind ? PARTED : 0);
 }
 
-/** Where a token of a side stands along the plot, in the window or in a strip. */
-export function alongToken(layout: Layout, column: Column, index: number): number {
-  const strip = index < column.window[0] ? column.before : column.after;
-  const inside = index >= column.window[0] && index < column.window[1];
-  if (inside || !strip) return along(layout, index - column.window[0], column);
-  const [first, stop] = strip.tokens;
-  return strip.start + ((index + 0.5 - first) / (stop - first)) * (strip.stop - strip.start);
-}
-
-/** The token that stands at a place along a strip. */
-export function tokenIn({ start, stop, tokens }: Strip, at: number): number {
-  const share = (at - start) / (stop - start);
-  const index = tokens[0] + Math.floor(share * (tokens[1] - tokens[0]));
-  return Math.max(tokens[0], Math.min(tokens[1] - 1, index));
-}
-
-/** Room for strips before and behind the tokens. */
-function stripRooms(input: LayoutInput): { before: number; after: number } {
-  const { queryWindow, keyWindow, queryTexts, keyTexts } = input;
-  const before = queryWindow[0] > 0 || keyWindow[0] > 0;
-  const after = queryWindow[1] < queryTexts.length || keyWindow[1] < keyTexts.length;
-  return { before: before ? STRIP_ROOM : 0, after: after ? STRIP_ROOM : 0 };
-}
-
-/** One side's strips, between which the tokens stand from `first` to `last`. */
-function stripsOf(
-  input: LayoutInput,
-  side: Side,
-  first: number,
-  last: number,
-): Pick<Column, "before" | "after"> {
-  const query = side === "query";
-  const [start, stop] = query ? input.queryWindow : input.keyWindow;
-  const count = (query ? input.queryTexts : input.keyTexts).length;
-  const gap = 6;
-  return {
-    before:
-      start > 0 ? { start: first - gap - STRIP, stop: first - gap, tokens: [0, start] } : null,
-    after:
-      stop < count ? { start: last + gap, stop: last + gap + STRIP, tokens: [stop, count] } : null,
-  };
-}
-
 /** Where a side is parted: inside its window. */
 function partedAt(input: LayoutInput, side: Side): number | null {
   const [first, stop] = side === "query" ? input.queryWindow : input.keyWindow;
@@ -258,16 +201,14 @@ function vertical(input: LayoutInput): Layout {
   const every = step < LEAST_LABEL_STEP ? Math.ceil(LEAST_LABEL_STEP / step) : 1;
   const parted = { query: partedAt(input, "query"), key: partedAt(input, "key") };
   const apart = parted.query === null && parted.key === null ? 0 : PARTED;
-  const rooms = stripRooms(input);
-  const top = HEADING + rooms.before;
-  const bottom = top + count * step + apart;
+  const bottom = HEADING + count * step + apart;
   return {
     orientation: "vertical",
     // Bars of effects that do not fit are reached by scrolling; a figure asks for more width.
     width: effects > 0 ? Math.max(width, Math.ceil(used)) : width,
-    height: bottom + rooms.after + 8,
+    height: bottom + 8,
     step,
-    first: top + step / 2,
+    first: HEADING + step / 2,
     query: {
       side: "query",
       window: input.queryWindow,
@@ -280,7 +221,6 @@ function vertical(input: LayoutInput): Layout {
       parted: parted.query,
       barStart: queryAnchor - queryWidth - gap,
       barReach: -barRoom.query,
-      ...stripsOf(input, "query", top, bottom),
     },
     key: {
       side: "key",
@@ -295,7 +235,6 @@ function vertical(input: LayoutInput): Layout {
       barStart: keyAnchor + keyWidth + gap + beside,
       ...(effects > 0 && { effects: { start: keyAnchor + keyWidth + gap, size: effects } }),
       barReach: barRoom.key,
-      ...stripsOf(input, "key", top, bottom),
     },
   };
 }
@@ -308,9 +247,8 @@ function horizontal(input: LayoutInput): Layout {
   );
   const parted = { query: partedAt(input, "query"), key: partedAt(input, "key") };
   const apart = parted.query === null && parted.key === null ? 0 : PARTED;
-  const rooms = stripRooms(input);
-  const left = (input.printed ? PRINTED_MARGIN : HORIZONTAL_MARGIN) + rooms.before;
-  const room = input.width - left - rooms.after - GAP - apart;
+  const left = input.printed ? PRINTED_MARGIN : HORIZONTAL_MARGIN;
+  const room = input.width - left - GAP - apart;
   const least = input.printed ? PRINT_TEXT + 2 : 14;
   const step = Math.min(84, Math.max(least, room / Math.max(1, count)));
   const size = input.printed ? PRINT_TEXT : Math.max(10, Math.min(14.5, step - 3.5));
@@ -344,7 +282,7 @@ function horizontal(input: LayoutInput): Layout {
   return {
     orientation: "horizontal",
     // Tokens that do not fit are reached by scrolling sideways.
-    width: Math.max(input.width, right + rooms.after + GAP),
+    width: Math.max(input.width, right + GAP),
     height: keyAnchor + key.height + GAP + beside + bars.key + 4,
     step,
     first: left + step / 2,
@@ -360,7 +298,6 @@ function horizontal(input: LayoutInput): Layout {
       parted: parted.query,
       barStart: queryAnchor - query.height - GAP / 2,
       barReach: -(bars.query - 14),
-      ...stripsOf(input, "query", left, right),
     },
     key: {
       side: "key",
@@ -375,7 +312,6 @@ function horizontal(input: LayoutInput): Layout {
       barStart: keyAnchor + key.height + GAP / 2 + beside,
       ...(effects > 0 && { effects: { start: keyAnchor + key.height + GAP / 2, size: effects } }),
       barReach: bars.key - 14,
-      ...stripsOf(input, "key", left, right),
     },
   };
 }

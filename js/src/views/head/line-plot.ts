@@ -7,11 +7,8 @@ import { headColor, headsPerColor, headTextColor, type Palette } from "../../ui/
 import type { TokenEffects } from "../../ui/effects/effects";
 import type { Images } from "../../ui/image/state";
 import { headsInWords, type Quantity, waysOf } from "../../ui/text/captions";
-import type { Matches } from "../../ui/text/token-search";
 import type { Layout, Side } from "./layout";
 import type { Lines, Weights } from "./lines";
-import type { Plan } from "./state";
-import type { Spread } from "./strips";
 
 /** A token of one side. */
 export interface TokenAt {
@@ -56,13 +53,8 @@ export interface LinePlot {
   leftOut: Uint8Array;
   pairQueries: Uint8Array;
   pairKeys: Uint8Array;
-  /** Where the weight goes that leaves the window; null where all keys are in sight. */
-  spread: Spread | null;
-  /** The strongest keys of the queries in sight, wherever they lie; null likewise. */
+  /** The strongest keys of the pinned query anywhere; null where they are not known. */
   strongest: Strongest | null;
-  /** The same pins, also where they are out of sight, and all that a search found. */
-  pins?: Pick<Plan, "token" | "key">;
-  matches?: Matches | null;
   /** Effects of the keys, which have bars. */
   effects?: TokenEffects | null;
   /** Whether a token matches what is searched for; null without a search. */
@@ -100,11 +92,8 @@ export function focusOf(linePlot: Pointing): Focus {
 export function drawnValue(linePlot: LinePlot, series: number, query: number, key: number): number {
   const { rows, columns } = linePlot.weights;
   const of = linePlot.lines.series[series];
-  if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1]) {
-    // A line that leaves the window brings its weight.
-    const line = of?.key.findIndex((each, i) => each === key && of.query[i] === query) ?? -1;
-    return of?.weight[line] ?? Number.NaN;
-  }
+  if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1])
+    return Number.NaN;
   const width = columns[1] - columns[0];
   return of?.matrix[(query - rows[0]) * width + key - columns[0]] ?? 0;
 }

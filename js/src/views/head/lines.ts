@@ -2,7 +2,7 @@
 
 import type { Range } from "../../client/protocol";
 import { type ErrorOf, quotientErrors, type RangeOf } from "../../client/quotients";
-import { type Strongest, strongestOf } from "../../client/requests/strongest";
+import { topKeys } from "../../client/requests/strongest";
 import { larger } from "../../client/signs";
 import { allInWords } from "../../ui/text/captions";
 import type { Place } from "../../ui/view/record";
@@ -30,7 +30,7 @@ export interface Weights {
 /** What is to be drawn of them. */
 export interface LineOptions {
   combine: Combine;
-  /** Strongest keys for each query and matrix; null for all. */
+  /** Strongest keys in sight for each query and matrix; null for all. */
   topK: number | null;
   /** Only weights that reach it. */
   threshold: number;
@@ -50,8 +50,6 @@ export interface Series {
   /** null for the mean or maximum over several. */
   head: number | null;
   name: string;
-  /** Behind so many follow lines to keys outside the window that are drawn for one query alone. */
-  count: number;
   query: Int32Array;
   key: Int32Array;
   weight: Float32Array;
@@ -62,8 +60,8 @@ export interface Series {
 }
 
 /**
- * Shares of the weight of the queries in sight; but for `away` they add up to one. Of signed
- * numbers they are shares of all sizes.
+ * Shares of the weight of the queries in sight; they add up to one. Of signed numbers they are
+ * shares of all sizes.
  */
 export interface Shares {
   drawn: number;
@@ -73,11 +71,8 @@ export interface Shares {
   leftOutError: number;
   /** To keys that the sentence pair does not take. */
   otherPair: number;
-  /** To keys outside the window, and the part of it that is drawn all the same. */
+  /** To keys outside the window. */
   outside: number;
-  away: number;
-  /** How many lines are. */
-  far: number;
   /** In sight, but below the threshold or not among the strongest. */
   rest: number;
 }
@@ -95,22 +90,15 @@ export interface Lines {
   error: number;
   /** Queries without any weight, as masked rows are. */
   emptyQueries: number;
-  /** Whether weights to keys outside the window are known, key by key. */
+  /** Whether weights to keys outside the window are known: key by key, or at least their sum. */
   wholeRows: boolean;
-  /** Queries of which nothing is known yet. */
-  awaited: number;
+  outsideKnown: boolean;
 }
 
 /** A line weaker than this share of the maximum cannot be seen: it is not drawn nor counted. */
 export const FAINTEST = 0.002;
 /** Of more lines the strongest are drawn: one could not tell them apart. */
 export const MOST_LINES = 20_000;
-/** So many lines at most end at keys outside the window, and so many of a query without top-k. */
-const MOST_AWAY = 32;
-/** So many of them to one place, of so many along the text: a sink would take them all. */
-const TO_ONE_PLACE = 12;
-const PLACES = 64;
-const AWAY_OF_ALL = 3;
 
 /** The mean over matrices, cell by cell, or the number that is largest in size. */
 export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): Float32Array {
@@ -176,17 +164,6 @@ export function errorsOf(
   };
 }
 
-/** One line on its way to a key outside the window. */
-interface Away {
-  series: number;
-  query: number;
-  key: number;
-  weight: number;
-  /** Its share of the row. */
-  value: number;
-  error: number;
-}
-
 /** The strongest lines of all series. Typed arrays, because objects would take most of the time. */
 class StrongestLines {
   /** All that were added, and those that are kept. */
@@ -222,6 +199,17 @@ class StrongestLines {
     this.error[at] = error;
   }
 
+  /** The lines of one series. */
+  of(series: number): Pick<Series, "query" | "key" | "weight" | "error"> {
+    const isOf = (_: number, i: number): boolean => this.series[i] === series;
+    return {
+      query: this.query.subarray(0, this.count).filter(isOf),
+      key: this.key.subarray(0, this.count).filter(isOf),
+      weight: this.weight.subarray(0, this.count).filter(isOf),
+      error: this.error.subarray(0, this.count).filter(isOf),
+    };
+  }
+
   /** Removes all but the strongest; of equal ones the first stay. */
   cut(): void {
     const { count } = this;
@@ -238,50 +226,6 @@ class StrongestLines {
         field[to] = field[from] as number;
     }
     this.#tooWeak = least;
-  }
-}
-
-/** Lines of one series. */
-class LineList {
-  count = 0;
-  query = new Int32Array(256);
-  key = new Int32Array(256);
-  weight = new Float32Array(256);
-  error = new Float64Array(256);
-
-  push(query: number, key: number, weight: number, error: number): void {
-    if (this.count === this.query.length) this.#resize(2 * this.count);
-    const at = this.count++;
-    this.query[at] = query;
-    this.key[at] = key;
-    this.weight[at] = weight;
-    this.error[at] = error;
-  }
-
-  /** The lines, those behind `count` among them. */
-  whole(behind: LineList): Pick<Series, "query" | "key" | "weight" | "error"> {
-    for (let i = 0; i < behind.count; i++) {
-      this.push(
-        behind.query[i] as number,
-        behind.key[i] as number,
-        behind.weight[i] as number,
-        behind.error[i] as number,
-      );
-    }
-    if (this.count < this.query.length) this.#resize(this.count);
-    const { query, key, weight, error } = this;
-    return { query, key, weight, error };
-  }
-
-  #resize(length: number): void {
-    const resized = <T extends Int32Array | Float32Array | Float64Array>(from: T, to: T): T => {
-      to.set(from.subarray(0, Math.min(length, this.count)));
-      return to;
-    };
-    this.query = resized(this.query, new Int32Array(length));
-    this.key = resized(this.key, new Int32Array(length));
-    this.weight = resized(this.weight, new Float32Array(length));
-    this.error = resized(this.error, new Float64Array(length));
   }
 }
 
@@ -303,183 +247,100 @@ function leftOutError(
   return Math.min(1, off + share * whole);
 }
 
-/**
- * Lines and shares of what the options leave of the weights.
- *
- * @param strongest of all keys, for each matrix and query; then lines leave the window, too.
- */
+/** Lines and shares of what the options leave of the weights. */
 export function computeLines(
   weights: Weights,
   options: LineOptions,
   shown: { head: number | null; name: string; matrix: Float32Array }[],
-  strongest: Strongest | null = null,
 ): Lines {
-  const rowsStart = weights.rows[0];
-  const top = Math.max(rowsStart, options.queryWindow[0]);
-  const bottom = Math.min(weights.rows[1], options.queryWindow[1]);
   const [left, right] = weights.columns;
   const numColumns = right - left;
-  const { numKeys } = weights;
-  const wholeRows = strongest !== null || numColumns === numKeys;
+  const top = Math.max(weights.rows[0], options.queryWindow[0]);
+  const bottom = Math.min(weights.rows[1], options.queryWindow[1]);
   const first = Math.max(left, options.keyWindow[0]);
   const last = Math.min(right, options.keyWindow[1]);
-  const { topK } = options;
-  const k = strongest?.k ?? Math.min(topK ?? 0, numKeys);
-  const most = Math.min(k, topK ?? AWAY_OF_ALL);
-  const start = strongest?.rows[0] ?? top;
-  const founds = shown.map(({ matrix }, place) => {
-    if (strongest || topK === null || !wholeRows) return strongest?.matrices[place] ?? null;
-    const rowAt = (row: number): Float32Array =>
-      matrix.subarray((row - rowsStart) * numKeys, (row - rowsStart + 1) * numKeys);
-    return strongestOf(rowAt, { rows: [top, bottom], k, bin_size: numKeys }, numKeys, options);
-  });
-  // Then there is nothing to find out about single weights.
-  const noneAside = topK !== null && !options.renormalize && last - first === numKeys;
+  const wholeRows = numColumns === weights.numKeys;
+  const maxima = options.combine === "max" && shown.some(({ head }) => head === null);
+  const sumToOne = weights.normalized && !maxima;
   const faintest = FAINTEST * weights.maximum;
-  // The strongest of a long text are weak: what cannot be seen is measured by them.
-  let strong = 0;
-  for (const found of founds) {
-    for (const value of found?.weights ?? []) strong = Math.max(strong, Math.abs(value));
-  }
-  const faintestFound = strongest ? Math.min(faintest, FAINTEST * strong) : faintest;
-  const strongestLines = new StrongestLines();
-  const sums = {
-    total: 0,
-    rows: 0,
-    drawn: 0,
-    leftOut: 0,
-    otherPair: 0,
-    outside: 0,
-    away: 0,
-    faint: 0,
-  };
-  const leaving: Away[] = [];
-  let largest = 0;
+  const isMeant = (key: number): boolean => !options.leftOut[key] && options.pairKeys[key] === 1;
+  const sums = { total: 0, rows: 0, drawn: 0, leftOut: 0, otherPair: 0, outside: 0, faint: 0 };
+  const strongest = new StrongestLines();
   let emptyQueries = 0;
-  let awaited = 0;
   const errorsIn = errorsOf(weights, options);
   const divides = options.renormalize && weights.ranges !== undefined;
   let largestError = divides ? 0 : weights.error;
 
-  const drawn = shown.map(({ head, name, matrix }, series) => {
+  const drawn = shown.map(({ head, name, matrix }, place) => {
     const drawnMatrix = options.renormalize ? matrix.slice() : matrix;
-    const found = founds[series];
-    for (let row = top; row < bottom; row++) {
-      if (!options.pairQueries[row]) continue;
-      const offset = (row - rowsStart) * numColumns - left;
-      const at = row - start;
-      let [remaining, leftOut, otherPair] = [0, 0, 0];
-      // What is in the window may not be in hand yet: at least so much is.
-      let inSight = 0;
-      if (found) {
-        remaining = found.sums[3 * at] as number;
-        leftOut = found.sums[3 * at + 1] as number;
-        otherPair = found.sums[3 * at + 2] as number;
-        if (Number.isNaN(remaining)) {
-          awaited++;
-          continue;
-        }
-      } else {
-        for (let column = left; column < right; column++) {
-          const value = Math.abs(matrix[offset + column] as number);
-          // Most of a long text's weights are, as a page has them.
-          if (value === 0) continue;
-          if (options.leftOut[column]) leftOut += value;
-          else if (!options.pairKeys[column]) otherPair += value;
-          else remaining += value;
+    for (let query = top; query < bottom; query++) {
+      if (!options.pairQueries[query]) continue;
+      const start = (query - weights.rows[0]) * numColumns;
+      const row = matrix.subarray(start, start + numColumns);
+      let [kept, leftOut, otherPair, inSight] = [0, 0, 0, 0];
+      for (let key = left; key < right; key++) {
+        const size = Math.abs(row[key - left] as number);
+        // Most of a long text's weights are, as a page has them.
+        if (size === 0) continue;
+        if (options.leftOut[key]) leftOut += size;
+        else if (!options.pairKeys[key]) otherPair += size;
+        else {
+          kept += size;
+          if (key >= first && key < last) inSight += size;
         }
       }
-      // Without the whole row in hand what is missing from one has left the window.
-      if (!found && !wholeRows && weights.normalized)
-        remaining += Math.max(0, 1 - remaining - leftOut - otherPair);
-      const total = remaining + leftOut + otherPair;
+      // What is missing from one has left the window.
+      if (!wholeRows && sumToOne) kept += Math.max(0, 1 - kept - leftOut - otherPair);
+      const total = kept + leftOut + otherPair;
       // Nothing in the window is not nothing at all.
       if (total === 0 && wholeRows) emptyQueries++;
-      const factor = options.renormalize && remaining > 0 ? 1 / remaining : 1;
-      const rowErrors = divides ? errorsIn(head, row) : null;
-      const errorOf: ErrorOf = (to, value) => {
+      if (total > 0) sums.rows++;
+      sums.total += total;
+      sums.leftOut += leftOut;
+      sums.otherPair += otherPair;
+      sums.outside += kept - inSight;
+      const factor = options.renormalize && kept > 0 ? 1 / kept : 1;
+      const rowErrors = divides ? errorsIn(head, query) : null;
+      const errorOf = (key: number, value: number): number => {
         // Of the number that is kept, in single precision.
-        const error = rowErrors ? rowErrors(to, Math.fround(value)) : weights.error;
+        const error = rowErrors ? rowErrors(key, Math.fround(value)) : weights.error;
         if (error > largestError) largestError = error;
         return error;
       };
-      for (let i = at * k; found && i < at * k + most; i++) {
-        const to = found.keys[i] as number;
-        const share = found.weights[i] as number;
-        const value = share * factor;
-        const size = Math.abs(value);
-        if (to < 0 || size < options.threshold) break;
-        const away = to < options.keyWindow[0] || to >= options.keyWindow[1];
-        const error = errorOf(to, value);
-        if (size < faintestFound) sums.faint += away ? 0 : Math.abs(share);
-        else if (away)
-          leaving.push({ series, query: row, key: to, weight: value, value: share, error });
-        else if (topK !== null) strongestLines.add(series, row, to, value, share, error);
-      }
-      if (numColumns === 0 || noneAside) inSight = remaining;
-      for (let column = noneAside ? last : first; column < last; column++) {
-        if (matrix[offset + column] === 0 && !divides) continue;
-        if (options.leftOut[column] || !options.pairKeys[column]) {
-          if (options.renormalize) drawnMatrix[offset + column] = 0;
-          continue;
+      if (options.renormalize) {
+        for (let key = left; key < right; key++) {
+          const value = (row[key - left] as number) * factor;
+          drawnMatrix[start + key - left] = isMeant(key) ? value : 0;
+          if (isMeant(key) && key >= first && key < last) errorOf(key, value);
         }
-        const share = matrix[offset + column] as number;
+      }
+      const add = (key: number): void => {
+        const share = row[key - left] as number;
         const value = share * factor;
         const size = Math.abs(value);
-        inSight += Math.abs(share);
-        if (options.renormalize) drawnMatrix[offset + column] = value;
-        const error = divides ? errorOf(column, value) : weights.error;
         // A weight of 0 has no line, also where the maximum is nothing.
-        if (topK !== null || value === 0 || size < options.threshold) continue;
+        if (value === 0 || size < options.threshold) return;
         if (size < faintest) sums.faint += Math.abs(share);
-        else strongestLines.add(series, row, column, value, share, error);
+        else strongest.add(place, query, key, value, share, errorOf(key, value));
+      };
+      if (options.topK !== null) {
+        const inWindow = (at: number): boolean =>
+          at + left >= first && at + left < last && isMeant(at + left);
+        for (const at of topKeys(row, options.topK, inWindow)) add(at + left);
+      } else {
+        for (let key = first; key < last; key++) if (isMeant(key)) add(key);
       }
-      sums.total += total;
-      if (total > 0) sums.rows++;
-      sums.leftOut += leftOut;
-      sums.otherPair += otherPair;
-      sums.outside += remaining - inSight;
     }
-    return { head, name, list: new LineList(), behind: new LineList(), matrix: drawnMatrix };
+    return { head, name, matrix: drawnMatrix };
   });
-  strongestLines.cut();
-  for (let i = 0; i < strongestLines.count; i++) {
-    const weight = strongestLines.weight[i] as number;
-    drawn[strongestLines.series[i] as number]?.list.push(
-      strongestLines.query[i] as number,
-      strongestLines.key[i] as number,
-      weight,
-      strongestLines.error[i] as number,
-    );
-    sums.drawn += Math.abs(strongestLines.share[i] as number);
-    largest = Math.max(largest, Math.abs(weight));
+  strongest.cut();
+  let largest = 0;
+  for (let i = 0; i < strongest.count; i++) {
+    sums.drawn += Math.abs(strongest.share[i] as number);
+    largest = Math.max(largest, Math.abs(strongest.weight[i] as number));
   }
-  // Each its part, so that none looks as if it never left the window.
-  const each = Math.max(2, Math.floor(MOST_AWAY / drawn.length));
-  leaving.sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight));
-  const starts = drawn.map(({ list }) => list.count);
-  const ways = new Map<string, number>();
-  let far = 0;
-  for (const { series, query, key, weight, value, error } of leaving) {
-    const { list, behind } = drawn[series] as (typeof drawn)[0];
-    const way = `${series} ${Math.floor((PLACES * key) / weights.numKeys)}`;
-    const taken = ways.get(way) ?? 0;
-    const fits = list.count < (starts[series] as number) + each && taken < TO_ONE_PLACE;
-    // Those that are drawn stand before the others.
-    (fits ? list : behind).push(query, key, weight, error);
-    if (!fits) continue;
-    ways.set(way, taken + 1);
-    far++;
-    sums.away += Math.abs(value);
-    largest = Math.max(largest, Math.abs(weight));
-  }
-  const series = drawn.map(({ head, name, list, behind, matrix }) => ({
-    ...{ head, name, count: list.count, matrix },
-    ...list.whole(behind),
-  }));
+  const series = drawn.map((each, place) => ({ ...each, ...strongest.of(place) }));
 
-  const maxima = options.combine === "max" && shown.some(({ head }) => head === null);
-  const sumToOne = weights.normalized && !maxima;
   const share = (sum: number): number =>
     sums.total > 0 ? Math.min(1, Math.max(0, sum / sums.total)) : 0;
   const shares = {
@@ -488,17 +349,14 @@ export function computeLines(
     leftOutError: leftOutError(weights, options, sums, sumToOne),
     otherPair: share(sums.otherPair),
     outside: share(sums.outside),
-    away: share(sums.away),
-    far,
     rest: 0,
   };
   shares.rest = Math.max(
     0,
     sums.total > 0 ? 1 - shares.drawn - shares.leftOut - shares.otherPair - shares.outside : 0,
   );
-  const faint = share(sums.faint);
   return {
-    ...{ series, total: strongestLines.total, shares, faint, largest, error: largestError },
-    ...{ emptyQueries, wholeRows, awaited },
+    ...{ series, total: strongest.total, shares, faint: share(sums.faint), largest },
+    ...{ error: largestError, emptyQueries, wholeRows, outsideKnown: wholeRows || sumToOne },
   };
 }

@@ -1,16 +1,13 @@
 import type { TokenList } from "../../client/protocol";
-import { measureText } from "../../draw/canvas";
 import type { CurvesMark, Mark, TextMark } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark } from "../../draw/patches";
 import type { Palette } from "../../ui/colors/palette";
 import type { Images } from "../../ui/image/state";
-import { quoted } from "../../ui/text/captions";
 import type { Label } from "../../ui/text/labels";
 import { barMarks } from "./bars";
 import { keyEffectMarks } from "./effects";
 import {
   along,
-  alongToken,
   type Column,
   type Layout,
   PARTED,
@@ -20,7 +17,6 @@ import {
 } from "./layout";
 import { focusOf, isHovered, type LinePlot, pointedAt, valueColor } from "./line-plot";
 import type { Series } from "./lines";
-import { stripMarks } from "./strips";
 
 /** The distance by which the lines of several heads between two tokens are set apart. */
 function spreadOf(linePlot: LinePlot): number {
@@ -31,9 +27,6 @@ function spreadOf(linePlot: LinePlot): number {
 
 /** Lines below this opacity are one pixel wide. */
 const WEAK = 0.12;
-/** Places of found tokens that are marked in a strip. */
-const MOST_MARKED = 200;
-
 /** Where tokens are nearer to each other, so are lines: wide ones would cover their neighbours. */
 const NARROW_STEP = 6;
 
@@ -56,11 +49,10 @@ function curvesOf(
   /** Null for all. */
   takes: ((query: number, key: number) => boolean) | null,
   wider: number,
-  all = false,
 ): CurvesMark[] {
   const signs = linePlot.quantity.signed ? ([-1, 1] as const) : [null];
   return signs
-    .map((sign) => curvesOfSign(linePlot, place, takes, wider, all, sign))
+    .map((sign) => curvesOfSign(linePlot, place, takes, wider, sign))
     .filter((mark) => mark !== null);
 }
 
@@ -69,19 +61,16 @@ function curvesOfSign(
   place: number,
   takes: ((query: number, key: number) => boolean) | null,
   wider: number,
-  all: boolean,
   sign: 1 | -1 | null,
 ): CurvesMark | null {
   const { layout, scale } = linePlot;
   const series = linePlot.lines.series[place] as Series;
-  const most = all ? series.query.length : series.count;
+  const most = series.query.length;
   const picked = new Int32Array(most);
   let count = 0;
   for (let i = 0; i < most; i++) {
-    const query = series.query[i] as number;
-    if (query < layout.query.window[0] || query >= layout.query.window[1]) continue;
     if (sign !== null && Math.sign(series.weight[i] as number) !== sign) continue;
-    if (!takes || takes(query, series.key[i] as number)) picked[count++] = i;
+    if (!takes || takes(series.query[i] as number, series.key[i] as number)) picked[count++] = i;
   }
   if (count === 0) return null;
   const shift = (place - (linePlot.lines.series.length - 1) / 2) * spreadOf(linePlot);
@@ -91,8 +80,10 @@ function curvesOfSign(
   const width = new Float32Array(count);
   for (let i = 0; i < count; i++) {
     const line = picked[i] as number;
-    from[i] = alongToken(layout, layout.query, series.query[line] as number) + shift;
-    to[i] = alongToken(layout, layout.key, series.key[line] as number) + shift;
+    const query = (series.query[line] as number) - layout.query.window[0];
+    const key = (series.key[line] as number) - layout.key.window[0];
+    from[i] = along(layout, query, layout.query) + shift;
+    to[i] = along(layout, key, layout.key) + shift;
     const look = strength(series.weight[line] as number, scale, layout.step);
     opacity[i] = look.opacity;
     width[i] = look.width + wider;
@@ -148,7 +139,6 @@ function focusCurves(linePlot: LinePlot): Mark[] {
             place,
             (query, key) => query === focus.query || key === focus.key,
             0.4,
-            true,
           ),
         );
       }
@@ -161,7 +151,6 @@ function focusCurves(linePlot: LinePlot): Mark[] {
       line.series,
       (query, key) => query === line.query && key === line.key,
       1.2,
-      true,
     );
     for (const mark of lines) {
       // A faint line that is pointed at must be seen to be the one that is spoken of.
@@ -350,29 +339,11 @@ function answerMarks(linePlot: LinePlot, column: Column): Mark[] {
   ];
 }
 
-/** The strips of a column, with the places of pins and of what was found. */
-function stripsOf(linePlot: LinePlot, column: Column): Mark[] {
-  const { palette, layout, spread } = linePlot;
-  const pin = column.side === "query" ? linePlot.pins?.token : linePlot.pins?.key;
-  const found = linePlot.matches?.side === column.side ? linePlot.matches.indices : [];
-  // Enough to see where they are.
-  const every = Math.ceil(found.length / MOST_MARKED);
-  const marked = found
-    .filter((_, i) => i % every === 0)
-    .map((index) => ({ index, color: palette.positive }));
-  if (typeof pin === "number") marked.push({ index: pin, color: palette.ink });
-  const pinned = quoted(linePlot.queries.text[linePlot.token ?? -1] ?? "");
-  const { signed } = linePlot.quantity;
-  return stripMarks({ layout, palette, spread, pinned, signed, marked }, column, measureText);
-}
-
 /** What stands out, the tokens, and the bars of what stands out. */
 export function frontMarks(linePlot: LinePlot): Mark[] {
   return [
     ...focusCurves(linePlot),
     ...headingMarks(linePlot),
-    ...stripsOf(linePlot, linePlot.layout.query),
-    ...stripsOf(linePlot, linePlot.layout.key),
     ...columnMarks(linePlot, linePlot.layout.query),
     ...columnMarks(linePlot, linePlot.layout.key),
     ...keyEffectMarks(linePlot),

@@ -10,7 +10,6 @@ import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { quoted, written } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
-import { type Side, tokenIn } from "./layout";
 import {
   drawnValue,
   focusOf,
@@ -21,7 +20,6 @@ import {
 } from "./line-plot";
 import { type HeadState, windowsShowing } from "./state";
 import { goBack, type HeadStore, jumpTo, togglePin } from "./store";
-import { stripWords } from "./strips";
 
 interface PlotProps {
   context: ViewContext<HeadState>;
@@ -29,17 +27,10 @@ interface PlotProps {
   onLeaveOut: (key: number) => void;
 }
 
-/** One of a column's strips. */
-interface StripAt {
-  side: Side;
-  before: boolean;
-}
-
 /** What is under the pointer, and where it is. */
 interface Under {
   token: TokenAt | null;
   line: LineAt | null;
-  strip: StripAt | null;
   x: number;
   y: number;
 }
@@ -113,7 +104,6 @@ function weightHintOf(
 export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const hint = useSignal<Hint | null>(null);
-  const dragged = useRef<((to: Under) => void) | null>(null);
   const { state, root } = context;
   const place = useComputed(() => {
     const loaded = store.loaded.value;
@@ -125,67 +115,24 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
   const at = (event: PointerEvent | MouseEvent): Under => {
     const { x, y } = pointIn(plot.current, event);
     const scene = store.scene.peek();
-    if (!scene) return { token: null, line: null, strip: null, x, y };
+    if (!scene) return { token: null, line: null, x, y };
     // Where some lines stand out, the others are too faint to be meant.
     const standsOut = scene.backOpacity < 0.3 && scene.front.some((mark) => mark.kind === "curves");
     const meaning = hitTest(standsOut ? scene.front : [...scene.back, ...scene.front], x, y);
     return {
       token: (meaning?.token as TokenAt | undefined) ?? null,
       line: (meaning?.line as LineAt | undefined) ?? null,
-      strip: (meaning?.strip as StripAt | undefined) ?? null,
       x,
       y,
     };
   };
 
-  /** A column's strip, and where along it a place is. */
-  const stripOf = ({ side, before }: StripAt, { x, y }: Under) => {
-    const layout = store.linePlot.peek()?.layout;
-    const column = layout?.[side];
-    const strip = column && (before ? column.before : column.after);
-    return strip && { strip, column, at: layout.orientation === "vertical" ? y : x };
-  };
-
-  const onPointerDown = (event: PointerEvent): void => {
-    const under = at(event);
-    const on = under.strip && stripOf(under.strip, under);
-    const plan = store.plan.peek();
-    if (!under.strip || !on || !plan || event.button !== 0) return;
-    // The strip as it was: it changes under the pointer with the window that it moves.
-    const { side } = under.strip;
-    const start = on.at;
-    dragged.current = (to) => {
-      const along = state.orientation.peek() === "vertical" ? to.y : to.x;
-      jumpTo(context, plan, side, tokenIn(on.strip, along));
-    };
-    plot.current?.setPointerCapture?.(event.pointerId);
-    hint.value = null;
-    store.leave();
-    jumpTo(context, plan, side, tokenIn(on.strip, start));
-  };
-
-  const onPointerUp = (): void => {
-    // The click that follows is none.
-    setTimeout(() => {
-      dragged.current = null;
-    });
-  };
-
   const onPointerMove = (event: PointerEvent): void => {
-    const under = at(event);
-    if (dragged.current) {
-      dragged.current(under);
-      return;
-    }
-    const { token, line, x, y } = under;
+    const { token, line, x, y } = at(event);
     if (!same(store.hovered.peek(), token)) store.hovered.value = token;
     if (!same(store.hoveredLine.peek(), line)) store.hoveredLine.value = line;
     const linePlot = store.linePlot.peek();
-    const on = under.strip && stripOf(under.strip, under);
-    const text =
-      on && linePlot
-        ? { title: stripWords(on.strip, on.at, on.column, linePlot), rows: [] }
-        : linePlot && hintOf(linePlot, token, line);
+    const text = linePlot && hintOf(linePlot, token, line);
     // The box stands beside what scrolls sideways, not in it, where it would be cut off.
     hint.value = text ? { ...text, x: x - (plot.current?.scrollLeft ?? 0), y } : null;
   };
@@ -197,7 +144,6 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
   };
 
   const onClick = (event: MouseEvent): void => {
-    if (dragged.current) return;
     const { token, line } = at(event);
     if (token && event.altKey && token.side === "key") onLeaveOut(token.index);
     else if (token) togglePin(state, token);
@@ -325,10 +271,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
       hint={hint.value}
       width={context.width.value}
       events={{
-        onPointerDown,
         onPointerMove,
-        onPointerUp,
-        onPointerCancel: onPointerUp,
         onPointerLeave: leave,
         onClick,
         onKeyDown,

@@ -56,9 +56,6 @@ export interface Plan extends Place {
   /** What is loaded: no less than the windows. */
   rows: Range;
   columns: Range;
-  /** Whether only a part of the keys is in sight, and whether rows are too long to be loaded whole. */
-  windowed: boolean;
-  long: boolean;
 }
 
 /** Weights of one plan, in hand. */
@@ -93,16 +90,18 @@ export function planOf(place: Place, state: PlanState): Plan {
     Math.min(numQueries, Math.ceil(queryWindow[1] / ROWS_AT_ONCE) * ROWS_AT_ONCE),
   ];
   let columns: Range = [0, numKeys];
-  const windowed = keyWindow[1] - keyWindow[0] < numKeys;
-  const tooLong = windowed && numKeys > MOST_KEYS;
-  // Whole rows say how much weight leaves the window and to which keys; where they are too long,
-  // that is asked for by itself.
+  const tooLong = numKeys > MOST_KEYS && keyWindow[1] - keyWindow[0] < numKeys;
+  // Whole rows say how much weight goes where, and the window can move without a request.
   if (tooLong || heads.length * (rows[1] - rows[0]) * numKeys > LARGE) {
     rows = queryWindow;
     columns = keyWindow;
   }
-  const long = windowed && columns[1] - columns[0] < numKeys;
-  return { ...place, queryWindow, keyWindow, rows, columns, windowed, long };
+  return { ...place, queryWindow, keyWindow, rows, columns };
+}
+
+/** Whether only a part of the keys is in sight. */
+export function isWindowed({ keyWindow, keys }: Pick<Plan, "keyWindow" | "keys">): boolean {
+  return keyWindow[1] - keyWindow[0] < keys.text.length;
 }
 
 /** Moves a window by whole steps, inside the list. */
@@ -195,23 +194,9 @@ function weightsOf(plan: Plan, piece: Piece): Weights {
   };
 }
 
-/** A plan of which no weight is known yet. */
-export function unloaded(plan: Plan): Loaded {
-  const columns: Range = [plan.keyWindow[0], plan.keyWindow[0]];
-  const { maximum } = plan.stack;
-  const matrices = plan.heads.map(() => new Float32Array(0));
-  const piece = { matrices, rows: 0, columns: 0, maximum, error: 0 };
-  return { plan, weights: { ...weightsOf(plan, piece), columns } };
-}
-
 /** Whether weights are rounded to a byte each. */
 export function isCoded({ weights }: Pick<Loaded, "weights">): boolean {
-  return isLoaded({ weights }) && weights.error > 0;
-}
-
-/** Whether any weight is known. */
-export function isLoaded({ weights }: Pick<Loaded, "weights">): boolean {
-  return weights.columns[1] > weights.columns[0];
+  return weights.error > 0;
 }
 
 /**
@@ -233,7 +218,7 @@ export async function load(
   };
   const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
   // A page has all heads at hand where they fit into one reply, so that choosing another is instant.
-  const all = !source.carrier.live && !plan.long && plan.kept.length * values <= SMALL;
+  const all = !source.carrier.live && plan.kept.length * values <= SMALL;
   const heads = all ? plan.kept : plan.heads;
   // Numbers are read from what is drawn: in the bars, in hints, captions and tables.
   const inBytes = { ...request, heads, precision: "uint8" } as const;

@@ -37,7 +37,6 @@ import { backMarks, backOpacity, frontMarks } from "./marks";
 import {
   type HeadState,
   isCoded,
-  isLoaded,
   isTogether,
   type Loaded,
   leftOutOf,
@@ -46,12 +45,10 @@ import {
   partOf,
   planOf,
   sameWeights,
-  unloaded,
   windowAround,
   windowsShowing,
 } from "./state";
-import { type Spread, spreadOf } from "./strips";
-import { createStrongest, strongestHere } from "./strongest";
+import { createStrongest } from "./strongest";
 
 export interface HeadStore {
   plan: ReadonlySignal<Plan | null>;
@@ -112,7 +109,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   const wanted = computed(() => plan.value && partOf(plan.value));
   const answered = record.answer(wanted, async (_, signal) => {
     const now = untracked(() => plan.value) as Plan;
-    return now.long ? unloaded(now) : load(source, now, signal, true);
+    return load(source, now, signal, true);
   });
   // What came with the widget in a byte each is asked for once more, exact, when it is drawn.
   const exact = record.answer(
@@ -126,12 +123,12 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       return load(source, plan, signal);
     },
   );
-  const base = computed(() => {
+  const loaded = computed(() => {
     const [now, better] = [answered.value?.answer ?? null, exact.value?.answer];
     return now && better && isCoded(now) && sameWeights(better.plan, now.plan) ? better : now;
   });
   const meant = computed(() => {
-    const drawn = base.value?.plan;
+    const drawn = loaded.value?.plan;
     if (!drawn) return null;
     const leaveOut = leftOutOf(drawn, state.leave_out.value);
     return meantBy(drawn, leaveOut, pairOf(drawn, state.pair.value));
@@ -139,23 +136,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   // By themselves: a plan of another layer, which is still to come, changes nothing that is drawn.
   const pinnedToken = computed(() => plan.value?.token ?? null);
   const pinnedKey = computed(() => plan.value?.key ?? null);
-  const strongest = createStrongest(
-    context,
-    computed(() => base.value?.plan ?? null),
-    pinnedToken,
-  );
-  // A window's own weights cost little once its rows have been gone through.
-  const inWindow = record.answer(
-    computed(() => {
-      const now = base.value;
-      return now?.plan.long && strongest.ofAll.value?.done === 1 ? partOf(now.plan) : null;
-    }),
-    (_, signal) => load(source, (untracked(() => base.value) as Loaded).plan, signal),
-  );
-  const loaded = computed(() => {
-    const [now, window] = [base.value, inWindow.value?.answer];
-    return now?.plan.long && window && sameWeights(window.plan, now.plan) ? window : now;
-  });
+  const listed = createStrongest(context, plan);
 
   const options = computed(() => {
     const drawn = loaded.value?.plan;
@@ -176,33 +157,16 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     return now && shownMatrices(now.weights, state.combine.value, isTogether(now.plan), now.plan);
   });
 
-  const far = computed<Strongest | null>(() => {
-    const drawn = loaded.value?.plan;
-    if (!drawn?.windowed || drawn.long) return strongest.ofAll.value;
-    const matrices = shown.value?.map((each) => each.matrix) ?? [];
-    return meant.value && strongestHere(drawn, matrices, state.top_k.value ?? 3, meant.value);
-  });
-
   const lines = computed<Lines | null>(() => {
     const now = loaded.value;
     if (!now || !options.value || !shown.value) return null;
-    return computeLines(now.weights, options.value, shown.value, far.value);
+    return computeLines(now.weights, options.value, shown.value);
   });
 
   const own = computed(() => lines.value?.largest ?? 0);
   const largest = context.scale?.largest(own) ?? own;
   /** Of signed numbers, unless it is that of pictures beside each other. */
   const ownScale = ({ stack }: Plan): boolean => stack.signed === true && !context.scale;
-
-  const spread = computed<Spread | null>(() => {
-    const [now, pinned] = [loaded.value, strongest.ofPinned.value];
-    const query = pinned && pinsInSight.value.token !== null ? pinned.rows[0] : null;
-    const matrices = shown.value?.map((each) => each.matrix) ?? [];
-    const whole = query !== null && pinned?.matrices.length === matrices.length;
-    const of = whole ? pinned : far.value;
-    if (!now || !options.value || !of) return null;
-    return spreadOf(of, now.weights, matrices, options.value, whole ? query : null);
-  });
 
   const isInSight = (side: Side, index: number | null): index is number => {
     const drawn = loaded.value?.plan;
@@ -273,8 +237,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       leftOut: options.value.leftOut,
       pairQueries: options.value.pairQueries,
       pairKeys: options.value.pairKeys,
-      spread: spread.value,
-      strongest: far.value,
+      strongest: listed.value,
       isFound: null,
     };
   });
@@ -289,8 +252,6 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       ground.value && {
         ...ground.value,
         ...pinsInSight.value,
-        pins: { token: pinnedToken.value, key: pinnedKey.value },
-        matches: matches.value,
         isFound: tokenMatcher(search.value),
       }
     );
@@ -353,7 +314,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
 
   const current = computed(() => {
     const drawn = loaded.value?.plan;
-    const whole = imagesDrawn(context) && loaded.value !== null && isLoaded(loaded.value);
+    const whole = imagesDrawn(context) && loaded.value !== null;
     return drawn !== undefined && plan.value !== null && sameWeights(drawn, plan.value) && whole;
   });
 
@@ -361,7 +322,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     plan,
     loaded,
     lines,
-    listed: strongest.ofPinned,
+    listed,
     still,
     ground,
     linePlot,

@@ -202,7 +202,7 @@ describe("what moved", () => {
     const long = {
       question: async (name: string, request: { rows: [number, number] }) => {
         asked.push([name, request.rows]);
-        return [{ ...found, sums, spread: new Float32Array(1) }];
+        return [{ ...found, sums }];
       },
       block: async ({ rows, stack }: { rows: [number, number]; stack: string }) => {
         asked.push([stack, rows]);

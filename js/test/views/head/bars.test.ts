@@ -6,7 +6,6 @@ import { barMarks, barsInWords } from "../../../src/views/head/bars";
 import { layOut, type Orientation } from "../../../src/views/head/layout";
 import { type LinePlot, legendOf, seriesColor } from "../../../src/views/head/line-plot";
 import { computeLines, type LineOptions, type Weights } from "../../../src/views/head/lines";
-import { strongestHere } from "../../../src/views/head/strongest";
 
 const palette = PALETTES.light;
 
@@ -57,8 +56,6 @@ function plotOf(asked: Asked): LinePlot {
     keyWindow: window,
   };
   const shown = matrices.map((matrix, head) => ({ head, name: `head ${head}`, matrix }));
-  const plan = { rows, queryWindow: window, keyWindow: window, keys: tokens };
-  const windowed = window[1] - window[0] < count;
   return {
     layout: layOut({
       orientation: asked.orientation ?? "vertical",
@@ -92,8 +89,7 @@ function plotOf(asked: Asked): LinePlot {
     leftOut,
     pairQueries: all,
     pairKeys: all,
-    spread: null,
-    strongest: windowed ? strongestHere(plan as never, matrices, 3, options) : null,
+    strongest: null,
     isFound: null,
   };
 }
@@ -161,9 +157,24 @@ describe("the bars of a pinned query", () => {
   });
 
   it("are measured by all that there can be while nothing is known of the row", () => {
-    const plot = { ...plotOf({ heads: [FAR], window: IN_SIGHT }), strongest: null };
+    const whole = plotOf({ heads: [FAR], window: IN_SIGHT });
+    // One key more is not in hand.
+    const plot = { ...whole, weights: { ...whole.weights, numKeys: 9 } };
     expect(barsInWords(plot, { query: 4, key: null })).toBe(
       "A full bar is 1.00, the largest weight there can be.",
+    );
+    const found = {
+      keys: Int32Array.of(8),
+      weights: Float32Array.of(0.7),
+      sums: new Float32Array(3),
+    };
+    const pinned = {
+      ...plot,
+      strongest: { rows: [4, 5] as [number, number], k: 1, matrices: [found] },
+    };
+    const keys = { ...plot.keys, text: [...plot.keys.text, "t8"] };
+    expect(barsInWords({ ...pinned, keys }, { query: 4, key: null })).toBe(
+      "A full bar is 0.70, from “t4” (4) to “t8” (8), out of sight.",
     );
   });
 });

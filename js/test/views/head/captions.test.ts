@@ -16,8 +16,10 @@ import { coverage } from "../../../src/views/head/captions";
 import { toggleLeaveOut } from "../../../src/views/head/controls";
 import { layOut, standsUpright } from "../../../src/views/head/layout";
 import {
+  clipWindow,
   HEAD_DEFAULTS,
   type HeadState,
+  isWindowed,
   planOf,
   resizeWindow,
   windowAround,
@@ -179,11 +181,15 @@ describe("plans", () => {
     expect(planOf(placeOf(record, state), state).columns).toEqual([1000, 1064]);
   });
 
-  it("say that what leaves it is asked for by itself", () => {
-    const plan = planOf(placeOf(record, state), state);
-    expect([plan.windowed, plan.long]).toEqual([true, true]);
-    const whole = planOf(placeOf(record, { ...state, heads: [0] }), state);
-    expect([whole.columns, whole.windowed, whole.long]).toEqual([[0, 2000], true, false]);
+  it("load whole rows where these are short", () => {
+    const plan = planOf(placeOf(record, { ...state, heads: [0] }), state);
+    expect(plan.columns).toEqual([0, 2000]);
+    expect(isWindowed(plan)).toBe(true);
+    expect(isWindowed({ ...plan, keyWindow: [0, 2000] })).toBe(false);
+  });
+
+  it("have no more tokens than can be laid out", () => {
+    expect(clipWindow([0, 131_072], 131_072)).toEqual([0, 2000]);
   });
 });
 
@@ -202,8 +208,6 @@ describe("sentences", () => {
     leftOut: 0.2,
     leftOutError: 0,
     otherPair: 0,
-    away: 0,
-    far: 0,
     outside: 0.05,
     rest: 0.04,
   };
@@ -218,19 +222,20 @@ describe("sentences", () => {
     pair: "all" as const,
     emptyQueries: 0,
     wholeRows: true,
+    outsideKnown: true,
     maxima: false,
     pinned: [],
     live: true,
   };
 
   it("say what is covered", () => {
-    expect(coverage({ ...drawn, shares: { ...shares, away: 0, far: 0, outside: 0 } })).toBe(
+    expect(coverage({ ...drawn, shares: { ...shares, outside: 0 } })).toBe(
       "Top 3 keys per query drawn: 71% of the weight.",
     );
   });
 
   it("call nothing all that leaves lines out for being faint", () => {
-    const faint = { ...drawn, faintest: 0.002, shares: { ...shares, away: 0, far: 0, outside: 0 } };
+    const faint = { ...drawn, faintest: 0.002, shares: { ...shares, outside: 0 } };
     expect(coverage({ ...faint, topK: null })).toBe(
       "Weights of 0.002 and more drawn: 71% of the weight.",
     );
@@ -240,7 +245,7 @@ describe("sentences", () => {
   it("say where only the strongest of very many lines are drawn", () => {
     const many = {
       ...{ ...drawn, total: 394_752, faintest: 0.002, threshold: 0.01 },
-      shares: { ...shares, away: 0, far: 0, outside: 0 },
+      shares: { ...shares, outside: 0 },
     };
     expect(coverage({ ...many, topK: null, threshold: 0 })).toBe(
       "The strongest 20,000 of 394,752 lines drawn: 71% of the weight.",
@@ -257,7 +262,7 @@ describe("sentences", () => {
   });
 
   it("say that shares are of maxima where the strongest heads are drawn", () => {
-    const all = { ...drawn, topK: null, shares: { ...shares, away: 0, far: 0, outside: 0 } };
+    const all = { ...drawn, topK: null, shares: { ...shares, outside: 0 } };
     expect(coverage({ ...all, maxima: true })).toBe(
       "All lines drawn: 71% of the maxima over heads, summed.",
     );
@@ -272,7 +277,7 @@ describe("sentences", () => {
         pinned: ["query “it”"],
       }),
     ).toBe(
-      "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. Leaves the window: 5%. Pinned: query “it” (Esc clears).",
+      "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. 5% outside of the window. Pinned: query “it” (Esc clears).",
     );
   });
 
@@ -286,6 +291,9 @@ describe("sentences", () => {
   });
 
   it("say what is not known of keys outside the window", () => {
+    expect(coverage({ ...drawn, outsideKnown: false, shares: { ...shares, outside: 0 } })).toBe(
+      "Top 3 keys per query drawn: 71% of the weight, of the keys in sight.",
+    );
     const part = { ...drawn, wholeRows: false, leaveOut: ["first token"], renormalize: true };
     expect(coverage(part)).toContain(
       "Left out: first token, 20% within the window; the rest, with all outside the window, is renormalised.",

@@ -67,7 +67,7 @@ function lines(weights: Weights, options: Partial<LineOptions>, noneChosen = fal
 function listed(result: Lines, series = 0): [number, number, number][] {
   const each = result.series[series];
   if (!each) return [];
-  const rows = Array.from({ length: each.count }, (_, i) => [
+  const rows = Array.from({ length: each.query.length }, (_, i) => [
     each.query[i],
     each.key[i],
     each.weight[i],
@@ -78,7 +78,7 @@ function listed(result: Lines, series = 0): [number, number, number][] {
 describe("lines", () => {
   it("are drawn for every weight that is not zero", () => {
     const result = lines(weightsOf([HEAD_0]), {});
-    expect(result.series[0]?.count).toBe(11);
+    expect(listed(result)).toHaveLength(11);
     expect(result.shares.drawn).toBeCloseTo(1, 6);
     expect(result.largest).toBe(1);
   });
@@ -225,6 +225,33 @@ describe("lines", () => {
     expect(other.shares.outside).toBeCloseTo(1.5 / 2, 6);
   });
 
+  it("are of each query's strongest keys in sight", () => {
+    const { series, shares } = lines(weightsOf([HEAD_0]), { topK: 1, keyWindow: [1, 4] });
+    expect([...(series[0]?.query ?? [])]).toEqual([1, 2, 3]);
+    expect([...(series[0]?.key ?? [])]).toEqual([1, 2, 1]);
+    // Of key 0, which is out of sight: 1 + .5 + .75 + .25.
+    expect(shares.outside).toBeCloseTo(2.5 / 4, 6);
+    expect(shares.drawn).toBeCloseTo(0.75 / 4, 6);
+    expect(shares.rest).toBeCloseTo(0.75 / 4, 6);
+  });
+
+  it("do not know what left the window where rows need not sum to one", () => {
+    const inWindow = [HEAD_0.map((row) => row.slice(0, 2))];
+    const part = { columns: [0, 2] as [number, number] };
+    const known = lines(weightsOf(inWindow, part), { keyWindow: [0, 2] });
+    expect(known.outsideKnown).toBe(true);
+    expect(known.shares.outside).toBeCloseTo(1 / 4, 6);
+    const unknown = lines(weightsOf(inWindow, { ...part, normalized: false }), {
+      keyWindow: [0, 2],
+    });
+    expect(unknown.outsideKnown).toBe(false);
+    expect(unknown.shares.outside).toBe(0);
+    expect(unknown.shares.drawn).toBeCloseTo(1, 6);
+    // Nor do maxima over heads.
+    const two = weightsOf([...inWindow, ...inWindow], part);
+    expect(lines(two, { keyWindow: [0, 2], combine: "max" }).outsideKnown).toBe(false);
+  });
+
   it("are those of the mean over all heads where none is chosen, with its name", () => {
     const result = lines(weightsOf([HEAD_0, HEAD_1]), {}, true);
     expect(result.series).toHaveLength(1);
@@ -366,7 +393,7 @@ describe("very many lines", () => {
     expect(result.total).toBe(all.length);
     expect(all.length).toBeGreaterThan(2 * MOST_LINES);
     const strongest = all.sort((a, b) => b.weight - a.weight).slice(0, MOST_LINES);
-    expect(result.series.reduce((sum, { count }) => sum + count, 0)).toBe(MOST_LINES);
+    expect(result.series.reduce((sum, { query }) => sum + query.length, 0)).toBe(MOST_LINES);
     result.series.forEach((_, series) => {
       const named = (of: readonly [number, number][]) => new Set(of.map(([q, k]) => q * SIZE + k));
       const expected = strongest.filter((each) => each.series === series);
@@ -397,7 +424,7 @@ describe("very many lines", () => {
     const even = new Float32Array(SIZE * SIZE).fill(1 / SIZE, 0, MOST_LINES);
     const result = lines({ ...causal(SIZE, 1), matrices: [even] }, optionsOf(SIZE));
     expect(result.total).toBe(MOST_LINES);
-    expect(result.series[0]?.count).toBe(MOST_LINES);
+    expect(listed(result)).toHaveLength(MOST_LINES);
   });
 });
 
