@@ -96,7 +96,7 @@ def parse(arguments: list[str]) -> None:
         # Named in a sentence, without what it works on.
         arguments = [*arguments, "--help"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "_written", lambda _: Path("x.html"))
+        patch.setattr(cli, "_written", lambda *_: Path("x.html"))
         patch.setattr(cli, "offer_file", lambda _: None)
         try:
             code = cli.main(arguments)
@@ -278,8 +278,8 @@ def test_every_command_exists(page: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "attnviz head-vew --model m",
-        "attnviz head-view --modl m --text t",
+        "attnviz head-vew m t -o x.html",
+        "attnviz head-view m t --lyer 1",
         "make tset",
         'pip install ".[imge]"',
     ],

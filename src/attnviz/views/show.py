@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
@@ -27,6 +29,7 @@ __all__ = [
     "ShowFunction",
     "dashboard",
     "given_options",
+    "nothing_displayed",
     "record_of",
     "show",
     "show_compare_view",
@@ -297,8 +300,23 @@ def show_compare_view(
     return show(CompareView(compare(a, b, c, **rest), include_layers=include_layers, **traits))
 
 
+_DISPLAYS = ContextVar("_DISPLAYS", default=True)
+
+
+@contextmanager
+def nothing_displayed() -> Iterator[None]:
+    """`show_*` functions give their views and display nothing: the command line saves them."""
+    before = _DISPLAYS.set(False)
+    try:
+        yield
+    finally:
+        _DISPLAYS.reset(before)
+
+
 def show(view: _View) -> _View:
     """Put a view on the screen, once, and give it back."""
+    if not _DISPLAYS.get():
+        return view
     if in_marimo():
         # marimo shows a cell's last expression; anything displayed before would stand twice.
         return view
