@@ -202,9 +202,8 @@ def test_weights_of_few_bits(make_model: Callable[..., Any], tmp_path: Path, bit
 
 @pytest.mark.parametrize("level", [0, 2, 6])
 def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
-    from attnviz.server.pyramid import Budget
-    from attnviz.server.server import RecordServer
-    from attnviz.server.tiles import answered_tile
+    from attnviz.server.row_sums import RowSums
+    from attnviz.server.tiles import encoded_tile
     from attnviz.utils.progress import completed
     from unit.long_records import long_record
 
@@ -216,20 +215,16 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
     cells = []
     for each in (record.stack(), stack):
         for heads in ([0], [0, 1]):
-            header, data = completed(
-                answered_tile(
-                    each,
-                    RecordServer(record).pyramids,
-                    layer=0,
-                    heads=heads,
-                    level=level,
-                    place=(8192 // 256 - 1 >> level, 0),
-                    pooled="mean",
-                    precision="float32",
-                    budget=Budget(3600),
-                )
+            steps = encoded_tile(
+                each,
+                RowSums(),
+                layer=0,
+                heads=heads,
+                level=level,
+                place=(8192 // 256 - 1 >> level, 0),
+                pooled="mean",
+                precision="float32",
             )
-            assert header["progress"] == 1
-            cells.append(np.frombuffer(data, "<f4"))
+            cells.append(np.frombuffer(completed(steps)[0].data, "<f4"))
     np.testing.assert_allclose(cells[2], cells[0], rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(cells[3], cells[1], rtol=1e-4, atol=1e-7)

@@ -446,20 +446,16 @@ export interface TileRequest {
   column: number;
   pooled: Pooled;
   precision: Precision;
-  /** false: of a large matrix an estimate is enough. */
-  exact?: boolean;
 }
 
-/** How far a tile of a large matrix is. */
-export interface TileWork {
-  /** Share of the work that is done; 1 where every cell is exact. */
-  progress: number;
-  /** How many queries its cells are made from so far, and how many they stand for. */
-  queries: [number, number];
-  /** Pairs of query and key that all of the work takes. */
-  pairs: number;
-  /** Whether asking again gives more. */
-  waiting: boolean;
+/** How to read the cells of a tile. */
+export interface TileHeader {
+  shape: [number, number, number];
+  encoding: Encoding;
+  maximum: number;
+  error: number;
+  /** One query in so many stands for all; left out where all were gone through. */
+  every?: number;
 }
 
 /** A pattern's score of every head of a stack; of a long text estimated from some queries. */

@@ -21,8 +21,8 @@ import type {
   Range,
   ScoresHeader,
   StackDescription,
+  TileHeader,
   TileRequest,
-  TileWork,
 } from "./protocol";
 import type { RangeOf } from "./quotients";
 import { Recent } from "./recent";
@@ -57,8 +57,8 @@ export interface Piece {
   sampled?: readonly number[];
   /** Of each of the maps that a kernel made the cell with the largest weight, and that weight. */
   largest?: [number, number][];
-  /** Only of a tile of a large matrix. */
-  work?: TileWork;
+  /** Of a tile: one query in so many stands for all; left out where all were gone through. */
+  every?: number;
 }
 
 /** A file that was made for the reader. */
@@ -113,14 +113,18 @@ export function splitRequest(request: BlockRequest, largest = LARGEST_REPLY): Bl
 }
 
 async function readPiece(reply: Reply): Promise<Piece> {
-  const header = reply.header as PieceHeader & Partial<MapsHeader>;
+  const header = reply.header as PieceHeader & Partial<MapsHeader> & TileHeader;
   const values = await decodeReply(header, dataOf(reply));
   const [count, rows, columns] = header.shape;
   const matrices = Array.from({ length: count }, (_, i) =>
     values.subarray(i * rows * columns, (i + 1) * rows * columns),
   );
-  const { maximum, error, sampled, largest } = header;
-  const more = { ...(sampled !== undefined && { sampled }), ...(largest && { largest }) };
+  const { maximum, error, sampled, largest, every } = header;
+  const more = {
+    ...(sampled && { sampled }),
+    ...(largest && { largest }),
+    ...(every !== undefined && { every }),
+  };
   return { matrices, rows, columns, maximum, error, ...more };
 }
 
@@ -344,19 +348,9 @@ export class Source {
     );
   }
 
-  /** One tile of a matrix; of a large one as far as it is known, and asked for again it is more. */
+  /** One tile of a matrix, whose cells may be made from some of its queries. */
   async tile(request: TileRequest, signal?: AbortSignal): Promise<Piece> {
-    const key = JSON.stringify(["tile", { ...request, exact: undefined }]);
-    const known = this.#answers.get(key) as Piece | undefined;
-    if (known) return known;
-    const reply = await this.carrier.ask("tile", request, signal);
-    const piece = await readPiece(reply);
-    const work = reply.header as Partial<TileWork>;
-    if (work.progress !== undefined) piece.work = work as TileWork;
-    if (!piece.work || piece.work.progress === 1) {
-      this.#answers.set(key, piece, bytesOfPiece(piece));
-    }
-    return piece;
+    return this.question("tile", request, readPiece, bytesOfPiece, signal);
   }
 
   /** A pattern's score of every head of a stack, layer by layer. */

@@ -26,16 +26,10 @@ def tiles(rows: slice, num_keys: int) -> Iterator[slice]:
         yield slice(start, min(start + step, rows.stop))
 
 
-def blocks(
-    columns: slice, num_rows: int, device: torch.device, *, least: int = 1
-) -> Iterator[slice]:
-    """Split keys into neighbours, in order, whose blocks with some rows are computed fast.
-
-    All but the last are as long as a power of two, and at least `least`, one too: the keys of a
-    cell stay together.
-    """
+def blocks(columns: slice, num_rows: int, device: torch.device) -> Iterator[slice]:
+    """Split keys into neighbours, in order, whose blocks with some rows are computed fast."""
     entries = _BLOCK_ENTRIES if device.type == "cpu" else _DEVICE_BLOCK_ENTRIES
-    step = max(least, 1 << max(0, (entries // max(1, num_rows)).bit_length() - 1))
+    step = 1 << max(0, (entries // max(1, num_rows)).bit_length() - 1)
     for start in range(columns.start, columns.stop, step):
         yield slice(start, min(start + step, columns.stop))
 

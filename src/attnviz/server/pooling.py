@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 _Number = TypeVar("_Number", np.float32, np.float64)
 
-__all__ = ["joined", "parted", "parted_tensor"]
+__all__ = ["joined", "parted"]
 
 # Negative numbers are shown where they are larger by more than this share. Each row of a difference
 # sums to 0: a cell that has whole rows, as the first of every causal text, has as much of either
@@ -36,11 +35,6 @@ def parted(numbers: NDArray[_Number], *, signed: bool) -> NDArray[_Number]:
     if not signed:
         return numbers[None]
     return np.stack([np.maximum(numbers, 0), np.maximum(-numbers, 0)])
-
-
-def parted_tensor(numbers: torch.Tensor, *, signed: bool) -> list[torch.Tensor]:
-    """The same of a tensor, part by part."""
-    return [numbers.clamp(min=0), (-numbers).clamp_(min=0)] if signed else [numbers]
 
 
 def joined(parts: NDArray[_Number]) -> NDArray[_Number]:

@@ -51,11 +51,10 @@ from attnviz.server.protocol import (
     refuse_large,
     span,
 )
-from attnviz.server.pyramid import CELL_BYTES, Pyramids
 from attnviz.server.row_sums import KEPT_BYTES, RowSums
 from attnviz.server.sources import SourcesHeader, sources_header
 from attnviz.server.strongest import Combine, Pair, StrongestHeader, encoded_strongest
-from attnviz.server.tiles import Pooled, TileWork, answered_tile
+from attnviz.server.tiles import Pooled, TileHeader, encoded_tile
 from attnviz.server.unfinished import MOST_UNFINISHED, Unfinished
 from attnviz.server.vectors import VectorsHeader, encoded_vectors
 from attnviz.utils.arguments import spans
@@ -114,7 +113,6 @@ class RecordServer:
         self.make_page = page
         self.interventions = interventions
         self.row_sums = RowSums(KEPT_BYTES // share)
-        self.pyramids = Pyramids(self.row_sums, CELL_BYTES // share)
         self.pages = Pages()
         self.description: Description | bytes | None = None
         self.unfinished = Unfinished()
@@ -304,7 +302,7 @@ class StrongestRequest:
         return Reply(header, data)
 
 
-@RECORD_REQUESTS.add("tile", PieceHeader, TileWork)
+@RECORD_REQUESTS.add("tile", TileHeader)
 @dataclass(frozen=True)
 class TileRequest:
     """A square of `TILE` by `TILE` cells of a head's matrix, or of the mean of several.
@@ -312,11 +310,6 @@ class TileRequest:
     At level l a cell stands for 2^l by 2^l weights, and tile (row, column) begins at query
     `row * TILE * 2^l` and key `column * TILE * 2^l`; tiles at the end are smaller. Signed numbers
     do not cancel out in a cell: it has the mean, or the largest, of those of one sign, the larger.
-
-    Attributes
-    ----------
-    exact : bool
-        false: of a large matrix an estimate is enough.
     """
 
     stack: str
@@ -327,22 +320,21 @@ class TileRequest:
     column: int
     pooled: Pooled
     precision: Precision
-    exact: bool = True
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Cut the tile; of a large matrix as far as it is known after a moment's work."""
-        header, data = yield from answered_tile(
+        """Cut the tile."""
+        cells, every = yield from encoded_tile(
             server.stack(self.stack),
-            server.pyramids,
+            server.row_sums,
             layer=self.layer,
             heads=self.heads,
             level=self.level,
             place=(self.row, self.column),
             pooled=self.pooled,
             precision=self.precision,
-            exact=self.exact,
         )
-        return Reply(header, data)
+        header = cells.header()
+        return Reply(header if every is None else {**header, "every": every}, cells.data)
 
 
 class ScoresHeader(TypedDict):

@@ -5,56 +5,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from collections.abc import Sequence
+from typing import Literal, NotRequired
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from attnviz.record.masks import Rows
+from attnviz.record.rows import sampled_queries
 from attnviz.record.softmax import tiles
 from attnviz.record.stack import AttentionStack, find_maximum
-from attnviz.server.codec import Encoded, Precision, encode
+from attnviz.server.codec import Encoded, PieceHeader, Precision, encode
 from attnviz.server.pooling import joined, parted
 from attnviz.server.protocol import heads_of
-from attnviz.server.pyramid import Budget, Pyramids, is_large
+from attnviz.server.row_sums import RowSums, softmax_sides, some_rows
 from attnviz.utils.arguments import spans
 from attnviz.utils.progress import Pace, Steps
 
-__all__ = ["TILE", "Pooled", "TileWork", "answered_tile", "encoded_tile"]
+__all__ = ["TILE", "Pooled", "TileHeader", "encoded_tile"]
 
 # Cells of a tile's side: 64 kB in one byte each, 256 kB exact.
 TILE = 256
 # Above this no matrix that fits into a machine has anything to pool.
 _MAX_LEVEL = 24
+# Pairs of query and key that are computed for every cell: of a whole matrix, or of a tile.
+LARGE = 1 << 24
+# A larger tile is made from some of its queries, which have so many pairs: a moment's computing.
+_SAMPLED_PAIRS = 1 << 26
+# More queries of a row of cells show little else; of fewer queries of a tile little would be seen.
+_MOST_OF_A_ROW = 16
+_FEWEST_OF_A_TILE = 64
 # Pairs of words that a tile is made from at most: a quarter of a minute.
 _MOST_PAIRS_OF_WORDS = 1 << 32
 
 Pooled = Literal["mean", "max"]
 
 
-class TileWork(TypedDict):
-    """How far a tile of a large matrix is.
+class TileHeader(PieceHeader):
+    """How to read the cells of a tile.
 
     Attributes
     ----------
-    progress : float
-        Share of the work that is done; 1 where every cell is exact.
-    queries : list of int
-        How many queries its cells are made from so far, and how many they stand for.
-    pairs : int
-        Pairs of query and key that all of the work takes.
-    waiting : bool
-        Whether asking again gives more.
+    every : int
+        One query in so many stands for all; left out where all were gone through.
     """
 
-    progress: float
-    queries: tuple[int, int]
-    pairs: int
-    waiting: bool
+    every: NotRequired[int]
 
 
 def encoded_tile(
     stack: AttentionStack,
+    row_sums: RowSums,
     *,
     layer: int,
     heads: Sequence[int],
@@ -62,13 +64,15 @@ def encoded_tile(
     place: tuple[int, int],
     pooled: Pooled,
     precision: Precision,
-) -> Steps[Encoded]:
+) -> Steps[tuple[Encoded, int | None]]:
     """One tile of a head's matrix, or of the mean of several heads, in steps.
 
     Parameters
     ----------
     stack : AttentionStack
         The stack.
+    row_sums : RowSums
+        Where sums over rows of a long text are kept.
     layer : int
         The model's number of the layer.
     heads : sequence of int
@@ -83,103 +87,91 @@ def encoded_tile(
         the largest; and the mean of the positive ones or of the negative ones, whichever is larger,
         where those of the other sign count as 0.
     precision : {"uint8", "float32"}
-        How the cells are written; those of an estimate in one byte each, whatever was asked for.
+        How the cells are written. Those of a large matrix are written relative to the largest among
+        them: means over a long text are far below the largest weight that there can be.
+
+    Returns
+    -------
+    cells : Encoded
+        One matrix.
+    every : int or None
+        One query in so many stands for all, with all of its keys in the tile; None where all were
+        gone through. It depends on the number of tokens and heads and on the level alone.
     """
     layer, heads = heads_of(stack, layer, heads)
     rows, columns = _checked(stack, level, place, pooled)
+    _refuse_minutes(stack, layer, heads, rows)
     maximum = yield from find_maximum(stack)
     attention = stack.attention(layer)
-    pace = Pace("weights", len(heads) * (rows.stop - rows.start) * attention.num_keys)
     cell = 2**level
+    every = _every(stack, layer, heads, cell)
+    queries: Rows = rows
+    numbers = np.arange(rows.start, rows.stop)
+    if every is not None:
+        numbers = _sampled(rows, every)
+        queries = torch.from_numpy(numbers)
+    # Where one query stands for several rows of cells, they are alike.
+    high = max(cell, every or 1)
+    row = (numbers - rows.start) // high
+    pace = Pace("weights", len(heads) * len(row) * attention.num_keys)
     starts = np.arange(0, columns.stop - columns.start, cell)
-    cells = np.zeros((1 + stack.signed, -(-(rows.stop - rows.start) // cell), len(starts)))
+    num_rows = -(-(rows.stop - rows.start) // cell)
+    cells = np.zeros((1 + stack.signed, int(row[-1]) + 1, len(starts)))
     # A row of cells of a long text spans many queries, which are not all held at once.
-    for part in tiles(rows, len(stack.key_tokens)):
+    for part in tiles(slice(0, len(row)), attention.num_keys):
+        some = some_rows(queries, part)
+        reach = attention.reach(some)
+        if columns.start >= reach.stop or columns.stop <= reach.start:
+            continue
         weights = np.zeros((part.stop - part.start, columns.stop - columns.start))
         for head in heads:
-            weights += attention.weights(head, part, columns)
-            yield from pace.did((part.stop - part.start) * attention.num_keys)
+            weights += yield from row_sums.block(
+                stack, layer=layer, head=head, rows=some, columns=columns, pace=pace
+            )
         weights /= len(heads)
-        row = (np.arange(part.start, part.stop) - rows.start) // cell
-        firsts = np.flatnonzero(np.diff(row, prepend=-1))
-        touched = row[firsts]
+        firsts = np.flatnonzero(np.diff(row[part], prepend=-1))
+        touched = row[part][firsts]
         pool = np.maximum if pooled == "max" else np.add
         for of_part, numbers in zip(cells, parted(weights, signed=stack.signed), strict=True):
             pieces = pool.reduceat(pool.reduceat(numbers, firsts, axis=0), starts, axis=1)
             of_part[touched] = pool(of_part[touched], pieces)
     if pooled == "mean":
-        cells /= np.outer(_sizes(rows, cell), _sizes(columns, cell))
+        cells /= np.outer(np.bincount(row), _sizes(columns, cell))
     of = f"stack {stack.name!r}, layer {layer}, mean of heads {spans(sorted(heads))}"
-    shown = joined(cells).astype(np.float32)
-    return encode(shown[None], precision, maximum, signed=stack.signed, of=of)
+    shown = joined(cells.repeat(high // cell, axis=1)[:, :num_rows]).astype(np.float32)
+    if _is_large(stack, layer, heads):
+        maximum = float(np.abs(shown).max())
+    return encode(shown[None], precision, maximum, signed=stack.signed, of=of), every
 
 
-def answered_tile(
-    stack: AttentionStack,
-    pyramids: Pyramids,
-    *,
-    layer: int,
-    heads: Sequence[int],
-    level: int,
-    place: tuple[int, int],
-    pooled: Pooled,
-    precision: Precision,
-    exact: bool = True,
-    budget: Budget | None = None,
-) -> Steps[tuple[Mapping[str, Any], bytes]]:
-    """One tile as a reply, which of a large matrix may be an estimate; of another, in steps.
+def _is_large(stack: AttentionStack, layer: int, heads: Sequence[int]) -> bool:
+    """Whether a matrix has so many pairs that it is not computed as a whole."""
+    pairs = len(stack.query_tokens) * len(stack.key_tokens)
+    return pairs * _matrices(stack, layer, heads) > LARGE
 
-    Returns
-    -------
-    header : dict
-        How to read the cells. Of a large matrix also ``progress``, the share of the work that is
-        done (1 where all cells are exact), ``queries``, how many queries the cells are made from
-        and how many they stand for, ``pairs``, how many pairs of query and key all of the work
-        takes, and ``waiting``, whether asking again gives more.
-    data : bytes
-        The cells. Those of large matrices are written relative to the largest among them: means
-        over a long text are far below the largest weight that there can be.
-    """
-    layer, heads = heads_of(stack, layer, heads)
-    if not is_large(stack, layer, heads):
-        _refuse_minutes(stack, layer, heads, level, place[0])
-        tile = yield from encoded_tile(
-            stack,
-            layer=layer,
-            heads=heads,
-            level=level,
-            place=place,
-            pooled=pooled,
-            precision=precision,
-        )
-        return tile.header(), tile.data
-    rows, columns = _checked(stack, level, place, pooled)
-    found = pyramids.tile(
-        stack,
-        layer=layer,
-        heads=heads,
-        level=level,
-        rows=rows,
-        columns=columns,
-        pooled=pooled,
-        exact=exact,
-        budget=budget,
-    )
-    # An estimate is asked for again and again, and has no digits to lose.
-    rough = found.progress < 1 and precision == "float32"
-    tile = encode(
-        found.cells[None],
-        "uint8" if rough else precision,
-        float(np.abs(found.cells).max()),
-        signed=stack.signed,
-    )
-    work: TileWork = {
-        "progress": found.progress,
-        "queries": found.queries,
-        "pairs": found.pairs,
-        "waiting": found.waiting,
-    }
-    return {**tile.header(), **work}, tile.data
+
+def _matrices(stack: AttentionStack, layer: int, heads: Sequence[int]) -> int:
+    """How many matrices are computed for the one that is shown; none where weights are given."""
+    return len(heads) * len(softmax_sides(stack.attention(layer)))
+
+
+def _every(stack: AttentionStack, layer: int, heads: Sequence[int], cell: int) -> int | None:
+    """One query in how many a tile is made from, a power of two; None for all."""
+    matrices, side = _matrices(stack, layer, heads), TILE * cell
+    if not _is_large(stack, layer, heads) or matrices * side**2 <= LARGE:
+        return None
+    too_many = matrices * side * len(stack.key_tokens) // _SAMPLED_PAIRS
+    every = 1 << max(0, too_many - 1).bit_length()
+    every = max(min(every, side // _FEWEST_OF_A_TILE), cell // _MOST_OF_A_ROW)
+    return None if every <= 1 else every
+
+
+def _sampled(rows: slice, every: int) -> NDArray[np.int64]:
+    """One of each so many queries, ascending."""
+    count = -(-(rows.stop - rows.start) // every)
+    numbers = rows.start + sampled_queries(count * every, count)
+    found: NDArray[np.int64] = np.minimum(numbers, rows.stop - 1)
+    return found
 
 
 def _checked(
@@ -196,14 +188,11 @@ def _checked(
     )
 
 
-def _refuse_minutes(
-    stack: AttentionStack, layer: int, heads: Sequence[int], level: int, row: int
-) -> None:
-    """Words have no queries and keys of their own, to be gone through step by step."""
+def _refuse_minutes(stack: AttentionStack, layer: int, heads: Sequence[int], rows: slice) -> None:
+    """Words have no queries and keys of their own, of which some would stand for all."""
     if not stack.attention(layer).merged:
         return
-    span = TILE << max(0, min(level, _MAX_LEVEL))
-    queries = max(0, min(len(stack.query_tokens) - row * span, span))
+    queries = rows.stop - rows.start
     if queries * len(stack.key_tokens) * len(heads) > _MOST_PAIRS_OF_WORDS:
         raise ValueError(
             f"a tile of {queries:,} by {len(stack.key_tokens):,} words would take the kernel "

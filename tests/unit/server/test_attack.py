@@ -19,7 +19,7 @@ import torch
 import attnviz as av
 from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.server import pyramid, row_sums, unfinished
+from attnviz.server import row_sums, unfinished
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.server.server import RECORD_REQUESTS, RecordServer
 from attnviz.utils.progress import STEP, Progress, Steps
@@ -72,7 +72,6 @@ POOLS: dict[str, list[Any]] = {
     "dimensions": [2, 3, 10**9],
     "state": [{}, {"a": 1}, {"a": nested()}, {str(number): number for number in range(10_000)}],
     "restart": [True, False],
-    "exact": [True, False],
 }
 
 
@@ -117,8 +116,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
 
     monkeypatch.setattr(QueryKeyAttention, "shared_logits", logits)
     monkeypatch.setattr(unfinished, "REPLY_SECONDS", 0.0)
-    usual = pyramid.Budget.__init__.__defaults__
-    monkeypatch.setattr(pyramid.Budget.__init__, "__defaults__", (0.0, *(usual or ())[1:]))
     tracemalloc.start()
     yield found
     tracemalloc.stop()
@@ -178,7 +175,6 @@ def test_a_reply_about_a_record_is_bounded(
     assert isinstance(server, RecordServer)
     assert len(server.unfinished) <= unfinished.MOST_UNFINISHED
     assert server.row_sums.num_bytes <= row_sums.KEPT_BYTES
-    assert server.pyramids.num_bytes <= pyramid.CELL_BYTES
     # Some have sense: else all would be refused, and nothing be tried. There is no image, no model.
     assert name in ("changed", "image", "intervene") or "reply" in {
         each["attnviz"] for each in answers

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 import attnviz.record.softmax
 import attnviz.record.stack
-import attnviz.server.pyramid
 import attnviz.server.row_sums
 import attnviz.server.tiles
 from attnviz import analysis
@@ -29,11 +28,10 @@ from attnviz.record.tokens import Tokens
 from attnviz.server.codec import Encoded, decode
 from attnviz.server.description import describe
 from attnviz.server.maps import encoded_maps
-from attnviz.server.pyramid import Budget, Pyramids, is_large
 from attnviz.server.row_sums import RowSums
 from attnviz.server.server import RecordServer
 from attnviz.server.strongest import strongest_keys
-from attnviz.server.tiles import answered_tile, encoded_tile
+from attnviz.server.tiles import encoded_tile
 from attnviz.utils.progress import completed
 from models.counting import LiveTensors
 from rounding import weights_error
@@ -87,7 +85,7 @@ def cells_of(numbers: Numbers, each: int, pooled: str) -> Numbers:
 def tile(stack: AttentionStack, **request: Any) -> Numbers:
     asked: dict[str, Any] = {"layer": 0, "heads": [0], "level": 0, "place": (0, 0)}
     asked |= {"pooled": "mean", "precision": "float32"}
-    return np.asarray(decode(completed(encoded_tile(stack, **(asked | request))))[0])
+    return np.asarray(decode(completed(encoded_tile(stack, RowSums(), **(asked | request)))[0])[0])
 
 
 def test_both_signs_stay_in_a_cell() -> None:
@@ -258,58 +256,42 @@ def whole_difference(a: QueryKeyAttention, b: QueryKeyAttention, head: int) -> N
 @pytest.fixture
 def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in [
-        (attnviz.server.pyramid, "MOST_CELLS", 16),
-        (attnviz.server.pyramid, "LARGE", 0),
+        (attnviz.server.tiles, "LARGE", 0),
+        (attnviz.server.tiles, "_SAMPLED_PAIRS", 1 << 40),
+        (attnviz.server.tiles, "_MOST_OF_A_ROW", 1 << 20),
         (attnviz.server.tiles, "TILE", 8),
-        (attnviz.server.pyramid, "_ROWS_AT_ONCE", 8),
-        (attnviz.server.row_sums, "_ROWS_A_STEP", 4),
         (attnviz.server.row_sums, "_LONG", 0),
-        (attnviz.server.pyramid, "_SAMPLES_AT_ONCE", 4),
-        (attnviz.server.pyramid, "_FEWEST_SAMPLES", 2),
-        (attnviz.server.pyramid, "_SAMPLED_FROM", 0),
+        (attnviz.record.softmax, "_TILE_ENTRIES", 500),
         (attnviz.record.softmax, "_BLOCK_ENTRIES", 64),
     ]:
         monkeypatch.setattr(module, name, value)
 
 
-def pyramid_tiles(
-    stack: AttentionStack, heads: Sequence[int], level: int, pooled: str
-) -> tuple[Numbers, list[dict[str, Any]]]:
-    """The whole matrix at a level, each tile asked for until it is exact; the first headers."""
-    pyramids, firsts = Pyramids(RowSums()), []
-    span = 8 << level
+def large_tiles(stack: AttentionStack, heads: Sequence[int], level: int, pooled: str) -> Numbers:
+    """The whole matrix at a level, tile by tile."""
+    sums, span = RowSums(), 8 << level
 
-    def until_exact(row: int, column: int) -> Numbers:
-        while True:
-            header, data = completed(
-                answered_tile(
-                    stack,
-                    pyramids,
-                    layer=3,
-                    heads=heads,
-                    level=level,
-                    place=(row, column),
-                    pooled=pooled,  # type: ignore[arg-type]
-                    precision="float32",
-                    budget=Budget(0.0),
-                )
-            )
-            cells = decode(
-                Encoded(
-                    header["shape"], header["encoding"], header["maximum"], header["error"], data
-                )
-            )[0]
-            firsts.append(dict(header))
-            if not header["waiting"]:
-                return np.asarray(cells)
+    def tile(row: int, column: int) -> Numbers:
+        steps = encoded_tile(
+            stack,
+            sums,
+            layer=3,
+            heads=heads,
+            level=level,
+            place=(row, column),
+            pooled=pooled,  # type: ignore[arg-type]
+            precision="float32",
+        )
+        encoded, every = completed(steps)
+        assert every is None
+        return np.asarray(decode(encoded)[0])
 
-    found = np.block(
+    return np.block(
         [
-            [until_exact(row, column) for column in range(-(-KEYS // span))]
+            [tile(row, column) for column in range(-(-KEYS // span))]
             for row in range(-(-QUERIES // span))
         ]
     )
-    return found, firsts
 
 
 def attributions(masks: str, kind: str) -> tuple[AttentionStack, Numbers]:
@@ -355,13 +337,10 @@ def test_large_attributions_step_by_step_equal_all_numbers_at_once(masks: str, k
     # A quotient by 1 - weight has fewer digits where a key has nearly all of a row.
     digits = 1e-2 if kind == "logits" else 2e-3
     for heads, level, pooled in (([2], 3, "mean"), ([0, 3], 2, "max")):
-        assert is_large(stack, 3, heads)
         whole = np.mean([numbers[head] for head in heads], axis=0)
-        found, headers = pyramid_tiles(stack, heads, level, pooled)
+        found = large_tiles(stack, heads, level, pooled)
         wanted = cells_of(whole, 2**level, pooled)
         assert_allclose(np.abs(found), np.abs(wanted), atol=2e-5, rtol=digits)
-        assert headers[-1]["progress"] == 1
-        assert [header for header in headers if header["progress"] < 1]
     sums = RowSums()
     for head in (1, 3):
         block = completed(
@@ -389,19 +368,14 @@ def test_large_differences_step_by_step_equal_all_numbers_at_once(
     a, b = sides(masks)
     stack = difference_stack(a, b)
     for heads in ([2], [0, 3]):
-        assert is_large(stack, 3, heads)
         whole = np.mean([whole_difference(a, b, head) for head in heads], axis=0)
-        found, headers = pyramid_tiles(stack, heads, level, pooled)
+        found = large_tiles(stack, heads, level, pooled)
         wanted = cells_of(whole, 2**level, pooled)
         # A cell near zero of more than one head is a difference of sums, off by as much as they.
         off = weights_error(a, b)
         assert_allclose(np.abs(found), np.abs(wanted), atol=off, rtol=2e-3)
         clear = np.abs(wanted + cells_of(-whole, 2**level, pooled)) < 1e-9
         assert_allclose(found[clear], wanted[clear], atol=off)
-        assert headers[-1]["progress"] == 1
-        # Estimates on the way are rough, and signed as well.
-        rough = [header for header in headers if header["progress"] < 1]
-        assert {header["encoding"] for header in rough} <= {"int8-sqrt"}
 
 
 @pytest.mark.usefixtures("_small_sizes")
@@ -410,7 +384,7 @@ def test_sinks_of_both_sides_and_rows_that_one_lacks() -> None:
     stack = difference_stack(a, b)
     whole = whole_difference(a, b, 1)
     assert not whole[7].any()
-    found, _ = pyramid_tiles(stack, [1], 0, "mean")
+    found = large_tiles(stack, [1], 0, "mean")
     assert_allclose(found, whole, atol=weights_error(a, b))
 
 
@@ -439,7 +413,7 @@ def test_heads_stand_in_other_places_on_the_two_sides() -> None:
     other = HeadSubset(b.select_heads([2, 3]), (2, 3), 4, 2)
     stack = difference_stack(one, other)
     assert stack.kept_heads(3) == (2,)
-    found, _ = pyramid_tiles(stack, [2], 0, "mean")
+    found = large_tiles(stack, [2], 0, "mean")
     assert_allclose(found, whole_difference(a, b, 2), atol=weights_error(a, b))
 
 
@@ -548,16 +522,15 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
     with LiveTensors() as tensors:
         estimate = server.reply(
             "tile",
-            asked
-            | {"level": 9, "row": 0, "column": 0, "pooled": "mean", "exact": False}
-            | {"precision": "uint8"},
+            asked | {"level": 9, "row": 0, "column": 0, "pooled": "mean"} | {"precision": "uint8"},
         )
         block = server.reply(
             "block", asked | {"rows": last, "columns": last, "precision": "float32"}
         )
         strongest = completed(strongest_keys(stack, layer=0, heads=[0], rows=slice(*last), k=2))
     assert estimate.header["encoding"] == "int8-sqrt"
-    assert estimate.header["queries"][1] == count
+    # Two sides take twice the work of one.
+    assert estimate.header["every"] == 512
     assert tensors.largest < 40_000_000
     # By hand, of the last query.
     keys = sides[0].keys[0].double()

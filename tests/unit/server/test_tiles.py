@@ -17,6 +17,7 @@ from attnviz.record.attention import GivenWeights
 from attnviz.record.record import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import decode
+from attnviz.server.row_sums import RowSums
 from attnviz.server.tiles import TILE, encoded_tile
 from attnviz.utils.progress import completed
 from rounding import UNIT
@@ -50,7 +51,9 @@ def tile(stack: AttentionStack, **request: Any) -> Any:
         "precision": "float32",
     }
     place = request.pop("row", 0), request.pop("column", 0)
-    return decode(completed(encoded_tile(stack, place=place, **(asked | request))))[0]
+    encoded, every = completed(encoded_tile(stack, RowSums(), place=place, **(asked | request)))
+    assert every is None
+    return decode(encoded)[0]
 
 
 def rounding_of(request: dict[str, Any], stack: AttentionStack) -> float:

@@ -47,8 +47,6 @@ export interface ViewFrameProps<S extends RecordState> {
   keys: readonly (readonly [string, string])[];
   /** The view's own controls, in rows. */
   options?: ComponentChildren;
-  /** How far a picture is that is still being computed, and the way to end that: in the header. */
-  progress?: ComponentChildren;
   /** What runs and can be ended: in sight whatever the controls. */
   work?: ComponentChildren;
   /** Whether several heads can be chosen, one, or none; "none" hides layers and heads. */
@@ -87,7 +85,6 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
     return (
       <PaneFrame
         name={context.paneTitle?.value ?? props.name}
-        progress={props.progress}
         exports={props.exports}
         keys={props.keys}
         form={form}
@@ -103,7 +100,6 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
     <Frame
       title={description?.model || "attention"}
       subtitle={props.subtitle}
-      progress={props.progress}
       notes={[...(description?.notes ?? []), ...(embedded === null ? [] : [embedded])]}
       connection={record.connection.value}
       job={record.job.value}
@@ -417,7 +413,6 @@ interface FrameProps {
   title: string;
   /** The stack, its tokens and the precision, in words. */
   subtitle: string;
-  progress?: ComponentChildren;
   notes: readonly string[];
   connection: Connection;
   job: Job | null;
@@ -670,7 +665,7 @@ function Keys({ keys }: { keys: FrameProps["keys"] }) {
 function PaneFrame(
   props: Pick<
     FrameProps,
-    "progress" | "exports" | "keys" | "form" | "controls" | "more" | "children" | "footer"
+    "exports" | "keys" | "form" | "controls" | "more" | "children" | "footer"
   > & { name: string },
 ) {
   const helping = useSignal(false);
@@ -683,7 +678,6 @@ function PaneFrame(
     >
       <header class="av-header">
         <h2 class="av-pane-title">{props.name}</h2>
-        {props.progress}
         <Actions {...props} helping={helping} />
       </header>
       {helping.value && <Keys keys={props.keys} />}
@@ -716,7 +710,6 @@ function Frame(props: FrameProps) {
           <span class="av-title">{props.title}</span>{" "}
           <span class="av-subtitle">{props.subtitle}</span>
         </div>
-        {props.progress}
         <Passing {...props} />
         <Actions {...props} helping={helping} />
       </header>

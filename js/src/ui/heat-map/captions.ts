@@ -29,7 +29,7 @@ import {
 } from "../text/captions";
 import { changedInWords } from "../what-if/changed-run";
 import { fullBar, type Line } from "./marks";
-import type { Estimate, Grid } from "./tiles";
+import type { Grid } from "./tiles";
 import { isPooled, isWhole, tokensOf, type Viewport } from "./viewport";
 
 /** "head 3", "mean of 12 heads", "mean of 2 of 12 heads, those kept" or "mean of heads 1, 7". */
@@ -236,7 +236,7 @@ export function sumInSight(viewport: Viewport, grid: Grid): number | null {
   const { rows, columns } = viewport;
   // The sum of a row that does not sum to one is unknown until all of the row is loaded.
   if (!viewport.stack.normalized || (isPooled(viewport) && viewport.pooled === "max")) return null;
-  if (grid.missing > 0 || grid.estimate) return null;
+  if (grid.missing > 0 || grid.every !== undefined) return null;
   const numKeys = viewport.keys.text.length;
   if (columns.window[1] - columns.window[0] === numKeys) return null;
   let sum = 0;
@@ -253,7 +253,7 @@ export function sumInSight(viewport: Viewport, grid: Grid): number | null {
 /** Queries whose whole row is in sight and holds no weight. */
 export function emptyQueries(viewport: Viewport, grid: Grid): number {
   const { columns, rows } = viewport;
-  if (rows.level > 0 || grid.missing > 0 || grid.estimate) return 0;
+  if (rows.level > 0 || grid.missing > 0 || grid.every !== undefined) return 0;
   if (columns.window[1] - columns.window[0] < viewport.keys.text.length) return 0;
   let count = 0;
   for (let row = 0; row < grid.rows; row++) {
@@ -287,11 +287,6 @@ export function nothingInWords(
   return `less than ${plainNumber(roundedUp(least))}${stack.signed ? " in size" : ""}`;
 }
 
-/** "Estimate from 2,048 of 131,072 queries" */
-export function estimateInWords({ queries, of }: Estimate): string {
-  return `Estimate from ${counted(queries)} of ${counted(of)} queries`;
-}
-
 /** What a full bar stands for where it is out of sight, or where only what is in sight is known. */
 function barsInWords({ viewport, row, column, barsTo = 0 }: CaptionInput): string[] {
   const { rows, columns, queries, keys, pooled, stack } = viewport;
@@ -322,7 +317,10 @@ export function coverage(
   const { rows, columns } = viewport;
   const quantity = quantityOf(viewport.stack);
   const parts: string[] = [];
-  if (grid.estimate) parts.push(`${estimateInWords(grid.estimate)}.`);
+  if (grid.every !== undefined) {
+    const nearer = look.live ? ": zoom in for exact cells" : "";
+    parts.push(`Estimate from 1 query in ${counted(grid.every)}${nearer}.`);
+  }
   const [numQueries, numKeys] = [viewport.queries.text.length, viewport.keys.text.length];
   const inWhole = rows.window[1] - rows.window[0] === numQueries;
   const whole = inWhole && columns.window[1] - columns.window[0] === numKeys;

@@ -69,7 +69,7 @@ export function hintOf(heatMap: HeatMap, at: CellAt): Omit<Hint, "x" | "y"> {
   const title = `${tokensInWords(viewport, "query", at.row)} → ${tokensInWords(viewport, "key", at.column)}`;
   const value = heatMap.grid.values[at.row * heatMap.grid.columns + at.column] as number;
   const what = pooledInWords(viewport, at.row, at.column);
-  const { error, estimate } = heatMap.grid;
+  const { error, every } = heatMap.grid;
   const quantity = quantityOf(viewport.stack);
   const { name } = quantity;
   const number = (decimals: number): string =>
@@ -77,11 +77,11 @@ export function hintOf(heatMap: HeatMap, at: CellAt): Omit<Hint, "x" | "y"> {
   const rounded = quantity.signed || value < 5e-5 ? number(4) : roundedTo(value, error);
   const weight = Number.isNaN(value)
     ? "on its way"
-    : error === 0 && !estimate
+    : error === 0 && every === undefined
       ? `${name}  ${formatExact(value, quantity)}, exact`
       : value === 0
         ? `${name}  ${nothingInWords(heatMap.grid, viewport.stack)}`
-        : estimate
+        : every !== undefined
           ? `${name}  ${number(value < 0.00995 ? 4 : 3)}${within(error)}, estimate`
           : `${name}  ${rounded}${within(error)}`;
   const rows = [{ color: "", text: weight, meant: true }];
@@ -108,9 +108,9 @@ export function HeatMapPlot({ context, store }: PlotProps) {
   });
 
   useSignalEffect(() => {
-    const estimate = store.heatMap.value?.grid.estimate;
-    if (!estimate) context.root.removeAttribute("data-attnviz-estimate");
-    else context.root.setAttribute("data-attnviz-estimate", `${estimate.queries}/${estimate.of}`);
+    const every = store.heatMap.value?.grid.every;
+    if (every === undefined) context.root.removeAttribute("data-attnviz-estimate");
+    else context.root.setAttribute("data-attnviz-estimate", `1/${every}`);
   });
 
   const at = (event: MouseEvent): CellAt | null => {

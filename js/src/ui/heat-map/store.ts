@@ -28,7 +28,6 @@ import {
 import type { HeatMapState } from "./state";
 import {
   composeGrid,
-  computesUnasked,
   type Grid,
   isLarge,
   Tiles,
@@ -63,10 +62,6 @@ export interface HeatMapStore {
   summary: ReadonlySignal<string>;
   /** Whether what is drawn is what the state asks for, as fine as it should be. */
   current: ReadonlySignal<boolean>;
-  /** Whether what is in sight is being computed to the end. */
-  computing: ReadonlySignal<boolean>;
-  /** Stops that, or goes on. */
-  compute: (on: boolean) => void;
   hovered: Signal<CellAt | null>;
   cursor: Signal<TokensAt | null>;
   search: Signal<string>;
@@ -177,19 +172,10 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
   });
   const viewport = computed(() => layout.value?.viewport ?? null);
 
-  // Whether the reader wants these heads computed; what takes minutes waits for a click.
-  const choice = signal<{ of: string; on: boolean } | null>(null);
-  const shownHeads = (now: Viewport): string =>
-    JSON.stringify([now.stack.name, now.layer, now.heads]);
-  const computing = computed(() => {
-    const now = viewport.value;
-    if (!now) return false;
-    return choice.value?.of === shownHeads(now) ? choice.value.on : computesUnasked(now);
-  });
   // A page has no kernel that could be kept waiting: it is asked for what is in sight alone.
   const tilesIn = (now: Viewport): TileRequest[] =>
     source.carrier.live
-      ? wantedTiles(now, computing.value, (tile) => source.carrier.has?.("tile", tile) ?? false)
+      ? wantedTiles(now, (tile) => source.carrier.has?.("tile", tile) ?? false)
       : tilesOf(now);
   const wanted = computed(() => viewport.value && tilesIn(viewport.value));
   record.answer(wanted, (requests, ended) =>
@@ -213,7 +199,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
 
   const lineable = (now: Viewport, side: "query" | "key"): boolean => {
     const grid = shown.value?.grid;
-    return side === "query" || !isLarge(now) || (grid?.fine === true && !grid.estimate);
+    return side === "query" || !isLarge(now) || (grid?.fine === true && grid.every === undefined);
   };
   const lineOf = (side: "query" | "key") => {
     const question = computed<LineQuestion | null>(() => {
@@ -385,11 +371,6 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
     captionInput,
     summary: computed(() => (captionInput.value ? summary(captionInput.value) : "")),
     current,
-    computing,
-    compute: (on) => {
-      const now = viewport.peek();
-      if (now) choice.value = { of: shownHeads(now), on };
-    },
     hovered,
     cursor,
     search,

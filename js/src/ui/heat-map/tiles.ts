@@ -1,7 +1,7 @@
 /** Which tiles a viewport needs, their loading, and the grid of cells that is drawn from those loaded. */
 
 import { TILE } from "../../client/page/tiles";
-import type { Pooled, TileRequest, TileWork } from "../../client/protocol";
+import type { Pooled, TileRequest } from "../../client/protocol";
 import { Recent } from "../../client/recent";
 import { joined } from "../../client/signs";
 import type { Piece, Source } from "../../client/source";
@@ -40,20 +40,12 @@ export function tilesOf(viewport: Viewport, level = tileLevel(viewport)): TileRe
   );
 }
 
-/** From so many pairs of query and key on, a matrix of vectors is computed step by step. */
+/** From so many pairs of query and key on, a whole matrix of vectors is made from some queries. */
 const LARGE = 1 << 24;
-/** So many pairs are computed without a click: minutes of a processor. */
-const MOST_UNASKED = 5e10;
 
-/** Whether the kernel needs more than a moment for the whole. */
+/** Whether the kernel needs more than a moment for all pairs. */
 export function isLarge({ stack, queries, keys, heads }: Place): boolean {
   return stack.vectors && queries.text.length * keys.text.length * heads.length > LARGE;
-}
-
-/** Whether what is in sight is computed to the end without a click. */
-export function computesUnasked({ stack, heads, keys, rows }: Viewport): boolean {
-  const pairs = (rows.window[1] - rows.window[0]) * keys.text.length * heads.length;
-  return pairs / (stack.causal ? 2 : 1) <= MOST_UNASKED;
 }
 
 /**
@@ -65,7 +57,6 @@ export function computesUnasked({ stack, heads, keys, rows }: Viewport): boolean
  */
 export function wantedTiles(
   viewport: Viewport,
-  exact: boolean,
   isAtHand: (tile: TileRequest) => boolean = () => false,
 ): TileRequest[] {
   const tiles = tilesOf(viewport);
@@ -80,7 +71,7 @@ export function wantedTiles(
   const [row, column] = [middle(viewport.rows), middle(viewport.columns)];
   const away = (tile: TileRequest): number => Math.hypot(tile.row - row, tile.column - column);
   tiles.sort((one, other) => away(one) - away(other));
-  return [{ ...whole, exact: false }, ...tiles.map((tile) => ({ ...tile, exact }))];
+  return [whole, ...tiles];
 }
 
 /** Cells of what is in sight. */
@@ -97,24 +88,15 @@ export interface Grid {
   fine: boolean;
   /** The largest of the weights that codes are relative to, where that is less than `maximum`. */
   largest?: number;
-  /** Where not all queries in sight have been gone through. */
-  estimate?: Estimate;
-}
-
-export interface Estimate {
-  /** How many queries cells are made from, and how many they stand for. */
-  queries: number;
-  of: number;
-  /** Share of the work that is done, 0 to 1. */
-  progress: number;
+  /** One query in so many stands for all, where not all were gone through. */
+  every?: number;
 }
 
 const CACHE_BYTES = 64_000_000;
 /** Requests under way at once: the next while one is answered, and room for others' questions. */
 const AT_ONCE = 2;
-/** Milliseconds in which tiles are drawn together; those that only become better, less often. */
+/** Milliseconds in which tiles are drawn together. */
 const TOGETHER = 30;
-const BETTER = 400;
 /** No text that fits into a machine needs more. */
 const COARSEST = 24;
 
@@ -126,20 +108,13 @@ function keyOf(set: TileSet, level: number, row: number, column: number): string
 export class Tiles {
   readonly #source: Source;
   readonly #cached = new Recent<Piece>(CACHE_BYTES);
-  /** The last estimate of a tile, for as long as others in sight are estimates. */
-  readonly #estimates = new Recent<Piece>(CACHE_BYTES / 2);
   #coarsest = 0;
 
   constructor(source: Source) {
     this.#source = source;
   }
 
-  /**
-   * Asks for tiles, and says when some have come.
-   *
-   * Those of a large matrix come as estimates first. They are asked for again by turns until they
-   * are exact, or as exact as `requests` want. Aborting loses nothing that the kernel has computed.
-   */
+  /** Asks for tiles, and says when some have come. */
   async load(
     requests: readonly TileRequest[],
     signal: AbortSignal,
@@ -147,39 +122,18 @@ export class Tiles {
   ): Promise<void> {
     // Several that come at once are drawn at once.
     let timer: ReturnType<typeof setTimeout> | undefined;
-    let slow = false;
     let failed = false;
-    // Coarser ones only stand in: any estimate of them will do.
-    const finest = Math.min(...requests.map(({ level }) => level));
-    const queue = requests.filter((each) => {
-      const piece = this.get(each, each.level, each.row, each.column);
-      return !piece || (isEstimate(piece) && each.level === finest);
-    });
+    const queue = requests.filter((each) => !this.get(each, each.level, each.row, each.column));
     const lane = async (): Promise<void> => {
       for (let request = queue.shift(); request && !failed; request = queue.shift()) {
         const piece = await this.#source.tile(request, signal);
         const key = keyOf(request, request.level, request.row, request.column);
-        // Before any query is gone through there is nothing to see.
-        if (piece.work?.queries[0] !== 0) {
-          const better = isEstimate(piece) && this.#cached.get(key) !== undefined;
-          this.#coarsest = Math.max(this.#coarsest, request.level);
-          const bytes = 4 * piece.rows * piece.columns;
-          this.#cached.set(key, piece, bytes);
-          if (isEstimate(piece)) this.#estimates.set(key, piece, bytes);
-          if (timer === undefined || (slow && !better)) {
-            clearTimeout(timer);
-            slow = better;
-            timer = setTimeout(
-              () => {
-                timer = undefined;
-                onArrival();
-              },
-              better ? BETTER : TOGETHER,
-            );
-          }
-        }
-        const started = (piece.work?.queries[0] ?? 0) > 0;
-        if (piece.work?.waiting && !(started && request.level > finest)) queue.push(request);
+        this.#coarsest = Math.max(this.#coarsest, request.level);
+        this.#cached.set(key, piece, 4 * piece.rows * piece.columns);
+        timer ??= setTimeout(() => {
+          timer = undefined;
+          onArrival();
+        }, TOGETHER);
       }
     };
     try {
@@ -197,13 +151,6 @@ export class Tiles {
     return this.#cached.get(keyOf(set, level, row, column));
   }
 
-  /** The same tile as long as it was an estimate; null where it never was. */
-  estimate(set: TileSet, level: number, query: number, key: number): Piece | null {
-    const span = TILE * 2 ** level;
-    const [row, column] = [Math.floor(query / span), Math.floor(key / span)];
-    return this.#estimates.get(keyOf(set, level, row, column)) ?? null;
-  }
-
   /** The finest tile in hand that has a weight, from `level` on. */
   covering(set: TileSet, level: number, query: number, key: number): [Piece, number] | null {
     for (let at = level; at <= Math.min(COARSEST, this.#coarsest); at++) {
@@ -213,11 +160,6 @@ export class Tiles {
     }
     return null;
   }
-}
-
-/** Whether some of a tile's queries have not been gone through. */
-function isEstimate(piece: Piece): boolean {
-  return piece.work !== undefined && piece.work.progress < 1;
 }
 
 /** Where cells of `each` tokens begin, as tokens, with the end as the last entry. */
@@ -243,23 +185,11 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
     missing: 0,
     fine: true,
   };
-  let [computed, done, pairs] = [0, 0, 0];
+  const large = isLarge(viewport);
   // Block by block of cells that one tile of the finest level holds.
   const span = TILE * 2 ** base;
   const [down, across] = [blocks(rowStarts, span), blocks(columnStarts, span)];
-  // Exact means are smoother than single queries: beside each other they would look like a pattern.
-  const rough = down.some(([top]) =>
-    across.some(([left]) => {
-      const at = [rowStarts[top] as number, columnStarts[left] as number] as const;
-      const [piece, level] = tiles.covering(set, base, ...at) ?? [null, 0];
-      return !piece || level > base || isEstimate(piece);
-    }),
-  );
   for (const [top, bottom] of down) {
-    // Tiles beside each other are made from the same queries.
-    const work: TileWork[] = [];
-    const shown: TileWork[] = [];
-    const missing = grid.missing;
     for (const [left, right] of across) {
       const query = rowStarts[top] as number;
       const key = columnStarts[left] as number;
@@ -269,31 +199,14 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
         grid.fine = false;
         continue;
       }
-      const [latest, level] = tile;
-      const piece = (rough && tiles.estimate(set, level, query, key)) || latest;
-      if (piece.work && latest.work) {
-        // One that is done says nothing of what the finer ones take that it stands in for.
-        if (level === base || isEstimate(latest)) {
-          work.push(latest.work);
-          shown.push(piece.work);
-        }
-        grid.largest = Math.max(grid.largest ?? 0, piece.maximum);
-      }
+      const [piece, level] = tile;
+      if (piece.every !== undefined) grid.every = Math.max(grid.every ?? 0, piece.every);
+      if (large) grid.largest = Math.max(grid.largest ?? 0, piece.maximum);
       grid.error = Math.max(grid.error, piece.error);
       if (level > base) grid.fine = false;
       const at = { top, bottom, left, right };
       fill(grid, at, rowStarts, columnStarts, piece, level, viewport.pooled);
     }
-    const [least] = work.sort((one, other) => one.progress - other.progress);
-    const count = (rowStarts[bottom] as number) - (rowStarts[top] as number);
-    const share = Math.min(1, ...shown.map(({ queries }) => queries[0] / queries[1]));
-    computed += grid.missing > missing ? 0 : count * share;
-    done += least ? least.progress * least.pairs : 0;
-    pairs += least?.pairs ?? 0;
-  }
-  if (done < pairs) {
-    const of = viewport.rows.window[1] - viewport.rows.window[0];
-    grid.estimate = { queries: Math.round(computed), of, progress: done / pairs };
   }
   return grid;
 }

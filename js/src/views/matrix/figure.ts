@@ -49,9 +49,10 @@ export function cellsCsv(heatMap: HeatMap): string {
   const pooled = viewport.rows.level > 0 || viewport.columns.level > 0;
   const heads = viewport.heads.join(" ");
   // The error of an estimate is unknown. Weights of a long text are all small.
-  const error = grid.estimate ? null : writtenError(grid.error);
+  const estimate = grid.every !== undefined;
+  const error = estimate ? null : writtenError(grid.error);
   const rounded = (weight: number): number =>
-    grid.estimate ? Number(weight.toPrecision(4)) : roundedTo(weight, grid.error);
+    estimate ? Number(weight.toPrecision(4)) : roundedTo(weight, grid.error);
   const rows: (string | number | null)[][] = [];
   for (let row = 0; row < grid.rows; row++) {
     const [query, queryStop] = tokensOf(viewport.rows, row);

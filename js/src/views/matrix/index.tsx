@@ -12,7 +12,6 @@ import { coverage, sentence, subtitleOf } from "../../ui/heat-map/captions";
 import { HeatMapLegend } from "../../ui/heat-map/legend";
 import type { HeatMap } from "../../ui/heat-map/marks";
 import { HeatMapPlot } from "../../ui/heat-map/plot";
-import { EstimateProgress } from "../../ui/heat-map/progress";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
 import type { Grid } from "../../ui/heat-map/tiles";
@@ -46,7 +45,7 @@ const KEYS = [
 
 /** How exact cells are; null where that is not known, as of an estimate, or of coarser ones. */
 function exactness(grid: Grid | undefined): number | null {
-  return !grid?.fine || grid.estimate ? null : grid.error;
+  return !grid?.fine || grid.every !== undefined ? null : grid.error;
 }
 
 /** What is drawn now; throws before anything is. */
@@ -96,7 +95,6 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
       name="Matrix view"
       subtitle={viewport ? subtitleOf(viewport, exactness(store.captionInput.value?.grid)) : ""}
       summary={spoken}
-      progress={<EstimateProgress store={store} />}
       exports={entries}
       keys={withImageKeys(KEYS, inner)}
       // Windows would show other tokens.

@@ -10,7 +10,6 @@ import { coverage, sentence } from "../../ui/heat-map/captions";
 import { quantityInWords, scaleLabels, scaleSwitch, weightStops } from "../../ui/heat-map/legend";
 import { signsOf } from "../../ui/heat-map/marks";
 import { HeatMapPlot } from "../../ui/heat-map/plot";
-import { EstimateProgress } from "../../ui/heat-map/progress";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
 import { WithImage } from "../../ui/image/panel";
@@ -125,7 +124,6 @@ export function Detail(props: DetailProps) {
     >
       <header>
         <h3>{name}</h3>
-        <EstimateProgress store={matrix} />
         <button
           type="button"
           class="av-plain"

@@ -1,0 +1,275 @@
+"""Tiles of large matrices, exact and from some queries, against weights worked out one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import attnviz as av
+import attnviz.record.softmax
+import attnviz.server.row_sums
+import attnviz.server.tiles
+from attnviz.record.attention import HeadSubset, QueryKeyAttention
+from attnviz.record.masks import (
+    BandMask,
+    DenseBias,
+    DistanceBias,
+    InsertedBias,
+    InsertedMask,
+    PackedMask,
+)
+from attnviz.record.rows import sampled_queries
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.server.codec import Encoded, decode
+from attnviz.server.row_sums import RowSums
+from attnviz.server.server import RecordServer
+from attnviz.server.tiles import _every, encoded_tile
+from attnviz.utils.progress import completed
+from rounding import relative_error
+from unit.long_records import long_record
+from unit.records import shares, vectors, words
+
+TILE = 8
+
+
+@pytest.fixture(autouse=True)
+def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every matrix is large, and everything is done a few rows at a time."""
+    monkeypatch.setattr(attnviz.server.tiles, "LARGE", 0)
+    monkeypatch.setattr(attnviz.server.tiles, "TILE", TILE)
+    monkeypatch.setattr(attnviz.server.row_sums, "_LONG", 0)
+    monkeypatch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", 500)
+    monkeypatch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", 64)
+
+
+@pytest.fixture
+def _all_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attnviz.server.tiles, "_SAMPLED_PAIRS", 1 << 40)
+    monkeypatch.setattr(attnviz.server.tiles, "_MOST_OF_A_ROW", 1 << 20)
+
+
+def stack_of(attention: QueryKeyAttention) -> AttentionStack:
+    return AttentionStack(
+        "self",
+        {3: attention},
+        Tokens.of(words(attention.num_queries)),
+        Tokens.of(words(attention.num_keys, "k")),
+    )
+
+
+def tile_of(
+    stack: AttentionStack, sums: RowSums, *where: int, **more: Any
+) -> tuple[Encoded, int | None]:
+    level, row, column = where
+    asked: dict[str, Any] = {"layer": 3, "heads": (0,), "pooled": "mean", "precision": "float32"}
+    return completed(encoded_tile(stack, sums, level=level, place=(row, column), **(asked | more)))
+
+
+def whole_of(
+    stack: AttentionStack, level: int, **more: Any
+) -> tuple[NDArray[np.float32], set[Any]]:
+    """All tiles of a level together, and what they say of their queries."""
+    sums, span, seen = RowSums(), TILE << level, set()
+    lines = []
+    for row in range(-(-len(stack.query_tokens) // span)):
+        line = []
+        for column in range(-(-len(stack.key_tokens) // span)):
+            encoded, every = tile_of(stack, sums, level, row, column, **more)
+            line.append(decode(encoded)[0])
+            seen.add(every)
+        lines.append(line)
+    return np.block(lines), seen
+
+
+def in_one_go(
+    stack: AttentionStack, heads: tuple[int, ...], level: int, pooled: str
+) -> NDArray[np.float64]:
+    """Cells of the whole matrix, weight by weight."""
+    whole = np.mean([stack.weights(layer=3, head=head) for head in heads], axis=0, dtype=float)
+    pool: Callable[..., Any] = np.max if pooled == "max" else np.mean
+    each = 2**level
+    return np.array(
+        [
+            [pool(whole[y : y + each, x : x + each]) for x in range(0, whole.shape[1], each)]
+            for y in range(0, whole.shape[0], each)
+        ]
+    )
+
+
+FLAGS = torch.from_numpy(np.random.default_rng(5).random((4, 53, 101)) < 0.3)
+FLAGS[1, 7] = False
+# Where texts are compared: 40 of the queries and 90 of the keys, and what hides the others.
+THERE = (
+    torch.cat([torch.arange(5, 30), torch.arange(38, 53)]),
+    torch.cat([torch.arange(0, 20), torch.arange(31, 101)]),
+)
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    "everything": {},
+    "causal": {"mask": BandMask(None, 0, offset=48)},
+    "a window": {"mask": BandMask(9, 0, offset=20)},
+    "both ways": {"mask": BandMask(12, 5, offset=10)},
+    "a window that begins late": {"mask": BandMask(9, -4)},
+    "any mask": {"mask": PackedMask.pack(FLAGS)},
+    "biases": {"bias": DistanceBias(vectors(4, 153, seed=3), 53)},
+    "biases of keys": {"bias": DenseBias(vectors(1, 1, 101, seed=3)), "softcap": 4.0},
+    "sinks": {"sinks": vectors(4, seed=3), "mask": BandMask(None, 0)},
+    "tokens inserted": {
+        "mask": InsertedMask(BandMask(None, 0, offset=50), *THERE, 53, 101),
+        "bias": InsertedBias(DistanceBias(vectors(4, 129, seed=3), 40), *THERE, 53, 101),
+    },
+}
+
+
+def attention_of(kind: str) -> QueryKeyAttention:
+    return QueryKeyAttention(
+        vectors(4, 53, 8), vectors(2, 101, 8, seed=1), 0.35, **ATTENTIONS[kind]
+    )
+
+
+@pytest.mark.usefixtures("_all_queries")
+@pytest.mark.parametrize("heads", [(0,), (1, 3, 2)])
+@pytest.mark.parametrize("kind", ATTENTIONS)
+def test_all_tiles_together_are_the_matrix(kind: str, heads: tuple[int, ...]) -> None:
+    attention = attention_of(kind)
+    stack = stack_of(attention)
+    for level in (0, 1, 3, 7):
+        for pooled in ("mean", "max"):
+            found, seen = whole_of(stack, level, heads=heads, pooled=pooled)
+            assert seen == {None}
+            expected = in_one_go(stack, heads, level, pooled)
+            off = relative_error(attention, len(heads) * min(4**level, 53 * 101))
+            np.testing.assert_allclose(found, expected, rtol=off)
+
+
+@pytest.mark.parametrize("pairs", [1, 5000, 40_000])
+@pytest.mark.parametrize("heads", [(0,), (1, 3, 2)])
+@pytest.mark.parametrize("kind", ATTENTIONS)
+def test_cells_are_those_of_some_queries_over_all_keys(
+    kind: str, heads: tuple[int, ...], pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attnviz.server.tiles, "_SAMPLED_PAIRS", pairs)
+    monkeypatch.setattr(attnviz.server.tiles, "_FEWEST_OF_A_TILE", 4)
+    attention = attention_of(kind)
+    stack = stack_of(attention)
+    weights = np.mean([stack.weights(layer=3, head=head) for head in heads], axis=0, dtype=float)
+    for level in (1, 2, 3):
+        cell, span = 2**level, TILE << level
+        for pooled in ("mean", "max"):
+            found, seen = whole_of(stack, level, heads=heads, pooled=pooled)
+            (every,) = seen
+            if every is None:
+                continue
+            # At least four of the queries of a tile, however many heads there are.
+            assert every <= span // 4
+            pool: Callable[..., Any] = np.max if pooled == "max" else np.mean
+            taken = []
+            for start in range(0, 53, span):
+                count = -(-min(span, 53 - start) // every)
+                taken += np.minimum(start + sampled_queries(count * every, count), 52).tolist()
+            high = max(cell, every)
+            expected = [
+                [
+                    pool(weights[[n for n in taken if n // high == top // high]][:, x : x + cell])
+                    for x in range(0, 101, cell)
+                ]
+                for top in range(0, 53, cell)
+            ]
+            off = relative_error(attention, len(heads) * 4**level)
+            np.testing.assert_allclose(found, expected, rtol=off)
+
+
+def test_few_queries_stand_for_all_where_a_tile_has_many_pairs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attnviz.server.tiles, "LARGE", 1 << 24)
+    monkeypatch.setattr(attnviz.server.tiles, "TILE", 256)
+
+    def of(tokens: int, num_heads: int = 1) -> list[int | None]:
+        layer = QueryKeyAttention(vectors(num_heads, tokens, 1), vectors(1, tokens, 1), 1.0)
+        stack = AttentionStack("self", {3: layer}, Tokens.of(["a"] * tokens))
+        return [_every(stack, 3, range(num_heads), 2**level) for level in (0, 4, 5, 7, 9)]
+
+    # A whole of 4,096 tokens is exact, and so are 4,096 of any text's tokens, for one head.
+    assert of(4096) == [None] * 5
+    assert of(8192) == [None, None, 2, 8, 32]
+    assert of(131_072) == [None, None, 16, 64, 256]
+    # Of many heads no more queries than have as many pairs, but 64 of each tile.
+    assert of(131_072, 32) == [None, 64, 128, 512, 2048]
+
+
+def test_given_weights_are_all_pooled() -> None:
+    given = av.AttentionRecord.from_weights([shares(3, 120, 120)], words(120)).stack()
+    assert _every(given, 0, (0, 1, 2), 64) is None
+
+
+def test_a_tile_is_the_same_whatever_was_asked_before() -> None:
+    stack = stack_of(attention_of("causal"))
+    places = [(level, 0, column) for level in (2, 1, 3) for column in (0, 1)]
+    sums = RowSums()
+    first = [tile_of(stack, sums, *place)[0].data for place in places]
+    again = [tile_of(stack, sums, *place)[0].data for place in reversed(places)]
+    assert first == again[::-1]
+
+
+def test_tiles_that_no_query_reaches_take_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    attention = QueryKeyAttention(
+        vectors(1, 64, 4), vectors(1, 64, 4, seed=1), 0.5, mask=BandMask(None, 0)
+    )
+
+    def fail(*_: Any) -> None:
+        raise AssertionError("weights were computed")
+
+    monkeypatch.setattr(QueryKeyAttention, "shared_logits", fail)
+    encoded, _ = tile_of(stack_of(attention), RowSums(), 1, 0, 2)
+    assert not decode(encoded).any()
+
+
+def test_cells_of_a_long_text_keep_their_weights_in_one_byte() -> None:
+    stack = long_record(1024, heads=1, key_heads=1).stack()
+    cells = decode(tile_of(stack, RowSums(), 7, 0, 0, layer=0)[0])
+    coarse, _ = tile_of(stack, RowSums(), 7, 0, 0, layer=0, precision="uint8")
+    # Relative to 1 the error would be larger than most of these means.
+    assert np.median(cells[cells > 0]) < 0.0039
+    assert coarse.maximum == pytest.approx(cells.max())
+    assert coarse.error <= 0.004 * cells.max()
+    np.testing.assert_allclose(decode(coarse), cells, atol=coarse.error)
+    assert (decode(coarse)[cells > cells.max() / 1e4] > 0).all()
+
+
+@pytest.mark.usefixtures("_all_queries")
+@pytest.mark.parametrize("side", ["queries", "keys"])
+def test_what_is_nan_is_named(side: str) -> None:
+    attention = attention_of("everything")
+    getattr(attention, side)[1, 40, 2] = torch.nan
+    stack = stack_of(attention)
+    with pytest.raises(ValueError, match=r"layer 3, mean of heads \d, \d: some weights are NaN"):
+        tile_of(stack, RowSums(), 5, 0, 0, heads=(2, 3) if side == "keys" else (1, 2))
+    # Heads that nothing is wrong with are drawn.
+    tile_of(stack, RowSums(), 5, 0, 0)
+
+
+@pytest.mark.usefixtures("_all_queries")
+def test_heads_that_were_kept_have_their_own_numbers() -> None:
+    attention = attention_of("causal")
+    kept = HeadSubset(attention, heads=(1, 4, 6, 7), model_heads=8, model_key_heads=4)
+    stack = AttentionStack("self", {3: kept}, Tokens.of(words(53)), Tokens.of(words(101, "k")))
+    found, _ = whole_of(stack, 4, heads=(6,))
+    off = relative_error(attention, 4**4)
+    np.testing.assert_allclose(found, in_one_go(stack, (6,), 4, "mean"), rtol=off)
+    with pytest.raises(IndexError, match="only heads"):
+        tile_of(stack, RowSums(), 4, 0, 0, heads=(0,))
+
+
+def test_a_server_says_how_many_queries_one_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attnviz.server.tiles, "_MOST_OF_A_ROW", 2)
+    server = RecordServer(long_record(64, heads=2, key_heads=1))
+    asked: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0, 1], "row": 0, "column": 0}
+    asked |= {"pooled": "mean", "precision": "uint8"}
+    assert server.reply("tile", asked | {"level": 3}).header["every"] == 4
+    assert "every" not in server.reply("tile", asked | {"level": 1}).header
