@@ -13,7 +13,7 @@ from attnviz.utils.arguments import listed, whole_numbers
 from attnviz.views.position import is_looked_up, with_layers
 from attnviz.views.show import given_options, show
 
-__all__ = ["corpus_of", "show_embedding_view"]
+__all__ = ["show_embedding_view"]
 
 _POINTS = 10_000
 # Traits whose values depend on the corpus; before it is there only their kind is checked.
@@ -120,7 +120,7 @@ def show_embedding_view(
     """
     if include_layers is not None:
         include_layers = whole_numbers("include_layers", listed(include_layers))
-    corpus = corpus_of(
+    corpus = _corpus_of(
         model,
         texts,
         points=points,
@@ -144,15 +144,15 @@ def show_embedding_view(
     return show(EmbeddingView(corpus, include_layers=include_layers, seed=seed, **traits))
 
 
-def corpus_of(
+def _corpus_of(
     model: Any,
-    texts: Any = None,
+    texts: Any,
     *,
-    points: int = _POINTS,
-    seed: int = 0,
-    columns: Any = None,
-    traits: Mapping[str, Any] | None = None,
-    include_layers: int | Iterable[int] | None = None,
+    points: int,
+    seed: int,
+    columns: Any,
+    traits: Mapping[str, Any],
+    include_layers: int | Iterable[int] | None,
     **options: Any,
 ) -> Corpus:
     """Make the corpus of what `show_embedding_view` was given.
@@ -163,8 +163,7 @@ def corpus_of(
     """
     if columns is not None and not isinstance(columns, str | Mapping):
         columns = list(columns) if isinstance(columns, Iterable) else columns
-    shown = {} if traits is None else dict(traits)
-    EmbeddingView.check_names(shown)
+    EmbeddingView.check_names(traits)
     options = given_options(options)
     for_models = options if texts is None else {"texts": texts} | options
     if isinstance(model, Corpus):
@@ -194,13 +193,13 @@ def corpus_of(
     from attnviz.corpus.extract import read_corpus
 
     names = [columns] if isinstance(columns, str) else columns
-    _check_traits({"seed": seed} | shown, names if isinstance(names, Iterable) else ())
+    _check_traits({"seed": seed, **traits}, names if isinstance(names, Iterable) else ())
     if "keep_heads" in options:
         options["heads"] = options.pop("keep_heads")
     return read_corpus(
         model,
         texts,
-        check=lambda first: _check_position(first, shown, include_layers),
+        check=lambda first: _check_position(first, traits, include_layers),
         points=points,
         seed=seed,
         columns=columns,
