@@ -19,7 +19,6 @@ from attnviz.atlas.server import ATLAS_REQUESTS
 from attnviz.embedding.server.description import CorpusPoints
 from attnviz.embedding.server.plots import HeadPlot, PlotOptions
 from attnviz.embedding.server.server import CORPUS_REQUESTS
-from attnviz.server.first_answers import FirstReply
 from attnviz.server.protocol import Requests
 from attnviz.server.server import RECORD_REQUESTS
 from attnviz.server.unfinished import LaterHeader
@@ -194,7 +193,7 @@ def _table(writer: Writer, name: str, summary: str, requests: Requests[Any]) -> 
 def protocol() -> str:
     """The whole file."""
     writer = Writer()
-    for kind in (PlotOptions, HeadPlot, CorpusPoints, RowHeader, LaterHeader, FirstReply):
+    for kind in (PlotOptions, HeadPlot, CorpusPoints, RowHeader, LaterHeader):
         writer.name_of(kind)
     # What travels deflated.
     for deflated in (AtlasTable, AtlasTexts, AtlasEdges):

@@ -19,7 +19,6 @@ from attnviz.embedding.server.server import CorpusServer
 from attnviz.embedding.view import EmbeddingView
 from attnviz.pages.html import bundle
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.server.first_answers import first_answers
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
 from attnviz.views.base import View
@@ -27,11 +26,7 @@ from attnviz.views.record_view import RecordView
 
 # The parts of anywidget's model that views use. Nothing is shown before all was asked for: a view
 # is at rest when it is drawn and nothing has been asked or answered for a while.
-_HOST = """async ([bundle, state, first]) => {
-  if (first) {
-    const data = new DataView(Uint8Array.fromBase64(first.data).buffer);
-    state._first_answers = { replies: first.replies, data };
-  }
+_HOST = """async ([bundle, state]) => {
   const listeners = [];
   const tell = (event, ...args) => {
     for (const [name, listener] of [...listeners]) if (name === event) listener(...args);
@@ -97,11 +92,9 @@ class LiveView:
         Whether to wait until all is there.
     server : Server, optional
         What answers, in place of one of the view's record alone.
-    first : bool or callable, default False
-        Whether the widget comes with the answers to what it asks first, as in a notebook. A
-        function is called once they are made.
-    silent : bool, default False
-        Whether nothing else is answered.
+    described : bool or callable, default False
+        Whether the widget comes with its description, as in a notebook. A function is called once
+        that is made.
 
     Attributes
     ----------
@@ -117,8 +110,7 @@ class LiveView:
         heard: Callable[[dict[str, Any], dict[str, Any]], None] | None = None,
         rest: bool = True,
         server: RecordServer | None = None,
-        first: bool | Callable[[], None] = False,
-        silent: bool = False,
+        described: bool | Callable[[], None] = False,
     ) -> None:
         self._page = page
         self.asked: list[tuple[str, dict[str, Any], str | None]] = []
@@ -126,7 +118,6 @@ class LiveView:
         self.bytes = 0
         self._said: list[tuple[dict[str, Any], list[bytes]]] = []
         self._heard = heard
-        self._silent = silent
         # Without pages: they would only be offered.
         self._server: RecordServer | CorpusServer = server or (
             CorpusServer(view.corpus)
@@ -135,9 +126,9 @@ class LiveView:
         )
         self._channel = KernelChannel(self._server, lambda *answer: self._said.append(answer))
         page.expose_function("answers", self._answers)
-        answers = _first_answers(view) if first else None
-        if callable(first):
-            first()
+        description = dict(view._served.reply("describe", {}).header) if described else None
+        if callable(described):
+            described()
         # Only what is JSON already; the rest is of the host, not of the view.
         traits = {
             name: value
@@ -145,7 +136,7 @@ class LiveView:
             if not name.startswith("_") and name != "layout"
         }
         page.goto("about:blank")
-        page.evaluate(_HOST, [bundle(view.name), traits, answers])
+        page.evaluate(_HOST, [bundle(view.name), traits | {"_description": description}])
         if rest:
             self.rest()
 
@@ -183,8 +174,6 @@ class LiveView:
         if message.get("attnviz") == "request" and not goes_on:
             self.requests[message["name"]] += 1
             self.asked.append((message["name"], message["arguments"], drawn))
-        if self._silent:
-            return []
         answers: list[tuple[dict[str, Any], str | None]] = []
         for answer, buffers in self._said:
             data = buffers[0] if buffers else None
@@ -196,14 +185,6 @@ class LiveView:
             if self._heard is not None and not goes_on:
                 self._heard(message, answer)
         return answers
-
-
-def _first_answers(view: View) -> dict[str, Any] | None:
-    """What travels with the widget, as a page takes it."""
-    answers = first_answers(view._served, view._first_requests())
-    if answers is None:
-        return None
-    return {**answers, "data": base64.b64encode(answers["data"]).decode()}
 
 
 @contextmanager

@@ -3,9 +3,8 @@
     cd tests && python -m benchmarks.remote 64 3 256 1
 
 JupyterLab of the tests behind a relay on the loopback that holds every byte for 150 ms each way. A
-cell is run in it that makes and shows a view of 12 x 12 heads: with the answers to what the view
-asks first in the widget's own message, as it is, and without, by turns; and BertViz's head view of
-the same weights, whose scripts come at once, as from a browser's cache.
+cell is run in it that makes and shows a view of 12 x 12 heads, and BertViz's head view of the same
+weights, whose scripts come at once, as from a browser's cache.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ _MADE = """
 import sys
 sys.path += [{tests!r}, {peers!r}]
 import attnviz as av, torch
-from attnviz.views.base import View
 from benchmarks.inputs import texts, weights
 torch.set_num_threads(1)
 given = weights(12, 12, {tokens})
@@ -43,7 +41,6 @@ vectors = [
     for seed in (0, 1)
 ]
 pairs = av.AttentionRecord.from_qk(*vectors, tokens, causal=True)
-with_answers = View._first_answers_now
 from bertviz import head_view
 """
 _SETTLE_MS = 700
@@ -72,7 +69,7 @@ def _serve(context: BrowserContext, packages: Path) -> None:
 
 
 def _measured(notebook: Notebook, turns: int, *, bertviz: bool) -> dict[str, Any]:
-    """Seconds and requests of every view, with and without first answers, and of BertViz."""
+    """Seconds and requests of every view, and of BertViz."""
     found: dict[str, Any] = {}
 
     def add(name: str, cell: int, drawn: str = VIEW_IS_DRAWN) -> None:
@@ -85,10 +82,7 @@ def _measured(notebook: Notebook, turns: int, *, bertviz: bool) -> dict[str, Any
 
     for _ in range(turns):
         for cell, name in enumerate(VIEWS, 1):
-            notebook.execute("View._first_answers_now = with_answers")
             add(f"attnviz, {name}", cell)
-            notebook.execute("View._first_answers_now = lambda view: None")
-            add(f"attnviz, {name}, asking as it draws", cell)
         if bertviz:
             add(_BERTVIZ, 1 + len(VIEWS), _BERTVIZ_IS_DRAWN)
     return found
@@ -138,8 +132,8 @@ SECTION = Section(
     title="A kernel far away",
     words=f"""A cell of JupyterLab whose server is {FAR_S * 1000:.0f} ms away, each way: from the
 message that runs the cell until its picture is drawn, 12 layers of 12 heads, a causal mask. The
-line is long and not narrow: bytes are delayed and not slowed down. "Asking as it draws" is the same
-view without the answers that travel with its widget. BertViz sends everything in its output; its
+line is long and not narrow: bytes are delayed and not slowed down. The description of the record
+travels with a view's widget; its weights are asked for. BertViz sends everything in its output; its
 scripts, which it loads from a CDN, come at once from the same machine; of 256 tokens its output is
 too large for this measurement.""",
     module="benchmarks.remote",

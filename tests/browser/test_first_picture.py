@@ -1,4 +1,4 @@
-"""What a live view asks before its first picture: nothing, as its widget has the answers."""
+"""What a live view asks before its first picture: what it draws, and that once."""
 
 from __future__ import annotations
 
@@ -39,67 +39,42 @@ def asked_before(live: LiveView, place: str | None = None) -> list[tuple[str, di
 
 
 @pytest.mark.parametrize(
-    ("view", "tokens", "causal"),
-    [*((view, 256, False) for view in VIEWS), (av.HeadView, 9, True), (av.ModelView, 64, True)],
+    ("view", "asked"),
+    [
+        (av.HeadView, ["block"]),
+        (av.MatrixView, ["tile"]),
+        # A request for each layer.
+        (av.ModelView, ["maps"] * 3),
+        (av.NeuronView, ["vectors"]),
+    ],
 )
-def test_nothing_is_asked_before_the_first_picture(
-    page: Page, view: Any, tokens: int, causal: bool
-) -> None:
-    live = LiveView(page, view(record(tokens, causal=causal)), first=True)
-    assert asked_before(live) == []
-    # Nor are the small maps asked for by which heads are chosen; of thumbnails finer ones may be.
-    later = {name for name, *_ in live.asked}
-    assert later <= ({"maps"} if view is av.ModelView else {"block"})
+def test_what_is_drawn_first_is_asked_for_once(page: Page, view: Any, asked: list[str]) -> None:
+    # All keys of a query are in sight.
+    live = LiveView(page, view(record(60)), described=True)
+    assert [name for name, _ in asked_before(live)] == asked
+    every = [str((name, given)) for name, given, _ in live.asked]
+    assert len(set(every)) == len(every)
+    # What is drawn is exact: no caption says how far a weight may be off.
+    if view is av.HeadView:
+        assert "±" not in page.locator("body").inner_text()
 
 
-def test_heads_that_are_shown_together_come_in_a_byte_each_and_then_exact(page: Page) -> None:
-    shown = record(256, heads=12)
-    live = LiveView(page, av.HeadView(shown, layer=1), first=True)
-    assert asked_before(live) == []
-    exact = {"layer": 1, "precision": "float32", "rows": [0, 64]}
-    assert any(name == "block" and exact.items() <= given.items() for name, given, _ in live.asked)
-    # The same is asked for once.
-    asked = [str((name, given)) for name, given, _ in live.asked]
-    assert len(set(asked)) == len(asked)
-    # What is drawn in the end is exact: no caption says how far a weight may be off.
-    assert "±" not in page.locator("body").inner_text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("view", [av.HeadView, av.ModelView, av.NeuronView])
-def test_a_longer_text_takes_one_request_at_most(page: Page, view: Any) -> None:
-    heads = [] if view is av.ModelView else [1]
-    live = LiveView(page, view(record(700), layer=0, heads=heads), first=True)
-    assert len(asked_before(live)) <= 1
-
-
-@pytest.mark.slow
-def test_the_head_that_opens_beside_the_grid_comes_along(page: Page) -> None:
-    live = LiveView(page, av.ModelView(record(200), layer=1, heads=[2]), first=True)
-    assert asked_before(live) == []
-
-
-def test_a_longer_matrix_is_there_at_once_as_a_coarse_one(page: Page) -> None:
-    """Before any tile has come that is as fine as the screen."""
-    view = av.MatrixView(record(700), layer=0, heads=[1])
-    live = LiveView(page, view, first=True, rest=False, silent=True)
-    # Nothing has been answered; the legend has the scale of what is drawn.
-    page.locator(".av-matrix-footer").wait_for()
-    assert page.locator("[data-attnviz-drawn]").count() == 0
-    assert {name for name, *_ in live.asked} <= {"tile"}
+def test_a_widget_without_its_description_asks_for_it(page: Page) -> None:
+    live = LiveView(page, av.HeadView(record(60)))
+    assert [name for name, _ in asked_before(live)] == ["describe", "block"]
 
 
 @pytest.mark.parametrize("view", [av.HeadView, av.MatrixView])
 def test_what_is_shown_by_now_is_asked_for(page: Page, view: Any) -> None:
     """The widget came, Python moved the view, and only then a browser drew it."""
     shown = view(record(24, layers=4), layer=0, heads=[0])
-    LiveView(page, shown, first=lambda: setattr(shown, "layer", 2))
+    LiveView(page, shown, described=lambda: setattr(shown, "layer", 2))
     drawn = page.locator("body > [data-attnviz-drawn]").get_attribute("data-attnviz-drawn")
     assert drawn == f"{view.name}:self:2"
 
 
 def test_a_change_of_layer_asks_once_and_back_not_at_all(page: Page) -> None:
-    live = LiveView(page, av.HeadView(record(130, layers=5), layer=0, heads=[1]), first=True)
+    live = LiveView(page, av.HeadView(record(130, layers=5), layer=0, heads=[1]), described=True)
     for layer, count in ((1, 1), (4, 1), (1, 0)):
         live.asked.clear()
         page.get_by_role("button", name=f"Layer {layer}").click()
@@ -110,23 +85,8 @@ def test_a_change_of_layer_asks_once_and_back_not_at_all(page: Page) -> None:
 
 
 def test_a_window_that_is_moved_asks_once(page: Page) -> None:
-    live = LiveView(page, av.HeadView(record(200), layer=0, heads=[1]), first=True)
+    live = LiveView(page, av.HeadView(record(200), layer=0, heads=[1]), described=True)
     live.asked.clear()
     live.set("query_window", [64, 128])
     live.rest()
     assert [name for name, *_ in live.asked if name == "block"] == ["block"]
-
-
-@pytest.mark.parametrize(
-    ("view", "traits"),
-    [
-        (av.HeadView, {"heads": [2, 0], "query_window": [70, 140], "key_window": [3, 200]}),
-        (av.NeuronView, {"heads": [3]}),
-        (av.NeuronView, {"token": 5, "key": 120}),
-    ],
-)
-def test_of_what_the_caller_chose_nothing_is_asked_either(
-    page: Page, view: Any, traits: dict[str, Any]
-) -> None:
-    live = LiveView(page, view(record(230), layer=2, **traits), first=True)
-    assert asked_before(live) == []

@@ -1,4 +1,4 @@
-"""Live views in a JupyterLab that is 150 ms away each way: one round trip to the first picture."""
+"""Live views in a JupyterLab that is 150 ms away each way: a round trip for what they draw."""
 
 from __future__ import annotations
 
@@ -46,29 +46,26 @@ def notebook(far: tuple[JupyterLab, Relay]) -> Notebook:
     return notebook
 
 
-def test_the_first_picture_takes_no_request(notebook: Notebook) -> None:
-    asked = {name: first_picture(notebook, 1 + at).asked for at, name in enumerate(WHOLE)}
-    assert asked == {name: [] for name in WHOLE}
-
-
-def test_of_every_other_view_the_description_came_along(notebook: Notebook) -> None:
+def test_the_description_came_along(notebook: Notebook) -> None:
+    for at, name in enumerate(WHOLE):
+        assert "describe" not in first_picture(notebook, 1 + at).asked, name
     notebook.execute(RECORD)
     for at, view in enumerate(OTHERS, 2 + len(WHOLE)):
         assert "describe" not in first_picture(notebook, at).asked, view
 
 
-def test_views_in_a_box_have_their_own_answers(notebook: Notebook) -> None:
+def test_views_in_a_box_have_their_own_descriptions(notebook: Notebook) -> None:
     cell = 2 + len(WHOLE) + len(OTHERS)
     both = "cell.querySelectorAll('.attnviz-host > [data-attnviz-drawn]').length > 1"
-    assert first_picture(notebook, cell, both).asked == []
+    assert "describe" not in first_picture(notebook, cell, both).asked
     roots = notebook.output(cell).locator(".attnviz")
     expect(roots.nth(0)).to_have_attribute("data-attnviz-drawn", "head:self:0")
     expect(roots.nth(1)).to_have_attribute("data-attnviz-drawn", "matrix:self:0")
 
 
-def test_the_answers_are_kept_nowhere(notebook: Notebook) -> None:
+def test_the_description_is_kept_nowhere(notebook: Notebook) -> None:
     """Neither by the kernel, nor by JupyterLab, nor in the notebook that it saves."""
-    assert notebook.evaluate("headview.get_state()['_first_answers']") is None
+    assert notebook.evaluate("headview.get_state()['_description']") is None
     state = notebook.lab.page.evaluate(
         """async (id) => {
           const { rendermime } = window.jupyterapp.shell.currentWidget.content;
@@ -76,7 +73,7 @@ def test_the_answers_are_kept_nowhere(notebook: Notebook) -> None:
           const manager = await renderer._manager.promise;
           const saved = (await manager.get_state()).state[id];
           const { _code, _esm, ...rest } = saved.state;
-          return [saved.buffers?.length ?? 0, rest._first_answers, JSON.stringify(rest).length];
+          return [saved.buffers?.length ?? 0, rest._description, JSON.stringify(rest).length];
         }""",
         notebook.evaluate("headview.model_id"),
     )
@@ -91,7 +88,7 @@ def test_a_browser_that_loads_the_page_again_asks(
     page, far[1].delay_s = notebook.lab.page, 0.0
     notebook.save()
     assert notebook.evaluate(
-        "all(each.get_state()['_first_answers'] is None for each in (headview, matrixview))"
+        "all(each.get_state()['_description'] is None for each in (headview, matrixview))"
     )
     # Not `reload`, which opens what the workspace has: other tabs of the server write it, too.
     page.goto(f"{notebook.lab.server.url}/lab/tree/{notebook.name}")

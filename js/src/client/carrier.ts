@@ -28,8 +28,6 @@ export interface Carrier {
     signal?: AbortSignal,
     report?: (later: Later) => void,
   ): Promise<Reply>;
-  /** Whether the answer to a request came with the widget itself. */
-  has?<N extends keyof Requests>(name: N, args: Requests[N]): boolean;
   /** Asks once more for everything that has not been answered. */
   retry(): void;
   /** Gives up the answers that are computed for a while already, but for those with a `report`. */

@@ -9,18 +9,21 @@
 
 import { type Signal, signal } from "@preact/signals";
 import type { Carrier, Connection, Reply } from "./carrier";
-import { type AnswersModel, FirstReplies } from "./first-answers";
 import type { GrownMessage } from "./growth";
 import type { Later, LaterHeader } from "./protocol";
 import { RECORD_NUMBER, withNumber, withoutNumber } from "./record-number";
 
 /** The part of anywidget's model that is used. */
-export interface MessageModel extends AnswersModel {
+export interface MessageModel {
+  get?(name: string): unknown;
+  set?(name: string, value: unknown): void;
   send(content: unknown): void;
   on(event: string, listener: (...args: never[]) => void): void;
   off(event?: string | null, listener?: ((...args: never[]) => void) | null): void;
 }
 
+/** The trait with the description that came with the widget. */
+const DESCRIPTION = "_description";
 /** Requests that travel at once; hosts queue or drop more than a few. */
 export const MOST_IN_FLIGHT = 4;
 /** After this long without an answer the view says that it waits. */
@@ -81,6 +84,19 @@ function isDetached(model: MessageModel): boolean {
   return layout?.comm_live === false && layout.comm === undefined;
 }
 
+/** What came with the widget in place of a first answer: a description, and of which record. */
+interface Described {
+  record?: number;
+}
+
+/** Takes the description out of the widget's state: it is neither held twice nor saved. */
+function takeDescription(model: MessageModel): Described | null {
+  const described = (model.get?.(DESCRIPTION) ?? null) as Described | null;
+  // Twice, because a model has its last values as well.
+  if (described) for (const nothing of ["", null]) model.set?.(DESCRIPTION, nothing);
+  return described;
+}
+
 /** The number of the record that a widget shows. */
 export function recordNumber(model: MessageModel): number {
   return (model.get?.(RECORD_NUMBER) as number | undefined) ?? 0;
@@ -92,7 +108,7 @@ export class KernelChannel implements Carrier {
   readonly detached: boolean;
   readonly record: Signal<number>;
   readonly #model: MessageModel;
-  readonly #first: FirstReplies;
+  #described: Described | null;
   readonly #prefix = randomPrefix();
   #counter = 0;
   #queue: Pending[] = [];
@@ -106,7 +122,7 @@ export class KernelChannel implements Carrier {
   constructor(model: MessageModel, ended?: AbortSignal) {
     this.#model = model;
     this.detached = isDetached(model);
-    this.#first = new FirstReplies(model, this.detached);
+    this.#described = takeDescription(model);
     this.record = signal(recordNumber(model));
     const listener = (message: Message, buffers?: DataView[]): void =>
       this.#receive(message, buffers ?? []);
@@ -133,8 +149,8 @@ export class KernelChannel implements Carrier {
   ): Promise<Reply> {
     const named = this.#asked(args);
     if (named === null) return Promise.reject(abortError());
-    const known = signal?.aborted ? null : this.#first.take(name, named);
-    if (known) return known;
+    const described = name === "describe" && !signal?.aborted ? this.#takeDescribed() : null;
+    if (described) return Promise.resolve(described);
     return new Promise((resolve, reject) => {
       if (signal?.aborted) {
         reject(abortError());
@@ -161,10 +177,6 @@ export class KernelChannel implements Carrier {
       this.#queue.push(pending);
       this.#sendNext();
     });
-  }
-
-  has(name: string, args: object): boolean {
-    return this.#first.has(name, args);
   }
 
   retry(): void {
@@ -202,6 +214,13 @@ export class KernelChannel implements Carrier {
     if (typeof stack !== "string" || number === 0) return args;
     const plain = withoutNumber(stack);
     return withNumber(plain, number) === stack ? { ...args, stack: plain } : null;
+  }
+
+  /** The description that came with the widget, once; null if it is of another record. */
+  #takeDescribed(): Reply | null {
+    const { record = 0, ...header } = this.#described ?? { record: -1 };
+    this.#described = null;
+    return record === this.record.peek() ? { header, data: null } : null;
   }
 
   #giveUp(): void {

@@ -159,17 +159,6 @@ export interface LaterHeader {
   later: Later;
 }
 
-/** One answer. */
-export interface FirstReply {
-  name: string;
-  arguments: object;
-  header: object;
-  /** Length of its part of the buffer; left out where it has none. */
-  bytes?: number;
-  /** Whether zlib deflated that part; left out where it did not. */
-  deflated?: boolean;
-}
-
 /** A role that a head has, with the evidence. */
 export interface AtlasRole {
   /** Index in `AtlasStack.roles`. */

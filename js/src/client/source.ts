@@ -340,14 +340,6 @@ export class Source {
     return this.question("maps", request, readPiece, bytesOfPiece, signal);
   }
 
-  /** Whether maps are at hand, so that nothing need be asked for them. */
-  hasMaps(request: MapsRequest): boolean {
-    return (
-      this.#answers.get(this.#keyOf("maps", request)) !== undefined ||
-      (this.carrier.has?.("maps", request) ?? false)
-    );
-  }
-
   /** One tile of a matrix, whose cells may be made from some of its queries. */
   async tile(request: TileRequest, signal?: AbortSignal): Promise<Piece> {
     return this.question("tile", request, readPiece, bytesOfPiece, signal);

@@ -88,6 +88,35 @@ describe("a record that takes another's place", () => {
   });
 });
 
+describe("a description that came with the widget", () => {
+  const state: Record<string, unknown> = {};
+  const opened = (described: object, record = 0): [KernelChannel, Host] => {
+    Object.assign(state, { _description: described, [RECORD_NUMBER]: record });
+    const model = Object.assign(new Host(), {
+      get: (name: string) => state[name],
+      set: (name: string, value: unknown) => {
+        state[name] = value;
+      },
+    });
+    return [new KernelChannel(model, end.signal), model];
+  };
+
+  it("answers the first request for it, and leaves the widget's state", async () => {
+    const [channel, host] = opened({ model: "m", record: 0 });
+    expect(state._description).toBeNull();
+    expect(await channel.ask("describe", {})).toEqual({ header: { model: "m" }, data: null });
+    expect(host.requests()).toEqual([]);
+    channel.ask("describe", {}).catch(() => {});
+    expect(host.requests()).toHaveLength(1);
+  });
+
+  it("of a record that was replaced is asked for again", () => {
+    const [channel, host] = opened({ model: "m", record: 0 }, 1);
+    channel.ask("describe", {}).catch(() => {});
+    expect(host.requests()).toHaveLength(1);
+  });
+});
+
 describe("the request channel", () => {
   it("gives the reply with its buffer", async () => {
     const answer = channel.ask("block", { layer: 3 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +19,6 @@ from attnviz.pages.figure import FigureArguments, figure_options
 from attnviz.pages.html import widget_code, widget_loader
 from attnviz.pages.limits import check_file_kind
 from attnviz.record.record import AttentionRecord
-from attnviz.server.first_answers import FirstAnswers, FirstRequest, FirstRequests, first_answers
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.utils.arguments import as_path, did_you_mean
 from attnviz.utils.filenames import file_stem
@@ -42,10 +42,13 @@ _EMBEDDED_TRAITS = [
 ]
 
 
-def _to_browser(value: None, view: View) -> FirstAnswers | None:
-    """The first answers, where the widget opens: in no other message, and not kept."""
+_logger = logging.getLogger(__name__)
+
+
+def _to_browser(value: None, view: View) -> Mapping[str, Any] | None:
+    """The description, where the widget opens: in no other message, and not kept."""
     del value
-    return view._first_answers_now() if view._opens else None
+    return view._describe_now() if view._opens else None
 
 
 class View(anywidget.AnyWidget):
@@ -81,8 +84,8 @@ class View(anywidget.AnyWidget):
     # What anywidget adds to each widget that does not have it.
     _anywidget_id = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    #: What the browser asks first, answered; the browser takes it out of the widget's state.
-    _first_answers = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
+    #: What the browser asks for first; the browser takes it out of the widget's state.
+    _description = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
     # The name `sys` may be gone from this module before the last view is.
     _at_the_end = staticmethod(sys.is_finalizing)
@@ -220,19 +223,25 @@ class View(anywidget.AnyWidget):
 
     @cached_property
     def _served(self) -> Server:
-        """The one server of this view, which has first answers before the widget is open."""
+        """The one server of this view, which describes it before the widget is open."""
         return self._server()
 
-    def _first_requests(self) -> FirstRequests:
-        """What the browser asks first of this view as it is now."""
-        yield FirstRequest("describe", {})
+    def _describe_now(self) -> Mapping[str, Any] | None:
+        """The description of what is shown, if it is short; None without a Jupyter kernel.
 
-    def _first_answers_now(self) -> FirstAnswers | None:
-        """The answers to that; None where no browser is to be asked from far away."""
-        return first_answers(self._served, self._first_requests()) if has_kernel() else None
+        If None, the browser asks for it, and gets the error if there is one.
+        """
+        if not has_kernel():
+            return None
+        try:
+            reply = self._served.reply("describe", {})
+        except Exception:
+            _logger.debug("the view does not open with its description", exc_info=True)
+            return None
+        return None if "later" in reply.header or reply.data is not None else reply.header
 
     def open(self) -> None:
-        """Open the widget in the browser; the message has what the browser asks first.
+        """Open the widget in the browser, which gets the description with it.
 
         Examples
         --------
@@ -431,7 +440,7 @@ class View(anywidget.AnyWidget):
         sync_data : dict
             Values by trait.
         """
-        code = ("_code", "_esm", "_css", "_first_answers", "_record_number")
+        code = ("_code", "_esm", "_css", "_description", "_record_number")
         super().set_state({name: sync_data[name] for name in sync_data if name not in code})
 
     @traitlets.observe("comm")

@@ -16,12 +16,10 @@ from attnviz.pages.limits import PagePrecision
 from attnviz.pages.picture import shown_stack
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.server.first_answers import FirstRequests
 from attnviz.server.growing import Growing, GrowingServer
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import Steps, completed
-from attnviz.views.first_requests import first_requests
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls
@@ -404,11 +402,14 @@ class RecordView(PositionedView):
         """What answers about the record."""
         return RecordServer(self.served_record, page=weakly(self._page_of))
 
-    def _first_requests(self) -> FirstRequests:
+    def _describe_now(self) -> Mapping[str, Any] | None:
         growing = self._growing
-        if growing is None or not (growing.running or growing.error):
-            yield from first_requests(self.name, self._stack_named(self.stack), self.state)
-        # Else the browser asks once it hears of each token.
+        if growing is not None and (growing.running or growing.error):
+            # The browser asks once it hears of each token.
+            return None
+        described = super()._describe_now()
+        # Another record may be there before the browser has read this.
+        return described and {**described, "record": self._record_number}
 
     @property
     def served_record(self) -> AttentionRecord:

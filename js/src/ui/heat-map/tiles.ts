@@ -52,20 +52,14 @@ export function isLarge({ stack, queries, keys, heads }: Place): boolean {
  * The tiles in sight, the nearest to the middle first.
  *
  * Of a large matrix one of everything comes before them: wherever the reader goes next, something
- * is in hand to be seen until what is there has come. So does one of any matrix that is at hand,
- * because it came with the widget.
+ * is in hand to be seen until what is there has come.
  */
-export function wantedTiles(
-  viewport: Viewport,
-  isAtHand: (tile: TileRequest) => boolean = () => false,
-): TileRequest[] {
+export function wantedTiles(viewport: Viewport): TileRequest[] {
   const tiles = tilesOf(viewport);
+  if (!isLarge(viewport)) return tiles;
   const longest = Math.max(viewport.queries.text.length, viewport.keys.text.length);
   const level = Math.max(0, Math.ceil(Math.log2(longest / TILE)));
   const whole = { ...tileSetOf(viewport), level, row: 0, column: 0 };
-  if (!isLarge(viewport)) {
-    return level > tileLevel(viewport) && isAtHand(whole) ? [whole, ...tiles] : tiles;
-  }
   const span = TILE * 2 ** tileLevel(viewport);
   const middle = ({ window }: Axis): number => (window[0] + window[1]) / span / 2 - 0.5;
   const [row, column] = [middle(viewport.rows), middle(viewport.columns)];

@@ -471,7 +471,7 @@ export function createRecordStore(
   const maps = answer(at, async ({ heads, together, ...where }, signal): Promise<HeadMaps> => {
     const size = MAP_SIZE;
     // A kernel answers in turn: what the view is of, first.
-    if (!source.hasMaps({ ...where, size })) await pictured(signal);
+    await pictured(signal);
     if (heads.length <= together)
       return { heads, ...(await source.maps({ ...where, size }, signal)) };
     const some = heads.flatMap((_, i) => (i % together ? [] : [heads.slice(i, i + together)]));

@@ -75,10 +75,7 @@ const ROWS_AT_ONCE = 64;
 /** What of the state a plan depends on. */
 export type PlanState = Pick<HeadState, "query_window" | "key_window">;
 
-/**
- * What of a place is in sight, and what has to be loaded for it. What a live view opens with,
- * `attnviz/views/first_requests.py` knows too.
- */
+/** What of a place is in sight, and what has to be loaded for it. */
 export function planOf(place: Place, state: PlanState): Plan {
   const { heads } = place;
   const numQueries = place.queries.text.length;
@@ -194,36 +191,21 @@ function weightsOf(plan: Plan, piece: Piece): Weights {
   };
 }
 
-/** Whether weights are rounded to a byte each. */
-export function isCoded({ weights }: Pick<Loaded, "weights">): boolean {
-  return weights.error > 0;
-}
-
-/**
- * Loads what a plan needs.
- *
- * @param coded whether weights in a byte each will do, where these came with the widget.
- */
-export async function load(
-  source: Source,
-  plan: Plan,
-  signal: AbortSignal,
-  coded = false,
-): Promise<Loaded> {
-  const request = {
-    stack: plan.stack.name,
-    layer: plan.layer,
-    rows: plan.rows,
-    columns: plan.columns,
-  };
+/** Loads what a plan needs. */
+export async function load(source: Source, plan: Plan, signal: AbortSignal): Promise<Loaded> {
   const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
   // A page has all heads at hand where they fit into one reply, so that choosing another is instant.
   const all = !source.carrier.live && plan.kept.length * values <= SMALL;
   const heads = all ? plan.kept : plan.heads;
-  // Numbers are read from what is drawn: in the bars, in hints, captions and tables.
-  const inBytes = { ...request, heads, precision: "uint8" } as const;
-  const precision = coded && source.carrier.has?.("block", inBytes) ? "uint8" : "float32";
-  const piece = await source.block({ ...inBytes, precision }, signal);
+  const request = {
+    stack: plan.stack.name,
+    layer: plan.layer,
+    heads,
+    rows: plan.rows,
+    columns: plan.columns,
+    precision: "float32" as const,
+  };
+  const piece = await source.block(request, signal);
   const { ranges } = piece;
   const own = ranges && {
     ranges: plan.heads.map((head) => ranges[heads.indexOf(head)] as RangeOf),

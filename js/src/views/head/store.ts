@@ -36,7 +36,6 @@ import { computeLines, type Lines, shownMatrices } from "./lines";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 import {
   type HeadState,
-  isCoded,
   isTogether,
   type Loaded,
   leftOutOf,
@@ -109,24 +108,9 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   const wanted = computed(() => plan.value && partOf(plan.value));
   const answered = record.answer(wanted, async (_, signal) => {
     const now = untracked(() => plan.value) as Plan;
-    return load(source, now, signal, true);
+    return load(source, now, signal);
   });
-  // What came with the widget in a byte each is asked for once more, exact, when it is drawn.
-  const exact = record.answer(
-    computed(() => {
-      const now = answered.value?.answer;
-      return now && source.carrier.live && isCoded(now) ? partOf(now.plan) : null;
-    }),
-    async (_, signal) => {
-      const { plan } = (untracked(() => answered.value) as { answer: Loaded }).answer;
-      await record.pictured(signal);
-      return load(source, plan, signal);
-    },
-  );
-  const loaded = computed(() => {
-    const [now, better] = [answered.value?.answer ?? null, exact.value?.answer];
-    return now && better && isCoded(now) && sameWeights(better.plan, now.plan) ? better : now;
-  });
+  const loaded = computed(() => answered.value?.answer ?? null);
   const meant = computed(() => {
     const drawn = loaded.value?.plan;
     if (!drawn) return null;

@@ -77,18 +77,10 @@ export class HeadMaps {
   readonly #cache = new Recent<HeadMap>(CACHE_BYTES);
   readonly #asked = new Set<Asked>();
   readonly #stackOf: (name: string) => StackDescription | undefined;
-  readonly #pictured: (ended: AbortSignal) => Promise<void>;
-  #turn = 0;
 
-  /** @param pictured waits until what is in hand is drawn. */
-  constructor(
-    source: Source,
-    stackOf: (name: string) => StackDescription | undefined,
-    pictured: (ended: AbortSignal) => Promise<void> = () => Promise.resolve(),
-  ) {
+  constructor(source: Source, stackOf: (name: string) => StackDescription | undefined) {
     this.#source = source;
     this.#stackOf = stackOf;
-    this.#pictured = pictured;
   }
 
   /** The map of a head, or one of another size until that has come. */
@@ -108,30 +100,8 @@ export class HeadMaps {
     return sizes.some((size) => this.#cache.get(keyOf({ ...set, size }, layer, head)));
   }
 
-  /** Takes maps of all heads that are at hand, of whatever size; null where none are. */
-  #takeFirst({ stack, part, layers }: Wanted): Promise<unknown> | null {
-    const found = this.#stackOf(stack);
-    if (!found || part) return null;
-    const { signal } = new AbortController();
-    const coming = layers.flatMap(([layer, heads]) => {
-      const missing = heads.some((head) => !this.#isThere({ stack, part, size: 1 }, layer, head));
-      const size = SIZES.find((each) => this.#source.hasMaps({ stack, layer, size: each }));
-      if (!missing || size === undefined) return [];
-      const set = { stack, part, size, layers: [] };
-      return [this.#askMaps(set, layer, keptHeads(found, layer), signal)];
-    });
-    return coming.length > 0 ? Promise.all(coming) : null;
-  }
-
   /** Asks for what is missing, and gives up on what was asked for and is wanted no longer. */
   async load(wanted: Wanted): Promise<void> {
-    const turn = ++this.#turn;
-    const first = this.#takeFirst(wanted);
-    if (first) {
-      await first;
-      this.arrivals.value += 1;
-      if (turn !== this.#turn) return;
-    }
     const needed = new Set<string>();
     for (const [layer, heads] of wanted.layers)
       for (const head of heads) needed.add(keyOf(wanted, layer, head));
@@ -166,11 +136,7 @@ export class HeadMaps {
 
   #ask(wanted: Wanted, layer: number, heads: number[]): Asked {
     const controller = new AbortController();
-    // Finer ones come after the picture of those that are in hand.
-    const finer = heads.every((head) => this.get(wanted, layer, head) !== undefined);
-    const { signal } = controller;
-    const ask = (): Promise<void> => this.#askMaps(wanted, layer, heads, signal);
-    const answered = (finer ? this.#pictured(signal).then(ask) : ask())
+    const answered = this.#askMaps(wanted, layer, heads, controller.signal)
       .then(() => {
         this.arrivals.value += 1;
       })

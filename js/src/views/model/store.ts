@@ -215,10 +215,8 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
     return given !== undefined || stack.value.patterns.includes(name);
   });
 
-  const maps = new HeadMaps(
-    source,
-    (name) => record.description.peek()?.stacks.find((each) => each.name === name),
-    record.pictured,
+  const maps = new HeadMaps(source, (name) =>
+    record.description.peek()?.stacks.find((each) => each.name === name),
   );
   context.ended.addEventListener("abort", () => maps.end());
 

@@ -22,8 +22,8 @@ test.each([
 class Maker implements MessageModel {
   readonly asked: number[] = [];
   #listener: ((message: object, buffers?: DataView[]) => void) | null = null;
-  on(_: string, listener: (...args: never[]) => void): void {
-    this.#listener = listener as never;
+  on(event: string, listener: (...args: never[]) => void): void {
+    if (event === "msg:custom") this.#listener = listener as never;
   }
   off(): void {}
   send(content: unknown): void {

@@ -1,0 +1,83 @@
+"""The description of what is shown travels with a view's widget, and only with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import traitlets
+
+import attnviz as av
+from attnviz.server.description import describe
+from attnviz.server.server import RecordServer
+from attnviz.views import base
+
+
+def record(tokens: int = 4, seed: int = 0) -> av.AttentionRecord:
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.softmax(torch.randn(2, 3, tokens, tokens, generator=generator), -1)
+    return av.AttentionRecord.from_weights(weights, [f"t{at}" for at in range(tokens)])
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "has_kernel", lambda: True)
+
+
+def opening_state(view: Any) -> Any:
+    """The trait in the message that opens the widget."""
+    view._opens = True
+    try:
+        return view.get_state()["_description"]
+    finally:
+        view._opens = False
+
+
+@pytest.mark.usefixtures("kernel")
+def test_it_is_in_the_message_that_opens_the_widget_and_in_no_other() -> None:
+    shown = record()
+    view = av.HeadView(shown)
+    assert opening_state(view) == {**describe(shown), "record": 0}
+    assert view.get_state()["_description"] is None
+    assert "_description" not in view.state
+
+
+@pytest.mark.usefixtures("kernel")
+def test_it_says_which_record_it_is_of() -> None:
+    view = av.HeadView(record())
+    view.record = other = record(6)
+    assert opening_state(view) == {**describe(other), "record": 1}
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_long_one_is_asked_for() -> None:
+    tokens = ["token" * 20] * 2000
+    queries, keys = torch.zeros(2, 1, 1, 2000, 2)
+    long = av.AttentionRecord.from_qk(queries, keys, tokens, causal=True)
+    assert opening_state(av.HeadView(long, layer=0)) is None
+
+
+@pytest.mark.usefixtures("kernel")
+def test_an_error_is_left_to_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = av.HeadView(record())
+
+    def broken(*_: object) -> None:
+        raise OSError("the file is gone")
+
+    monkeypatch.setattr(RecordServer, "reply", broken)
+    assert opening_state(view) is None
+
+
+def test_outside_a_kernel_nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RecordServer, "reply", lambda *_: pytest.fail("it was asked"))
+    assert opening_state(av.HeadView(record())) is None
+
+
+def test_a_browser_cannot_set_it() -> None:
+    view = av.HeadView(record())
+    view.set_state({"_description": {"stacks": []}, "layer": 1})
+    assert view.layer == 1
+    assert view._description is None
+    with pytest.raises(traitlets.TraitError):
+        view._description = {}
