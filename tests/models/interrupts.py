@@ -28,6 +28,7 @@ from transformers.modeling_utils import AttentionInterface
 import attnviz
 from attnviz import extract, extract_corpus, load
 from attnviz.extraction.capture import dispatch
+from attnviz.record.storage.spool import INDEX
 from attnviz.utils.restoring import Restoring
 
 __all__ = ["Subject", "Tracer", "by_signals", "faults_at", "positions", "state_of", "subjects"]
@@ -76,8 +77,7 @@ def spool_faults(outside: Path) -> list[str]:
             continue
         names = {each.name for each in folder.iterdir()}
         files = {each for each in names if (folder / each).is_file()}
-        if "index.json" in names:
-            faults += [f"{each} beside an index" for each in names if each.startswith("unfinished")]
+        if INDEX in names:
             try:
                 load(folder)
             except ValueError as error:

@@ -232,7 +232,7 @@ def test_vectors_may_lie_on_disk(decoder: tuple[Any, Any], tmp_path: Path) -> No
     assert {int(each.name) for each in folder.iterdir()} == set(corpus.places)
     memory = read(decoder, TEXTS, points=60)
     assert torch.equal(corpus.vectors(None, 1).keys, memory.vectors(None, 1).keys)
-    with pytest.raises(FileExistsError, match="is there already and not an empty folder"):
+    with pytest.raises(FileExistsError, match="the folder is not empty"):
         read(decoder, TEXTS, spool=folder)
 
 

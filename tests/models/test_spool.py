@@ -19,6 +19,7 @@ import transformers
 import attnviz.extraction.capture.memory
 from attnviz import AttentionRecord, extract, load
 from attnviz.record.storage.safetensors_file import write_safetensors
+from attnviz.record.storage.spool import INDEX
 from models.tiny import built, picture
 from unit.records import assert_same
 
@@ -75,9 +76,9 @@ def test_weights_are_the_models_own(
     record = extract_own(model, arguments, spool=tmp_path / "x")
     assert_mapped(record, tmp_path / "x")
     names = names_in(tmp_path / "x")
-    files = [name for name in names if name.endswith(".safetensors") and "shared" not in name]
+    files = [name for name in names if name != INDEX]
     assert len(files) == num_layers(record)
-    assert set(names) - set(files) <= {"index.json", f"{len(files):04}-shared.safetensors"}
+    assert set(names) - set(files) == {INDEX}
     assert_same(extract(model, arguments), load(tmp_path / "x", verify=True))
 
 
@@ -193,8 +194,7 @@ def test_a_second_run_leaves_nothing_of_the_first(
     assert len(runs) == 2
     record = extract(model, arguments, spool=tmp_path / "x")
     assert_same(expected, record)
-    files = [name for name in names_in(tmp_path / "x") if "shared" not in name]
-    assert len(files) == num_layers(record) + 1
+    assert len(names_in(tmp_path / "x")) == num_layers(record) + 1
 
 
 def test_a_layer_whose_number_shows_later_is_spooled(tmp_path: Path) -> None:
@@ -205,7 +205,6 @@ def test_a_layer_whose_number_shows_later_is_spooled(tmp_path: Path) -> None:
         expected = extract(model, IDS, layers=[layer], heads=[1])
         record = extract(model, IDS, layers=[layer], heads=[1], spool=tmp_path / str(layer))
         assert_same(expected, record)
-        assert len(names_in(tmp_path / str(layer))) == 2
 
 
 # What may go wrong.
@@ -272,17 +271,11 @@ def test_a_killed_process_leaves_what_is_no_record(
     )
     ended = run(kill, tmp_path / "x")
     assert ended.returncode == -signal.SIGKILL
-    assert len(names_in(tmp_path / "x")) == 4
-    with pytest.raises(ValueError, match=r"holds a part of a record: .*again with spool='.*x'"):
+    assert len(names_in(tmp_path / "x")) == 2
+    with pytest.raises(FileNotFoundError, match=r"no record at path=.*: the folder has no index"):
         load(tmp_path / "x")
-    # Somebody who put something beside it keeps it.
-    (tmp_path / "x" / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"holds something else \(notes\.txt\)"):
+    with pytest.raises(FileExistsError, match="the folder is not empty"):
         extract(make_model("llama"), IDS, spool=tmp_path / "x")
-    (tmp_path / "x" / "notes.txt").unlink()
-    record = extract(make_model("llama"), IDS, spool=tmp_path / "x")
-    assert_same(record, load(tmp_path / "x"))
-    assert len(names_in(tmp_path / "x")) == 4
 
 
 @pytest.mark.slow
@@ -329,9 +322,9 @@ def test_places_are_refused_before_the_model_runs(
 
     hook = model.transformer.wte.register_forward_pre_hook(run_model)
     for name, inputs, error, said in (
-        ("record", IDS, FileExistsError, "holds a record already"),
-        ("texts", IDS, FileExistsError, r"holds something else \(1\)"),
-        ("texts", ["a", "b"], FileExistsError, "texts/1' holds a record already"),
+        ("record", IDS, FileExistsError, "the folder is not empty"),
+        ("texts", IDS, FileExistsError, "the folder is not empty"),
+        ("texts", ["a", "b"], FileExistsError, "texts' cannot be written: the folder is not empty"),
         ("file", IDS, NotADirectoryError, "is a file"),
         ("no/x", IDS, FileNotFoundError, "there is no folder to make it in"),
     ):

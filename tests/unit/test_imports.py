@@ -257,7 +257,7 @@ def test_no_module_imports_itself_through_others() -> None:
     [
         # Bars are taken out of notebooks there, and torch is told how many threads it takes.
         ("utils", {"IPython", "torch", "tqdm"}),
-        ("record", {"filelock", "numpy", "pandas", "safetensors", "torch"}),
+        ("record", {"numpy", "pandas", "safetensors", "torch"}),
         ("analysis", {"lazy_loader", "numpy", "scipy", "torch"}),
         ("corpus", {"numpy", "pandas", "pyarrow", "torch", "transformers", "tqdm"}),
         ("server", {"numpy", "torch", "cachetools"}),

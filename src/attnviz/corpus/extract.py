@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,8 @@ from attnviz.corpus.texts import TextColumns, Texts
 from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.record.record import AttentionRecord
-from attnviz.utils.arguments import as_path, whole_number
+from attnviz.record.storage.spool import Spool
+from attnviz.utils.arguments import whole_number
 from attnviz.utils.restoring import Restoring
 
 __all__ = ["extract_corpus", "read_corpus"]
@@ -357,14 +357,10 @@ def _spool_folder(spool: Any, reading: _Reading, undo: Restoring) -> Path | None
     """
     if spool is None:
         return None
-    folder = as_path("spool", spool, "folder")
+    place = Spool(spool)
+    place.check()
+    folder = place.folder
     made = not folder.exists()
-    if not made and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(
-            errno.EEXIST,
-            f"spool={str(spool)!r} is there already and not an empty folder; give another",
-            str(folder),
-        )
     undo.add(partial(_clear, folder, reading, made=made))
     folder.mkdir(exist_ok=True)
     return folder

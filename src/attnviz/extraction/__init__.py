@@ -192,7 +192,7 @@ def extract(
         )
     folders = None if spool is None else _spool_folders(loaded, spool, several=many)
     if folders is not None and many:
-        folders.check(len(examples))
+        folders.check()
     title = name or name_of(loaded.model)
     settings = None if generate is None else read_generation_settings(generate, loaded.model)
 
@@ -205,7 +205,7 @@ def extract(
         spool_folders = folders
         if spool is not None and not many:
             spool_folders = _spool_folders(loaded, spool, several=batch.size > 1)
-            spool_folders.check(batch.size)
+            spool_folders.check()
         batches = [batch]
         if settings is not None:
             batches = split_examples(batch)

@@ -28,15 +28,14 @@ class SharedSpoolFolders(SpoolFolders):
         super().__init__(folder, several=several)
         self._processes = processes
 
-    def check(self, count: int) -> None:
-        """Refuse places in all processes where the first may not write."""
+    def check(self) -> None:
+        """Refuse a place in all processes where the first may not write."""
         with self._processes.together():
             if self._processes.first:
-                super().check(count)
+                super().check()
 
     def take(self, count: int, undo: Restoring) -> list[Spool]:
         """Take the next places, begun by the first process."""
-        self.check(count)
         spools = self._take(count)
         with self._processes.together():
             if self._processes.first:

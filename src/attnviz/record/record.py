@@ -687,38 +687,26 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     Raises
     ------
     FileNotFoundError
-        If there is no such file, or the folder has no record.
+        If there is no such file, or the folder has no record, as where the writing of it was
+        interrupted.
     TypeError
         If `path` is not a path.
     ValueError
-        If it is damaged, truncated or no record, one file of a folder's record, or what was writing
-        it was interrupted.
+        If it is damaged, truncated or no record, or one layer of a folder's record.
 
     Examples
     --------
     >>> import attnviz as av
     >>> record = av.load("x.safetensors")    # doctest: +SKIP
     """
-    from attnviz.record.storage.folder import is_part, read_folder
     from attnviz.record.storage.safetensors_file import existing_file, read_arrays
     from attnviz.record.storage.schema import FORMATS, record_from_arrays
+    from attnviz.record.storage.spool import INDEX, read_folder
     from attnviz.utils.arguments import as_path
 
     place = as_path("path", path, "file or folder")
-    try:
-        place = existing_file(place)
-        read = read_folder if place.is_dir() else read_arrays
-        part = place.is_file() and is_part(place)
-    except OSError as error:
-        raise type(error)(
-            error.errno, f"cannot read path={str(path)!r}: {error.strerror}", str(place)
-        ) from error
-    if part:
-        folder = str(Path(path).parent)
-        raise ValueError(
-            f"path={str(path)!r} is one of the files of a record: load their folder, "
-            f"load({folder!r})"
-        )
+    place = place.parent if place.name == INDEX else existing_file(place)
+    read = read_folder if os.path.isdir(place) else read_arrays  # noqa: PTH112 - Path.is_dir raises
     header, arrays = read(place, verify=verify)
     if "kind" in header:
         raise ValueError(

@@ -84,7 +84,8 @@ def as_text(header: Mapping[str, Any]) -> str:
 
 def existing_file(path: Path) -> Path:
     """The path of a saved file, with the suffix that `write_arrays` adds to a name without one."""
-    return path if path.suffix or path.exists() else path.with_suffix(_SUFFIX)
+    there = os.path.exists(path)  # noqa: PTH110 - Path.exists raises
+    return path if path.suffix or there else path.with_suffix(_SUFFIX)
 
 
 def write_arrays(
@@ -157,8 +158,8 @@ def read_arrays(
         ) from error
     if _HEADER_KEY not in metadata:
         raise ValueError(
-            f"path={str(path)!r} is a safetensors file, but attnviz did not write it; "
-            "a record is saved with record.save(path)"
+            f"path={str(path)!r} is a safetensors file without a header of attnviz: load a file "
+            "that record.save(path) wrote, or the whole folder of spool="
         )
     text = metadata[_HEADER_KEY]
     intact = metadata.get(_HEADER_CHECKSUM_KEY) == _header_checksum(text, arrays)

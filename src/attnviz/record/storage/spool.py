@@ -1,7 +1,7 @@
-"""A record written to a folder while it comes into being, layer by layer.
+"""A record in a folder that is written while a model runs: a file for each layer, and an index.
 
-The folder is a record once its index is there, which is written last. Before that a file says that
-it is not: what an interrupt leaves behind is never taken for a record, and may be begun anew.
+The index is written last, and without it the folder is no record. It is a saved record without the
+arrays of the layers, and says in which file each of those lies.
 """
 
 from __future__ import annotations
@@ -12,34 +12,28 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 
 from attnviz.record.record import AttentionRecord, load
-from attnviz.record.storage.folder import (
-    INDEX,
-    MARKER,
-    SPOOLED,
-    StoredArray,
-    StoredFile,
-    write_index,
+from attnviz.record.storage.safetensors_file import (
+    ALWAYS_SUMMED,
+    CHECKSUM,
+    Blocks,
+    array_checksum,
+    map_arrays,
+    read_arrays,
+    write_arrays,
+    write_safetensors,
 )
-from attnviz.record.storage.safetensors_file import Blocks, map_arrays, write_safetensors
 from attnviz.record.storage.schema import record_to_arrays
 from attnviz.utils.arguments import as_path
 from attnviz.utils.restoring import Restoring
 
-__all__ = ["Spool", "SpoolFolders"]
+__all__ = ["INDEX", "Spool", "SpoolFolders", "read_folder"]
 
-_MARKER_TEXT = """attnviz is writing a record here, or was interrupted while it did.
-
-Without index.json these files are not a record: extract again with this folder as spool=, which
-starts again, or delete it.
-"""
-# Held by the process that writes.
-_LOCK = "unfinished.lock"
-_LAYER_ARRAY = re.compile(r"(?P<layer>.+/\d+)/(queries|keys|weights)", re.DOTALL)
+INDEX = "index.safetensors"
 
 
 class Spool:
@@ -53,103 +47,37 @@ class Spool:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = as_path("spool", folder, "folder").absolute()
-        self._said = str(folder)
-        # What `discard` has to take back: each is noted before it is done.
-        self._begun = self._made = self._marked = self._locked = False
-        self._lock: FileLock | None = None
+        self._given = str(folder)
+        self._made = False
         self._count = 0
-        self._files: dict[str, StoredFile] = {}
-        # The arrays too: their ids must stay theirs.
-        self._written: dict[int, tuple[torch.Tensor, StoredArray]] = {}
-
-    def is_there(self) -> bool:
-        """Whether anything is at its place; OSError if nothing can be.
-
-        The name may be too long, or a link that leads nowhere.
-        """
-        with self._telling():
-            try:
-                self.folder.stat()
-            except (FileNotFoundError, NotADirectoryError):
-                if self.folder.is_symlink():
-                    raise FileExistsError(
-                        errno.EEXIST, "it is a link to what is not there"
-                    ) from None
-                return False
-        return True
+        # The files, and the checksums of their arrays.
+        self._files: dict[str, str] = {}
+        # For each array its file and its name there. The arrays too: their ids must stay theirs.
+        self._written: dict[int, tuple[torch.Tensor, str, str]] = {}
 
     def check(self) -> None:
-        """Refuse a place where nothing may be written, with an OSError.
+        """Raise OSError if the folder is not empty or cannot be made."""
+        with self._naming():
+            if self.folder.is_dir():
+                if any(self.folder.iterdir()):
+                    raise FileExistsError(
+                        errno.EEXIST, "the folder is not empty; give another one or delete it"
+                    )
+            elif self.folder.exists():
+                raise NotADirectoryError(errno.ENOTDIR, "it is a file; give the name of a folder")
+            elif not self.folder.parent.is_dir():
+                raise FileNotFoundError(errno.ENOENT, "there is no folder to make it in")
 
-        It may not be a folder, hold a record or anything else that no spool left behind, or the
-        folder around it is not there.
-        """
-        if not self.is_there():
-            if not self.folder.parent.is_dir():
-                raise FileNotFoundError(
-                    errno.ENOENT,
-                    f"spool={self._said!r}: there is no folder to make it in",
-                    str(self.folder.parent),
-                )
-            return
-        if not self.folder.is_dir():
-            raise NotADirectoryError(
-                errno.ENOTDIR,
-                f"spool={self._said!r} is a file; give the name of a folder",
-                str(self.folder),
-            )
-        with self._telling():
-            inside = [each.name for each in self.folder.iterdir()]
-        if INDEX in inside:
-            raise FileExistsError(
-                errno.EEXIST,
-                f"spool={self._said!r} holds a record already: load it with attnviz.load, delete "
-                "it, or give another folder",
-                str(self.folder),
-            )
-        own = {MARKER, _LOCK}
-        others = sorted(name for name in inside if name not in own and not SPOOLED.fullmatch(name))
-        if MARKER not in inside:
-            others = sorted(inside)
-        if others:
-            raise FileExistsError(
-                errno.EEXIST,
-                f"spool={self._said!r} holds something else ({', '.join(others[:3])}"
-                f"{', ...' if others[3:] else ''}), which is left as it is; give a folder of its "
-                "own",
-                str(self.folder),
-            )
-
-    def make(self) -> bool:
-        """Make the folder if it is not there, and say whether it was made."""
-        if self.is_there():
-            return False
-        with self._telling():
-            self.folder.mkdir()
-        return True
+    def make(self) -> None:
+        """Make the folder if it is not there."""
+        with self._naming():
+            self._made = not self.folder.exists()
+            self.folder.mkdir(exist_ok=True)
 
     def begin(self) -> None:
-        """Take the folder, and remove what an interrupted spool left in it.
-
-        OSError if nothing may be written there (see `check`), or another process is writing.
-        """
+        """Take the folder. OSError if it is not empty or cannot be made."""
         self.check()
-        self._made = not self.is_there()
-        marker = self.folder / MARKER
-        self._marked = not marker.exists()
-        self._begun = True
-        try:
-            self.make()
-            with self._telling():
-                marker.touch()
-                self._lock = FileLock(self.folder / _LOCK)
-                self._take_lock(self._lock)
-                self._locked = True
-                marker.write_text(_MARKER_TEXT, encoding="utf-8")
-                self._remove(self._left())
-        except BaseException:
-            self.discard()
-            raise
+        self.make()
 
     def write(
         self, name: str, arrays: Mapping[str, torch.Tensor | Blocks]
@@ -161,78 +89,59 @@ class Spool:
         file_name = f"{self._count:04}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:100]}.safetensors"
         self._count += 1
         path = self.folder / file_name
-        with self._telling():
+        with self._naming():
+            # Noted before, so that an interrupt leaves nothing.
+            self._files[file_name] = ""
             try:
-                with path.open("xb") as file:
-                    checksum = write_safetensors(file, arrays, {})
-            except BaseException:
-                path.unlink(missing_ok=True)
+                file = path.open("xb")
+            except FileExistsError:
+                # Another process writes here, too.
+                del self._files[file_name]
                 raise
-        self._files[file_name] = StoredFile(path.stat().st_size, checksum)
+            with file:
+                self._files[file_name] = write_safetensors(file, arrays, {})
         mapped = map_arrays(path)[1]
         for each, array in mapped.items():
-            dtype = str(array.dtype).removeprefix("torch.")
-            stored = StoredArray(file_name, each, dtype, list(array.shape))
-            self._written[id(array)] = (array, stored)
+            self._written[id(array)] = (array, file_name, each)
         return mapped
 
     def clear(self) -> None:
         """Remove everything that was written: it is to be written anew."""
-        self._remove(self._left())
+        self._remove(list(self._files))
         self._written = {}
 
     def finish(self, record: AttentionRecord) -> AttentionRecord:
         """Make the folder a record; returns it with everything mapped from the folder.
 
-        Arrays that `write` gave are not written again; all others, those that were changed since
-        among them, are, layer by layer.
+        Arrays that `write` returned are not written again. All others lie in the index.
         """
         header, arrays = record_to_arrays(record)
-        stored: dict[str, StoredArray] = {}
-        missing: dict[str, dict[str, torch.Tensor]] = {}
+        layers: dict[str, dict[str, Any]] = {}
+        others: dict[str, torch.Tensor] = {}
         for name, array in arrays.items():
             if id(array) in self._written:
-                stored[name] = self._written[id(array)][1]
-                continue
-            layer = _LAYER_ARRAY.fullmatch(name)
-            missing.setdefault(layer["layer"] if layer else "shared", {})[name] = array
-        for group, some in missing.items():
-            for name, array in self.write(group, some).items():
-                stored[name] = self._written[id(array)][1]
-        used = {array.file for array in stored.values()}
-        self._remove([name for name in self._files if name not in used])
-        with self._telling():
-            write_index(self.folder, header, self._files, stored)
-        self.discard()
+                _, file, own_name = self._written[id(array)]
+                layer = layers.setdefault(file, {CHECKSUM: self._files[file], "arrays": {}})
+                layer["arrays"][name] = own_name
+            else:
+                others[name] = array
+        self._remove(self._files.keys() - layers.keys())
+        with self._naming():
+            write_arrays(self.folder / INDEX, header | {"layers": layers}, others)
         return load(self.folder)
 
     def discard(self) -> None:
-        """Let go of the folder: as it was, or with the record where that is whole.
+        """Remove what was written, unless the record is complete. It may be called at any time."""
+        if not (self.folder / INDEX).exists():
+            self._remove(list(self._files))
+            self.remove_if_empty()
+        self._written = {}
 
-        It may be called at any moment; one that was interrupted goes on.
-        """
-        if not self._begun:
-            return
-        whole = (self.folder / INDEX).exists()
-        if self._locked and not whole:
-            self._remove(self._left())
-        if self._lock is not None:
-            self._lock.release(force=True)
-        # What could not be removed stays marked as what it is, and so does what is another's.
-        if whole or (self._locked and not self._left()) or (self._marked and not self._locked):
-            for name in (_LOCK, MARKER):
-                with suppress(OSError):
-                    (self.folder / name).unlink()
-        if self._made and not whole:
+    def remove_if_empty(self) -> None:
+        """Remove the folder if `make` made it and nothing is in it."""
+        if self._made:
             with suppress(OSError):
                 self.folder.rmdir()
-        self._written = {}
-        self._begun = False
-
-    def _left(self) -> list[str]:
-        if not self.folder.is_dir():
-            return []
-        return [each.name for each in self.folder.iterdir() if SPOOLED.fullmatch(each.name)]
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
@@ -241,27 +150,11 @@ class Spool:
                 (self.folder / name).unlink()
             self._files.pop(name, None)
 
-    def _take_lock(self, lock: FileLock) -> None:
-        """Hold the folder for this process alone, as long as it lives; where there are locks."""
-        try:
-            lock.acquire(timeout=0)
-        except Timeout as error:
-            raise BlockingIOError(
-                errno.EAGAIN,
-                f"spool={self._said!r}: another extraction is writing there; give another folder",
-                str(self.folder),
-            ) from error
-        except NotImplementedError:
-            # Not every file system has them.
-            self._lock = None
-
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _naming(self) -> Iterator[None]:
         """Name the folder, and what would help, in errors of the system."""
         try:
             yield
-        except BlockingIOError:
-            raise
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             way = (
@@ -272,7 +165,7 @@ class Spool:
             )
             raise type(error)(
                 error.errno,
-                f"spool={self._said!r} cannot be written: {error.strerror or error}{way}",
+                f"spool={self._given!r} cannot be written: {error.strerror or error}{way}",
                 str(self.folder),
             ) from error
 
@@ -289,29 +182,15 @@ class SpoolFolders:
         self._several = several
         self._next = 0
 
-    def check(self, count: int) -> None:
-        """Refuse places for `count` records where nothing may be written, before anything runs."""
-        outer = self._outer.folder
-        if self._several and not (self._outer.is_there() and outer.is_dir()):
-            # One inside it has nothing that could be in the way.
-            self._outer.check()
-            return
-        if self._several and any((outer / name).exists() for name in (INDEX, MARKER)):
-            raise FileExistsError(
-                errno.EEXIST,
-                f"spool={str(self.folder)!r} holds a record, or a part of one, and there are "
-                "several to come; give another folder",
-                str(outer),
-            )
-        for spool in self._spools(range(self._next, self._next + count)):
-            spool.check()
+    def check(self) -> None:
+        """Raise OSError if the folder is not empty or cannot be made, before anything runs."""
+        self._outer.check()
 
     def take(self, count: int, undo: Restoring) -> list[Spool]:
         """Take the next places, begun.
 
         What is not finished when the block of `undo` ends is discarded.
         """
-        self.check(count)
         return self._begin(self._take(count), undo)
 
     def finish(
@@ -321,24 +200,67 @@ class SpoolFolders:
         return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]
 
     def _take(self, count: int) -> list[Spool]:
-        spools = self._spools(range(self._next, self._next + count))
+        if not self._several:
+            return [self._outer]
+        numbers = range(self._next, self._next + count)
         self._next += count
-        return spools
+        return [Spool(Path(self.folder) / str(number)) for number in numbers]
 
     def _begin(self, spools: list[Spool], undo: Restoring) -> list[Spool]:
-        if self._several and not self._outer.is_there():
-            undo.add(self._remove_if_empty)
+        if self._several:
+            undo.add(self._outer.remove_if_empty)
             self._outer.make()
         for spool in spools:
             undo.add(spool.discard)
             spool.begin()
         return spools
 
-    def _remove_if_empty(self) -> None:
-        with suppress(OSError):
-            self._outer.folder.rmdir()
 
-    def _spools(self, numbers: range) -> list[Spool]:
-        if not self._several:
-            return [Spool(self.folder)]
-        return [Spool(Path(self.folder) / str(number)) for number in numbers]
+def read_folder(
+    path: str | os.PathLike[str], *, verify: bool = False
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Read the header and the arrays of a folder that holds a record, memory-mapped.
+
+    The index and the lengths of all files are always held against what was written; so are all
+    numbers where they are 16 MB at most, or with `verify`. FileNotFoundError if it holds no record;
+    ValueError if it is damaged.
+    """
+    folder = as_path("path", path, "folder")
+    if not (folder / INDEX).is_file():
+        _refuse(path, folder)
+    header, arrays = read_arrays(folder / INDEX, verify=verify)
+    try:
+        layers = header.pop("layers", {})
+        # The index is data: it must not lead out of its folder.
+        for name in layers:
+            if Path(name).name != name:
+                raise ValueError(f"{name!r} is not the name of a file")  # noqa: TRY301 - named below
+        size = sum((folder / name).stat().st_size for name in layers)
+        for name, layer in layers.items():
+            metadata, mapped = map_arrays(folder / name)
+            stated = {metadata.get(CHECKSUM)}
+            if verify or size <= ALWAYS_SUMMED:
+                stated.add(array_checksum(mapped))
+            if stated != {layer[CHECKSUM]}:
+                raise ValueError(f"{name} is not what was written")  # noqa: TRY301 - named below
+            arrays |= {full: mapped[own] for full, own in layer["arrays"].items()}
+    except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+        raise ValueError(f"path={str(path)!r} is damaged ({error}); extract it again") from error
+    return header, arrays
+
+
+def _refuse(path: str | os.PathLike[str], folder: Path) -> None:
+    """Raise FileNotFoundError for a folder without an index."""
+    inside = sorted(
+        (each for each in folder.iterdir() if (each / INDEX).is_file()),
+        key=lambda each: (len(each.name), each.name),
+    )
+    if inside:
+        names = ", ".join(each.name for each in inside[:3]) + (", ..." if inside[3:] else "")
+        raise FileNotFoundError(
+            f"path={str(path)!r} holds {len(inside)} records, in the folders {names}: load one of "
+            f"them, for example load({str(Path(path) / inside[0].name)!r})"
+        )
+    raise FileNotFoundError(
+        f"no record at path={str(path)!r}: the folder has no {INDEX}, which is written last"
+    )

@@ -495,7 +495,7 @@ def test_what_has_no_place_in_a_file_is_named(tmp_path: Path) -> None:
 def test_somebody_elses_file_is_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     safetensors.torch.save_file({"weight": torch.zeros(2, 2)}, path)
-    with pytest.raises(ValueError, match=r"is a safetensors file, but attnviz did not write it"):
+    with pytest.raises(ValueError, match=r"is a safetensors file without a header of attnviz"):
         load(path)
     path.write_bytes(b"\x80\x04\x95 a pickle")
     with pytest.raises(ValueError, match="is damaged or is not a saved record"):

@@ -5,21 +5,23 @@ from __future__ import annotations
 import errno
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
-from filelock import FileLock
 
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack, load
-from attnviz.record.storage.safetensors_file import Blocks, write_safetensors
-from attnviz.record.storage.spool import Spool, SpoolFolders
+from attnviz.record.storage.safetensors_file import (
+    Blocks,
+    read_arrays,
+    write_arrays,
+    write_safetensors,
+)
+from attnviz.record.storage.spool import INDEX, Spool, SpoolFolders
 from attnviz.record.tokens import Tokens
 from attnviz.utils.restoring import Restoring
 from unit.records import (
@@ -84,8 +86,7 @@ def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
         made = spool.write(f"model.layers.{number}", {"queries": layer.queries, "keys": layer.keys})
         assert torch.equal(made["queries"], layer.queries)
         layers[number] = QueryKeyAttention(made["queries"], made["keys"], layer.scale)
-    before = names_in(tmp_path / "x")
-    assert "index.json" not in before
+    assert INDEX not in names_in(tmp_path / "x")
     # A layer that was put into another order since, and one that is not kept after all.
     order = torch.arange(299, -1, -1)
     second = layers[1]
@@ -94,27 +95,23 @@ def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
     expected = record_of(layers)
     record = spool.finish(expected)
     assert_same(expected, record)
-    # One file a layer: the first as it was written, the second anew.
-    assert names_in(tmp_path / "x") == [
-        "0000-model.layers.0.safetensors",
-        "0003-self-1.safetensors",
-        "index.json",
-    ]
+    # The first as it was written; the second lies in the index.
+    assert names_in(tmp_path / "x") == ["0000-model.layers.0.safetensors", INDEX]
 
 
 def test_the_index_says_what_is_where(tmp_path: Path) -> None:
-    record = record_of(long_layers())
-    spooled(record, tmp_path / "x")
-    index = json.loads((tmp_path / "x" / "index.json").read_text(encoding="utf-8"))
-    assert index["record"]["model"] == "tiny"
-    assert index["arrays"]["self/5/keys"] == {
-        "file": "0002-self-5.safetensors",
-        "name": "self/5/keys",
-        "dtype": "float32",
-        "shape": [2, 300, 8],
-    }
-    for name, stored in index["files"].items():
-        assert stored["bytes"] == (tmp_path / "x" / name).stat().st_size
+    layer = long_layers()[5]
+    spool = Spool(tmp_path / "x")
+    spool.begin()
+    made = spool.write("model.layers.5", {"queries": layer.queries, "keys": layer.keys})
+    spool.finish(record_of({5: QueryKeyAttention(made["queries"], made["keys"], layer.scale)}))
+    header, arrays = read_arrays(tmp_path / "x" / INDEX)
+    assert header["model"] == "tiny"
+    [(name, file)] = header["layers"].items()
+    assert name == "0000-model.layers.5.safetensors"
+    assert file["arrays"] == {"self/5/queries": "queries", "self/5/keys": "keys"}
+    # The index has no copy of them.
+    assert arrays == {}
 
 
 def test_rounded_and_shared_arrays_come_back(tmp_path: Path) -> None:
@@ -134,7 +131,7 @@ def test_rounded_and_shared_arrays_come_back(tmp_path: Path) -> None:
 def interrupted(folder: Path, error: BaseException) -> None:
     with taken(SpoolFolders(folder, several=False), 1) as spools:
         spools[0].write("layer", {"queries": vectors(2, 3, 4)})
-        assert len(names_in(folder)) == 3
+        assert len(names_in(folder)) == 1
         raise error
 
 
@@ -171,15 +168,6 @@ def test_an_error_leaves_none_of_the_folders_of_several_records(tmp_path: Path) 
     assert names_in(tmp_path / "x") == ["0"]
 
 
-def test_a_folder_that_cannot_be_begun_is_not_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(FileLock, "acquire", Mock(side_effect=FAULT))
-    with pytest.raises(OSError, match="No space left"):
-        Spool(tmp_path / "x").begin()
-    assert names_in(tmp_path) == []
-
-
 def test_an_interrupt_in_the_middle_of_a_file_removes_it(tmp_path: Path) -> None:
     def blocks() -> Any:
         yield torch.zeros(3, 4)
@@ -189,12 +177,17 @@ def test_an_interrupt_in_the_middle_of_a_file_removes_it(tmp_path: Path) -> None
     spool.begin()
     with pytest.raises(KeyboardInterrupt):
         spool.write("layer", {"queries": Blocks(torch.float32, (2, 3, 4), blocks())})
-    assert names_in(tmp_path / "x") == ["unfinished.lock", "unfinished.txt"]
+    assert not (tmp_path / "x" / INDEX).exists()
     spool.discard()
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("where", ["write_safetensors", "write_index"])
+def write_both(spool: Spool) -> None:
+    spool.write("layer", {"queries": vectors(2, 3, 4)})
+    spool.finish(record_of(long_layers()))
+
+
+@pytest.mark.parametrize("where", ["write_safetensors", "write_arrays"])
 def test_a_full_disk_is_told_with_ways_out(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +197,7 @@ def test_a_full_disk_is_told_with_ways_out(
     monkeypatch.setattr(f"attnviz.record.storage.spool.{where}", full)
     folders = SpoolFolders(tmp_path / "x", several=False)
     with pytest.raises(OSError, match="No space left") as raised, taken(folders, 1) as spools:
-        spools[0].finish(record_of(long_layers()))
+        write_both(spools[0])
     assert raised.value.errno == errno.ENOSPC
     assert re.search(
         r"spool='.*x' cannot be written: .*what was written is removed\. Make room, .*another disk"
@@ -220,28 +213,25 @@ def test_a_part_of_a_record_is_never_taken_for_one(tmp_path: Path) -> None:
     spool.begin()
     spool.write("layers.0", {"queries": layer.queries, "keys": layer.keys})
     # As if the process were gone here: nothing is cleaned up.
-    assert spool._lock is not None
-    spool._lock.release()
     with pytest.raises(
-        ValueError,
-        match=r"path='.*x' holds a part of a record: .*interrupted.* again with spool='.*x', which",
+        FileNotFoundError, match=r"no record at path='.*x': the folder has no index"
     ):
         load(tmp_path / "x")
-    # A half-written index is a file beside its place.
-    (tmp_path / "x" / ".index.json.abc").write_text("{")
-    record = record_of(long_layers())
-    assert_same(record, spooled(record, tmp_path / "x"))
-    assert len(names_in(tmp_path / "x")) == 4
-    assert "unfinished.txt" not in names_in(tmp_path / "x")
+    with pytest.raises(ValueError, match=r"0000-layers.0.* is a safetensors file without a header"):
+        load(tmp_path / "x" / "0000-layers.0.safetensors")
 
 
-def test_two_cannot_write_to_one_folder(tmp_path: Path) -> None:
-    first = Spool(tmp_path / "x")
+def test_two_do_not_write_to_one_folder(tmp_path: Path) -> None:
+    first, late, later = (Spool(tmp_path / "x") for _ in range(3))
     first.begin()
+    late.begin()
     first.write("layer", {"queries": vectors(2, 3, 4)})
-    with pytest.raises(BlockingIOError, match=r"spool='.*x': another extraction is writing there"):
-        Spool(tmp_path / "x").begin()
-    assert len(names_in(tmp_path / "x")) == 3
+    with pytest.raises(FileExistsError, match=r"spool='.*x' cannot be written: the folder is not"):
+        later.begin()
+    with pytest.raises(FileExistsError, match=r"spool='.*x' cannot be written: File exists"):
+        late.write("layer", {"queries": vectors(2, 3, 4)})
+    for other in (late, later):
+        other.discard()
     record = record_of(long_layers())
     assert_same(record, first.finish(record))
 
@@ -251,23 +241,17 @@ def test_what_lies_there_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "mine" / "0000-notes.safetensors").write_text("mine")
     (tmp_path / "file").write_text("mine")
     spooled(record_of(long_layers()), tmp_path / "record")
-    (tmp_path / "part").mkdir()
-    (tmp_path / "part" / "unfinished.txt").touch()
-    (tmp_path / "part" / "thesis.tex").write_text("mine")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     for name, error, said in (
-        (
-            "mine",
-            FileExistsError,
-            r"holds something else \(0000-notes\.safetensors\), which is lef",
-        ),
-        ("file", NotADirectoryError, r"is a file; give the name of a folder"),
-        ("record", FileExistsError, r"holds a record already: load it with attnviz\.load, delete"),
-        ("part", FileExistsError, r"holds something else \(thesis\.tex\)"),
-        ("no/such", FileNotFoundError, r"there is no folder to make it in"),
+        ("mine", FileExistsError, "the folder is not empty; give another one"),
+        ("file", NotADirectoryError, "it is a file; give the name of a folder"),
+        ("record", FileExistsError, "the folder is not empty"),
+        ("no/such", FileNotFoundError, "there is no folder to make it in"),
     ):
-        with pytest.raises(error, match=f"spool='.*{name}'.*{said}"):
-            Spool(tmp_path / name).begin()
+        spool = Spool(tmp_path / name)
+        with pytest.raises(error, match=f"spool='.*{name}' cannot be written: {said}"):
+            spool.begin()
+        spool.discard()
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
@@ -282,16 +266,11 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
     # What was finished stays.
     assert names_in(tmp_path / "x") == ["0", "1"]
     with pytest.raises(
-        ValueError, match=r"holds 2 records, in the folders 0, 1: .*load\('.*x/0'\)"
+        FileNotFoundError, match=r"holds 2 records, in the folders 0, 1: .*load\('.*x/0'\)"
     ):
         load(tmp_path / "x")
-    with pytest.raises(FileExistsError, match=r"spool='.*x/0' holds a record already"):
-        SpoolFolders(tmp_path / "x", several=True).check(3)
-    for there in (tmp_path / "x" / "0", tmp_path / "part"):
-        there.mkdir(exist_ok=True)
-        (there / "unfinished.txt").touch()
-        with pytest.raises(FileExistsError, match="holds a record, or a part of one"):
-            SpoolFolders(there, several=True).check(1)
+    with pytest.raises(FileExistsError, match=r"spool='.*x' cannot be written: .* not empty"):
+        SpoolFolders(tmp_path / "x", several=True).check()
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -304,9 +283,7 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
         ("a\0b", ValueError, r"^spool='a\\x00b' cannot be the name of a folder: .*null"),
         ("~nosuchuser/r", ValueError, r"^spool='~nosuchuser/r': no home folder .* '~nosuchuser'"),
         ("x" * 300, OSError, r"spool='xxx.*' cannot be written: "),
-        ("nowhere", FileExistsError, r"spool='nowhere' .* it is a link to what is not there"),
-        ("circle", OSError, r"spool='circle' cannot be written: "),
-        ("file", NotADirectoryError, r"spool='file' is a file; give the name of a folder"),
+        ("file", NotADirectoryError, r"spool='file' cannot be written: it is a file; give the na"),
     ],
 )
 def test_places_of_another_kind_are_named(  # noqa: PLR0917 - fixtures
@@ -318,14 +295,10 @@ def test_places_of_another_kind_are_named(  # noqa: PLR0917 - fixtures
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "nowhere").symlink_to("none")
-    (tmp_path / "circle").symlink_to("circle")
     (tmp_path / "file").touch()
     before = names_in(tmp_path)
     with pytest.raises(error, match=said):
-        SpoolFolders(place, several=several).check(2)
-    with pytest.raises(error, match=said), taken(SpoolFolders(place, several=several), 2):
-        pass
+        SpoolFolders(place, several=several).check()
     assert names_in(tmp_path) == before
 
 
@@ -334,20 +307,33 @@ def test_places_of_another_kind_are_named(  # noqa: PLR0917 - fixtures
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    spooled(record_of(long_layers()), tmp_path / "x")
+    """Of three layers two lie in files of their own, one in the index."""
+    layers, spool = long_layers(), Spool(tmp_path / "x")
+    spool.begin()
+    for number in (0, 1):
+        layer = layers[number]
+        made = spool.write(f"layers.{number}", {"queries": layer.queries, "keys": layer.keys})
+        layers[number] = QueryKeyAttention(made["queries"], made["keys"], layer.scale)
+    spool.finish(record_of(layers))
     return tmp_path / "x"
 
 
+LAYER = "0001-layers.1.safetensors"
+
+
 def test_files_that_are_gone_or_cut_are_noticed(folder: Path) -> None:
-    path = folder / "0001-self-1.safetensors"
+    path = folder / LAYER
     data = path.read_bytes()
     path.unlink()
-    with pytest.raises(ValueError, match=r"path='.*x' is damaged \(0001-self-1\.saf.* is missing"):
+    with pytest.raises(ValueError, match=rf"path='.*x' is damaged \(.*No such file.*{LAYER}"):
         load(folder)
     for other in (data[:-1], data + b"\0", b""):
         path.write_bytes(other)
-        with pytest.raises(ValueError, match=r"has [\d,]+ bytes, [\d,]+ were written"):
+        with pytest.raises(ValueError, match=rf"path='.*x' is damaged \(.*{LAYER}' is damaged"):
             load(folder)
+    (folder / INDEX).write_bytes((folder / INDEX).read_bytes()[:-1])
+    with pytest.raises(ValueError, match=rf"path='.*{INDEX}' is damaged"):
+        load(folder)
 
 
 def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,48 +343,44 @@ def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch)
             damaged = bytearray(data)
             damaged[place] ^= 4
             path.write_bytes(damaged)
-            with pytest.raises(ValueError, match=r"path='.*x'"):
+            with pytest.raises(ValueError, match=r"path='.*x"):
                 load(folder)
         path.write_bytes(data)
     load(folder)
     # Of large arrays the numbers are summed when asked to.
-    monkeypatch.setattr("attnviz.record.storage.folder.ALWAYS_SUMMED", 1000)
-    path = folder / "0001-self-1.safetensors"
+    monkeypatch.setattr("attnviz.record.storage.spool.ALWAYS_SUMMED", 1000)
+    path = folder / LAYER
     damaged = bytearray(path.read_bytes())
     damaged[-1] ^= 4
     path.write_bytes(damaged)
     load(folder)
-    with pytest.raises(ValueError, match=r"0001-self-1\.safetensors is not what was written"):
+    with pytest.raises(ValueError, match=rf"{LAYER} is not what was written"):
         load(folder, verify=True)
 
 
 def test_an_index_that_was_changed_with_its_checksum_is_held_against_the_files(
     folder: Path,
 ) -> None:
-    path = folder / "index.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
+    header, arrays = read_arrays(folder / INDEX)
+    # Its arrays are mapped from the file that is replaced.
+    arrays = {name: array.clone() for name, array in arrays.items()}
     faults: dict[str, Callable[[dict[str, Any]], Any]] = {
-        "not the name of a file": lambda c: c["files"].update({"../x/index.json": c["files"]["0"]}),
-        "is missing": lambda c: c["files"].update({"none": c["files"]["0"]}),
-        "of shape": lambda c: c["arrays"]["self/0/keys"].update(shape=[1, 600, 8]),
-        "is torch.float32": lambda c: c["arrays"]["self/0/keys"].update(dtype="float16"),
-        "nowhere": lambda c: c["arrays"]["self/0/keys"].update(file="nowhere"),
-        "other": lambda c: c["arrays"]["self/0/keys"].update(other=1),
-        "has no attribute|indices": lambda c: c.update(files=7),
-        "not an object": lambda c: c.update(record=[]),
-        "do not fit": lambda c: c["record"].update(stacks=[]),
-        "layer 5|self/9": lambda c: c["record"]["stacks"][0]["layers"][0].update(number=9),
+        "not the name of a file": lambda h: h["layers"].update({f"../x/{LAYER}": {}}),
+        "No such file": lambda h: h["layers"].update({"none": {}}),
+        "nothing": lambda h: h["layers"][LAYER]["arrays"].update({"self/1/keys": "nothing"}),
+        "is not what was written": lambda h: h["layers"][LAYER].update(crc32="00000000"),
+        "not iterable": lambda h: h.update(layers=7),
+        "self/1/queries": lambda h: h["layers"].pop(LAYER),
+        "self/9": lambda h: h["stacks"][0]["layers"][0].update(number=9),
     }
     for said, change in faults.items():
-        changed = json.loads(json.dumps(content))
-        changed["files"]["0"] = changed["files"]["0000-self-0.safetensors"]
+        changed = json.loads(json.dumps(header))
         change(changed)
-        changed["files"].pop("0", None) if isinstance(changed["files"], dict) else None
-        changed.pop("crc32")
-        rest = json.dumps(changed).encode()[1:]
-        path.write_bytes(b'{"crc32":"%08x",' % zlib.crc32(rest) + rest)
+        write_arrays(folder / INDEX, changed, arrays)
         with pytest.raises(ValueError, match=rf"path='.*x' is damaged.*({said})"):
             load(folder)
+    write_arrays(folder / INDEX, header, arrays)
+    assert_same(record_of(long_layers()), load(folder))
 
 
 def test_a_folder_without_an_index_is_no_record(tmp_path: Path) -> None:
@@ -407,23 +389,13 @@ def test_a_folder_without_an_index_is_no_record(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_a_file_of_a_folder_names_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder.parent)
-    for name in ("index.json", "0000-self-0.safetensors"):
-        with pytest.raises(ValueError, match=f"path='x/{name}' is one of .*, load\\('x'\\)"):
-            load(f"x/{name}")
-    # Other files that lie there are what they are.
+def test_an_index_names_its_folder_and_other_files_there_are_what_they_are(folder: Path) -> None:
     record = record_of(long_layers())
-    assert_same(record, load(record.save("x/0001-mine.safetensors")))
-    (folder / "index.json").rename(folder / "unfinished.txt")
-    for name in ("unfinished.txt", "0000-self-0.safetensors"):
-        with pytest.raises(ValueError, match=r"is one of .*, load\('x'\)"):
-            load(f"x/{name}")
-    (folder / "unfinished.txt").unlink()
-    # Somebody else's index.
-    (folder / "index.json").write_text("{}")
-    with pytest.raises(ValueError, match="attnviz did not write it"):
-        load("x/0000-self-0.safetensors")
+    assert_same(record, load(folder / INDEX))
+    assert_same(record, load(record.save(folder / "0001-mine.safetensors")))
+    # A saved record of that name is one, too.
+    folder.with_name("y").mkdir()
+    assert_same(record, load(record.save(folder.with_name("y") / INDEX)))
 
 
 def test_blocks_of_another_size_than_was_said_are_refused(tmp_path: Path) -> None:
