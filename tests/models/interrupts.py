@@ -6,6 +6,7 @@ not as before, and how often each extraction was interrupted.
 
 from __future__ import annotations
 
+import linecache
 import logging
 import os
 import shutil
@@ -178,7 +179,9 @@ class Tracer:
     def _trace(self, frame: Any, event: str, _: Any) -> Any:
         if not frame.f_code.co_filename.startswith(_PACKAGE):
             return None
-        if event in ("line", "call"):
+        # Python handles no signal at a line with nothing but `try:`.
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event in ("line", "call") and line != "try:":
             self._count += 1
             here = frame.f_code.co_filename.removeprefix(_PACKAGE), frame.f_lineno
             self.seen.append(here)
