@@ -301,42 +301,23 @@ def test_what_is_left_out_is_stated_and_not_renormalised(page: Page, tmp_path: P
 
 
 def test_renormalised_weights_say_how_exact_they_are(page: Page, tmp_path: Path) -> None:
-    weights = [[[[1.0, 0.0, 0.0], [0.9, 0.1, 0.0], [0.5, 0.1, 0.4]]]]
-    record = av.AttentionRecord.from_weights(weights, ["a", "b", "c"])
+    rows = np.array([[1, 0, 0], [0.9, 0.1, 0], [0.5, 0.1, 0.4]])
+    record = av.AttentionRecord.from_weights([[rows]], ["a", "b", "c"])
     view = av.HeadView(record, leave_out=["first"], token=2, renormalize=True)
     root = opened(page, view, tmp_path)
-    # In two bytes each weight is off by at most 2**-8 of itself: 0.8 and 0.2 by 0.32 times that.
-    says(root, "exact to 0.002 after renormalising")
     # 0.4 of the 0.5 that is left.
     says(root, "0.80")
+    says(root, "after renormalising")
+    # A sink leaves a tenth of a row, so that dividing by it enlarges what a byte rounds.
+    errors = {float(line["largest_error"]) for line in lines_of(page)}
+    assert len(errors) == 1
+    assert 0.004 < max(errors) < 0.2
+    for line in lines_of(page):
+        row = rows[int(line["query"])]
+        exact = row[int(line["key"])] / row[1:].sum()
+        assert abs(float(line["weight"]) - exact) <= max(errors)
     root.get_by_role("checkbox", name="first").uncheck()
     expect(root).not_to_contain_text("after renormalising")
-
-
-def test_a_page_that_is_renormalised_by_its_reader_says_what_is_finer(
-    page: Page, tmp_path: Path
-) -> None:
-    rows = np.array([[1, 0, 0], [0.9, 0.1, 0], [0.9835, 0.0124, 0.0041]])
-    record = av.AttentionRecord.from_weights([[rows]], ["a", "b", "c"])
-    exact = rows[2, 1:] / rows[2, 1:].sum()
-    errors = []
-    for renormalize in (False, True):
-        view = av.HeadView(record, leave_out=["first"], renormalize=renormalize)
-        root = opened(page, view, tmp_path)
-        root.get_by_role("checkbox", name="renormalise").check()
-        finer = "A page that is saved with renormalize=True is exact to 0.002 after renormalising."
-        if renormalize:
-            expect(root).not_to_contain_text(finer)
-        else:
-            says(root, finer)
-        lines = [line for line in lines_of(page) if line["query"] == "2"]
-        assert [line["key"] for line in lines] == ["1", "2"]
-        for line, expected in zip(lines, exact, strict=True):
-            error = float(line["largest_error"])
-            assert abs(float(line["weight"]) - expected) <= error
-            errors.append(error)
-    assert min(errors[:2]) > 0.01
-    assert max(errors[2:]) <= 0.002
 
 
 def test_a_long_text_is_shown_in_a_window_and_searched(page: Page, tmp_path: Path) -> None:

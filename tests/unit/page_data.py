@@ -50,10 +50,7 @@ def shown(block: dict[str, Any]) -> NDArray[np.float64]:
     heads, rows, columns = block["shape"]
     weights = np.zeros((heads, rows, columns))
     held = np.tri(rows, columns, block["reach"], dtype=np.bool_)
-    if block["encoding"] == "bfloat16":
-        first, second = np.frombuffer(data, np.uint8).astype(np.uint32).reshape(2, heads, -1)
-        weights[:, held] = (first << 24 | second << 16).view(np.float32)
-    elif block["encoding"] == "int8-sqrt":
+    if block["encoding"] == "int8-sqrt":
         signed = np.frombuffer(data, np.int8).reshape(heads, -1).astype(np.float64)
         weights[:, held] = block["maximum"] * signed * np.abs(signed) / 127**2
     else:
@@ -80,26 +77,18 @@ def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
     of_rows = zip(firsts, np.split(gaps, np.cumsum(counts)[:-1]), strict=True)
     keys = [first - 1 + np.cumsum(each + 1) for first, each in of_rows]
     last = np.minimum(columns, row + 1 + header["reach"])
-    fine = header.get("fine", False)
     return SparseRows(
         shape=(heads, num_rows, columns),
         counts=counts,
         keys=np.concatenate(keys),
-        codes=_codes(runs[5], fine=fine),
+        codes=runs[5],
         firsts=firsts,
         ends=np.maximum(firsts, last - before),
-        rests=_codes(runs[3], fine=fine),
+        rests=runs[3],
         maximum=header["maximum"],
         most_rest=header["most_rest"],
         signed=header.get("signed", False),
     )
-
-
-def _codes(run: NDArray[np.uint8], *, fine: bool) -> NDArray[np.unsignedinteger]:
-    if not fine:
-        return run
-    first, second = run.reshape(2, -1).astype(np.uint16)
-    return (first << 8 | second).astype(np.uint16)
 
 
 def _unpacked(digits: NDArray[np.uint8]) -> NDArray[np.int64]:

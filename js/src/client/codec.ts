@@ -38,23 +38,6 @@ export function codeValues(maximum: number, signed = false): Float32Array {
   return values;
 }
 
-/** Weights may exceed the maximum by what is rounded off in a softmax; so may those of the top code. */
-const ROUNDING = 1.005;
-/** Half the distance of two codes, and what single precision may add to it. */
-const HALF = 0.5001;
-
-/** Between which numbers a byte of "uint8-sqrt" or "int8-sqrt" may stand for. */
-export function codeRanges(maximum: number, signed = false): (byte: number) => [number, number] {
-  const top = signed ? TOP_SIGNED_CODE : TOP_CODE;
-  const edge = (code: number): number => maximum * (Math.max(0, code) / top) ** 2;
-  const high = (code: number): number => (code >= top ? ROUNDING * maximum : edge(code + HALF));
-  return (byte) => {
-    const code = signed ? signedCode(byte) : byte;
-    if (signed && code === 0) return [-high(0), high(0)];
-    return code < 0 ? [-high(-code), -edge(-code - HALF)] : [edge(code - HALF), high(code)];
-  };
-}
-
 /** The bytes of a reply's buffer; its own offset and length are honoured. */
 export function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array {
   return data instanceof ArrayBuffer

@@ -24,7 +24,6 @@ import type {
   TileHeader,
   TileRequest,
 } from "./protocol";
-import type { RangeOf } from "./quotients";
 import { Recent } from "./recent";
 import { withNumber } from "./record-number";
 import { type RecordImage, readImage } from "./requests/images";
@@ -51,8 +50,6 @@ export interface Piece {
   maximum: number;
   /** Largest absolute error of a value. */
   error: number;
-  /** Between which numbers each head's weights lie; left out where they are exact. */
-  ranges?: RangeOf[];
   /** Queries that stand for all, one a row; left out where all were gone through. */
   sampled?: readonly number[];
   /** Of each of the maps that a kernel made the cell with the largest weight, and that weight. */
@@ -82,7 +79,6 @@ interface Kept {
   matrix: Float32Array;
   maximum: number;
   error: number;
-  range?: RangeOf | undefined;
 }
 
 /** Weights of heads on their way. */
@@ -214,9 +210,7 @@ export class Source {
     const rows = request.rows[1] - request.rows[0];
     const columns = request.columns[1] - request.columns[0];
     const pieces = request.heads.map((head) => found.get(head) as Kept);
-    const ranges = pieces.flatMap(({ range }) => range ?? []);
     return {
-      ...(ranges.length === pieces.length && { ranges }),
       matrices: pieces.map((piece) => piece.matrix),
       rows,
       columns,
@@ -246,7 +240,7 @@ export class Source {
     await Promise.all(
       parts.map(async (part) => {
         const reply = await this.carrier.ask("block", part, signal);
-        const header = reply.header as PieceHeader & Pick<Piece, "ranges">;
+        const header = reply.header as PieceHeader;
         const values = await decodeReply(header, dataOf(reply));
         const size = (part.rows[1] - part.rows[0]) * columns;
         part.heads.forEach((head, i) => {
@@ -254,8 +248,7 @@ export class Source {
           const isWhole = values.length === length;
           if (!kept) {
             const matrix = isWhole ? values : new Float32Array(length);
-            const { maximum, error, ranges } = header;
-            kept = { matrix, maximum, error, range: ranges?.[i] };
+            kept = { matrix, maximum: header.maximum, error: header.error };
             fresh.set(head, kept);
           }
           // What is new takes long to write to.

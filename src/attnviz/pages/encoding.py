@@ -3,8 +3,7 @@
 There are three, from the most exact to the smallest:
 
 ``"all"``
-    Every weight, in one byte: off by at most 0.004. Of a page that renormalises, in two bytes:
-    off by at most 2**-8 of itself, and so is what it is divided by.
+    Every weight, in one byte: off by at most 0.004.
 ``"vectors"``
     Queries and keys, from which the page computes the weights.
 ``"strongest"``
@@ -34,9 +33,6 @@ from attnviz.pages.packing import (
     ELEMENT_BYTES,
     Packer,
     packed,
-    upper_halves,
-    upper_halves_bytes,
-    values_of_halves,
 )
 from attnviz.pages.strongest import StrongestRows, Sweep, first_level
 from attnviz.pages.vectors import size_of_vectors, vectors_in_steps
@@ -152,12 +148,8 @@ def embedded_weights(
     precision: PagePrecision,
     max_bytes: int | None,
     rest: int,
-    fine: bool = False,
 ) -> Steps[EmbeddedWeights]:
     """Choose a form, and embed the weights in it, step by step; `rest` are the page's other bytes.
-
-    `fine` is for pages that divide weights by what is kept of their rows: what is left beside a
-    strong sink may be far less than a byte can tell apart.
 
     All weights, where the page has at most 6 MB with them (or `max_bytes`). Otherwise the smaller
     of the other forms that covers 95% of the weight within the limit; where neither does, as much
@@ -167,10 +159,10 @@ def embedded_weights(
     and one that was interrupted goes on where it was.
     """
     if precision == "exact":
-        return (yield from _exact(record, max_bytes, rest, fine=fine))
+        return (yield from _exact(record, max_bytes, rest))
     full = (limits.FULL_BYTES if max_bytes is None else max_bytes) - rest
     if limits.count_weights(record) <= _WEIGHTS_PER_BYTE * full:
-        everything = yield from _all(record, full, fine=fine)
+        everything = yield from _all(record, full)
         if everything is not None:
             return everything
     limit = max_bytes
@@ -181,7 +173,7 @@ def embedded_weights(
         limit = limits.default_limit(record, filter(causal.get, causal))
     if rest >= limit:
         raise ValueError(limits.no_room(record, limit, without=rest))
-    strongest = yield from _strongest(record, limit, limit - rest, fine=fine)
+    strongest = yield from _strongest(record, limit, limit - rest)
     fits = strongest.size + rest <= limit
     if _can_compute(record):
         size = size_of_vectors(record.stacks.values()) * _TEXT
@@ -197,14 +189,14 @@ def embedded_weights(
     return strongest
 
 
-def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedWeights | None]:
+def _all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
     """All weights, unless they take more than `room`."""
-    known = _computed(record, fine=fine)
+    known = _computed(record)
     if known.everything is not None:
         return known.everything if known.everything.size <= room else None
     if known.more_than >= room:
         return None
-    if (yield from _are_far_too_large(record, room, fine=fine)):
+    if (yield from _are_far_too_large(record, room)):
         known.more_than = room
         return None
     embedded = EmbeddedWeights("all")
@@ -218,7 +210,7 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
         maps = None if small or short else _maps(stack, layer)
         before = done
         parts = head_tiles(stack, layer)
-        whole = _whole_layer(stack, layer, parts, maps, done=before, total=total, fine=fine)
+        whole = _whole_layer(stack, layer, parts, maps, done=before, total=total)
         header, codes = yield from whole
         _, *place = codes.shape
         place.append(header["reach"])
@@ -228,7 +220,7 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
         tiled = sum(part.size for part in parts)
         flat = codes.reshape(len(codes), -1)
         chosen = flat if len(held) == flat.shape[1] else np.take(flat, held, axis=1)
-        steps = packer.packing(upper_halves_bytes(chosen) if fine else chosen.tobytes())
+        steps = packer.packing(chosen.tobytes())
         # Half of a layer is computing its weights.
         half = tiled / 2
         data = yield from within(steps, "all weights", before + half, total, "weight", size=half)
@@ -248,7 +240,7 @@ def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedW
     return embedded
 
 
-def _are_far_too_large(record: AttentionRecord, room: float, *, fine: bool) -> Steps[bool]:
+def _are_far_too_large(record: AttentionRecord, room: float) -> Steps[bool]:
     """Whether all weights take far more than `room`, estimated from some queries of all heads.
 
     Signed numbers are not estimated.
@@ -265,19 +257,14 @@ def _are_far_too_large(record: AttentionRecord, room: float, *, fine: bool) -> S
         rows = sampled_queries(len(stack.query_tokens), _ROWS_TRIED)
         for _, weights, _ in weights_of_some(stack, layer, stack.kept_heads(layer), rows):
             tried = np.clip(np.nan_to_num(weights), 0.0, stack.maximum)
-            if fine:
-                data = upper_halves_bytes(upper_halves(tried))
-            else:
-                data = byte_codes(tried, stack.maximum)[0].tobytes()
-            text = completed(packer.packing(data))
+            codes, _ = byte_codes(tried, stack.maximum)
+            text = completed(packer.packing(codes.tobytes()))
             size += len(text) * len(stack.query_tokens) / len(rows)
             yield from pace.did(2 * weights.size)
     return size > _FAR * room
 
 
-def _exact(
-    record: AttentionRecord, max_bytes: int | None, rest: int, *, fine: bool
-) -> Steps[EmbeddedWeights]:
+def _exact(record: AttentionRecord, max_bytes: int | None, rest: int) -> Steps[EmbeddedWeights]:
     """All weights, or queries and keys as they are."""
     room = float("inf") if max_bytes is None else max_bytes - rest
     smallest = None
@@ -286,7 +273,7 @@ def _exact(
     if limits.count_weights(record) <= limits.MAX_WEIGHTS:
         # More than the vectors take is in vain.
         enough = room if smallest is None else min(room, smallest.size)
-        smallest = (yield from _all(record, enough, fine=fine)) or smallest
+        smallest = (yield from _all(record, enough)) or smallest
     if smallest is None or smallest.size > room:
         raise ValueError(limits.too_many(record, max_bytes))
     return smallest
@@ -303,18 +290,16 @@ def _vectors(
     return EmbeddedWeights("vectors", error=error, maps=maps, vectors=vectors)
 
 
-def _strongest(
-    record: AttentionRecord, limit: float, room: float, *, fine: bool
-) -> Steps[EmbeddedWeights]:
+def _strongest(record: AttentionRecord, limit: float, room: float) -> Steps[EmbeddedWeights]:
     """Each query's strongest keys, and small maps; larger than `room` where nothing fits."""
-    found = _computed(record, fine=fine)
+    found = _computed(record)
     if found.swept is None or not found.swept.suffices(limit):
         level = yield from first_level(record, COVERED, limit)
-        found.swept = _Swept(Sweep(limit, level, fine=fine))
+        found.swept = _Swept(Sweep(limit, level))
     maps = yield from _swept(record, "strongest keys", found.swept)
     if not found.swept.suffices(limit):
         # Some queries said that there are more strong keys than there are.
-        found.swept = _Swept(Sweep(limit, fine=fine))
+        found.swept = _Swept(Sweep(limit))
         maps = yield from _swept(record, "strongest keys", found.swept)
     sweep = found.swept.keys
     if sweep is None:
@@ -380,18 +365,17 @@ class _Computed:
     swept: _Swept | None = None
 
 
-# Where that is kept, of pages in one byte a weight and in two.
-_COMPUTED = {False: "pages", True: "fine pages"}
+# Where that is kept.
+_COMPUTED = "pages"
 
 
 def forget_computed(record: AttentionRecord) -> None:
     """Let go of what was computed for pages of a record: a next page begins anew."""
-    for name in _COMPUTED.values():
-        record.computed.pop(name, None)
+    record.computed.pop(_COMPUTED, None)
 
 
-def _computed(record: AttentionRecord, *, fine: bool) -> _Computed:
-    found = record.computed.setdefault(_COMPUTED[fine], _Computed())
+def _computed(record: AttentionRecord) -> _Computed:
+    found = record.computed.setdefault(_COMPUTED, _Computed())
     if not isinstance(found, _Computed):
         raise TypeError("record.computed does not have what pages keep there")
     return found
@@ -514,25 +498,20 @@ def _whole_layer(
     *,
     done: float,
     total: float,
-    fine: bool,
 ) -> Steps[tuple[dict[str, Any], NDArray[Any]]]:
-    """All weights of a layer's heads, in `parts`, as codes of one byte each, or of two.
+    """All weights of a layer's heads, in `parts`, as codes of one byte each.
 
     Row r has codes for its first ``r + 1 + reach`` keys, after which there are zeros alone.
     `maps` take in the same weights; `done` of `total` weights were embedded before.
     """
     rows, columns = len(stack.query_tokens), len(stack.key_tokens)
     heads = stack.kept_heads(layer)
-    codes = np.zeros((len(heads), rows, columns), np.uint16 if fine else np.uint8)
+    codes = np.zeros((len(heads), rows, columns), np.uint8)
     error = 0.0
 
     def one(part: HeadTiles) -> tuple[HeadTiles, NDArray[Any], float, MapCells | None]:
         weights = tile_of_heads(stack, layer, part)
         cells = None if maps is None else maps.pooled(part.tile, weights)
-        if fine:
-            halves = upper_halves(weights)
-            off = np.abs(values_of_halves(halves) - weights)
-            return part, halves, float(off.max(initial=0)), cells
         found, off = byte_codes(weights, stack.maximum, signed=stack.signed)
         return part, found, off, cells
 
@@ -549,7 +528,7 @@ def _whole_layer(
     reach = int(np.max(ends - np.arange(rows) - 1, initial=0))
     header = {
         "shape": [len(heads), rows, columns],
-        "encoding": "bfloat16" if fine else "int8-sqrt" if stack.signed else "uint8-sqrt",
+        "encoding": "int8-sqrt" if stack.signed else "uint8-sqrt",
         "maximum": stack.maximum,
         "error": error,
         "reach": reach,

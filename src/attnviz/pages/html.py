@@ -239,7 +239,6 @@ def _page_steps(
             precision=precision,
             max_bytes=max_bytes,
             rest=rest,
-            fine=bool(state.get("renormalize")),
         )
         data |= weights.entries()
     page = document(record.model, view, state, data, still)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import base64
 import zlib
 
-import numpy as np
-from numpy.typing import NDArray
-
 from attnviz.utils.progress import Progress, Steps, completed
 
 __all__ = [
@@ -15,9 +12,6 @@ __all__ = [
     "ELEMENT_BYTES",
     "Packer",
     "packed",
-    "upper_halves",
-    "upper_halves_bytes",
-    "values_of_halves",
 ]
 
 #: Where a page's text stands that its first picture does not need: a browser reads a long one in a
@@ -88,29 +82,3 @@ def _text(deflated: bytes) -> str:
 
 def _packer(strategy: int) -> zlib._Compress:
     return zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, strategy)
-
-
-def upper_halves(values: NDArray[np.floating]) -> NDArray[np.uint16]:
-    """Numbers as bfloat16, rounded to the nearest: off by at most 2**-8 of themselves.
-
-    A page that divides weights by what is kept of their rows needs them to be as exact as that,
-    however small they are.
-
-    Examples
-    --------
-    >>> values_of_halves(upper_halves(np.array([1.0, 1e-6, 0.0])))
-    array([1.0000000e+00, 9.9837780e-07, 0.0000000e+00], dtype=float32)
-    """
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    halves: NDArray[np.uint16] = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    return halves
-
-
-def values_of_halves(halves: NDArray[np.unsignedinteger]) -> NDArray[np.float32]:
-    """The numbers that they stand for."""
-    return (halves.astype(np.uint32) << 16).view(np.float32)
-
-
-def upper_halves_bytes(halves: NDArray[np.unsignedinteger]) -> bytes:
-    """All first bytes, then all second: alike bytes lie together."""
-    return (halves >> 8).astype(np.uint8).tobytes() + (halves & 255).astype(np.uint8).tobytes()

@@ -20,9 +20,6 @@ gaps       key       keys passed over since the one before; before a row's first
 codes      key       one byte, ``round(255 sqrt(weight / maximum))``
 =========  ========  ===============================================================================
 
-Of a page that renormalises, ``fine`` in the header, rests and codes are bfloat16: all first bytes
-of a run, then all second.
-
 Of signed numbers, ``signed`` in the header, the strongest are those of the largest size, and codes
 are bytes in two's complement, ``sign(number) * round(127 sqrt(abs(number) / maximum))``. What is
 left of a row is not spread: rests are 0, and so are keys that are not embedded.
@@ -39,7 +36,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import weights_of_some
-from attnviz.pages.packing import Packer, upper_halves, upper_halves_bytes, values_of_halves
+from attnviz.pages.packing import Packer
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
@@ -98,10 +95,6 @@ _SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
 _SPARE = 0.985
 
 
-#: uint8, a byte each, or uint16, bfloat16.
-Codes = NDArray[np.unsignedinteger]
-
-
 @dataclass(frozen=True)
 class SparseRows:
     """The strongest weights of some heads, row by row.
@@ -114,14 +107,13 @@ class SparseRows:
         How many keys each row embeds.
     keys : ndarray of int64
         The keys embedded, row after row, ascending within a row.
-    codes : ndarray of uint8 or uint16
-        Their weights, ``round(255 sqrt(weight / maximum))``, or bfloat16; of signed numbers bytes
-        in two's complement.
+    codes : ndarray of uint8
+        Their weights, ``round(255 sqrt(weight / maximum))``; of signed numbers in two's complement.
     firsts, ends : ndarray of int64, (heads * rows,)
         The keys from ``firsts`` to before ``ends`` share the rest of a row, but for those embedded;
         all keys that are embedded lie there.
-    rests : ndarray of uint8 or uint16, (heads * rows,)
-        What these have together, ``round(255 sqrt(rest / most_rest))``, or bfloat16.
+    rests : ndarray of uint8, (heads * rows,)
+        What these have together, ``round(255 sqrt(rest / most_rest))``.
     maximum, most_rest : float
         The weight and the rest of the highest code.
     signed : bool
@@ -131,10 +123,10 @@ class SparseRows:
     shape: tuple[int, int, int]
     counts: NDArray[np.int64]
     keys: NDArray[np.int64]
-    codes: Codes
+    codes: NDArray[np.uint8]
     firsts: NDArray[np.int64]
     ends: NDArray[np.int64]
-    rests: Codes
+    rests: NDArray[np.uint8]
     maximum: float
     most_rest: float
     signed: bool = False
@@ -196,9 +188,9 @@ def _runs(rows: SparseRows, row: NDArray[np.int64], reach: int) -> list[bytes]:
         _packed(rows.counts),
         _packed(rows.firsts),
         _packed(np.maximum(0, last - rows.ends)),
-        _bytes_of(rows.rests),
+        rows.rests.tobytes(),
         _packed(gaps),
-        _bytes_of(rows.codes),
+        rows.codes.tobytes(),
     ]
 
 
@@ -211,15 +203,9 @@ def _header(rows: SparseRows, reach: int, lengths: list[int]) -> dict[str, Any]:
         "reach": reach,
         "runs": lengths,
     }
-    if rows.codes.dtype == np.uint16:
-        header["fine"] = True
     if rows.signed:
         header["signed"] = True
     return header
-
-
-def _bytes_of(codes: Codes) -> bytes:
-    return upper_halves_bytes(codes) if codes.dtype == np.uint16 else codes.tobytes()
 
 
 def _packed(numbers: NDArray[np.int64]) -> bytes:
@@ -429,7 +415,6 @@ def sparse_rows(
     shape: tuple[int, int, int],
     maximum: float,
     *,
-    fine: bool = False,
     signed: bool = False,
     most_rest: float | None = None,
 ) -> tuple[SparseRows, float]:
@@ -439,7 +424,7 @@ def sparse_rows(
     key would be many times as much as they have. Of a part of the rows `most_rest` is what any of
     all rows has.
     """
-    codes = _codes(strongest.weights, maximum, fine=fine, signed=signed)
+    codes = _codes(strongest.weights, maximum, signed=signed)
     rounded = _values(codes, maximum, signed=signed)
     others = strongest.ends - strongest.firsts - strongest.counts
     rests = _rests(strongest, signed=signed)
@@ -451,7 +436,7 @@ def sparse_rows(
         codes=codes,
         firsts=strongest.firsts,
         ends=strongest.ends,
-        rests=_codes(rests, most_rest, fine=fine),
+        rests=_codes(rests, most_rest),
         maximum=maximum,
         most_rest=most_rest,
         signed=signed,
@@ -480,11 +465,9 @@ def _rests(strongest: StrongestRows, *, signed: bool) -> NDArray[np.float64]:
     return rests
 
 
-def _values(codes: Codes, most: float, *, signed: bool = False) -> NDArray[np.float64]:
-    if codes.dtype == np.uint16:
-        return values_of_halves(codes).astype(np.float64)
+def _values(codes: NDArray[np.uint8], most: float, *, signed: bool = False) -> NDArray[np.float64]:
     if signed:
-        roots = codes.astype(np.uint8).view(np.int8) / TOP_SIGNED_CODE
+        roots = codes.view(np.int8) / TOP_SIGNED_CODE
         numbers: NDArray[np.float64] = most * roots * np.abs(roots)
         return numbers
     values: NDArray[np.float64] = most * (codes / TOP_CODE) ** 2
@@ -492,10 +475,8 @@ def _values(codes: Codes, most: float, *, signed: bool = False) -> NDArray[np.fl
 
 
 def _codes(
-    weights: NDArray[np.floating], most: float, *, fine: bool, signed: bool = False
-) -> Codes:
-    if fine:
-        return upper_halves(weights)
+    weights: NDArray[np.floating], most: float, *, signed: bool = False
+) -> NDArray[np.uint8]:
     sizes = np.abs(weights) if signed else weights
     shares = np.clip(sizes / most, 0, 1) if most > 0 else np.zeros_like(weights)
     if signed:
@@ -591,13 +572,10 @@ class Sweep:
         Bytes that keys may take, as the text that they become in a page.
     level : int
         Keys below are not collected at all, as `first_level` says.
-    fine : bool
-        Whether weights are embedded in two bytes each.
     """
 
-    def __init__(self, room: float, level: int = 0, *, fine: bool = False) -> None:
+    def __init__(self, room: float, level: int = 0) -> None:
         self._room = room
-        self._fine = fine
         self._layers: list[tuple[AttentionStack, int]] = []
         # Each with the place of its layer.
         self._parts: list[tuple[int, StrongestRows]] = []
@@ -693,7 +671,7 @@ class Sweep:
             cut: list[tuple[dict[str, Any], int, float, float]] = []
             packer = Packer()
             for each in layers:
-                steps = _embedding(*each, level, packer, fine=self._fine)
+                steps = _embedding(*each, level, packer)
                 cut.append((yield from within(steps, "packing", len(cut), len(layers))))
             size = sum(len(block["data"]) for block, *_ in cut)
             if size > room and last == -_TRIES:
@@ -726,7 +704,7 @@ class Sweep:
             packer = Packer()
             for stack, n, rows in layers:
                 some = _some_of(rows, keys)
-                steps = _embedding(stack, n, some, level, packer, fine=self._fine)
+                steps = _embedding(stack, n, some, level, packer)
                 block, count, *_ = yield from within(steps, "packing", 0, len(layers))
                 size += len(block["data"])
                 found += count
@@ -874,8 +852,6 @@ def _embedding(
     rows: StrongestRows,
     level: int,
     packer: Packer,
-    *,
-    fine: bool,
 ) -> Steps[tuple[dict[str, Any], int, float, float]]:
     """A layer from a level on: its block, how many keys and weight it has, and its error."""
     shape = (len(stack.kept_heads(layer)), len(stack.query_tokens), len(stack.key_tokens))
@@ -894,7 +870,7 @@ def _embedding(
     error = 0.0
     for row, part in parts:
         sparse, off = sparse_rows(
-            part, shape, stack.maximum, fine=fine, signed=stack.signed, most_rest=most_rest
+            part, shape, stack.maximum, signed=stack.signed, most_rest=most_rest
         )
         runs.append(_runs(sparse, row, reach))
         error = max(error, off)

@@ -60,8 +60,8 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         with texts, ``["[CLS]", "."]``: each stands for all keys that have it. The other weights
         stay as they are, and the share left out is shown.
     renormalize : bool
-        Divide what is not left out by its sum. Pages that are saved so contain weights in two
-        bytes each, which beside a strong sink are exact to 0.002 where one byte is not.
+        Divide what is not left out by its sum. On a page this enlarges what rounding did, which
+        the view says.
     query_window, key_window : list of two int, or None
         Tokens from start to before stop that are shown, 2,000 at most; None is the view's default
         (all up to 100 tokens, otherwise the first 64). The caption says how much of the weight lies

@@ -65,28 +65,22 @@ def test_what_is_left_beside_a_sink_is_a_sum_and_no_difference(case: dict[str, A
 
 
 @each_case
-@pytest.mark.parametrize(("form", "fine"), [("all", False), ("fine", True)])
-def test_a_page_of_all_weights_is_that_of_the_fixture(
-    case: dict[str, Any], form: str, fine: bool
-) -> None:
-    steps = embedded_weights(record_of(case), precision="auto", max_bytes=None, rest=0, fine=fine)
+def test_a_page_of_all_weights_is_that_of_the_fixture(case: dict[str, Any]) -> None:
+    steps = embedded_weights(record_of(case), precision="auto", max_bytes=None, rest=0)
     [block] = finished(steps, "page").blocks
-    expected = case["blocks"][form]
+    expected = case["blocks"]["all"]
     assert bytes_of(block) == bytes_of(expected)
     assert block["error"] == pytest.approx(expected["error"], abs=OFF)
     assert {**block, "data": 0, "error": 0} == {**expected, "data": 0, "error": 0}
 
 
 @each_case
-@pytest.mark.parametrize(("form", "fine"), [("strongest", False), ("fine strongest", True)])
-def test_a_page_of_strongest_keys_is_that_of_the_fixture(
-    case: dict[str, Any], form: str, fine: bool
-) -> None:
+def test_a_page_of_strongest_keys_is_that_of_the_fixture(case: dict[str, Any]) -> None:
     weights = weights_of(case)
     kept = joined([strongest_rows(head, case["threshold"]) for head in weights])
-    rows, error = sparse_rows(kept, weights.shape, 1.0, fine=fine)
+    rows, error = sparse_rows(kept, weights.shape, 1.0)
     header, data = encode_sparse(rows)
-    expected = case["blocks"][form]
+    expected = case["blocks"]["strongest"]
     assert data == bytes_of(expected)
     assert error == pytest.approx(expected["error"], abs=OFF)
     most_rest = header.pop("most_rest")

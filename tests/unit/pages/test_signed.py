@@ -67,20 +67,19 @@ def read(block: dict[str, Any]) -> Numbers:
     return shown(block)
 
 
-@pytest.mark.parametrize("fine", [False, True])
-def test_all_numbers_in_a_signed_byte_each(fine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_numbers_in_a_signed_byte_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "_POOLED_WEIGHTS", 0)
     record = difference(40)
-    found = embedded(record, fine=fine)
+    found = embedded(record)
     stack = record.stack()
     assert (found.form, found.covered) == ("all", 1.0)
     for block, small, layer in zip(found.blocks, found.maps, stack.layers, strict=True):
         wanted = stack.weights(layer=layer)
         assert wanted.min() < -0.1
         assert block["reach"] == 0
-        assert block["encoding"] == ("bfloat16" if fine else "int8-sqrt")
+        assert block["encoding"] == "int8-sqrt"
         assert np.abs(read(block) - wanted).max() <= block["error"] <= found.error
-        assert found.error == pytest.approx(0.00786 * stack.maximum, rel=1e-3) or fine
+        assert found.error == pytest.approx(0.00786 * stack.maximum, rel=1e-3)
         # Small maps show the number of the largest size of their cells.
         header = {name: small[name] for name in ("shape", "encoding", "maximum", "error")}
         cells = decode(Encoded(**header, data=zlib.decompress(base64.b64decode(small["data"]))))

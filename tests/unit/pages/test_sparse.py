@@ -91,9 +91,9 @@ def test_what_is_carried_is_what_is_said(
 
 
 @settings(max_examples=80, deadline=None)
-@given(attention(), st.floats(0, 0.5), st.floats(0.001, 1000), st.booleans())
+@given(attention(), st.floats(0, 0.5), st.floats(0.001, 1000))
 def test_signed_numbers_are_embedded_by_size_with_their_signs_and_nothing_is_spread(
-    sizes: NDArray[np.float32], threshold: float, maximum: float, fine: bool
+    sizes: NDArray[np.float32], threshold: float, maximum: float
 ) -> None:
     signs = np.random.default_rng(len(sizes)).choice([-1, 1], sizes.shape)
     numbers = (sizes * signs * np.float32(maximum)).astype(np.float32)
@@ -103,7 +103,7 @@ def test_signed_numbers_are_embedded_by_size_with_their_signs_and_nothing_is_spr
     assert_array_equal(kept.keys, plain.keys)
     assert_array_equal(np.abs(kept.weights), plain.weights)
     assert_array_equal(kept.sums, plain.sums)
-    rows, error = sparse_rows(kept, numbers.shape, maximum, fine=fine, signed=True)
+    rows, error = sparse_rows(kept, numbers.shape, maximum, signed=True)
     back = decode_sparse(*encode_sparse(rows))
     same(rows, back)
     dense = back.dense()

@@ -121,10 +121,7 @@ export class PageCarrier implements Carrier {
       }
     }
     const shape: [number, number, number] = [request.heads.length, bottom - top, width];
-    const { header, data } = replyOf(rows, values, shape);
-    if (rows.error === 0) return { header, data };
-    const ranges = places.map((head) => (row: number) => rows.range(head, row));
-    return { header: { ...header, ranges }, data };
+    return replyOf(rows, values, shape);
   }
 
   async #maps(request: MapsRequest): Promise<Reply> {

@@ -1,8 +1,7 @@
 /** Rows of a layer's weights, in whichever form an exported page contains them. */
 
-import { codeRanges, codeValues } from "../codec";
+import { codeValues } from "../codec";
 import type { Encoding } from "../protocol";
-import type { RowRange } from "../quotients";
 import { inflatedText } from "./texts";
 
 /** A layer's heads, row by row; heads by their place among those that were kept. */
@@ -20,8 +19,6 @@ export interface Rows {
   add: (heads: readonly number[], row: number, left: number, line: Float32Array) => void;
   /** The same of one head, to zeros; left out where that is no faster. */
   write?: (head: number, row: number, left: number, line: Float32Array) => void;
-  /** Between which numbers the weights of a head's row lie. */
-  range: (head: number, row: number) => RowRange;
 }
 
 /** Every weight of all kept heads of a layer; also its small maps, where they are embedded. */
@@ -29,7 +26,7 @@ export interface EmbeddedPiece {
   stack: string;
   layer: number;
   shape: [number, number, number];
-  encoding: Encoding | "bfloat16";
+  encoding: Encoding;
   /**
    * Row r has weights for its first r + 1 + reach keys alone, and none that is not zero after;
    * left out where all rows are whole.
@@ -55,9 +52,7 @@ export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
     ends[row + 1] = (ends[row] as number) + width;
   }
   const each = ends[numRows] as number;
-  const size = { "uint8-sqrt": 1, "int8-sqrt": 1, bfloat16: 2, float32: 4, "float32-deflated": 4 }[
-    encoding
-  ];
+  const size = { "uint8-sqrt": 1, "int8-sqrt": 1, float32: 4, "float32-deflated": 4 }[encoding];
   if (bytes.length !== count * each * size) {
     throw new Error(
       `Layer ${piece.layer} holds ${bytes.length} bytes; its shape ${shape.join(" x ")} needs ${count * each * size}.`,
@@ -74,13 +69,6 @@ export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
         weights.add(start, stop, line);
       }
     },
-    range: (head, row) => {
-      const [low, high] = [new Float64Array(columns), new Float64Array(columns)];
-      const start = head * each + (ends[row] as number);
-      const stop = head * each + (ends[row + 1] as number) - start;
-      for (let x = 0; x < stop; x++) [low[x], high[x]] = weights.range(start + x);
-      return { low, high, shared: null };
-    },
   };
 }
 
@@ -89,14 +77,11 @@ export interface EmbeddedWeights {
   value: (at: number) => number;
   /** Adds `count` of them, from `start` on, to the first numbers of `line`. */
   add: (start: number, count: number, line: Float32Array) => void;
-  /** Between which numbers it lies. */
-  range: (at: number) => [number, number];
 }
 
 /** A byte each, whose codes may have a sign. */
 export function byteWeights(codes: Uint8Array, maximum: number, signed = false): EmbeddedWeights {
   const values = codeValues(maximum, signed);
-  const between = codeRanges(maximum, signed);
   return {
     value: (at) => values[codes[at] as number] as number,
     add: (start, count, line) => {
@@ -104,38 +89,11 @@ export function byteWeights(codes: Uint8Array, maximum: number, signed = false):
         line[x] = (line[x] as number) + (values[codes[start + x] as number] as number);
       }
     },
-    range: (at) => between(codes[at] as number),
-  };
-}
-
-/** A number of eight binary places is off by at most half of one in the last. */
-const FINE = 2 ** -8;
-
-/** The upper halves of floats: the first bytes of all, and then the second. */
-export function fineWeights(bytes: Uint8Array): EmbeddedWeights {
-  const count = bytes.length / 2;
-  const bits = Uint32Array.from(
-    { length: count },
-    (_, i) => ((bytes[i] as number) << 24) | ((bytes[count + i] as number) << 16),
-  );
-  const values = new Float32Array(bits.buffer);
-  return {
-    ...floats(values),
-    range: (at) => {
-      const value = values[at] as number;
-      const off = Math.abs(value) * FINE;
-      return [value - off, value + off];
-    },
   };
 }
 
 function exactWeights(bytes: Uint8Array): EmbeddedWeights {
   const values = new Float32Array(bytes.buffer as ArrayBuffer);
-  const value = (at: number): number => values[at] as number;
-  return { ...floats(values), range: (at) => [value(at), value(at)] };
-}
-
-function floats(values: Float32Array): Pick<EmbeddedWeights, "value" | "add"> {
   return {
     value: (at) => values[at] as number,
     add: (start, count, line) => {
@@ -149,7 +107,6 @@ function floats(values: Float32Array): Pick<EmbeddedWeights, "value" | "add"> {
 const READERS = {
   "uint8-sqrt": byteWeights,
   "int8-sqrt": (codes: Uint8Array, maximum: number) => byteWeights(codes, maximum, true),
-  bfloat16: fineWeights,
   float32: exactWeights,
   "float32-deflated": exactWeights,
 } satisfies Record<EmbeddedPiece["encoding"], unknown>;

@@ -6,7 +6,7 @@
  * `tests/fixtures/sparse.json`.
  */
 
-import { byteWeights, fineWeights, type Rows } from "./rows";
+import { byteWeights, type Rows } from "./rows";
 import { inflatedText } from "./texts";
 
 /** The strongest weights of a layer's heads. */
@@ -18,8 +18,6 @@ export interface EmbeddedKeys {
   maximum: number;
   /** What the highest code of a row's rest stands for. */
   most_rest: number;
-  /** Whether weights and rests are bfloat16, not a byte each. */
-  fine?: boolean;
   /** Whether codes of weights have a sign. */
   signed?: boolean;
   reach: number;
@@ -67,8 +65,7 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
   const ends = unpacked(run(2), all);
   const spread = new Float32Array(all);
   const starts = new Uint32Array(all + 1);
-  const read = piece.fine ? fineWeights : byteWeights;
-  const rests = read(run(3), piece.most_rest);
+  const rests = byteWeights(run(3), piece.most_rest);
   for (let row = 0; row < all; row++) {
     const [first, count] = [firsts[row] as number, counts[row] as number];
     const last = Math.min(columns, (row % numRows) + 1 + piece.reach) - (ends[row] as number);
@@ -80,7 +77,7 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
   // How many keys stand between each and the one before it. Most rows are never asked for.
   const gaps = unpacked(run(4), starts[all] as number);
   const { signed = false } = piece;
-  const weights = read(run(5), maximum, signed);
+  const weights = byteWeights(run(5), maximum, signed);
   return {
     ...{ shape, maximum, error, bytes: bytes.length + 16 * all + 4 * gaps.length },
     add: (places, row, left, line) => {
@@ -120,33 +117,6 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
         x += (gaps[i] as number) + 1;
         if (x >= 0 && x < line.length) line[x] = weights.value(i);
       }
-    },
-    range: (head, row) => {
-      const at = head * numRows + row;
-      const [low, high] = [new Float64Array(columns), new Float64Array(columns)];
-      const [first, stop] = [firsts[at] as number, ends[at] as number];
-      const [begin, end] = [starts[at] as number, starts[at + 1] as number];
-      const others = new Uint8Array(columns);
-      others.fill(1, first, stop);
-      let weakest = Number.POSITIVE_INFINITY;
-      let key = first - 1;
-      for (let i = begin; i < end; i++) {
-        key += (gaps[i] as number) + 1;
-        [low[key], high[key]] = weights.range(i);
-        others[key] = 0;
-        weakest = Math.min(weakest, high[key] as number);
-      }
-      if (stop - first === end - begin) return { low, high, shared: null };
-      if (signed) {
-        // All that is known of the others is that the error holds for them.
-        for (let key = first; key < stop; key++)
-          if (others[key]) [low[key], high[key]] = [-error, error];
-        return { low, high, shared: null };
-      }
-      const [least, most] = rests.range(at);
-      // The keys that are embedded are the strongest of their row.
-      for (let key = first; key < stop; key++) if (others[key]) high[key] = Math.min(weakest, most);
-      return { low, high, shared: { keys: others, low: least, high: most } };
     },
   };
 }

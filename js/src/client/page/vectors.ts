@@ -218,8 +218,6 @@ export class VectorCarrier {
       }
       return weights;
     };
-    // What all weights of a row are divided by is in no quotient of them.
-    const factor = Math.exp(layer.logit_error);
     return {
       ...{ shape, maximum: 1, error: layer.error, bytes },
       add: (heads, row, left, line) => {
@@ -229,11 +227,6 @@ export class VectorCarrier {
             line[x] = (line[x] as number) + (weights[left + x] as number);
           }
         }
-      },
-      range: (head, row) => {
-        const weights = Float64Array.from(rowOf(head, row));
-        const [low, high] = [-1, 1].map((sign) => weights.map((each) => each * factor ** sign));
-        return { low: low as Float64Array, high: high as Float64Array, shared: null };
       },
     };
   }

@@ -259,8 +259,6 @@ export interface CoverageInput {
   faintest: number | null;
   leaveOut: string[];
   renormalize: boolean;
-  /** Whether a page of finer weights would have renormalised ones that are much more exact. */
-  coarse?: boolean;
   pair: Pair;
   queries?: TokenList;
   emptyQueries: number;
@@ -315,8 +313,6 @@ export function coverage(input: CoverageInput): string {
   } else if (input.renormalize && keysOf !== "") {
     parts.push(`Renormalised over the keys of ${keysOf}.`);
   }
-  if (input.coarse)
-    parts.push("A page that is saved with renormalize=True is exact to 0.002 after renormalising.");
   if (keysOf !== "" && signed) parts.push(`Only to tokens of ${keysOf}.`);
   else if (keysOf !== "")
     parts.push(`To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`);
@@ -328,9 +324,6 @@ export function coverage(input: CoverageInput): string {
     parts.push(`Pinned: ${listed(input.pinned)}${input.live ? " (Esc clears)" : ""}.`);
   return parts.join(" ");
 }
-
-/** Renormalised weights that are off by more may be told apart by eye. */
-const COARSE = 0.01;
 
 /** What is written around the plot. */
 export interface Caption extends Captions {
@@ -437,7 +430,6 @@ export function captionOf(
       faintest: lines.faint >= 0.005 ? FAINTEST * weights.maximum : null,
       leaveOut,
       renormalize,
-      coarse: plan.stack.embedded?.form === "all" && renormalize && lines.error > COARSE,
       pair: pairOf(plan, state.pair),
       queries: plan.queries,
       emptyQueries: lines.emptyQueries,

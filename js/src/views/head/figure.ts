@@ -73,12 +73,12 @@ const LINE_COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "
 
 /** The lines that are drawn, one a row. */
 export function linesCsv(linePlot: LinePlot, stack: string, layer: number): string {
+  const { error } = linePlot.lines;
   const rows: (string | number | null)[][] = [];
   for (const series of linePlot.lines.series) {
     for (let i = 0; i < series.query.length; i++) {
       const query = series.query[i] as number;
       const key = series.key[i] as number;
-      const error = series.error[i] as number;
       rows.push([
         stack,
         layer,

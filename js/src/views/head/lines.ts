@@ -1,7 +1,6 @@
 /** Which lines the head view draws, and how much of the weight they cover. Pure functions. */
 
 import type { Range } from "../../client/protocol";
-import { type ErrorOf, quotientErrors, type RangeOf } from "../../client/quotients";
 import { topKeys } from "../../client/requests/strongest";
 import { larger } from "../../client/signs";
 import { allInWords } from "../../ui/text/captions";
@@ -23,8 +22,6 @@ export interface Weights {
   normalized: boolean;
   maximum: number;
   error: number;
-  /** Between which numbers each head's weights lie; left out where they are exact. */
-  ranges?: readonly RangeOf[] | undefined;
 }
 
 /** What is to be drawn of them. */
@@ -53,8 +50,6 @@ export interface Series {
   query: Int32Array;
   key: Int32Array;
   weight: Float32Array;
-  /** How far each of these weights may be off. */
-  error: Float64Array;
   /** The matrix that they come from, as drawn: renormalised where that is asked for. */
   matrix: Float32Array;
 }
@@ -145,25 +140,6 @@ export function shownMatrices(
   return [{ head: null, name, matrix: combineMatrices(matrices, how) }];
 }
 
-/** How far the weights of a query in a series, null for all heads together, may be off as shown. */
-export function errorsOf(
-  weights: Pick<Weights, "heads" | "ranges" | "error">,
-  options: Pick<LineOptions, "combine" | "renormalize" | "leftOut" | "pairKeys">,
-): (head: number | null, query: number) => ErrorOf {
-  const { heads, ranges } = weights;
-  if (!options.renormalize || !ranges) return () => () => weights.error;
-  const how = options.combine === "max" ? "max" : "mean";
-  const isKept = (key: number): boolean => !options.leftOut[key] && options.pairKeys[key] === 1;
-  return (head, query) => {
-    const meant = head === null ? ranges : [ranges[heads.indexOf(head)] as RangeOf];
-    return quotientErrors(
-      meant.map((of) => of(query)),
-      how,
-      isKept,
-    );
-  };
-}
-
 /** The strongest lines of all series. Typed arrays, because objects would take most of the time. */
 class StrongestLines {
   /** All that were added, and those that are kept. */
@@ -175,18 +151,10 @@ class StrongestLines {
   readonly weight = new Float32Array(2 * MOST_LINES);
   /** The weights before renormalising. */
   readonly share = new Float32Array(2 * MOST_LINES);
-  readonly error = new Float64Array(2 * MOST_LINES);
   /** No weight of this size or less is among the strongest. */
   #tooWeak = 0;
 
-  add(
-    series: number,
-    query: number,
-    key: number,
-    weight: number,
-    share: number,
-    error: number,
-  ): void {
+  add(series: number, query: number, key: number, weight: number, share: number): void {
     this.total++;
     if (Math.abs(weight) <= this.#tooWeak) return;
     if (this.count === this.series.length) this.cut();
@@ -196,17 +164,15 @@ class StrongestLines {
     this.key[at] = key;
     this.weight[at] = weight;
     this.share[at] = share;
-    this.error[at] = error;
   }
 
   /** The lines of one series. */
-  of(series: number): Pick<Series, "query" | "key" | "weight" | "error"> {
+  of(series: number): Pick<Series, "query" | "key" | "weight"> {
     const isOf = (_: number, i: number): boolean => this.series[i] === series;
     return {
       query: this.query.subarray(0, this.count).filter(isOf),
       key: this.key.subarray(0, this.count).filter(isOf),
       weight: this.weight.subarray(0, this.count).filter(isOf),
-      error: this.error.subarray(0, this.count).filter(isOf),
     };
   }
 
@@ -222,7 +188,7 @@ class StrongestLines {
       const size = Math.abs(this.weight[from] as number);
       if (size < least || (size === least && numEqual-- <= 0)) continue;
       const to = this.count++;
-      for (const field of [this.series, this.query, this.key, this.weight, this.share, this.error])
+      for (const field of [this.series, this.query, this.key, this.weight, this.share])
         field[to] = field[from] as number;
     }
     this.#tooWeak = least;
@@ -247,6 +213,16 @@ function leftOutError(
   return Math.min(1, off + share * whole);
 }
 
+/**
+ * How far weights may be off that were divided by their sum: of a true weight w in a true sum r, the
+ * quotient differs from that of v in s by no more than (|v - w| + (v / s) |s - r|) / r.
+ */
+function quotientError(largest: number, sum: number, error: number, sumError: number): number {
+  if (error === 0) return 0;
+  const least = sum - sumError;
+  return least > 0 ? Math.min(1, (error + (largest / sum) * sumError) / least) : 1;
+}
+
 /** Lines and shares of what the options leave of the weights. */
 export function computeLines(
   weights: Weights,
@@ -264,12 +240,12 @@ export function computeLines(
   const sumToOne = weights.normalized && !maxima;
   const faintest = FAINTEST * weights.maximum;
   const isMeant = (key: number): boolean => !options.leftOut[key] && options.pairKeys[key] === 1;
+  let numMeant = 0;
+  for (let key = left; key < right; key++) if (isMeant(key)) numMeant++;
   const sums = { total: 0, rows: 0, drawn: 0, leftOut: 0, otherPair: 0, outside: 0, faint: 0 };
   const strongest = new StrongestLines();
   let emptyQueries = 0;
-  const errorsIn = errorsOf(weights, options);
-  const divides = options.renormalize && weights.ranges !== undefined;
-  let largestError = divides ? 0 : weights.error;
+  let error = weights.error;
 
   const drawn = shown.map(({ head, name, matrix }, place) => {
     const drawnMatrix = options.renormalize ? matrix.slice() : matrix;
@@ -277,7 +253,7 @@ export function computeLines(
       if (!options.pairQueries[query]) continue;
       const start = (query - weights.rows[0]) * numColumns;
       const row = matrix.subarray(start, start + numColumns);
-      let [kept, leftOut, otherPair, inSight] = [0, 0, 0, 0];
+      let [kept, leftOut, otherPair, inSight, largestKept] = [0, 0, 0, 0, 0];
       for (let key = left; key < right; key++) {
         const size = Math.abs(row[key - left] as number);
         // Most of a long text's weights are, as a page has them.
@@ -287,6 +263,7 @@ export function computeLines(
         else {
           kept += size;
           if (key >= first && key < last) inSight += size;
+          if (size > largestKept) largestKept = size;
         }
       }
       // What is missing from one has left the window.
@@ -300,19 +277,15 @@ export function computeLines(
       sums.otherPair += otherPair;
       sums.outside += kept - inSight;
       const factor = options.renormalize && kept > 0 ? 1 / kept : 1;
-      const rowErrors = divides ? errorsIn(head, query) : null;
-      const errorOf = (key: number, value: number): number => {
-        // Of the number that is kept, in single precision.
-        const error = rowErrors ? rowErrors(key, Math.fround(value)) : weights.error;
-        if (error > largestError) largestError = error;
-        return error;
-      };
       if (options.renormalize) {
-        for (let key = left; key < right; key++) {
-          const value = (row[key - left] as number) * factor;
-          drawnMatrix[start + key - left] = isMeant(key) ? value : 0;
-          if (isMeant(key) && key >= first && key < last) errorOf(key, value);
-        }
+        for (let key = left; key < right; key++)
+          drawnMatrix[start + key - left] = isMeant(key) ? (row[key - left] as number) * factor : 0;
+        // Of a row that sums to one, what is kept is off by what its sum and the other keys are.
+        const sumError = sumToOne
+          ? Math.abs(1 - total) + (numColumns - numMeant) * weights.error
+          : numMeant * weights.error;
+        if (kept > 0)
+          error = Math.max(error, quotientError(largestKept, kept, weights.error, sumError));
       }
       const add = (key: number): void => {
         const share = row[key - left] as number;
@@ -321,7 +294,7 @@ export function computeLines(
         // A weight of 0 has no line, also where the maximum is nothing.
         if (value === 0 || size < options.threshold) return;
         if (size < faintest) sums.faint += Math.abs(share);
-        else strongest.add(place, query, key, value, share, errorOf(key, value));
+        else strongest.add(place, query, key, value, share);
       };
       if (options.topK !== null) {
         const inWindow = (at: number): boolean =>
@@ -357,6 +330,6 @@ export function computeLines(
   );
   return {
     ...{ series, total: strongest.total, shares, faint: share(sums.faint), largest },
-    ...{ error: largestError, emptyQueries, wholeRows, outsideKnown: wholeRows || sumToOne },
+    ...{ error, emptyQueries, wholeRows, outsideKnown: wholeRows || sumToOne },
   };
 }

@@ -1,7 +1,6 @@
 /** What the head view's state asks of a record, and the loading of it. */
 
 import type { Range } from "../../client/protocol";
-import type { RangeOf } from "../../client/quotients";
 import type { Piece, Source } from "../../client/source";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
@@ -187,7 +186,6 @@ function weightsOf(plan: Plan, piece: Piece): Weights {
     normalized: plan.stack.normalized,
     maximum: piece.maximum,
     error: piece.error,
-    ranges: piece.ranges,
   };
 }
 
@@ -206,10 +204,6 @@ export async function load(source: Source, plan: Plan, signal: AbortSignal): Pro
     precision: "float32" as const,
   };
   const piece = await source.block(request, signal);
-  const { ranges } = piece;
-  const own = ranges && {
-    ranges: plan.heads.map((head) => ranges[heads.indexOf(head)] as RangeOf),
-  };
   const matrices = plan.heads.map((head) => piece.matrices[heads.indexOf(head)] as Float32Array);
-  return { plan, weights: weightsOf(plan, { ...piece, ...own, matrices }) };
+  return { plan, weights: weightsOf(plan, { ...piece, matrices }) };
 }

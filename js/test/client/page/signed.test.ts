@@ -2,7 +2,7 @@
 // @vitest-environment node
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import { codeRanges, decode } from "../../../src/client/codec";
+import { decode } from "../../../src/client/codec";
 import { PageCarrier, type PageData } from "../../../src/client/page";
 import type { PieceHeader, StackDescription } from "../../../src/client/protocol";
 import { readStrongest } from "../../../src/client/requests/strongest";
@@ -86,20 +86,6 @@ describe("a signed byte", () => {
     wanted.forEach((value, i) => {
       expect(found[i]).toBeCloseTo(value, 6);
     });
-  });
-
-  it("lies between the edges of its code, on its own side of zero", () => {
-    const between = codeRanges(2, true);
-    for (const byte of [1, 64, 127, 129, 192, 255]) {
-      const value = decode(header, Uint8Array.of(byte, 0, 0, 0))[0] as number;
-      const [low, high] = between(byte);
-      expect(low).toBeLessThan(value);
-      expect(high).toBeGreaterThan(value);
-      expect(low * high).toBeGreaterThan(0);
-    }
-    const [low, high] = between(0);
-    expect(high).toBeCloseTo(2 * (0.5 / 127) ** 2, 6);
-    expect(low).toBe(-high);
   });
 });
 
