@@ -700,7 +700,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     >>> record = av.load("x.safetensors")    # doctest: +SKIP
     """
     from attnviz.record.storage.safetensors_file import existing_file, read_arrays
-    from attnviz.record.storage.schema import FORMATS, record_from_arrays
+    from attnviz.record.storage.schema import FORMAT, record_from_arrays
     from attnviz.record.storage.spool import INDEX, read_folder
     from attnviz.utils.arguments import as_path
 
@@ -713,10 +713,10 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
             f"path={str(path)!r} holds {header['kind']}, not a record; load it with "
             "attnviz.HeadStatistics.load(path)"
         )
-    if header.get("format") not in FORMATS:
+    if header.get("format") != FORMAT:
         raise ValueError(
             f"path={str(path)!r} has the format {header.get('format')!r}, and this version of "
-            f"attnviz reads the formats {FORMATS[0]} and {FORMATS[-1]}: extract the record again, "
+            f"attnviz reads {FORMAT}: extract the record again, "
             "or load it with the version that saved it"
         )
     try:

@@ -34,13 +34,10 @@ from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Candidate, Prediction, Tokens, visible
 from attnviz.record.words import MergedWeights
 
-__all__ = ["FORMATS", "record_from_arrays", "record_to_arrays"]
+__all__ = ["FORMAT", "record_from_arrays", "record_to_arrays"]
 
-#: The formats that are read. A record without anything that is new in the last is written in the
-#: one before, for programs that know no other.
-FORMATS = (2, 3)
-_KINDS_OF_LAYERS = {"merged words", "head subset", "weights", "queries and keys"}
-_KINDS_OF_PARTS = {"band", "packed", "windows", "distance", "dense", "in windows"}
+#: The format that is written and read.
+FORMAT = 3
 
 # Weights that are computed to be written, all together: half a gigabyte.
 _MOST_COMPUTED = 1 << 27
@@ -61,15 +58,15 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
     arrays: _Arrays = {}
     shared = _SharedParts(arrays)
     header = {
-        "format": FORMATS[0],
+        "format": FORMAT,
         "model": record.model,
         "notes": list(record.notes),
         "stacks": [
             {
                 "name": stack.name,
                 "normalized": stack.normalized,
-                **({"signed": True} if stack.signed else {}),
-                **({} if stack.measure == "weight" else {"measure": stack.measure}),
+                "signed": stack.signed,
+                "measure": stack.measure,
                 "query_tokens": _tokens_to_header(stack.query_tokens),
                 "key_tokens": None
                 if stack.key_tokens is stack.query_tokens
@@ -90,24 +87,7 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
         # A copy where the array is read-only: torch warns of such.
         arrays[f"images/{index}"] = torch.from_numpy(np.require(image, requirements="W"))
     header |= {"shared": shared.header}
-    if _has_news(header):
-        header["format"] = FORMATS[-1]
     return header, arrays
-
-
-def _has_news(header: _Header) -> bool:
-    """Whether a program that knows the first of `FORMATS` alone would not understand it."""
-
-    def new_layer(fields: _Header) -> bool:
-        return fields["kind"] not in _KINDS_OF_LAYERS or (
-            "base" in fields and new_layer(fields["base"])
-        )
-
-    return (
-        any({"signed", "measure"} & stack.keys() for stack in header["stacks"])
-        or any(new_layer(layer) for stack in header["stacks"] for layer in stack["layers"])
-        or any(part["kind"] not in _KINDS_OF_PARTS for part in header["shared"].values())
-    )
 
 
 def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
@@ -137,8 +117,8 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
             _tokens_from_header(fields["query_tokens"]),
             None if fields["key_tokens"] is None else _tokens_from_header(fields["key_tokens"]),
             normalized=bool(fields["normalized"]),
-            signed=bool(fields.get("signed", False)),
-            measure=fields.get("measure", "weight"),
+            signed=bool(fields["signed"]),
+            measure=fields["measure"],
         )
     texts = [header["model"], *header["notes"]]
     if not all(isinstance(text, str) for text in texts):

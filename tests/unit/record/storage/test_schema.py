@@ -30,7 +30,6 @@ from attnviz.record.difference import DifferenceAttention
 from attnviz.record.images import PatchGrid
 from attnviz.record.masks import (
     BandMask,
-    InsertedMask,
     PackedMask,
     compact_bias,
     compact_mask,
@@ -242,12 +241,12 @@ def test_a_header_that_does_not_fit_is_refused(fault: str, tmp_path: Path) -> No
         load(path)
 
 
-@pytest.mark.parametrize("number", [1, 4, None])
+@pytest.mark.parametrize("number", [2, 4, None])
 def test_a_file_of_another_format_is_refused(number: int | None, tmp_path: Path) -> None:
     path = captured_record().save(tmp_path / "x.safetensors")
     change_header(path, lambda header: header.update(format=number))
     with pytest.raises(
-        ValueError, match=rf"path='.*x\.safetensors' has the format {number}, and .* reads .* 2"
+        ValueError, match=rf"path='.*x\.safetensors' has the format {number}, and .* reads 3: "
     ):
         load(path)
 
@@ -298,23 +297,6 @@ def test_signed_numbers_and_differences_come_back_the_same(merged: bool, tmp_pat
         whole = slice(0, 6), slice(0, 6)
         before = record.stacks["self: b − a"].attention(3)
         assert np.array_equal(difference.allowed(0, *whole), before.allowed(0, *whole))
-
-
-def test_programs_that_know_no_signed_numbers_are_told_by_the_format(tmp_path: Path) -> None:
-    def format_of(record: AttentionRecord) -> Any:
-        header, _ = read_arrays(record.save(tmp_path / "x.safetensors"))
-        return header["format"]
-
-    whole = signed_record()
-    assert format_of(whole) == 3
-    for name, number in (("given", 3), ("self: a", 2), ("self: b − a", 3)):
-        assert format_of(AttentionRecord({name: whole.stacks[name]})) == number
-    # What older programs understand is written for them.
-    assert format_of(captured_record()) == 2
-    inserted = InsertedMask(None, torch.arange(2), torch.arange(2), 3, 3)
-    layer = QueryKeyAttention(vectors(1, 3, 4), vectors(1, 3, 4), 0.5, mask=inserted)
-    stack = AttentionStack("self", {0: layer}, Tokens.of(words(3)))
-    assert format_of(AttentionRecord({"self": stack})) == 3
 
 
 def test_a_difference_of_sides_without_a_form_is_saved_as_its_numbers(
@@ -370,7 +352,7 @@ def test_differences_that_do_not_fit_are_refused(fault: str, tmp_path: Path) -> 
         load(path)
 
 
-@pytest.mark.parametrize("text", ["[]", "7", "{", "", "[" * 100_000, '{"format": 2}'])
+@pytest.mark.parametrize("text", ["[]", "7", "{", "", "[" * 100_000, '{"format": 3}'])
 def test_a_header_that_is_no_object_is_refused(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
