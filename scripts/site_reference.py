@@ -74,9 +74,6 @@ REFERENCE = {
         "A model and its inputs become a record, which any view shows and any analysis reads.",
         (
             "attnviz.extract",
-            "attnviz.generate_live",
-            "attnviz.LiveGeneration",
-            "attnviz.GenerationStep",
             "attnviz.load",
             "attnviz.AttentionRecord",
             "attnviz.AttentionStack",

@@ -23,9 +23,6 @@ from .corpus.statistics import StackStatistics as StackStatistics
 from .embedding.show import show_embedding_view as show_embedding_view
 from .embedding.view import EmbeddingView as EmbeddingView
 from .extraction import extract as extract
-from .extraction.live import GenerationStep as GenerationStep
-from .extraction.live import LiveGeneration as LiveGeneration
-from .extraction.live import generate_live as generate_live
 from .interventions.attribute import attribute as attribute
 from .interventions.changes import Ablate as Ablate
 from .interventions.changes import HideTokens as HideTokens

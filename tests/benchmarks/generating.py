@@ -11,18 +11,20 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import attnviz as av
-from benchmarks.figures import Figure, count, seconds, spread
+from attnviz.extraction.live import extract_live
+from benchmarks.figures import Figure, seconds, spread
 from benchmarks.section import Section
 
 PROMPT, TOKENS = 200, 50
 WAYS = {
     "plain": "model.generate",
-    "live": "attnviz.generate_live, with its record",
+    "live": "live=True: the text so far is read again from time to time",
     "extract": "attnviz.extract(generate=): generates, then reads in one forward",
 }
 _TURNS = 3
@@ -30,15 +32,16 @@ _TURNS = 3
 
 @torch.inference_mode()
 def main(turns: str = str(_TURNS)) -> None:
-    """Write the seconds of every way, its ratio to the model's own, and the size of a message."""
+    """Write the seconds of every way, and its ratio to the model's own."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(eos_token_id=None, bos_token_id=None)).eval()
     ids = torch.randint(0, 50_000, (1, PROMPT))
     settings = {"max_new_tokens": TOKENS, "do_sample": False, "pad_token_id": 0}
+    watched: Any = {"show": lambda *_: None, "is_stopped": lambda: False}
     ways: dict[str, Callable[[], object]] = {
         "plain": lambda: model.generate(ids, attention_mask=torch.ones_like(ids), **settings),
-        "live": lambda: av.generate_live(model, ids, generate=settings).wait(),
+        "live": lambda: extract_live(model, ids, generate=settings, **watched),
         "extract": lambda: av.extract(model, ids, generate=settings, progress=False),
     }
     took: dict[str, list[float]] = {way: [] for way in ways}
@@ -52,32 +55,7 @@ def main(turns: str = str(_TURNS)) -> None:
     for way, each in took.items():
         pairs = zip(each[1:], took["plain"][1:], strict=True)
         figures[f"{way}_ratio"] = [one / plain for one, plain in pairs]
-    sys.stdout.write(json.dumps(figures | {"message_bytes": message_bytes()}) + "\n")
-
-
-def message_bytes(tokens: int = 1000, heads: int = 12) -> int:
-    """Bytes that a browser gets with the last of so many tokens, with the rows of a layer."""
-    from attnviz.server.growing import GrowingServer
-    from attnviz.server.server import RecordServer
-
-    config = GPT2Config(
-        n_layer=1, n_head=heads, n_embd=heads * 8, eos_token_id=None, bos_token_id=None
-    )
-    model = GPT2LMHeadModel(config).eval()
-    ids = torch.arange(tokens - 1)[None]
-    generation = av.generate_live(model, ids, generate={"max_new_tokens": 20, "do_sample": False})
-    generation.wait_for_prompt()
-    server = GrowingServer(
-        generation, lambda record: record, lambda record: RecordServer(record or generation.wait())
-    )
-    message = None
-    for _ in generation:
-        message = message or server.grown("self", 0)
-    generation.wait()
-    if message is None:
-        raise RuntimeError("the generation ended before a message")
-    said, data = message
-    return len(json.dumps(said)) + sum(map(len, data))
+    sys.stdout.write(json.dumps(figures) + "\n")
 
 
 def rows(figures: Mapping[str, Figure]) -> list[list[str]]:
@@ -86,8 +64,6 @@ def rows(figures: Mapping[str, Figure]) -> list[list[str]]:
     for way, words in WAYS.items():
         ratio = spread(figures[f"{way}_ratio"], lambda value: f"{value:.2f}x")
         lines.append([words, spread(figures[f"{way}_s"], seconds), "" if way == "plain" else ratio])
-    size = spread(figures["message_bytes"], count)
-    lines.append(["bytes of a token's message at n = 1,000, 12 heads", size, ""])
     return lines
 
 

@@ -1,7 +1,6 @@
 /** What moves requests and replies: a running kernel, or an exported page. */
 
 import type { ReadonlySignal } from "@preact/signals";
-import type { GrownMessage } from "./growth";
 import type { AtlasRequests, CorpusRequests, Later, PartHeader, RecordRequests } from "./protocol";
 
 /** A reply as it came: a header, and at most one buffer. */
@@ -34,13 +33,6 @@ export interface Carrier {
   stop?(): void;
   /** Calls the listener with every change of the connection, until the signal is aborted. */
   watch(listener: (connection: Connection) => void, signal: AbortSignal): void;
-  /** Calls the listener with each token of a generation, until the signal is aborted. */
-  hear?(
-    listener: (message: GrownMessage, data: ArrayBufferView | ArrayBuffer | null) => void,
-    signal: AbortSignal,
-  ): void;
-  /** Tells the kernel something that it does not answer. */
-  tell?(message: object): void;
   /** The number of the record that is answered about; left out where no other takes its place. */
   readonly record?: ReadonlySignal<number>;
   /** Whether a kernel is behind it, which can compute what was not asked for before. */

@@ -9,7 +9,6 @@
 
 import { type Signal, signal } from "@preact/signals";
 import type { Carrier, Connection, Reply } from "./carrier";
-import type { GrownMessage } from "./growth";
 import type { Later, LaterHeader } from "./protocol";
 import { RECORD_NUMBER, withNumber, withoutNumber } from "./record-number";
 
@@ -115,7 +114,6 @@ export class KernelChannel implements Carrier {
   readonly #inFlight = new Set<Pending>();
   readonly #byId = new Map<string, Pending>();
   readonly #listeners = new Set<(connection: Connection) => void>();
-  readonly #hearing = new Set<Parameters<NonNullable<Carrier["hear"]>>[0]>();
   #connection: Connection = "ready";
 
   /** @param ended ends the channel: what is pending is rejected and nothing more is heard. */
@@ -198,15 +196,6 @@ export class KernelChannel implements Carrier {
     listener(this.#connection);
   }
 
-  hear(listener: Parameters<NonNullable<Carrier["hear"]>>[0], signal: AbortSignal): void {
-    this.#hearing.add(listener);
-    signal.addEventListener("abort", () => this.#hearing.delete(listener));
-  }
-
-  tell(message: object): void {
-    tell(this.#model, message);
-  }
-
   /** What the kernel is asked, with its own names of stacks; null about a record that is gone. */
   #asked(args: object): object | null {
     const { stack } = args as { stack?: unknown };
@@ -279,10 +268,6 @@ export class KernelChannel implements Carrier {
   }
 
   #receive(message: Message, buffers: DataView[]): void {
-    if (message?.attnviz === "grown") {
-      for (const listener of this.#hearing)
-        listener(message as unknown as GrownMessage, buffers[0] ?? null);
-    }
     if (message?.attnviz !== "reply" && message?.attnviz !== "error") return;
     // An id that is not in the table: another tab's, or one that was cancelled meanwhile.
     const pending = this.#byId.get(String(message.id));

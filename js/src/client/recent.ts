@@ -34,11 +34,6 @@ export class Recent<V> {
     }
   }
 
-  /** All that is kept, as it is now. */
-  entries(): [string, V][] {
-    return Array.from(this.#kept, ([key, { value }]) => [key, value]);
-  }
-
   delete(key: string): void {
     const entry = this.#kept.get(key);
     if (!entry) return;

@@ -8,7 +8,6 @@
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { type Carrier, dataOf, joined, LARGEST_REPLY, type Reply, type Requests } from "./carrier";
 import { bytesPerValue, decodeReply, inflate } from "./codec";
-import type { GrowingDescription } from "./growth";
 import { isAbort } from "./kernel";
 import type {
   BlockRequest,
@@ -69,11 +68,6 @@ const KEPT_BYTES = 64_000_000;
 
 /** Ranges of rows that are looked through for some rows. */
 const MOST_RANGES = 8;
-
-/** Of the rows of a layer's heads that come with a token: which heads they are. */
-export interface RowsHeader extends PieceHeader {
-  heads: number[];
-}
 
 interface Kept {
   matrix: Float32Array;
@@ -169,13 +163,11 @@ export class Source {
   async #describe(signal?: AbortSignal): Promise<Description> {
     const reply = await this.carrier.ask("describe", {}, signal);
     if (reply.data === null) return this.#described(reply.header);
-    const { generating } = reply.header as GrowingDescription;
     // Of a long text: deflated, in parts.
     const more = async (part: number): Promise<Reply> =>
       this.carrier.ask("describe", { part }, signal);
     const bytes = await inflate(await joined(reply, more));
-    const described = this.#described(JSON.parse(new TextDecoder().decode(bytes)));
-    return generating ? ({ ...described, generating } as Description) : described;
+    return this.#described(JSON.parse(new TextDecoder().decode(bytes)));
   }
 
   /** Weights of some heads, rows and columns of a layer. */
@@ -293,39 +285,6 @@ export class Source {
     const left = (this.#rows.get(key) ?? []).filter(other);
     if (left.length > 0) this.#rows.set(key, left);
     else this.#rows.delete(key);
-  }
-
-  /**
-   * Takes over what is kept of a stack for the one with one more query, whose rows have come: of all
-   * heads of a layer. No query before it looks ahead.
-   */
-  grow(from: string, to: string, layer: number, rows: Float32Array, header: RowsHeader): void {
-    const [, , width] = header.shape;
-    const before = width - 1;
-    for (const [key, kept] of this.#blocks.entries()) {
-      const [stack, of, head, [start, stop], columns, precision] = JSON.parse(key) as KeyParts;
-      const whole = columns[0] === 0 && columns[1] === before;
-      if (stack !== from || of !== layer || !whole) continue;
-      const last = stop === before;
-      const count = stop - start;
-      const matrix = new Float32Array((count + (last ? 1 : 0)) * width);
-      for (let row = 0; row < count; row++)
-        matrix.set(kept.matrix.subarray(row * before, (row + 1) * before), row * width);
-      const place = header.heads.indexOf(head);
-      if (last && place < 0) continue;
-      if (last) matrix.set(rows.subarray(place * width, (place + 1) * width), count * width);
-      const grown = { ...kept, matrix, error: Math.max(kept.error, last ? header.error : 0) };
-      const request = {
-        stack: to,
-        layer,
-        rows: [start, stop + (last ? 1 : 0)] as Range,
-        columns: [0, width] as Range,
-        precision,
-      };
-      this.#blocks.delete(key);
-      this.#blocks.set(keyOf(request, head), grown, matrix.byteLength);
-      this.#noteRows(request, head);
-    }
   }
 
   /** Heads' maps of a layer, pooled by the largest weight where they are too big. */

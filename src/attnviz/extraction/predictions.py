@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from attnviz.extraction.inputs.batch import Batch, ProducedText
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate, Prediction, Tokens
 
-__all__ = ["ReadSteps", "add_predictions", "num_logits"]
+__all__ = ["add_predictions", "num_logits"]
 
 _CANDIDATES = 5
 
@@ -27,33 +26,6 @@ _NOT_FINITE = "The model's logits hold NaN: what it predicts is not known."
 # order, which half precision shows.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _TOLERANCE_HALF = 0.05
-
-
-@dataclass
-class ReadSteps:
-    """What the steps of a generation gave, in place of a forward's outputs: all are read already.
-
-    Attributes
-    ----------
-    candidates : list of list of (int, float)
-        For each token that came the likeliest ids in its step with their probabilities, best first.
-    came : list of float
-        How likely the token was that came.
-    finite : bool
-        Whether all of them were numbers.
-    """
-
-    candidates: list[list[tuple[int, float]]] = field(default_factory=list)
-    came: list[float] = field(default_factory=list)
-    finite: bool = True
-
-    def add(self, probabilities: torch.Tensor, token: int) -> None:
-        """Read a step's probabilities, (vocabulary,), and take up the token that came."""
-        best, ids = probabilities.topk(min(_CANDIDATES, len(probabilities)))
-        self.candidates.append(list(zip(ids.tolist(), best.tolist(), strict=True)))
-        self.came.append(float(probabilities[token]))
-        # The sum of a softmax is finite where all are.
-        self.finite = self.finite and math.isfinite(float(probabilities.sum()))
 
 
 def num_logits(batch: Batch) -> int:
@@ -74,9 +46,6 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
     `batch` is changed; without a tokenizer a candidate is shown as ``#id``.
     """
     if not any(produced is not None for produced in batch.produced):
-        return
-    if isinstance(outputs, ReadSteps):
-        _add_steps(batch, outputs, tokenizer)
         return
     logits = getattr(outputs, "logits", None)
     largest = max(max(produced.ids) for produced in batch.produced if produced is not None)
@@ -112,21 +81,6 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
         tokens = batch.tokens[sequence][index]
         predictions = _predictions(produced, read, tokens, tokenizer)
         batch.tokens[sequence][index] = replace(tokens, predictions=predictions)
-
-
-def _add_steps(batch: Batch, steps: ReadSteps, tokenizer: Any) -> None:
-    """Keep what the steps of a generation gave, of a batch of one example."""
-    [produced] = batch.produced
-    if produced is None:
-        return
-    if not steps.finite:
-        batch.notes.append(_NOT_FINITE)
-        return
-    count = len(produced.ids)
-    read = _Read(steps.candidates[:count], steps.came[:count])
-    tokens = batch.tokens[produced.sequence][0]
-    predictions = _predictions(produced, read, tokens, tokenizer)
-    batch.tokens[produced.sequence][0] = replace(tokens, predictions=predictions)
 
 
 @dataclass

@@ -105,11 +105,6 @@ class View(anywidget.AnyWidget):
         """The record that is shown."""
         raise NotImplementedError
 
-    @property
-    def _shown_record(self) -> AttentionRecord:
-        """The same, whatever went wrong while it was made."""
-        return self.record
-
     def to_html(self) -> str:
         """The view as one HTML page that works offline."""
         raise NotImplementedError

@@ -131,7 +131,7 @@ class TokenScores(PositionedView):
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
         super()._fit_to_record(before)
-        if not same_tokens(before, self._shown_record):
+        if not same_tokens(before, self.record):
             # They are of the tokens that were there.
             self.token_scores = {}
 

@@ -75,7 +75,7 @@ class GeneratedToken(PositionedView):
             self._settle_cursor()
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
-        if self.stack in self._shown_record.stacks:
+        if self.stack in self.record.stacks:
             # A pinned query stays, also where nothing was predicted from it.
             self._settle_cursor()
         super()._fit_to_record(before)

@@ -29,7 +29,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
 
     Parameters
     ----------
-    record : AttentionRecord or LiveGeneration
+    record : AttentionRecord
         One example.
     include_layers : int or iterable of int, optional
         The layers to offer.
@@ -80,8 +80,6 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """
 
     name: ClassVar[str] = "head"
-    follows_generation: ClassVar[bool] = True
-    sends_rows: ClassVar[bool] = True
 
     combine = Choice(["separate", "mean", "max"], "separate").tag(sync=True)
     top_k = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)

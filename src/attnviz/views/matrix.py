@@ -21,7 +21,7 @@ class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
 
     Parameters
     ----------
-    record : AttentionRecord or LiveGeneration
+    record : AttentionRecord
         One example.
     include_layers : int or iterable of int, optional
         The layers to offer.
@@ -56,7 +56,6 @@ class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """
 
     name: ClassVar[str] = "matrix"
-    follows_generation: ClassVar[bool] = True
 
     color_scale = Choice(["linear", "log"], "linear").tag(sync=True)
     pooled = Choice(["mean", "max"], "mean").tag(sync=True)

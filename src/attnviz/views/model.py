@@ -46,7 +46,7 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
 
     Parameters
     ----------
-    record : AttentionRecord or LiveGeneration
+    record : AttentionRecord
         One example.
     include_layers : int or iterable of int, optional
         The layers to offer.
@@ -96,7 +96,6 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """
 
     name: ClassVar[str] = "model"
-    follows_generation: ClassVar[bool] = True
     # The grid has all heads in sight; a detail that opened by itself would move it.
     opens_at_pattern: ClassVar[bool] = False
 

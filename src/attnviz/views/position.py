@@ -231,7 +231,7 @@ class PositionedView(HeadsView):
     key = Place(None, allow_none=True).tag(sync=True)
 
     def _first_stack(self) -> str:
-        return self._shown_record.stack().name
+        return self.record.stack().name
 
     def number_of_place(self, name: str, value: Any) -> Any:
         """The number that a trait's value stands for; anything else as it is, to be refused."""
@@ -288,7 +288,7 @@ class PositionedView(HeadsView):
     def _fit_to_record(self, before: AttentionRecord) -> None:
         """Keep what the record has that took the place of another; the rest goes to its default."""
         defaults = self._default_traits(before.stack(self.stack), self.layer)
-        if self.stack in self._shown_record.stacks:
+        if self.stack in self.record.stacks:
             self._fit_to_stack({"new": self.stack})
         else:
             self.stack = self._first_stack()
@@ -318,10 +318,10 @@ class PositionedView(HeadsView):
         if not isinstance(name, str):
             raise traitlets.TraitError(
                 f"stack={shown(name)} must be the name of a stack, such as "
-                f"{self._shown_record.stack().name!r}"
+                f"{self.record.stack().name!r}"
             )
         try:
-            return self._shown_record.stack(name)
+            return self.record.stack(name)
         except KeyError as error:
             raise traitlets.TraitError(error.args[0]) from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
@@ -16,7 +16,6 @@ from attnviz.pages.limits import PagePrecision
 from attnviz.pages.picture import shown_stack
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.server.growing import Growing, GrowingServer
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import Steps, completed
@@ -26,8 +25,6 @@ from attnviz.views.trait_types import Choice, with_controls
 
 __all__ = ["RecordView"]
 
-# Servers of a record that grows, which share what one may keep in memory.
-_LENGTHS_AT_ONCE = 4
 # A caller that gives one of these has chosen what to see.
 _POSITION = frozenset(
     {"layer", "heads", "token", "key", "prediction", "as_query", "order", "scores", "include_heads"}
@@ -39,9 +36,8 @@ class RecordView(PositionedView):
 
     Parameters
     ----------
-    record : AttentionRecord or LiveGeneration
-        One example. Of several, give ``records[i]``. Of a generation that runs
-        (`attnviz.generate_live`) the view shows each token as it comes.
+    record : AttentionRecord
+        One example. Of several, give ``records[i]``.
     include_layers : int or iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -74,42 +70,25 @@ class RecordView(PositionedView):
     #: Whether the view opens at the head with the most distinct pattern.
     opens_at_pattern: ClassVar[bool] = True
 
-    #: Whether the view can show a generation while it runs.
-    follows_generation: ClassVar[bool] = False
-
-    #: Whether the browser is sent the rows of each token as it comes.
-    sends_rows: ClassVar[bool] = False
-
     _record: AttentionRecord
-    _growing: Growing | None = None
-    _end_listening: Callable[[], None] | None = None
-    _growing_server: GrowingServer | None = None
-    _grown: tuple[AttentionRecord, AttentionRecord] | None = None
-
     #: Counts the records that were shown: the browser describes the next one where it changes.
     _record_number = traitlets.Int(0, read_only=True).tag(sync=True)
+
+    #: How far a generation is that the view shows (`attnviz.views.live`); None ends it.
+    _generating = traitlets.Dict(None, allow_none=True).tag(sync=True)
 
     opening = traitlets.Any(None, read_only=True).tag(sync=True)
     pair = Choice(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
 
     def __init__(
         self,
-        record: AttentionRecord | Growing,
+        record: AttentionRecord,
         *,
         include_layers: int | Iterable[int] | None = None,
         **traits: Any,
     ) -> None:
         self.check_names(traits)
         self._include_layers = include_layers
-        if isinstance(record, Growing):
-            if not self.follows_generation:
-                raise TypeError(
-                    f"record is a generation that runs, which {type(self).__name__} does not "
-                    "follow; give generation.wait(), its record in the end"
-                )
-            record.wait_for_prompt()
-            self._growing = record
-            record = record.record_of(record.count)
         _check_record(record)
         self._record = self._offered(record)
         opening = self._opening(traits)
@@ -119,8 +98,6 @@ class RecordView(PositionedView):
             at = {"layer": opening["layer"], "heads": [opening["head"]]}
             super().__init__(**(traits | at))
             self.set_trait("opening", opening)
-        if self._growing is not None:
-            self._end_listening = self._growing.listen(weakly(self._tell_grown))
 
     def _opening(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
         """Where to open: at the head with the most distinct pattern, if no position was given."""
@@ -154,21 +131,16 @@ class RecordView(PositionedView):
         """The record that is shown; of a generation that runs, that of the tokens so far.
 
         May be set to another one: the view stays as it is as far as the new record has the stack,
-        layer, heads and tokens, and what does not fit goes to its default. What the model raised
-        while it generated is raised here.
+        layer, heads and tokens, and what does not fit goes to its default.
 
         Examples
         --------
         >>> view.record = av.extract(model, "the dog sat", tokenizer=tokenizer)    # doctest: +SKIP
         """
-        if self._growing is not None and self._growing.error is not None:
-            raise self._growing.error
-        return self._shown_record
+        return self._record
 
     @record.setter
     def record(self, record: AttentionRecord) -> None:
-        if self._growing is not None:
-            raise TypeError("this view shows a generation, and no other record takes its place")
         _check_record(record)
         offered = self._offered(record)
         before, self._record = self._record, offered
@@ -181,80 +153,27 @@ class RecordView(PositionedView):
             send = weakly(self._send_message)
             self._channel = KernelChannel(self._served, send, self._record_number)
 
-    @property
-    def _shown_record(self) -> AttentionRecord:
-        growing = self._growing
-        if growing is not None:
-            # Its class is not the one that the view was made of in the end.
-            found = growing.record_of(growing.count)
-            if self._grown is None or self._grown[0] is not found:
-                self._grown = (found, self._offered(found))
-            return self._grown[1]
-        return self._record
-
-    def wait(self) -> AttentionRecord:
-        """Wait until the generation that is shown has ended; an interrupt stops it.
-
-        Returns
-        -------
-        AttentionRecord
-            The record that is shown: at once, where nothing is generated.
-
-        Raises
-        ------
-        Exception
-            What the model raised while it generated.
+    def stop(self) -> None:
+        """End the generation that is shown (``live=True``); the tokens that have come stay.
 
         Examples
         --------
         >>> view = av.show_head_view(model, "the cat", generate=20, live=True)    # doctest: +SKIP
-        >>> record = view.wait()                                                  # doctest: +SKIP
+        >>> view.stop()                                                           # doctest: +SKIP
         """
-        if self._growing is not None:
-            self._growing.wait()
-        return self.record
-
-    def stop(self) -> None:
-        """End the generation that is shown; the tokens that have come stay.
-
-        Examples
-        --------
-        >>> view.stop()    # doctest: +SKIP
-        """
-        if self._growing is not None:
-            self._growing.stop()
+        self.set_trait("_generating", None)
 
     def close(self) -> None:
         """Take the view from the screen wherever it is, and let go of it.
 
-        A generation that it shows is stopped, unless another view shows it, too.
+        A generation that it shows is stopped.
         """
-        if self._end_listening is not None:
-            self._end_listening()
-            if self._growing is not None and not self._growing.heard:
-                self.stop()
+        self.stop()
         super().close()
 
     def _offered(self, record: AttentionRecord) -> AttentionRecord:
         """The part of a record that is shown."""
         return self._checked(with_layers(record, self._include_layers))
-
-    def _tell_grown(self) -> None:
-        """Tell the browser of a token that has come; in the generation's thread."""
-        server = self._growing_server
-        if server is not None:
-            message = server.grown(self.stack, self.layer if self.sends_rows else None)
-            if message is not None:
-                self._send_message(*message)
-
-    def _receive_message(self, widget: Any, message: Any, buffers: Any) -> None:
-        super()._receive_message(widget, message, buffers)
-        server = self._growing_server
-        if isinstance(message, dict) and server is not None:
-            if message.get("attnviz") == "stop generating":
-                self.stop()
-            elif message.get("attnviz") == "grown seen":
-                server.seen(message.get("count"))
 
     def _checked(self, record: AttentionRecord) -> AttentionRecord:
         """The part of a record that this view can show; a ValueError where there is none."""
@@ -386,27 +305,9 @@ class RecordView(PositionedView):
         )
 
     def _server(self) -> Server:
-        if self._growing is None:
-            return self._record_server()
-        offered, serve = weakly(self._offered), weakly(self._server_of)
-        self._growing_server = GrowingServer(self._growing, offered, serve)
-        return self._growing_server
-
-    def _server_of(self, record: AttentionRecord | None) -> RecordServer:
-        """What answers about a record that grows, or in the end (None) about the whole."""
-        if record is None:
-            return self._record_server()
-        return RecordServer(record, page=weakly(self._page_of), share=_LENGTHS_AT_ONCE)
-
-    def _record_server(self) -> RecordServer:
-        """What answers about the record."""
         return RecordServer(self.served_record, page=weakly(self._page_of))
 
     def _describe_now(self) -> Mapping[str, Any] | None:
-        growing = self._growing
-        if growing is not None and (growing.running or growing.error):
-            # The browser asks once it hears of each token.
-            return None
         described = super()._describe_now()
         # Another record may be there before the browser has read this.
         return described and {**described, "record": self._record_number}
@@ -414,7 +315,7 @@ class RecordView(PositionedView):
     @property
     def served_record(self) -> AttentionRecord:
         """What the browser and pages get; a view of several records has more in it."""
-        return self._shown_record
+        return self.record
 
     @property
     def pictured_stack(self) -> AttentionStack:

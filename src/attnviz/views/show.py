@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
@@ -19,6 +21,7 @@ from attnviz.views.base import View
 from attnviz.views.compare import CompareView
 from attnviz.views.dashboard import Dashboard
 from attnviz.views.head import HeadView
+from attnviz.views.live import LiveGeneration
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
@@ -95,7 +98,10 @@ _DOCUMENTATION = """{summary}
         Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
         See `attnviz.extract`.
     live : bool, default False
-        {live}
+        With `generate`: the view opens on the first token and shows the text so far while the model
+        goes on, renewed about once a second; the cell is done and the kernel is free. A button and
+        ``view.stop()`` end it; what has come stays. Where no notebook runs this, the call waits for
+        the end.
     truncation : bool or int, default False
         Cut a text that is too long for the model, or to so many tokens; the picture says so.
     sentence_b_start : int, optional
@@ -138,12 +144,6 @@ _DOCUMENTATION = """{summary}
     """
 
 
-_LIVE = """With `generate`: the view opens on the prompt and shows each token as the model produces
-        it, while the cell is done and the kernel is free. ``view.wait()`` gives the record in the
-        end, and a button and ``view.stop()`` end it before. Where no notebook runs this, the call
-        waits for the end. See `attnviz.generate_live`."""
-_NOT_LIVE = "Not in this view: head view, matrix view and model view show tokens as they come."
-
 _OPENS = """
         Without layer, heads, token, key and an order of heads, the view opens at the head with the
         most distinct pattern, such as "previous token", and its caption says so
@@ -171,19 +171,22 @@ def _show_function(
         # Before a model runs for minutes.
         view.check_names(traits)
         options = {key: value for key, value in arguments.items() if key in of_records}
-        record: Any
         live = options.pop("live", False)
         if not isinstance(live, bool):
             raise TypeError(f"live={shown(live)} must be True or False")
-        if live:
-            record = _live_generation(view, model, inputs, options)
+        generation = _live_generation(model, inputs, options) if live else None
+        if generation is not None:
+            record = generation.first_record()
         else:
             record = record_of(model, inputs, **options)
         if issubclass(view, WhatIf) and _runs_again(model):
             again = ("tokenizer", "processor", "target", "truncation")
             source = {each: options[each] for each in again if options.get(each) is not None}
             traits |= {"model": model, "inputs": inputs, **source}
-        return show(view(record, include_layers=include_layers, **traits))
+        made = view(record, include_layers=include_layers, **traits)
+        if generation is not None:
+            generation.show_in(made)
+        return show(made)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = _DOCUMENTATION.format(
@@ -192,7 +195,6 @@ def _show_function(
         view=view.__name__,
         name=name,
         opens=_OPENS if view.opens_at_pattern else "",
-        live=_LIVE if view.follows_generation else _NOT_LIVE,
     )
     # What `?` and tab completion read.
     changed = signature.replace(parameters=parameters, return_annotation=view.__name__)
@@ -332,16 +334,9 @@ def show(view: _View) -> _View:
     return view
 
 
-def _live_generation(
-    view: type[RecordView], model: Any, inputs: Any, options: Mapping[str, Any]
-) -> Any:
-    """Begin the generation that a view shows; outside of a notebook, wait for its end."""
+def _live_generation(model: Any, inputs: Any, options: Mapping[str, Any]) -> LiveGeneration | None:
+    """Begin the generation that a view shows; None where no kernel takes turns with a browser."""
     given = given_options(options)
-    if not view.follows_generation:
-        raise ValueError(
-            f"live=True: {view.__name__} does not show tokens as they come; leave live out, or use "
-            "show_head_view, show_matrix_view or show_model_view"
-        )
     if "generate" not in given:
         raise ValueError(
             "live=True shows a text while the model produces it, and generate= is missing: give "
@@ -355,15 +350,17 @@ def _live_generation(
     given.pop("words", None)
     if inputs is None:
         raise TypeError("inputs is missing: the prompt that the model goes on with")
-    from attnviz.extraction.live import generate_live
+    if ipython_cell() is None:
+        return None
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+    from attnviz.extraction.live import extract_live
 
     if "keep_heads" in given:
         given["heads"] = given.pop("keep_heads")
-    generation = generate_live(model, inputs, **given)
-    if ipython_cell() is None:
-        # No kernel takes turns with a browser: the page shows the whole.
-        return generation.wait()
-    return generation
+    return LiveGeneration(partial(extract_live, model, inputs, **given), loop)
 
 
 def record_of(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from attnviz.record.record import AttentionRecord, derived_record
-from attnviz.server.growing import Growing
 from attnviz.server.protocol import checked
 from attnviz.server.server import RecordServer, WantedChange
 from attnviz.utils.arguments import shown
@@ -59,7 +58,7 @@ class WhatIf(RecordView):
 
     def __init__(
         self,
-        record: AttentionRecord | Growing,
+        record: AttentionRecord,
         *,
         include_layers: int | Iterable[int] | None = None,
         model: Any = None,
@@ -131,7 +130,7 @@ class WhatIf(RecordView):
                 fitting.append(self._checked_change(0, each))
         return fitting
 
-    def _record_server(self) -> RecordServer:
+    def _server(self) -> RecordServer:
         return RecordServer(
             self.served_record, page=weakly(self._page_of), interventions=self._runs
         )

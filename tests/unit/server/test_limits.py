@@ -143,5 +143,5 @@ def test_every_request_is_tried(record: av.AttentionRecord) -> None:
 def test_the_widget_itself_is_small(record: av.AttentionRecord) -> None:
     """Its state is sent when it shows, and is saved where a host saves states."""
     state = av.HeadView(record, layer=95).get_state()
-    assert len(state.pop("_code")) < 127_000
+    assert len(state.pop("_code")) < 126_000
     assert len(str(state)) < 10_000

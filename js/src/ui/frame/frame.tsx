@@ -4,7 +4,6 @@ import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/sign
 import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Connection } from "../../client/carrier";
-import type { Generating } from "../../client/growth";
 import type { StackDescription } from "../../client/protocol";
 import { keptHeads } from "../../client/source";
 import { Choice } from "../controls/fields";
@@ -18,11 +17,12 @@ import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
 import { hasPair, type Pair, pairChoices } from "../pairs";
 import { embeddedInWords, laterInWords, placeInWords, stackName } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
-import type { Growth } from "../view/growth";
 import type { History } from "../view/history";
 import { openingInWords } from "../view/opening";
 import {
   type ControlsForm,
+  type Generating,
+  isGenerating,
   type Job,
   type Place,
   RECORD_DEFAULTS,
@@ -75,7 +75,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const body = (
     // By its key it is the same with other controls above it: a plot keeps what it shows.
     <Fragment key="body">
-      <Summary text={props.summary} quiet={record.growth.following.value} />
+      <Summary text={props.summary} quiet={isGenerating(context.common)} />
       {place && !context.embedded && <p class="av-printed">{placeInWords(place)}</p>}
       <OfferedFilePlace offered={context.offered} />
       {props.children}
@@ -103,7 +103,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       notes={[...(description?.notes ?? []), ...(embedded === null ? [] : [embedded])]}
       connection={record.connection.value}
       job={record.job.value}
-      growth={record.growth}
+      generating={context.common._generating}
       error={record.error.value}
       onRetry={record.retry}
       onStop={record.stop}
@@ -416,7 +416,7 @@ interface FrameProps {
   notes: readonly string[];
   connection: Connection;
   job: Job | null;
-  growth?: Growth;
+  generating: Signal<Generating | null>;
   error: string | null;
   onRetry: () => void;
   onStop: () => void;
@@ -511,42 +511,35 @@ function Waiting({ job }: { job: Job }) {
 }
 
 /** How far a generation is, in words. */
-export function generatingInWords({ came, most, rate, state, problem }: Generating): string {
-  const tokens = `${came} ${most === null ? "" : `of at most ${most} `}tokens`;
-  if (state === "failed") return `The generation failed after ${came} tokens: ${problem}`;
-  if (state === "stopped") return `The generation was stopped after ${tokens}.`;
-  const speed =
-    rate === null ? "" : ` · ${rate < 10 ? rate.toFixed(1) : Math.round(rate)} a second`;
-  return `Generating: ${tokens}${speed}`;
+export function generatingInWords({ came, most, problem }: Generating): string {
+  if (problem !== undefined) return `The generation failed after ${came} tokens: ${problem}`;
+  return `Generating: ${came} ${most === null ? "" : `of at most ${most} `}tokens`;
 }
 
-/** A generation under way, with the way to its end and to its newest token. */
-function Generation({ growth }: { growth: Growth }) {
-  const now = growth.generating.value;
-  if (!now || now.state === "ended") return null;
-  const runs = now.state === "running";
-  const words = generatingInWords(now);
+/** A generation under way, with the way to its end. */
+function Generation({ generating }: { generating: Signal<Generating | null> }) {
+  const now = generating.value;
+  if (!now) return null;
+  const failed = now.problem !== undefined;
+  const stop = (): void => {
+    generating.value = null;
+  };
   return (
-    <div class={`av-standing av-job av-generating${now.state === "failed" ? " av-error" : ""}`}>
-      {runs && (
+    <div class={`av-standing av-job av-generating${failed ? " av-error" : ""}`}>
+      {!failed && (
         <progress
           aria-label="Tokens that have come"
           {...(now.most !== null && { value: now.came, max: now.most })}
         />
       )}
-      {/* Each token read out would be too much. */}
-      <span aria-hidden={runs}>{words}</span>
+      {/* Each number read out would be too much. */}
+      <span aria-hidden={!failed}>{generatingInWords(now)}</span>
       <span class="av-unseen" aria-live="polite">
-        {runs ? `Generating ${now.most ?? ""} tokens.` : words}
+        {failed ? generatingInWords(now) : "Generating."}
       </span>
-      {runs && (
-        <button type="button" title="End it; the tokens that have come stay" onClick={growth.stop}>
+      {!failed && (
+        <button type="button" title="End it; the tokens that have come stay" onClick={stop}>
           Stop
-        </button>
-      )}
-      {runs && !growth.following.value && (
-        <button type="button" title="Stay at the newest token" onClick={growth.follow}>
-          Follow
         </button>
       )}
     </div>
@@ -717,8 +710,8 @@ function Frame(props: FrameProps) {
       {!compact && notes}
       <Standing {...props} />
       {props.job && <Waiting job={props.job} />}
-      {!(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") && props.growth && (
-        <Generation growth={props.growth} />
+      {!(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") && (
+        <Generation generating={props.generating} />
       )}
       {props.controls}
       {props.children}

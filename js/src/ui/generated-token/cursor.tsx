@@ -6,7 +6,7 @@ import { printable } from "../../draw/marks";
 import { StepSlider, Switch } from "../controls/fields";
 import { formatProbability, pluralOf, quantityOf, quotedAt } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
-import type { RecordState } from "../view/record";
+import { isGenerating, type RecordState } from "../view/record";
 import { assign } from "../view/state";
 import { Sources } from "./sources";
 
@@ -78,7 +78,7 @@ export function GeneratedTokenCursor<S extends RecordState>({
             )}
             {each.row === null && (
               <span class="av-muted">
-                {context.record.growth.generating.value?.state === "running"
+                {isGenerating(context.common)
                   ? " · the model reads it next"
                   : " · the model never read it, so it is not a query"}
               </span>

@@ -162,8 +162,7 @@ function open<S extends RecordState>(
   state: Signals<S>,
   history: History,
   ended: AbortSignal,
-  held: Signal<readonly string[]> = signal([]),
-  takeUp: (record: number) => void = () => {},
+  takeUp?: (record: number) => void,
 ): void {
   root.classList.add("attnviz");
   keepKeys(root, ended);
@@ -202,11 +201,7 @@ function open<S extends RecordState>(
   const stopWidth = width.subscribe((value) => root.style.setProperty("--av-width", `${value}px`));
   const common = state as unknown as Signals<RecordState>;
   const drawn = signal<string | null>(null);
-  const record = createRecordStore(source, common, ended, drawn, {
-    held,
-    calm: definition.name !== "head",
-    takeUp,
-  });
+  const record = createRecordStore(source, common, ended, drawn, takeUp);
   const stopStanding = effect(() => {
     const connection = record.connection.value;
     const there = typeof connection === "object" ? "working" : connection;
@@ -307,10 +302,9 @@ export function defineView<S extends RecordState>(
         const source = shared ?? fromKernel(model, ended, definition);
         const state = makeSignals<S>(definition.defaults);
         const history = createHistory(state, ended);
-        const held = signal<readonly string[]>([]);
         let drawn = source.record.peek();
         const isBehind = (): boolean => recordNumber(model) !== drawn;
-        const take = bindModel(model, state, ended, history.outside, held, isBehind);
+        const take = bindModel(model, state, ended, history.outside, isBehind);
         const takeUp = (record: number): void => {
           const replaced = record !== drawn;
           drawn = record;
@@ -320,7 +314,7 @@ export function defineView<S extends RecordState>(
         const root = document.createElement("div");
         el.classList.add("attnviz-host");
         el.append(root);
-        open(definition, root, source, state, history, ended, held, takeUp);
+        open(definition, root, source, state, history, ended, takeUp);
         return () => {
           end();
           root.remove();

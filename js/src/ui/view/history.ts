@@ -37,6 +37,7 @@ const NOT_KEPT = [
   "outcomes",
   "known_edges",
   "changed_run",
+  "_generating",
 ];
 
 /** Whether two snapshots have the same values. A value that is the same object is not read. */

@@ -38,9 +38,23 @@ import {
   readChanges,
   readShownRun,
 } from "../what-if/changed-run";
-import { createGrowth, type Growth } from "./growth";
 import type { Opening } from "./opening";
-import { assign, type HashFields, readIndex, readIndices, type Signals, valuesOf } from "./state";
+import { assign, type HashFields, readIndex, readIndices, type Signals } from "./state";
+
+/** A generation that goes on, or has failed. */
+export interface Generating {
+  /** Tokens that have come, and that may come; null where only the whole length is bounded. */
+  came: number;
+  most: number | null;
+  /** What it failed by. */
+  problem?: string;
+}
+
+/** Whether more tokens may come. */
+export function isGenerating(state: Signals<RecordState>): boolean {
+  const now = state._generating.value;
+  return now !== null && now.problem === undefined;
+}
 
 /** The traits that every view has; the names are Python's. */
 export interface RecordState extends ChangedRunState {
@@ -80,6 +94,8 @@ export interface RecordState extends ChangedRunState {
   theme: "auto" | ThemeName;
   /** Which controls are in sight; "auto" is "full", and "compact" in a low frame. */
   controls: "auto" | ControlsForm;
+  /** How far a generation is whose text is shown; null where there is none, and to end it. */
+  _generating: Generating | null;
   /** Where the view opened, and why there; null where that was given. Never set here. */
   opening: Opening | null;
 }
@@ -107,6 +123,7 @@ export const RECORD_DEFAULTS: RecordState = {
   token_score: null,
   theme: "auto",
   controls: "auto",
+  _generating: null,
   opening: null,
   ...CHANGED_RUN_DEFAULTS,
 };
@@ -230,8 +247,6 @@ export interface RecordStore {
   description: ReadonlySignal<Description | null>;
   /** The number of the record that is described. */
   number: ReadonlySignal<number>;
-  /** The generation that the record grows with. */
-  growth: Growth;
   /** What was answered to changes of the attention, and whose weights are drawn. */
   changedRun: ChangedRun;
   connection: ReadonlySignal<Connection>;
@@ -290,12 +305,7 @@ export function createRecordStore(
   state: Signals<RecordState>,
   ended: AbortSignal,
   drawn: ReadonlySignal<string | null> = signal(""),
-  growing: {
-    held: Signal<readonly string[]>;
-    calm: boolean;
-    /** Called with the number of a record that is described: its traits belong to it. */
-    takeUp?: (record: number) => void;
-  } = { held: signal([]), calm: false },
+  takeUp: (record: number) => void = () => {},
 ): RecordStore {
   const connection = signal<Connection>("ready");
   // Each question's own, so that an answer to one does not hide that another has none.
@@ -379,8 +389,7 @@ export function createRecordStore(
       over.addEventListener("abort", go, { once: true });
     });
 
-  const again = signal(0);
-  const version = computed(() => ({ described: again.value, record: source.record.value }));
+  const version = computed(() => ({ record: source.record.value }));
   const described = answer(version, (_, signal) => source.describe(signal));
   const number = signal(0);
   const whole = signal<Description | null>(null);
@@ -392,27 +401,15 @@ export function createRecordStore(
       batch(() => {
         whole.value = now.answer;
         number.value = now.question.record;
-        growing.takeUp?.(now.question.record);
+        takeUp(now.question.record);
       }),
     );
     return undefined;
   });
-  const growth = createGrowth(
-    source,
-    state,
-    whole,
-    () => {
-      again.value += 1;
-    },
-    live,
-    ended,
-    growing.held,
-    growing.calm,
-  );
   const changedRun = createChangedRun(
     source,
     state,
-    computed(() => growth.description.value && withPatchNames(growth.description.value)),
+    computed(() => whole.value && withPatchNames(whole.value)),
     number,
     live,
   );
@@ -431,14 +428,6 @@ export function createRecordStore(
         as_query: as_query.value,
       })
     );
-  });
-  // Of a text that grows, what takes the whole of it follows from time to time.
-  const calmPlace = computed<Place | null>(() => {
-    const now = growth.calm.value;
-    const here = place.value;
-    if (!now || !here) return here;
-    const values = { ...valuesOf(state), stack: state.stack.value, layer: state.layer.value };
-    return placeOf(now, { ...values, heads: here.chosen });
   });
   let cursor: Cursor | null = null;
   const settleCursor = (): void => {
@@ -460,7 +449,7 @@ export function createRecordStore(
   });
   const mapsWanted = signal(false);
   const at = computed(() => {
-    const here = mapsWanted.value ? calmPlace.value : null;
+    const here = mapsWanted.value ? place.value : null;
     if (!here) return null;
     const { stack, layer, kept, queries, keys } = here;
     const longest = Math.max(queries.text.length, keys.text.length);
@@ -493,7 +482,7 @@ export function createRecordStore(
   });
   const ordered = computed(() => {
     const name = state.order.value;
-    const stack = calmPlace.value?.stack;
+    const stack = place.value?.stack;
     if (!stack || name === "number") return null;
     const ranks = byRole.value ? roles.value?.ranks : null;
     const given = state.scores.value[name]?.[baseName(stack)] ?? ranks ?? null;
@@ -535,7 +524,6 @@ export function createRecordStore(
   return {
     description,
     number,
-    growth,
     changedRun,
     connection,
     error,

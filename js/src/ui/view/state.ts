@@ -4,7 +4,7 @@
  * Names are the traits' names in Python, so that one word means one thing on both sides.
  */
 
-import { batch, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { batch, effect, type Signal, signal } from "@preact/signals";
 
 /** One signal for each field. */
 export type Signals<S extends object> = { [K in keyof S]: Signal<S[K]> };
@@ -55,7 +55,6 @@ export function assign<S extends object>(signals: Signals<S>, values: Partial<S>
  * Keeps signals and traits in step, both ways, until the abort signal.
  *
  * @param onOutside called before a change that did not come from this view.
- * @param held names that are not written to the model for a while.
  * @param isBehind whether the traits are those of another record than the one that is drawn: what
  *   changes outside then waits.
  * @returns takes what waited.
@@ -65,7 +64,6 @@ export function bindModel<S extends object>(
   signals: Signals<S>,
   ended: AbortSignal,
   onOutside: () => void = () => {},
-  held: ReadonlySignal<readonly string[]> = signal([]),
   isBehind: () => boolean = () => false,
 ): () => void {
   const names = Object.keys(signals) as (keyof S & string)[];
@@ -91,7 +89,6 @@ export function bindModel<S extends object>(
     const listener = (): void => {
       if (writing) return;
       const changed = news();
-      for (const each of held.peek()) if (each !== name) delete changed[each as keyof S];
       if (Object.keys(changed).length === 0) return;
       if (isBehind()) {
         for (const each of Object.keys(changed) as (keyof S & string)[])
@@ -110,7 +107,7 @@ export function bindModel<S extends object>(
     for (const name of names) {
       const value = signals[name].value;
       const before = model.get(name);
-      if (before === undefined || same(before, value) || held.value.includes(name)) continue;
+      if (before === undefined || same(before, value)) continue;
       if (waiting.has(name) && same(waiting.get(name), value)) continue;
       // What the reader chose meanwhile counts.
       waiting.delete(name);

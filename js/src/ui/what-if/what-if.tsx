@@ -6,7 +6,7 @@ import type { WantedChange } from "../../client/protocol";
 import { Choice } from "../controls/fields";
 import { quoted } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
-import type { Place, RecordState } from "../view/record";
+import { isGenerating, type Place, type RecordState } from "../view/record";
 import { assign, type Signals, same } from "../view/state";
 import type { ShownRun } from "./changed-run";
 import { changeInWords, offeredAt, type Reach, withChange } from "./state";
@@ -25,7 +25,7 @@ export function WhatIf<S extends RecordState>({ context }: { context: ViewContex
   const place = context.record.place.value;
   const form = context.controls.value;
   // The text that a changed model would run on is not there yet.
-  if (!place || context.record.growth.generating.value?.state === "running") return null;
+  if (!place || isGenerating(context.common)) return null;
   const page =
     (typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") || !context.source.carrier.live;
   if (!page && form === "none") return null;

@@ -130,11 +130,7 @@ describe("a record as a view sees it", () => {
     const takeUp = vi.fn(() => {
       if (number.value > 0) state.layer.value = 7;
     });
-    const record = createRecordStore(new Source(each), state, ended.signal, signal(""), {
-      held: signal([]),
-      calm: false,
-      takeUp,
-    });
+    const record = createRecordStore(new Source(each), state, ended.signal, signal(""), takeUp);
     const seen: unknown[] = [];
     record.live(() => {
       seen.push(record.place.value && [record.place.value.stack.name, record.place.value.layer]);

@@ -87,7 +87,7 @@ describe("traits", () => {
     const state = makeSignals({ layer: 0, heads: [] as number[], token: 4 as number | null });
     const model = new Model({ layer: 0, heads: [], token: 4 });
     let behind = true;
-    const take = bindModel(model, state, end.signal, undefined, undefined, () => behind);
+    const take = bindModel(model, state, end.signal, undefined, () => behind);
     model.receive({ layer: 5, token: 9 });
     expect(valuesOf(state)).toEqual({ layer: 0, heads: [], token: 4 });
     assign(state, { heads: [1], token: 2 });

@@ -120,7 +120,7 @@ function drawn(options: {
   });
   const source = new Source(carrier);
   const record = createRecordStore(source, state, ended.signal);
-  const context = { source, state, record, controls: { value: "full" } };
+  const context = { source, state, common: state, record, controls: { value: "full" } };
   const shown = context as unknown as ViewContext<RecordState>;
   const both = (
     <>

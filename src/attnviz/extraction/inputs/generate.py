@@ -26,7 +26,6 @@ from attnviz.extraction.models import evaluate, hook
 from attnviz.utils.restoring import Restoring
 
 __all__ = [
-    "Follower",
     "Generated",
     "GenerationSettings",
     "generate_text",
@@ -52,15 +51,6 @@ _RESERVED = {
     "return_dict_in_generate",
 }
 
-# With these a step tries several tokens, or runs the model twice.
-# What each is where it does not.
-_MORE_A_STEP = {
-    "assistant_model": None,
-    "assistant_early_exit": None,
-    "prompt_lookup_num_tokens": None,
-    "guidance_scale": 1,
-}
-
 # A number alone asks for no sampling and no beams, whatever the model's own configuration says.
 # Temperature and its like are left there: Whisper would sample if it were given one.
 _GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
@@ -82,10 +72,6 @@ class GenerationSettings:
         Whether only a number was given, so that warnings about settings are kept back.
     max_length : int or None
         The most tokens that there may be in all; None where only those that may come are bounded.
-    num_beams : int
-        How many answers a search follows at once.
-    more_a_step : str or None
-        The setting with which a step reads more than the token before it; None where it does not.
     """
 
     options: dict[str, Any]
@@ -93,8 +79,6 @@ class GenerationSettings:
     method: str
     quiet: bool
     max_length: int | None = None
-    num_beams: int = 1
-    more_a_step: str | None = None
 
     def longest(self, before: int) -> int:
         """The most tokens in the end, after so many in the prompt or at the decoder's beginning."""
@@ -123,25 +107,6 @@ class Generated:
     likeliest: list[tuple[int, float]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Follower:
-    """Follows a generation, step by step, in its thread.
-
-    Attributes
-    ----------
-    predicted : callable
-        Takes what a step gave: the model's own probabilities, float32, (vocabulary,).
-    chosen : callable
-        Takes all ids that are there, (tokens,); True ends the generation.
-    ended : callable
-        Takes all ids once no more come, before the model is as it was before.
-    """
-
-    predicted: Callable[[torch.Tensor], None]
-    chosen: Callable[[torch.Tensor], bool]
-    ended: Callable[[torch.Tensor], None]
-
-
 def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSettings:
     """Read what was given as `generate`.
 
@@ -161,9 +126,6 @@ def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSe
     def setting(name: str) -> Any:
         values = (options.get(name), *(getattr(config, name, None) for config in configs))
         return next((value for value in values if value is not None), None)
-
-    def asks(name: str, off: int | None) -> bool:
-        return setting(name) is not None and setting(name) != off
 
     count, limit = setting("num_return_sequences"), setting("max_new_tokens")
     if count not in (None, 1):
@@ -186,8 +148,6 @@ def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSe
         method,
         quiet=isinstance(given, Integral),
         max_length=setting("max_length"),
-        num_beams=setting("num_beams") or 1,
-        more_a_step=next((name for name, off in _MORE_A_STEP.items() if asks(name, off)), None),
     )
 
 
@@ -224,14 +184,15 @@ def generate_text(
     *,
     progress: bool,
     watch: Callable[[Restoring], None] | None = None,
-    follower: Follower | None = None,
+    on_token: Callable[[Generated], bool] | None = None,
 ) -> Generated:
     """Let a model, held in evaluation mode, produce text for one example without padding.
 
     A progress bar is shown once it takes longer than a second. `watch` changes the model until the
-    block that it is given ends, and `follower` hears of each step of a model that gives one row of
-    tokens and one of logits. Raises ValueError if that many tokens exceed the model's positions,
-    and NotImplementedError if the model produces anything but one row of tokens.
+    block that it is given ends. `on_token` gets the text so far behind each token, where it is one
+    row; it may run the model, and ends the generation where it gives True. Raises ValueError if
+    that many tokens exceed the model's positions, and NotImplementedError if the model produces
+    anything but one row of tokens.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
@@ -249,7 +210,8 @@ def generate_text(
         else nullcontext()
     )
     with progress_bar as bar, Restoring() as undo, undo, undo:
-        watcher = _Watcher(bar, follower)
+        before = None if encoder_decoder else batch.arguments["input_ids"].shape[1]
+        watcher = _Watcher(bar, before, on_token)
         steps = base_of(model).register_forward_hook
         hook((steps(each) for each in [watcher.see_step]), undo)
         evaluate(model, undo)
@@ -262,8 +224,6 @@ def generate_text(
             watch(undo)
         criteria.append(watcher)
         given: Any = model.generate(**arguments, **options, stopping_criteria=criteria)
-        if follower is not None and watcher.ids is not None:
-            follower.ended(watcher.ids[0])
     sequences = getattr(given, "sequences", given)
     if watcher.ids is None or not isinstance(sequences, torch.Tensor) or watcher.prefix < 1:
         raise NotImplementedError(
@@ -272,41 +232,40 @@ def generate_text(
         )
     # A search with beams follows several answers and gives the best at the end.
     ids = watcher.ids[0] if watcher.ids.shape[0] == 1 else sequences[0]
-    prefix = watcher.prefix if encoder_decoder else batch.arguments["input_ids"].shape[1]
-    ids = ids.detach().cpu()
-    count = ids.shape[0] - prefix
+    generated = watcher.generated(ids)
+    count = generated.ids.shape[0] - generated.prefix
     if ids.dim() != 1 or ids.is_floating_point() or count < 1 or sequences.shape[0] != 1:
         raise NotImplementedError(
             f"generate: {type(model).__name__} produces something other than one text of tokens; "
             "generate yourself and give the text as target="
         )
-    likeliest = watcher.likeliest if len(watcher.likeliest) == count else []
-    return Generated(ids, prefix, likeliest)
+    return generated
 
 
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
-    """Sees the tokens as they come; stops where a follower says so."""
+    """Sees the tokens as they come."""
 
-    def __init__(self, bar: Any, follower: Follower | None) -> None:
+    def __init__(
+        self, bar: Any, before: int | None, on_token: Callable[[Generated], bool] | None
+    ) -> None:
         self.ids: torch.Tensor | None = None
         self.prefix = 0
         self.likeliest: list[tuple[int, float]] = []
         self._bar = bar
-        self._follower = follower
+        self._before = before
+        self._on_token = on_token
         self._thread = threading.get_ident()
+        self._reads = False
 
     def see_step(self, _module: Any, _inputs: Any, output: Any) -> None:
         """Note what a step held for the likeliest."""
-        # The same model may run in another thread meanwhile.
-        if threading.get_ident() != self._thread:
+        # The same model may run in another thread, or read the text so far meanwhile.
+        if self._reads or threading.get_ident() != self._thread:
             return
         logits = getattr(output, "logits", None)
         if isinstance(logits, torch.Tensor) and logits.dim() == 3 and logits.shape[0] == 1:
-            probabilities = torch.softmax(logits[0, -1].float(), dim=-1)
-            probability, token = probabilities.max(dim=-1)
+            probability, token = torch.softmax(logits[0, -1].float(), dim=-1).max(dim=-1)
             self.likeliest.append((int(token), float(probability)))
-            if self._follower is not None:
-                self._follower.predicted(probabilities)
 
     def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
         """See all tokens that are there."""
@@ -318,8 +277,21 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         self.ids = input_ids
         if self._bar is not None:
             self._bar.update(width - self.prefix - self._bar.n)
-        stop = self._follower is not None and self._follower.chosen(input_ids[0])
+        stop = False
+        if self._on_token is not None and input_ids.shape[0] == 1:
+            self._reads = True
+            try:
+                stop = self._on_token(self.generated(input_ids[0]))
+            finally:
+                self._reads = False
         return torch.full((input_ids.shape[0],), stop, dtype=torch.bool, device=input_ids.device)
+
+    def generated(self, ids: torch.Tensor) -> Generated:
+        """The text of some ids, (tokens,), with what the steps held for the likeliest."""
+        ids = ids.detach().cpu()
+        prefix = self.prefix if self._before is None else self._before
+        likeliest = self.likeliest if len(self.likeliest) == len(ids) - prefix else []
+        return Generated(ids, prefix, list(likeliest))
 
 
 def _check_positions(
