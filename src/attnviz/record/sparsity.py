@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from attnviz.record.attention import LayerAttention
 from attnviz.record.masks import BandMask, compact_mask
 from attnviz.record.softmax import tiles
-from attnviz.utils.progress import Pace, Steps
 
 __all__ = ["ZeroCount", "count_zeros"]
 
@@ -42,10 +41,8 @@ class ZeroCount:
         return self.zeros / self.counted if self.counted else 0.0
 
 
-def count_zeros(
-    layers: Mapping[int, LayerAttention],
-) -> Steps[dict[int, tuple[ZeroCount, ...]]]:
-    """Count the exact zeros of each known head of the layers whose weights were given, in steps.
+def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCount, ...]]:
+    """Count the exact zeros of each known head of the layers whose weights were given.
 
     Taken for a mask, and not counted, are
 
@@ -58,20 +55,15 @@ def count_zeros(
     One key a query is not a mask in the last two cases, as it would leave nothing to attend to.
 
     >>> from attnviz.record.attention import GivenWeights
-    >>> from attnviz.utils.progress import completed
     >>> weights = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.0, 0.7]]])
-    >>> completed(count_zeros({0: GivenWeights(weights)}))[0]
+    >>> count_zeros({0: GivenWeights(weights)})[0]
     (ZeroCount(zeros=1, counted=6),)
     """
-    given = {
-        number: values
+    found = {
+        number: _look(values)
         for number, layer in layers.items()
         if (values := layer.given_weights) is not None
     }
-    pace = Pace("exact zeros", sum(values.numel() for values in given.values()))
-    found = {}
-    for number, values in given.items():
-        found[number] = yield from _look(values, pace)
     causal = bool(found) and not any(each.ahead for each in found.values())
     return {number: each.counts(causal=causal) for number, each in found.items()}
 
@@ -117,7 +109,7 @@ class _Look:
         return len(self.values) > 1 or isinstance(compact_mask(self.values != 0), BandMask)
 
 
-def _look(values: torch.Tensor, pace: Pace) -> Steps[_Look]:
+def _look(values: torch.Tensor) -> _Look:
     heads, num_queries, num_keys = values.shape
     weighted = np.zeros((heads, num_queries), np.int64)
     # Where the first query already sees every key, nothing lies ahead.
@@ -131,7 +123,6 @@ def _look(values: torch.Tensor, pace: Pace) -> Steps[_Look]:
         some = flags.amax(dim=0)
         ahead = ahead or bool(some.triu(_offset(values) + 1 + rows.start).any())
         alike = alike and bool(torch.equal(some, flags.amin(dim=0)))
-        yield from pace.did(flags.numel())
     return _Look(values, weighted, ahead, alike)
 
 

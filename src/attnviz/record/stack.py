@@ -15,7 +15,7 @@ from attnviz.record.words import merged_layers
 from attnviz.utils.arguments import from_end, full_slice, listed, shown, spans, whole_numbers
 from attnviz.utils.progress import Pace, Steps, completed
 
-__all__ = ["AttentionStack", "find_maximum", "find_zeros", "need_weights", "rows_are_shares"]
+__all__ = ["AttentionStack", "find_maximum", "need_weights", "rows_are_shares"]
 
 # Weights that are computed to find the largest of them: about a second on one core.
 _LOOKED_THROUGH = 1 << 26
@@ -336,7 +336,10 @@ class AttentionStack:
         ZeroCount(zeros=4, counted=9)
         """
         layer, head = self.layer_number(layer), self.head_number(layer, head)
-        zeros = completed(find_zeros(self))
+        if self._zeros is None:
+            # A 0 among signed numbers does not say that a sparse attention left the key out.
+            self._zeros = {} if self.signed else count_zeros(self._layers)
+        zeros = self._zeros
         return zeros[layer][self.attention(layer).index(head)] if layer in zeros else None
 
     def queries(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
@@ -546,14 +549,6 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
         # As of a whole array, NaN is the largest.
         stack._maximum = float(np.max(most))
     return stack._maximum
-
-
-def find_zeros(stack: AttentionStack) -> Steps[dict[int, tuple[ZeroCount, ...]]]:
-    """`AttentionStack.exact_zeros` of all known heads whose weights were given, in steps."""
-    if stack._zeros is None:
-        # A 0 among signed numbers does not say that a sparse attention left the key out.
-        stack._zeros = {} if stack.signed else (yield from count_zeros(stack._layers))
-    return stack._zeros
 
 
 def need_weights(stack: AttentionStack, what: str) -> None:

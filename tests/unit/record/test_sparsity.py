@@ -15,7 +15,6 @@ from attnviz.record.attention import GivenWeights
 from attnviz.record.record import AttentionRecord
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.server.codec import decode, encode
-from attnviz.utils.progress import completed
 from unit.records import captured_record, shares, words
 
 Weights = NDArray[np.float64]
@@ -58,7 +57,7 @@ def counts_of(
     *layers: NDArray[np.floating], dtype: torch.dtype = torch.float32
 ) -> list[tuple[ZeroCount, ...]]:
     given = {i: GivenWeights(torch.from_numpy(each).to(dtype)) for i, each in enumerate(layers)}
-    return list(completed(count_zeros(given)).values())
+    return list(count_zeros(given).values())
 
 
 def record_of(*layers: NDArray[np.floating]) -> AttentionRecord:
