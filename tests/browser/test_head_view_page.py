@@ -307,7 +307,7 @@ def test_renormalised_weights_say_how_exact_they_are(page: Page, tmp_path: Path)
     root = opened(page, view, tmp_path)
     # 0.4 of the 0.5 that is left.
     says(root, "0.80")
-    says(root, "after renormalising")
+    says(root, "before renormalising")
     # A sink leaves a tenth of a row, so that dividing by it enlarges what a byte rounds.
     errors = {float(line["largest_error"]) for line in lines_of(page)}
     assert len(errors) == 1
@@ -317,7 +317,7 @@ def test_renormalised_weights_say_how_exact_they_are(page: Page, tmp_path: Path)
         exact = row[int(line["key"])] / row[1:].sum()
         assert abs(float(line["weight"]) - exact) <= max(errors)
     root.get_by_role("checkbox", name="first").uncheck()
-    expect(root).not_to_contain_text("after renormalising")
+    expect(root).not_to_contain_text("before renormalising")
 
 
 def test_a_long_text_is_shown_in_a_window_and_searched(page: Page, tmp_path: Path) -> None:

@@ -340,7 +340,7 @@ export function subtitleOf(plan: Plan, error: number | null, state: HeadState): 
   const parted = state.leave_out.length > 0 || pairOf(plan, state.pair) !== "all";
   const divided = state.renormalize && !plan.stack.signed && parted && (error ?? 0) > 0;
   const exact =
-    error === null ? [] : [precision(error, plan.stack) + (divided ? " after renormalising" : "")];
+    error === null ? [] : [precision(error, plan.stack) + (divided ? " before renormalising" : "")];
   return [stackName(plan.stack.name), tokens, ...exact].join(" · ");
 }
 
@@ -418,7 +418,7 @@ export function captionOf(
   const absent = absentInWords(plan);
   return {
     title: "",
-    subtitle: subtitleOf(plan, lines.error, state),
+    subtitle: subtitleOf(plan, weights.error, state),
     sentence:
       `${sentence(sentenceInputOf(plan, linePlot, focusOf(linePlot), renormalize))} ${absent}`.trim(),
     coverage: coverage({

@@ -87,7 +87,7 @@ export function linesCsv(linePlot: LinePlot, stack: string, layer: number): stri
         linePlot.queries.text[query] ?? "",
         key,
         linePlot.keys.text[key] ?? "",
-        roundedTo(series.weight[i] as number, error),
+        roundedTo(series.weight[i] as number, linePlot.weights.error),
         writtenError(error),
         ...effectCells(linePlot.effects, [key, key + 1]),
       ]);

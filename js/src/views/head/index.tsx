@@ -137,9 +137,7 @@ export function HeadView(props: {
     <ViewFrame
       context={context}
       name="Head view"
-      subtitle={
-        plan ? subtitleOf(plan, loaded && (store.lines.value?.error ?? null), follow(state)) : ""
-      }
+      subtitle={plan ? subtitleOf(plan, loaded?.weights.error ?? null, follow(state)) : ""}
       summary={summary}
       exports={entries}
       keys={withImageKeys(keysFor(state.orientation.value, plan?.stack.signed === true), inner)}
