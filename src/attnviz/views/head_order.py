@@ -58,10 +58,11 @@ class HeadOrder(HeadRoles):
     Attributes
     ----------
     order : str
-        What heads are ordered by: ``"number"``, the name of one of `scores`, or of a pattern of
-        `attnviz.analysis.head_scores` (``"previous token"``, ...), or ``"role"`` where there are
-        `roles`. The strongest come first; where `scores` are of both signs, or are effects, the
-        largest in size.
+        What heads are ordered by: ``"number"``; ``"pinned"``, the weight from the pinned query to
+        the pinned key, or without a key the query's largest weight; the name of one of `scores`, or
+        of a pattern of `attnviz.analysis.head_scores` (``"previous token"``, ...); or ``"role"`` if
+        there are `roles`. The strongest come first. If `scores` are of both signs, or are effects,
+        the largest in size come first.
     least_score : float or None
         Where heads are ordered by a score: those with a lower one are not offered; where they are
         ordered by size, those with a smaller one.
@@ -108,7 +109,7 @@ class HeadOrder(HeadRoles):
         from attnviz.analysis import PATTERNS, patterns_of
 
         order: str = proposal["value"]
-        known = ["number", *self.scores, *PATTERNS]
+        known = ["number", "pinned", *self.scores, *PATTERNS]
         if order == "role" and order not in self.scores:
             if not self.roles:
                 raise traitlets.TraitError(
@@ -205,7 +206,7 @@ def _checked_scores(
     by_name = given if isinstance(given, Mapping) else {"score": given}
     checked: _ScoresByName = {}
     for name, value in by_name.items():
-        if not isinstance(name, str) or name == "number":
+        if not isinstance(name, str) or name in ("number", "pinned"):
             raise traitlets.TraitError(f"{trait}: {name!r} cannot be a name of scores")
         if isinstance(value, Mapping):
             checked[name] = {str(each): _rows(name, rows, trait) for each, rows in value.items()}

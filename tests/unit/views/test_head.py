@@ -480,8 +480,13 @@ def test_numbers_of_numpy_are_taken() -> None:
 
 
 def test_an_order_that_is_not_there_says_which_are() -> None:
-    with pytest.raises(TraitError, match="must be one of 'number', 'mine'"):
+    with pytest.raises(TraitError, match="must be one of 'number', 'pinned', 'mine'"):
         HeadView(given_record((3,)), scores={"mine": [[1, 2, 3]]}, order="yours")
+
+
+def test_scores_cannot_have_the_name_of_another_order() -> None:
+    with pytest.raises(TraitError, match="'pinned' cannot be a name of scores"):
+        HeadView(given_record((3,)), scores={"pinned": [[1, 2, 3]]})
 
 
 def test_patterns_order_no_heads_of_signed_numbers() -> None:

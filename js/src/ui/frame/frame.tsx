@@ -14,6 +14,7 @@ import { headEffect, headError, tokenScoreNames } from "../effects/effects";
 import { OfferedFilePlace } from "../exports/offered-file";
 import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
+import { BY_PIN, orderLabel } from "../head-grid/pinned-weights";
 import { hasPair, type Pair, pairChoices } from "../pairs";
 import { embeddedInWords, laterInWords, placeInWords, stackName } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
@@ -335,17 +336,19 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
     .map(([name]) => name);
   const patterns = stack.patterns.filter((name) => !given.includes(name));
   const byRole = context.record.roles.value && !given.includes(BY_ROLE) ? [BY_ROLE] : [];
-  const names = [...byRole, ...given, ...patterns];
-  if (names.length === 0) return null;
+  const names = [BY_PIN, ...byRole, ...given, ...patterns];
   const order = names.includes(state.order.value) ? state.order.value : RECORD_DEFAULTS.order;
   return (
     <>
       <Choice
         label="Heads by"
         value={order}
-        options={[["number", "number"], ...names.map((name) => [name, name] as const)]}
+        options={[["number", "number"], ...names.map((name) => [name, orderLabel(name)] as const)]}
         onChange={(name) => assign(state, { order: name, least_score: null })}
       />
+      {order === BY_PIN && place.token === null && (
+        <span class="av-muted">pin a query token, or a query and a key</span>
+      )}
       {order !== "number" && !context.record.byRole.value && (
         <label class="av-field">
           <span>from</span>
@@ -355,7 +358,7 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
             step="0.05"
             aria-label={`Least ${
               order === context.record.headEffects.value?.name ? "size" : "score"
-            }, ${order}`}
+            }, ${orderLabel(order)}`}
             value={state.least_score.value ?? ""}
             placeholder="all"
             onChange={(event) => {

@@ -28,6 +28,7 @@ import {
 } from "../effects/effects";
 import { type Cursor, settled } from "../generated-token/state";
 import { BY_ROLE, type HeadRole, type NamedHeads, roleOf } from "../head-grid/head-roles";
+import { BY_PIN, isSamePin, type Pin, pinnedWeights } from "../head-grid/pinned-weights";
 import type { Pair } from "../pairs";
 import {
   baseName,
@@ -74,7 +75,7 @@ export interface RecordState extends ChangedRunState {
   key: number | null;
   /** Of a pair of texts, whose queries and whose keys. */
   pair: Pair;
-  /** "number", or the name of the scores that heads are ordered by. */
+  /** "number", "pinned", or the name of the scores that heads are ordered by. */
   order: string;
   /** Heads with a lower score, or one that is smaller in size, are not offered. */
   least_score: number | null;
@@ -258,6 +259,8 @@ export interface RecordStore {
   wantMaps: () => void;
   /** Scores of the stack's heads, layer by layer, where heads are ordered by any. */
   scores: ReadonlySignal<Scores | null>;
+  /** Weights of all heads from the pinned query to the pinned key; null unless both are pinned. */
+  pinnedScores: ReadonlySignal<Scores | null>;
   /** Effects of the stack's heads, which are drawn as bars; null where none are given. */
   headEffects: ReadonlySignal<HeadEffects | null>;
   /** What the stack's heads do over a corpus; null where that is not known. */
@@ -480,23 +483,48 @@ export function createRecordStore(
     const given = stack && state.scores.value[BY_ROLE]?.[baseName(stack)];
     return state.order.value === BY_ROLE && roles.value !== null && given === undefined;
   });
+  const pin = computed<Pin | null>(() => {
+    const here = place.value;
+    return here && here.token !== null ? { query: here.token, key: here.key } : null;
+  });
   const ordered = computed(() => {
     const name = state.order.value;
     const stack = place.value?.stack;
     if (!stack || name === "number") return null;
+    if (name === BY_PIN) return pin.value && { stack, name, given: null, pin: pin.value };
     const ranks = byRole.value ? roles.value?.ranks : null;
     const given = state.scores.value[name]?.[baseName(stack)] ?? ranks ?? null;
-    return given || stack.patterns.includes(name) ? { stack: stack.name, name, given } : null;
+    return given || stack.patterns.includes(name) ? { stack, name, given, pin: null } : null;
   });
-  const scored = answer(
-    ordered,
-    async ({ stack, name, given }, signal) => given ?? source.scores(stack, name, signal),
-  );
+  const scored = answer(ordered, async ({ stack, name, given, pin }, signal) => {
+    if (given) return given;
+    return pin
+      ? pinnedWeights(source, stack, pin, signal)
+      : source.scores(stack.name, name, signal);
+  });
   const scores = computed(() => {
     const wanted = ordered.value;
     const had = scored.value;
-    // The scores of another stack, or of another name, say nothing here.
-    const fits = had?.question.stack === wanted?.stack && had?.question.name === wanted?.name;
+    // The scores of another stack, of another name or of other pinned tokens say nothing here.
+    const fits =
+      had?.question.stack.name === wanted?.stack.name &&
+      had?.question.name === wanted?.name &&
+      isSamePin(had?.question.pin ?? null, wanted?.pin ?? null);
+    return wanted && fits ? (had?.answer ?? null) : null;
+  });
+  const pair = computed(() => {
+    const stack = calmPlace.value?.stack;
+    return stack && pin.value && pin.value.key !== null ? { stack, pin: pin.value } : null;
+  });
+  const linked = answer(pair, async ({ stack, pin }, signal) => {
+    await pictured(signal);
+    return pinnedWeights(source, stack, pin, signal);
+  });
+  const pinnedScores = computed(() => {
+    const [had, wanted] = [linked.value, pair.value];
+    const fits =
+      had?.question.stack.name === wanted?.stack.name &&
+      isSamePin(had?.question.pin ?? null, wanted?.pin ?? null);
     return wanted && fits ? (had?.answer ?? null) : null;
   });
   const headEffects = computed(() => {
@@ -516,7 +544,9 @@ export function createRecordStore(
     if (!here) return { heads: [], scores: null };
     const rows = scores.value;
     const ofLayer = rows ? (rows[here.stack.layers.indexOf(here.layer)] ?? null) : null;
-    const bySize = headEffects.value?.name === state.order.value;
+    const bySize =
+      headEffects.value?.name === state.order.value ||
+      (state.order.value === BY_PIN && here.stack.signed === true);
     const least = byRole.value ? null : state.least_score.value;
     return orderHeads(here.kept, ofLayer, least, bySize);
   });
@@ -533,6 +563,7 @@ export function createRecordStore(
       mapsWanted.value = true;
     },
     scores,
+    pinnedScores,
     headEffects,
     roles,
     roleOf: (head) => {

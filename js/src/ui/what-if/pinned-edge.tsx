@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { EdgeHeader, EdgeRequest } from "../../client/protocol";
 import { withNumber } from "../../client/record-number";
+import { PinnedHeads } from "../head-grid/pinned-heads";
 import {
   capital,
   formatWeight,
@@ -59,8 +60,8 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean): string[] 
 }
 
 /**
- * The line of the pinned pair, below all captions: what comes and goes with a pin moves nothing. A
- * page has it where it carries answers.
+ * The heads and the line of the pinned pair, below all captions: what comes and goes with a pin
+ * moves nothing. A page has the line if it carries answers.
  */
 export function PinnedEdge<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const common = context as unknown as ViewContext<RecordState>;
@@ -70,8 +71,14 @@ export function PinnedEdge<S extends RecordState>({ context }: { context: ViewCo
   const carried = [common.state.outcomes, common.state.known_edges].some(
     ({ value }) => value.length > 0,
   );
-  if (!place || (live ? form === "none" : !carried)) return null;
-  return <Line key={common.record.number.value} context={common} place={place} />;
+  if (!place) return null;
+  const hasLine = live ? form !== "none" : carried;
+  return (
+    <>
+      {form !== "none" && <PinnedHeads context={common} />}
+      {hasLine && <Line key={common.record.number.value} context={common} place={place} />}
+    </>
+  );
 }
 
 function Line({ context, place }: { context: ViewContext<RecordState>; place: Place }) {

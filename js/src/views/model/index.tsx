@@ -24,6 +24,7 @@ import {
 import { type HeadGrid, type HeadIndex, isSameHead } from "../../ui/head-grid/grid";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { rolesInWords } from "../../ui/head-grid/head-roles";
+import { BY_PIN } from "../../ui/head-grid/pinned-weights";
 import { pairInWords, pairOf } from "../../ui/pairs";
 import {
   aroundZero,
@@ -320,7 +321,7 @@ function coverageOf(
   grid: HeadGrid,
   drawn?: HeadMap | null,
 ): string {
-  const { thumbnails, least_score, scores } = context.state;
+  const { thumbnails, least_score, order, scores } = context.state;
   const cell = store.layout.value?.cell ?? 0;
   const place = context.record.place.value;
   const pair = place ? pairInWords(pairOf(place, context.state.pair.value), place.queries) : "";
@@ -328,7 +329,7 @@ function coverageOf(
   const bars = effects ? effectsInWords(effects, "below heads") : "";
   const changed = place ? changedInWords(place.stack) : "";
   const roles = place ? rolesInWords(context.record.roles.value, place.stack) : "";
-  const given = String(grid.score) in scores.value;
+  const given = order.value === BY_PIN || String(grid.score) in scores.value;
   const estimatedFrom = given ? null : (place?.stack.sampled ?? null);
   return [
     orderInWords(grid, least_score.value, effects, estimatedFrom, store.byRole.value),

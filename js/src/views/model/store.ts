@@ -15,6 +15,7 @@ import {
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
 import type { HeadRole } from "../../ui/head-grid/head-roles";
+import { BY_PIN, orderLabel } from "../../ui/head-grid/pinned-weights";
 import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
 import { pairOf, pairRange } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
@@ -130,14 +131,16 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
       offered.value,
       scores,
       record.byRole.value ? null : state.least_score.value,
-      record.headEffects.value?.name === state.order.value,
+      record.headEffects.value?.name === state.order.value ||
+        (state.order.value === BY_PIN && stack.value.signed === true),
     );
   });
   const grid = computed<HeadGrid | null>(() => {
     if (!stack.value) return null;
     if (!ranked.value) return layerGrid(stack.value, offered.value);
     const perRow = cellsInRow(cellsWidth.value, size.value);
-    return galleryGrid(stack.value, offered.value, ranked.value, state.order.value, perRow);
+    const label = orderLabel(state.order.value);
+    return galleryGrid(stack.value, offered.value, ranked.value, label, perRow);
   });
   const part = computed<Part>(() => {
     const place = record.place.value;
@@ -211,6 +214,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
     const name = state.order.value;
     if (!stack.value || name === "number" || record.scores.value) return false;
     if (record.byRole.value) return true;
+    if (name === BY_PIN) return record.place.value?.token !== null;
     const given = state.scores.value[name]?.[baseName(stack.value)];
     return given !== undefined || stack.value.patterns.includes(name);
   });

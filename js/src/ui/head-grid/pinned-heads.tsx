@@ -1,0 +1,58 @@
+/** The heads that give most weight from the pinned query to the pinned key, in one sentence. */
+
+import { quantityOf, quotedAt, written } from "../text/captions";
+import type { ViewContext } from "../view/define-view";
+import type { RecordState } from "../view/record";
+import { assign } from "../view/state";
+
+/** As many heads are named. */
+const MAX_NAMED = 4;
+
+/** Heads of all layers by falling size of their scores, as many as are named. */
+export function strongestHeads(
+  layers: readonly number[],
+  scores: readonly (readonly (number | null)[])[],
+): { layer: number; head: number; score: number }[] {
+  const heads = scores.flatMap((row, i) =>
+    row.map((score, head) => ({ layer: layers[i] as number, head, score: score ?? 0 })),
+  );
+  heads.sort((a, b) => Math.abs(b.score) - Math.abs(a.score));
+  return heads.filter(({ score }) => score !== 0).slice(0, MAX_NAMED);
+}
+
+/** Each head is a button that shows it. Nothing unless a query and a key are pinned. */
+export function PinnedHeads({ context }: { context: ViewContext<RecordState> }) {
+  const { record, state } = context;
+  const place = record.place.value;
+  const scores = record.pinnedScores.value;
+  if (!place || place.token === null || place.key === null || !scores) return null;
+  const heads = strongestHeads(place.stack.layers, scores);
+  const from = quotedAt(place.queries.text, place.token);
+  const to = quotedAt(place.keys.text, place.key);
+  const quantity = quantityOf({ ...place.stack, maximum: place.stack.maximum });
+  if (heads.length === 0)
+    return (
+      <p class="av-muted av-pinned-heads">
+        No head has any {quantity.name} from {from} to {to}.
+      </p>
+    );
+  return (
+    <p class="av-muted av-pinned-heads">
+      {`Largest ${quantity.name} from ${from} to ${to}, of all heads: `}
+      {heads.map(({ layer, head, score }, i) => (
+        <span key={`${layer}.${head}`}>
+          {i > 0 && ", "}
+          <button
+            type="button"
+            class="av-head-link"
+            onClick={() => assign(state, { layer, heads: [head] })}
+          >
+            {`layer ${layer}, head ${head}`}
+          </button>
+          {` (${written(quantity, score)})`}
+        </span>
+      ))}
+      .
+    </p>
+  );
+}

@@ -1,0 +1,79 @@
+"""Heads by what they give to the pinned tokens, on exported pages: order, least score, sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+import attnviz as av
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from playwright.sync_api import Page
+
+TEXT = "The animal didn't cross the street because it was too tired."
+
+
+@pytest.fixture(scope="module")
+def record(checkpoint_folder: Path) -> av.AttentionRecord:
+    return av.extract(str(checkpoint_folder), TEXT)
+
+
+@pytest.fixture(scope="module")
+def weights(record: av.AttentionRecord) -> NDArray[np.float32]:
+    """Weights from "it" to "animal", (layers, heads)."""
+    query, key = record.tokens.index("it"), record.tokens.index("animal")
+    return np.stack(record.to_numpy("self"))[:, :, query, key]
+
+
+def offered(page: Page) -> list[str]:
+    return page.locator(".av-head > span:first-of-type").all_inner_texts()
+
+
+def test_heads_are_ordered_and_filtered_by_the_pinned_pair(
+    page: Page, record: av.AttentionRecord, weights: NDArray[np.float32], tmp_path: Path
+) -> None:
+    view = av.HeadView(record, layer=3, token="it", key="animal", order="pinned")
+    page.goto(view.save(tmp_path / "view.html").as_uri())
+    expect(page.locator(".av-head").first).to_contain_text("0.68")
+    assert offered(page)[:2] == [str(head) for head in np.argsort(-weights[3])[:2]]
+    page.get_by_label("Least score, weight of the pinned tokens").fill("0.15")
+    page.keyboard.press("Enter")
+    expect(page.locator(".av-head")).to_have_count(int((weights[3] >= 0.15).sum()))
+    page.locator(".av-plot").first.press("Escape")
+    expect(page.get_by_text("pin a query token, or a query and a key")).to_be_visible()
+
+
+def test_the_heads_that_link_a_pinned_pair_are_named_and_lead_there(
+    page: Page, record: av.AttentionRecord, weights: NDArray[np.float32], tmp_path: Path
+) -> None:
+    view = av.ModelView(record, token="it", key="animal")
+    page.goto(view.save(tmp_path / "view.html").as_uri())
+    named = page.locator(".av-pinned-heads")
+    layer, head = np.unravel_index(weights.argmax(), weights.shape)
+    expect(named).to_contain_text(
+        f"Largest weight from “it” to “animal”, of all heads: layer {layer}, head {head} "
+        f"({weights.max():.2f}), layer 5, head 11 (0.67)"
+    )
+    named.get_by_role("button", name="layer 5, head 11").click()
+    expect(page.locator(".attnviz")).to_contain_text("Layer 5, head 11")
+
+
+def test_the_grid_is_ordered_by_the_pinned_query_alone(
+    page: Page, record: av.AttentionRecord, tmp_path: Path
+) -> None:
+    query = record.tokens.index("it")
+    largest = np.stack(record.to_numpy("self"))[:, :, query].max(axis=-1)
+    layer, head = np.unravel_index(largest.argmax(), largest.shape)
+    view = av.ModelView(record, token="it", order="pinned")
+    page.goto(view.save(tmp_path / "view.html").as_uri())
+    first = page.get_by_role("gridcell").first
+    expect(first).to_have_accessible_name(
+        f"Layer {layer}, head {head}, weight of the pinned tokens {largest.max():.2f}"
+    )
+    expect(page.locator(".av-pinned-heads")).to_have_count(0)
