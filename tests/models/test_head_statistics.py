@@ -208,8 +208,8 @@ def tiny_bert(make_model: Make, word_tokenizer: Any) -> tuple[Any, Any]:
 
 
 def saved(statistics: HeadStatistics, folder: Path) -> bytes:
-    statistics.save(folder / "bytes")
-    return (folder / "bytes").read_bytes()
+    statistics.save(folder / "bytes.safetensors")
+    return (folder / "bytes.safetensors").read_bytes()
 
 
 class TestCheckpoint:

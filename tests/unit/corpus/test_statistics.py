@@ -412,7 +412,7 @@ def test_any_order_of_a_thousand_texts_gives_the_same_bytes(tmp_path: Path) -> N
     labels = [{"label": f"c{number}"} for number in generator.integers(0, 4, 1000)]
     for text, record in enumerate(records):
         whole.fold(record, text, columns=labels[text])
-    whole.save(tmp_path / "whole")
+    whole.save(tmp_path / "whole.safetensors")
     for trial in range(2):
         order = generator.permutation(1000)
         cuts = np.sort(generator.choice(np.arange(1, 1000), 30 + trial, replace=False))
@@ -422,8 +422,8 @@ def test_any_order_of_a_thousand_texts_gives_the_same_bytes(tmp_path: Path) -> N
             for text in some.tolist():
                 part.fold(records[text], text, columns=labels[text])
             parts.append(part)
-        in_a_random_tree(parts, generator).save(tmp_path / "tree")
-        assert (tmp_path / "tree").read_bytes() == (tmp_path / "whole").read_bytes()
+        tree = in_a_random_tree(parts, generator).save(tmp_path / "tree")
+        assert tree.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
 
 
 @pytest.mark.slow
@@ -434,8 +434,8 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     for text in range(2000):
         statistics.fold(records[text % 100], text)
         if text in (199, 1999):
-            statistics.save(tmp_path / "file")
-            sizes.append((tmp_path / "file").stat().st_size)
+            statistics.save(tmp_path / "file.safetensors")
+            sizes.append((tmp_path / "file.safetensors").stat().st_size)
             [totals] = statistics._state.stacks.values()
             held = sum(len(kept.positions) for part in totals.tokens[0] for kept in part.values())
             edges = totals.strongest.num_waiting + totals.sampled.num_waiting
@@ -471,10 +471,12 @@ class TestAdding:
 
     def test_an_empty_one_changes_nothing(self, tmp_path: Path) -> None:
         base = statistics_of(causal_record(5))
-        base.save(tmp_path / "one")
-        (base + HeadStatistics()).save(tmp_path / "two")
-        (HeadStatistics() + base).save(tmp_path / "three")
-        bytes_of = [(tmp_path / name).read_bytes() for name in ("one", "two", "three")]
+        paths = [
+            base.save(tmp_path / "one"),
+            (base + HeadStatistics()).save(tmp_path / "two"),
+            (HeadStatistics() + base).save(tmp_path / "three"),
+        ]
+        bytes_of = [path.read_bytes() for path in paths]
         assert bytes_of[0] == bytes_of[1] == bytes_of[2]
 
     def test_sums_that_do_not_fit_are_refused_and_not_wrong(self) -> None:
@@ -545,8 +547,8 @@ class TestBadInput:
     def test_texts_of_tokens_may_be_anything(self, tmp_path: Path) -> None:
         count = len(HOSTILE)
         statistics = statistics_of(record_of(shares(2, count, count), list(HOSTILE)))
-        statistics.save(tmp_path / "file")
-        again = HeadStatistics.load(tmp_path / "file").stack()
+        statistics.save(tmp_path / "file.safetensors")
+        again = HeadStatistics.load(tmp_path / "file.safetensors").stack()
         positions, tokens, _ = again.text_tokens(0)
         shown = Tokens.of(list(HOSTILE))
         assert all(shown[place] == token for place, token in zip(positions, tokens, strict=True))
@@ -610,8 +612,10 @@ def test_runs_of_texts_join(tmp_path: Path) -> None:
         statistics.fold(causal_record(3), text)
     assert statistics.text_numbers == ((0, 1), (3, 6), (9, 10))
     assert all(one[1] < other[0] for one, other in pairwise(statistics.text_numbers))
-    statistics.save(tmp_path / "file")
-    assert HeadStatistics.load(tmp_path / "file").text_numbers == statistics.text_numbers
+    statistics.save(tmp_path / "file.safetensors")
+    assert (
+        HeadStatistics.load(tmp_path / "file.safetensors").text_numbers == statistics.text_numbers
+    )
 
 
 def test_parts_add_up_to_a_table(tmp_path: Path) -> None:
