@@ -513,7 +513,7 @@ export function createRecordStore(
     return wanted && fits ? (had?.answer ?? null) : null;
   });
   const pair = computed(() => {
-    const stack = calmPlace.value?.stack;
+    const stack = place.value?.stack;
     return stack && pin.value && pin.value.key !== null ? { stack, pin: pin.value } : null;
   });
   const linked = answer(pair, async ({ stack, pin }, signal) => {
