@@ -414,7 +414,7 @@ def _strongest_position(record: AttentionRecord, model: str) -> dict[str, Any]:
     largest = {
         (layer, head): stack.weights(layer=layer, head=head, rows=row).max()
         for layer in stack.layers
-        for head in stack.kept_heads(layer)
+        for head in range(stack.num_heads(layer))
         if layer > 0
     }
     layer, head = max(largest, key=lambda each: largest[each])

@@ -81,7 +81,9 @@ def _compared(record: AttentionRecord) -> av.CompareView:
     """A record against one whose heads stand in another order."""
     stack = record.stack()
     heads = {
-        layer: [stack.weights(layer=layer, head=head) for head in stack.kept_heads(layer)[::-1]]
+        layer: [
+            stack.weights(layer=layer, head=head) for head in range(stack.num_heads(layer))[::-1]
+        ]
         for layer in stack.layers
     }
     other = AttentionRecord.from_weights([np.stack(each) for each in heads.values()], record.tokens)

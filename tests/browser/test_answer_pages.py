@@ -278,7 +278,7 @@ def sources_by_hand(record: Any, stack: str, query: int) -> list[tuple[str, int,
     rows = {
         (layer, head): chosen.weights(layer=layer, head=head)[query].astype(float)
         for layer in chosen.layers
-        for head in chosen.kept_heads(layer)
+        for head in range(chosen.num_heads(layer))
     }
     means = sum(rows.values()) / len(rows)
     found = []

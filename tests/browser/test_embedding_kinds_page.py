@@ -25,7 +25,7 @@ from browser.embedding_pages import (
     says,
     table,
 )
-from unit.made_corpora import attention, corpus, kept_record
+from unit.made_corpora import attention, corpus
 from unit.records import HOSTILE
 
 pytestmark = pytest.mark.slow
@@ -181,26 +181,6 @@ def test_corpora_of_next_to_nothing(page: Page, tmp_path: Path, lengths: tuple[i
     says(root, f"Mean over {texts}")
     expect(root.locator(".av-aggregate .av-plot")).to_be_visible()
     assert "NaN" not in (root.text_content() or "")
-
-
-def test_kept_heads_stand_under_their_own_numbers(page: Page, tmp_path: Path) -> None:
-    made = av.Corpus([kept_record(5), kept_record(7, seed=5)])
-    root = opened(page, av.EmbeddingView(made), tmp_path)
-    names = [
-        (cell.get_attribute("aria-label") or "").rpartition(", ")[0].split(", c")[0]
-        for cell in root.get_by_role("gridcell").all()
-    ]
-    assert [name[: len("layer 3, head 1")] for name in names] == [
-        "layer 3, head 1",
-        "layer 3, head 4",
-        "layer 4, head 5",
-    ]
-    root.get_by_role("gridcell", name="layer 3, head 4,").click()
-    drawn(root, 3)
-    page.keyboard.press("]")
-    drawn(root, 4)
-    expect(root.locator(".av-embedding-name")).to_contain_text("Layer 4, head 5")
-    assert {(row["layer"], row["head"]) for row in table(page)} == {("4", "5")}
 
 
 SIZE: dict[str, Any] = {

@@ -226,7 +226,6 @@ def in_tensor_parallel(folder: str, out: Path, rank: int, case: Case) -> Any:
     assert split.model.layers[0].self_attn.q_proj.weight.to_local().shape == (32, 64)
     case("tensor_parallel", lambda: extract(split, IDS))
     case("tensor_parallel_padded", lambda: extract(split, dict(PADDED))[1])
-    case("tensor_parallel_some_heads", lambda: extract(split, IDS, layers=[1], heads=[3, 6]))
     case("tensor_parallel_on_disk", lambda: extract(split, IDS, spool=out / "spool"))
     case("tensor_parallel_generated", lambda: extract(split, IDS[:, :4], generate=3))
     case(

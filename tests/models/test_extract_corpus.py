@@ -217,10 +217,9 @@ def test_images_are_texts_of_patches() -> None:
 
 
 def test_options_are_those_of_extract(decoder: tuple[Any, Any]) -> None:
-    corpus = read(decoder, TEXTS[:4], heads={0: [3], 2: [1, 2]}, dtype="float16", name="mine")
+    corpus = read(decoder, TEXTS[:4], layers=[0, 2], dtype="float16", name="mine")
     assert corpus.model == "mine"
     assert corpus.stack().layers == (0, 2)
-    assert place(corpus, None, 2).heads == (1, 2)
     assert corpus.attention(None, 0, 1).queries.dtype == torch.float16
     with pytest.raises(TypeError, match="extract_corpus takes no layer=; beside its own"):
         read(decoder, TEXTS, layer=2)
@@ -464,7 +463,6 @@ def test_the_values_of_a_text_are_counted_right_after_it(
     ("options", "error", "words"),
     [
         ({"layers": [99]}, ValueError, "^layers: there is no layer 99"),
-        ({"heads": [99]}, ValueError, "^heads: there is no head 99"),
         ({"dtype": "foo"}, ValueError, "^dtype='foo' cannot hold"),
         ({"generate": -1}, ValueError, "^generate must be at least 1"),
     ],

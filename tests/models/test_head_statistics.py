@@ -346,7 +346,6 @@ def test_records_with_some_layers_and_another_name(make_model: Make, byte_tokeni
 @pytest.mark.parametrize(
     "options",
     [
-        {"heads": 0},
         {"batch_size": 4},
         {"truncation": True},
         {"checkpoint": "heads.safetensors"},

@@ -229,7 +229,7 @@ def test_an_interrupt_leaves_nothing(
 
 def test_its_help_names_what_it_takes() -> None:
     text = av.show_embedding_view.__doc__ or ""
-    for name in ("texts", "points", "columns", "keep_heads", "include_layers", "Examples"):
+    for name in ("texts", "points", "columns", "layers", "include_layers", "Examples"):
         assert name in text
 
 

@@ -100,8 +100,8 @@ def test_the_edge_to_the_antecedent_decides_the_noun(decoder: tuple[Any, Any]) -
     assert neither >= 7
 
 
-# Of an answer's attention hardly anything is kept.
-LITTLE = CaptureOptions(layers=(0,), heads=(0,))
+# Of an answer's attention nothing is kept.
+OUTLINE = CaptureOptions(outline=True)
 
 
 class Asked:
@@ -118,7 +118,7 @@ class Asked:
     def answer(self, *changes: Change) -> Any:
         """The likeliest token at every place, or the likeliest class."""
         plan = plan_of(changes, self.record, self._places)
-        outputs = self._runs.forward(LITTLE, by_module(plan)).outputs
+        outputs = self._runs.forward(OUTLINE, by_module(plan)).outputs
         return outputs.logits[0].argmax(dim=-1).numpy()
 
 

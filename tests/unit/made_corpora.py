@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from attnviz import AttentionRecord, AttentionStack, Corpus, Tokens
-from attnviz.record.attention import HeadSubset, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, Mask
 from unit.records import vectors, words
 
@@ -67,18 +67,6 @@ def cross_record(num_queries: int, num_keys: int, seed: int = 0) -> AttentionRec
         "cross", {0: layer}, Tokens.of(words(num_queries, "d")), Tokens.of(words(num_keys, "e"))
     )
     return AttentionRecord({"cross": stack}, model="made")
-
-
-def kept_record(num_tokens: int, seed: int = 0) -> AttentionRecord:
-    """Heads 1 and 4 of 6 in one layer, head 5 in the next, of two key heads."""
-    first = attention(num_tokens, heads=2, key_heads=2, seed=seed)
-    second = attention(num_tokens, heads=1, key_heads=1, seed=seed + 1)
-    layers = {
-        3: HeadSubset(first, heads=(1, 4), model_heads=6, model_key_heads=2),
-        4: HeadSubset(second, heads=(5,), model_heads=6, model_key_heads=2),
-    }
-    stack = AttentionStack("self", layers, Tokens.of(words(num_tokens)))
-    return AttentionRecord({"self": stack}, model="made")
 
 
 def with_vectors(queries: torch.Tensor, keys: torch.Tensor, lengths: Sequence[int]) -> Corpus:

@@ -299,7 +299,6 @@ export interface StackDescription {
   name: string;
   layers: number[];
   heads_per_layer: number[];
-  heads?: number[][];
   normalized: boolean;
   signed?: boolean;
   measure?: string;
@@ -365,7 +364,7 @@ export interface MapsRequest {
   stack: string;
   layer: number;
   size: number;
-  /** All heads that were kept, all queries and all keys where they are left out. */
+  /** All heads, all queries and all keys where they are left out. */
   heads?: number[];
   rows?: Range;
   columns?: Range;
@@ -591,10 +590,8 @@ export interface StackNumbers {
   name: string;
   /** The model's own layer numbers. */
   layers: number[];
-  /** How many heads the model has in each layer: as many as `layers`. */
+  /** How many heads each layer has: as many as `layers`. */
   heads_per_layer: number[];
-  /** Numbers of the heads that were kept, layer by layer; left out where all were. */
-  heads?: number[][];
   /** Whether rows sum to one. */
   normalized: boolean;
   /** Whether numbers may be negative; left out where they are not. */
@@ -893,8 +890,8 @@ export interface AtlasClasses {
 export interface AtlasStack {
   name: string;
   layers: number[];
-  /** The model's numbers of the heads, layer by layer. */
-  heads: number[][];
+  /** How many heads each layer has. */
+  heads_per_layer: number[];
   /** Whether no query attends to a later key. */
   causal: boolean;
   /** Whether queries and keys are the same tokens. */

@@ -30,14 +30,18 @@ import { type RecordImage, readImage } from "./requests/images";
 /** A pattern's score of every head of a stack; null where it is not defined. */
 export type Scores = ScoresHeader["scores"];
 
-/** Numbers of a layer's heads whose weights are known, ascending. */
-export function keptHeads(
-  stack: Pick<StackDescription, "layers" | "heads_per_layer" | "heads">,
+/** Numbers of a layer's heads. */
+export function headsOf(
+  stack: Pick<StackDescription, "layers" | "heads_per_layer">,
   layer: number,
 ): number[] {
-  const at = stack.layers.indexOf(layer);
-  const all = Array.from({ length: stack.heads_per_layer[at] ?? 0 }, (_, head) => head);
-  return stack.heads?.[at] ?? all;
+  const count = stack.heads_per_layer[stack.layers.indexOf(layer)] ?? 0;
+  return Array.from({ length: count }, (_, head) => head);
+}
+
+/** How many heads a stack has in all its layers. */
+export function countHeads({ heads_per_layer }: Pick<StackDescription, "heads_per_layer">): number {
+  return heads_per_layer.reduce((sum, count) => sum + count, 0);
 }
 
 /** Weights in hand, one matrix for each head that was asked for. */

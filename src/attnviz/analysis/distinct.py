@@ -127,7 +127,7 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     if stack.signed or not one_text(stack):
         return None
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
-    num_heads = sum(len(stack.kept_heads(layer)) for layer in stack.layers)
+    num_heads = sum(stack.heads_per_layer)
     if num_heads * min(num_queries, _QUERIES) * num_keys > _MOST_WEIGHTS:
         return None
     patterns = [name for name in patterns_of(stack) if name not in _NOT_TELLING]
@@ -137,7 +137,7 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     best: tuple[float, int, int, str] | None = None
     known: _Known = {}
     for layer in stack.layers:
-        heads = stack.kept_heads(layer)
+        heads = range(stack.num_heads(layer))
         measured = _measured(stack, layer, heads, blocks, known)
         for head, of_patterns in zip(heads, measured.tolist(), strict=True):
             for pattern, (score, even, count) in zip(patterns, of_patterns, strict=True):

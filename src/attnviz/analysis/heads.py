@@ -107,8 +107,7 @@ def head_scores(
     list of ndarray of float64
         One a layer, in the order of ``stack.layers``, each (heads,): the share of the weight that
         falls on the pattern's pairs, over the queries that can show it, from 0 to 1. NaN where no
-        query can: no token repeats, the mask hides all the pairs, there is one token; and for heads
-        that were not kept.
+        query can: no token repeats, the mask hides all the pairs, there is one token.
 
     Raises
     ------
@@ -190,7 +189,7 @@ def head_entropy(
     list of ndarray of float64
         One a layer, in the order of ``stack.layers``, each (heads,), in nats: 0 where every query
         attends to one key, log(number of keys) where all attend evenly to all. NaN where no query
-        attends to anything, and for heads that were not kept.
+        attends to anything.
 
     Raises
     ------
@@ -217,7 +216,7 @@ def head_entropy(
     measured = []
     for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
         entropies = np.full(num_heads, np.nan)
-        for head in stack.kept_heads(layer):
+        for head in range(num_heads):
             total, count = 0.0, 0
             for rows in row_blocks(stack, queries):
                 weights = _weights(stack, layer, head, rows)[0].astype(np.float64)
@@ -278,7 +277,7 @@ def uniform_scores(
     measured = []
     for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
         scores = np.full(num_heads, np.nan)
-        for head in stack.kept_heads(layer):
+        for head in range(num_heads):
             total, count = 0.0, 0
             for rows in row_blocks(stack, queries):
                 allowed = _weights(stack, layer, head, rows)[1]
@@ -428,13 +427,12 @@ def _measured(
     stack: AttentionStack, patterns: Sequence[str], queries: int | None
 ) -> Steps[dict[str, list[Scores]]]:
     measured: dict[str, list[Scores]] = {pattern: [] for pattern in patterns}
-    pace = _pace(stack, sum(len(stack.kept_heads(layer)) for layer in stack.layers), queries)
+    pace = _pace(stack, sum(stack.heads_per_layer), queries)
     known: dict[int, list[PairPlaces]] = {}
     for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
-        kept = stack.kept_heads(layer)
-        shares = np.full((len(patterns), num_heads), np.nan)
-        shares[:, kept] = yield from scores_of_heads(
-            stack, patterns, layer, kept, queries, pace=pace, known=known
+        heads = range(num_heads)
+        shares = yield from scores_of_heads(
+            stack, patterns, layer, heads, queries, pace=pace, known=known
         )
         for pattern, scores in zip(patterns, shares, strict=True):
             measured[pattern].append(scores)

@@ -84,7 +84,7 @@ def _described(stack: StackStatistics, sent: StackStatistics) -> AtlasStack:
     return {
         "name": stack.name,
         "layers": list(stack.layers),
-        "heads": [list(heads) for heads in stack.heads],
+        "heads_per_layer": list(stack.heads_per_layer),
         "causal": bool(stack.causal),
         "same_tokens": bool(stack.one_text),
         "statistics": [
@@ -138,8 +138,11 @@ def table_of(stack: StackStatistics) -> AtlasTable:
         "baselines": [[] if each is None else _rows(each) for each in baselines],
         "texts": [[layer.tolist() for layer in stack.counts(name)] for name in names],
         "roles": [
-            [[_role(role, places[role.name]) for role in roles.of(layer, head)] for head in heads]
-            for layer, heads in zip(stack.layers, stack.heads, strict=True)
+            [
+                [_role(role, places[role.name]) for role in roles.of(layer, head)]
+                for head in range(stack.num_heads(layer))
+            ]
+            for layer in stack.layers
         ],
     }
 

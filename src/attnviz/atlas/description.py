@@ -1,7 +1,6 @@
 """What an atlas of heads sends to a browser: statistics, roles, offsets, edges and their texts.
 
-Numbers of layers and heads are the model's own. `heads`, the indices of edges and all lists "by
-head" follow the order of `AtlasStack.heads`. Large answers are deflated UTF-8 of JSON, in parts.
+Numbers of layers and heads are the model's own. Large answers are deflated UTF-8 of JSON, in parts.
 ``js/src/client/protocol.ts`` has the same types, ``tests/fixtures/atlas.json`` is read by both.
 """
 
@@ -64,8 +63,8 @@ class AtlasStack(TypedDict):
 
     Attributes
     ----------
-    heads : list of list of int
-        The model's numbers of the heads, layer by layer.
+    heads_per_layer : list of int
+        How many heads each layer has.
     causal : bool
         Whether no query attends to a later key.
     same_tokens : bool
@@ -90,7 +89,7 @@ class AtlasStack(TypedDict):
 
     name: str
     layers: list[int]
-    heads: list[list[int]]
+    heads_per_layer: list[int]
     causal: bool
     same_tokens: bool
     statistics: list[AtlasStatistic]

@@ -157,7 +157,7 @@ def _text(data: bytes) -> str:
 
 
 def _too_large(stacks: Mapping[str, StackStatistics], size: int, limit: int) -> str:
-    heads = sum(len(some) for stack in stacks.values() for some in stack.heads)
+    heads = sum(sum(stack.heads_per_layer) for stack in stacks.values())
     return (
         f"the page of {heads:,} heads has {megabytes(size)} MB without any edges (at most "
         f"{megabytes(limit)}): allow it with max_mb={megabytes(size)}, or choose layers where you "
@@ -172,8 +172,8 @@ def roles_table(statistics: HeadStatistics, stack: str) -> str:
     rows = sorted(
         (
             (layer, head, held[0])
-            for layer, heads in zip(found.layers, found.heads, strict=True)
-            for head in heads
+            for layer in found.layers
+            for head in range(found.num_heads(layer))
             if (held := roles.of(layer, head))
         ),
         key=lambda row: -row[2].difference,

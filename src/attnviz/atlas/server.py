@@ -152,16 +152,16 @@ class ClassesRequest:
     def answer(self, server: AtlasServer) -> Reply:
         """Send them."""
         stack, layer = server.layer(self.stack, self.layer)
-        heads = stack.heads[stack.layers.index(layer)]
-        if self.head not in heads:
+        count = stack.num_heads(layer)
+        if self.head not in range(count):
             raise IndexError(
-                f"head={reprlib.repr(self.head)}: layer {layer} of stack {self.stack!r} has the "
-                f"heads {', '.join(map(str, heads))}"
+                f"head={reprlib.repr(self.head)}: layer {layer} of stack {self.stack!r} has heads "
+                f"0 to {count - 1}"
             )
         if self.system not in stack.class_systems:
             known = ", ".join(map(repr, stack.class_systems))
             raise KeyError(f"classes {reprlib.repr(self.system)} do not exist; known are {known}")
-        weights = stack.class_weights(layer, self.system)[heads.index(self.head)]
+        weights = stack.class_weights(layer, self.system)[self.head]
         return Reply({"classes": len(weights)}, np.asarray(weights, dtype="<f4").tobytes())
 
 

@@ -30,7 +30,6 @@ def show_head_atlas(
     processor: Any = None,
     name: str | None = None,
     layers: int | Iterable[int] | None = None,
-    keep_heads: int | Iterable[int] | Mapping[int, Iterable[int]] | None = None,
     batch_size: int | Literal["auto"] = "auto",
     keep_edges: int = 100,
     seed: int = 0,
@@ -57,9 +56,8 @@ def show_head_atlas(
     column, columns, parse, target, truncation, tokenizer, processor, name, layers, batch_size,
     seed, part, checkpoint, resume, engine, progress : optional
         As for `attnviz.head_statistics`.
-    keep_heads, keep_edges : optional
-        Its `heads` and `edges`: here `heads` chooses among the heads that are measured, and `edges`
-        which kind of edges is listed.
+    keep_edges : optional
+        Its `edges`: here `edges` chooses which kind of edges is listed.
     **traits
         What is shown first: layer, heads, color, order, edges and all others that
         `attnviz.AtlasView` lists.
@@ -98,7 +96,6 @@ def show_head_atlas(
         "processor": processor,
         "name": name,
         "layers": layers,
-        "heads": keep_heads,
         "batch_size": batch_size,
         "edges": keep_edges,
         "seed": seed,
@@ -138,7 +135,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "seed": 0,
     "resume": False,
 }
-_ARGUMENTS = {"heads": "keep_heads", "edges": "keep_edges"}
+_ARGUMENTS = {"edges": "keep_edges"}
 
 
 def _leave_out(given: Mapping[str, Any]) -> None:

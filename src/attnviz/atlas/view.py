@@ -16,7 +16,7 @@ from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.limits import check_options
 from attnviz.server.kernel import Server
-from attnviz.utils.arguments import from_end, shown, spans
+from attnviz.utils.arguments import shown
 from attnviz.utils.filenames import file_stem
 from attnviz.utils.progress import Steps
 from attnviz.views.lifetime import weakly
@@ -125,8 +125,8 @@ class AtlasView(HeadsView):
         roles = stack.roles()
         named = [
             (roles.of(layer, head)[0], layer, head)
-            for layer, heads, names in zip(stack.layers, stack.heads, roles.names, strict=True)
-            for head, role in zip(heads, names, strict=True)
+            for layer, names in zip(stack.layers, roles.names, strict=True)
+            for head, role in enumerate(names)
             if role is not None
         ]
         if not named:
@@ -270,22 +270,21 @@ class AtlasView(HeadsView):
         )
 
     def _estimated_height(self) -> int:
-        rows = max(len(self._grid(name).layers) for name in self._statistics.stack_names)
+        rows = max(
+            len(self._statistics.stack(name).layers) for name in self._statistics.stack_names
+        )
         return min(_AROUND + _ROW * rows, _HIGHEST)
 
     def _first_stack(self) -> str:
         return self._statistics.stack_names[0]
 
-    def _grid(self, name: str) -> _Grid:
-        return _Grid(self._statistics.stack(name))
-
-    def _stack_named(self, name: str) -> _Grid:
+    def _stack_named(self, name: str) -> StackStatistics:
         names = self._statistics.stack_names
         if name not in names:
             raise traitlets.TraitError(
                 f"stack={shown(name)}: these statistics have {', '.join(map(repr, names))}"
             )
-        return self._grid(name)
+        return self._statistics.stack(name)
 
     @traitlets.validate("color", "order")
     def _validate_statistic(self, proposal: Mapping[str, Any]) -> str:
@@ -330,31 +329,3 @@ class AtlasView(HeadsView):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._statistics!r}>"
-
-
-class _Grid:
-    """The heads that statistics are of, by the model's numbers."""
-
-    def __init__(self, stack: StackStatistics) -> None:
-        self.name = stack.name
-        self._heads = dict(zip(stack.layers, stack.heads, strict=True))
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        return tuple(self._heads)
-
-    @property
-    def heads_per_layer(self) -> tuple[int, ...]:
-        # How many more the model has is not known.
-        return tuple(max(heads, default=-1) + 1 for heads in self._heads.values())
-
-    def kept_heads(self, layer: int) -> tuple[int, ...]:
-        return self._heads[layer]
-
-    def layer_number(self, layer: int) -> int:
-        number = layer if layer in self._heads else from_end(layer, self.layers)
-        if number not in self._heads:
-            raise IndexError(
-                f"layer={layer!r}: stack {self.name!r} has layers {spans(self.layers)}"
-            )
-        return int(number)

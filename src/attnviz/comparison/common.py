@@ -141,9 +141,9 @@ def _common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> 
     return common
 
 
-def common_heads(a: AttentionStack, b: AttentionStack, layer: int) -> list[int]:
+def common_heads(a: AttentionStack, b: AttentionStack, layer: int) -> range:
     """Numbers of the heads of a layer that both have."""
-    return [head for head in a.kept_heads(layer) if b.attention(layer).keeps(head)]
+    return range(min(a.num_heads(layer), b.num_heads(layer)))
 
 
 def _common_layers(name: str, stacks: Sequence[AttentionStack], names: Sequence[str]) -> list[int]:
@@ -155,19 +155,7 @@ def _common_layers(name: str, stacks: Sequence[AttentionStack], names: Sequence[
             f"{its} has {spans(each.layers)}" for its, each in zip(names, stacks, strict=True)
         )
         raise ValueError(f"stack {name!r}: no layer in common; {', '.join(having)}")
-    with_heads = [
-        number for number in layers if all(common_heads(stacks[0], b, number) for b in stacks[1:])
-    ]
-    if not with_heads:
-        having = (
-            f"{its} has {spans(each.kept_heads(layers[0]))}"
-            for its, each in zip(names, stacks, strict=True)
-        )
-        raise ValueError(
-            f"stack {name!r}: no head in common; of layer {layers[0]} {', '.join(having)}. Extract "
-            "with the same heads="
-        )
-    return with_heads
+    return layers
 
 
 def _on_common_units(alignments: Sequence[Alignment], names: Sequence[str]) -> list[Alignment]:

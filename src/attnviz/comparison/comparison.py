@@ -186,7 +186,7 @@ class Comparison:
         list of ndarray of float64
             One a layer, in the order of ``comparison.a.stack(stack).layers``, each (heads,): the
             mean over the queries that both have. NaN where nothing can be compared, and for heads
-            that were not kept in both. `ModelView` and `HeadView` take it as ``scores=``.
+            that only `a` has. `ModelView` and `HeadView` take it as ``scores=``.
 
         Raises
         ------
@@ -256,7 +256,7 @@ class Comparison:
                     key=lambda each: torch.finfo(each).eps,
                 )
                 for head in common_heads(stack, self.b.stack(name), layer):
-                    values[head] = rounding_distance(its.vectors, its.index(head), layer, dtype)
+                    values[head] = rounding_distance(its.vectors, head, layer, dtype)
             found.append(values)
             yield Progress("rounding", number + 1, len(stack.layers), "layer")
         return found
@@ -426,7 +426,7 @@ class Comparison:
         for member in self.members:
             stack = member.stack(name)
             layers += [stack.attention(layer) for layer in stack.layers]
-            heads = max(heads, sum(len(stack.kept_heads(layer)) for layer in stack.layers))
+            heads = max(heads, sum(stack.heads_per_layer))
         cells = len(stack.query_tokens) * len(stack.key_tokens)
         if affords_maps(layers, max(cells, heads * cells // _HEADS_AT_ONCE)):
             return None

@@ -141,7 +141,7 @@ def rounding_distance(
     """
     relative = torch.finfo(dtype).eps / 2 * _ROUNDINGS[dtype] * (3 + layer) ** 0.5
     generator = torch.Generator().manual_seed(layer * 1009 + head)
-    alone = attention.select_heads([head])
+    alone = attention.only_head(head)
     rounded = replace(
         alone,
         queries=_disturbed(alone.queries, relative, generator),

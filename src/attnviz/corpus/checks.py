@@ -92,22 +92,22 @@ def check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
         if layer is None or layer not in shape:
             difference = f"layers {spans(tuple(shape))} and {spans(tuple(first))}"
         else:
-            (heads, kept, size), (others, other_kept, other_size) = shape[layer], first[layer]
+            (heads, size), (others, other_size) = shape[layer], first[layer]
             difference = (
-                f"in layer {layer} heads {spans(kept)} of {heads} with head_dim {size}, and heads "
-                f"{spans(other_kept)} of {others} with head_dim {other_size}"
+                f"in layer {layer} {heads} heads with head_dim {size}, and {others} heads with "
+                f"head_dim {other_size}"
             )
         raise ValueError(
             f"records[{number}] and records[0] differ in stack {name!r}: {difference}; a corpus is "
-            "of one model, extracted with the same layers= and heads="
+            "of one model, extracted with the same layers="
         )
 
 
-def _shape(stack: AttentionStack) -> dict[int, tuple[int, tuple[int, ...], int]]:
-    """By layer how many heads there are, which are kept, and the length of their vectors."""
+def _shape(stack: AttentionStack) -> dict[int, tuple[int, int]]:
+    """By layer how many heads there are, and the length of their vectors."""
     found = {}
     for layer in stack.layers:
         attention = stack.attention(layer)
         size = 0 if attention.vectors is None else attention.vectors.queries.shape[2]
-        found[layer] = (attention.num_heads, stack.kept_heads(layer), size)
+        found[layer] = attention.num_heads, size
     return found

@@ -296,8 +296,7 @@ class Corpus:
         layer : int
             The model's number of the layer; negative from the end.
         heads : int or sequence of int, optional
-            The model's numbers of the heads, negative from the end; all that were kept when left
-            out.
+            The model's numbers of the heads, negative from the end; all when left out.
 
         Returns
         -------
@@ -309,7 +308,7 @@ class Corpus:
         TypeError
             If `heads` are not numbers.
         IndexError
-            If the layer or a head does not exist or was not kept.
+            If the layer or a head does not exist.
         """
         name = self._stack_name(stack)
         chosen = self._heads(name, layer, heads)
@@ -318,13 +317,16 @@ class Corpus:
         keys: list[torch.Tensor] = []
         for text in points.texts:
             attention = self.attention(name, layer, text)
-            kept = self.records[text].stacks[name].kept_heads(layer)
-            at = [kept.index(head) for head in chosen]
             for vectors, rows, positions, side in (
-                (attention.queries, at, points.query_position[points.queries_of(text)], queries),
+                (
+                    attention.queries,
+                    list(chosen),
+                    points.query_position[points.queries_of(text)],
+                    queries,
+                ),
                 (
                     attention.keys,
-                    [attention.key_head(place) for place in at],
+                    [attention.key_head(head) for head in chosen],
                     points.key_position[points.keys_of(text)],
                     keys,
                 ),
@@ -351,7 +353,6 @@ class Corpus:
         Returns
         -------
         QueryKeyAttention
-            Of the heads that were kept, in their order.
 
         Raises
         ------
@@ -432,17 +433,16 @@ class Corpus:
         return name
 
     def _heads(self, stack: str, layer: int, heads: int | Sequence[int] | None) -> tuple[int, ...]:
-        kept = self.stack(stack).kept_heads(layer)
+        there = range(self.stack(stack).num_heads(layer))
         if heads is None:
-            return kept
-        num_heads = self.stack(stack).attention(layer).num_heads
+            return tuple(there)
         given = whole_numbers("heads", listed(heads))
-        chosen = tuple(from_end(head, range(num_heads)) for head in given)
-        missing = [head for head in chosen if head not in kept]
+        chosen = tuple(from_end(head, there) for head in given)
+        missing = [head for head in chosen if head not in there]
         if missing or not chosen:
             raise IndexError(
                 f"heads={list(chosen)!r}: of layer {layer} of stack {stack!r} the corpus has heads "
-                f"{spans(kept)}"
+                f"{spans(there)}"
             )
         return chosen
 

@@ -86,7 +86,7 @@ def extract_corpus(
     progress : bool
         Whether to show a progress bar, which counts points.
     **options
-        Further ones of `attnviz.extract`: tokenizer, processor, name, layers, heads, dtype, device,
+        Further ones of `attnviz.extract`: tokenizer, processor, name, layers, dtype, device,
         generate, and truncation, with which no text is too long.
 
     Returns

@@ -46,7 +46,6 @@ from attnviz.corpus.texts import TextColumns, Texts
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import (
     CaptureOptions,
-    Heads,
     Layers,
     read_capture_options,
 )
@@ -78,7 +77,6 @@ def head_statistics(
     processor: Any = None,
     name: str | None = None,
     layers: Layers = None,
-    heads: Heads = None,
     batch_size: BatchSize = "auto",
     edges: int = 100,
     seed: int = 0,
@@ -121,8 +119,8 @@ def head_statistics(
         As for `attnviz.extract`.
     name : str, optional
         The model's name; by default the last part of its hub id or folder.
-    layers, heads : optional
-        As for `attnviz.extract`: the layers and heads that are measured; all when left out.
+    layers : optional
+        As for `attnviz.extract`: the layers that are measured; all when left out.
     batch_size : int or "auto"
         How many texts the model reads at once, as for `attnviz.extract_corpus`.
     edges : int, default 100
@@ -190,7 +188,6 @@ def head_statistics(
             truncation=(truncation, False),
             tokenizer=(tokenizer, None),
             processor=(processor, None),
-            heads=(heads, None),
             batch_size=(batch_size, "auto"),
             part=(part, None),
             checkpoint=(checkpoint, None),
@@ -229,7 +226,6 @@ def head_statistics(
         "column": column,
         "truncation": str(truncation),
         "layers": shown(layers),
-        "heads": shown(heads),
         "part": None if part is None else str(part),
     }
     if isinstance(given, RayTexts):
@@ -261,7 +257,6 @@ def head_statistics(
             processor=processor if isinstance(processor, str | Path) else loaded.processor,
             truncation=truncation,
             layers=layers,
-            heads=heads,
             name=name,
             batch_size=batch_size,
             empty=statistics,
@@ -280,7 +275,6 @@ def head_statistics(
         processor=loaded.processor,
         truncation=truncation,
         layers=layers,
-        heads=heads,
         name=statistics.model,
     )
     try:
@@ -373,7 +367,6 @@ class _Shared:
     processor: Any
     truncation: Any
     layers: Any
-    heads: Any
     name: str | None
     batch_size: BatchSize
     empty: HeadStatistics
@@ -411,7 +404,6 @@ def _work(shared: _Shared) -> Work:
             processor=loaded.processor,
             truncation=shared.truncation,
             layers=shared.layers,
-            heads=shared.heads,
             name=statistics.model,
         ):
             _fold(statistics, text, known, parses)

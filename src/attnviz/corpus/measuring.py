@@ -212,7 +212,7 @@ class _Measuring:
         self._stack, self._queries, self._keys = stack, queries, keys
         self._text, self._relations = text, relations
         self._one_text = one_text(stack)
-        heads = [(layer, head) for layer in stack.layers for head in stack.kept_heads(layer)]
+        heads = [(layer, head) for layer in stack.layers for head in range(stack.num_heads(layer))]
         self._num_heads, self._n, self._m = (
             len(heads),
             len(stack.query_tokens),
@@ -571,7 +571,7 @@ def _groups(stack: AttentionStack) -> Iterator[_Group]:
     place = 0
     for layer in stack.layers:
         attention = stack.attention(layer)
-        heads = stack.kept_heads(layer)
+        heads = tuple(range(attention.num_heads))
         parts = [heads] if attention.one_mask else [(head,) for head in heads]
         for part in parts:
             mask = None if attention.vectors is None else attention.vectors.mask

@@ -241,10 +241,7 @@ class _Reader:
             "processor": self._loaded.processor,
         }
         self._capture = read_capture_options(
-            options.get("layers"),
-            options.get("heads"),
-            options.get("dtype"),
-            options.get("device", "cpu"),
+            options.get("layers"), options.get("dtype"), options.get("device", "cpu")
         )
         self._title = options.get("name") or name_of(self._model)
         truncation = read_truncation(options.get("truncation", False))
@@ -559,7 +556,7 @@ def _difference(one: AttentionRecord, other: AttentionRecord) -> float:
         rows, columns = slice(max(0, count - _ROWS), count), slice(0, len(stack.key_tokens))
         for layer in stack.layers:
             pair = stack.attention(layer), alone.attention(layer)
-            for head in range(len(stack.kept_heads(layer))):
+            for head in range(stack.num_heads(layer)):
                 first, second = (each.weights(head, rows, columns) for each in pair)
                 worst = float(np.maximum(worst, np.abs(first - second).max()))
     return math.inf if math.isnan(worst) else worst

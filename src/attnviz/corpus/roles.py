@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.table import need_pandas
-from attnviz.utils.arguments import from_end, shown
+from attnviz.utils.arguments import from_end, shown, spans
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,8 +144,8 @@ class Roles:
     ----------
     layers : sequence of int
         The model's numbers of the layers.
-    heads : sequence of sequence of int
-        Of each layer the model's numbers of its heads.
+    heads_per_layer : sequence of int
+        How many heads each layer has.
     evidence : mapping of str to Evidence
         By role.
     margin : float
@@ -155,7 +155,7 @@ class Roles:
 
     Attributes
     ----------
-    layers, heads, margin, level
+    layers, heads_per_layer, margin, level
         As they were given.
     names : list of list of (str or None)
         For each layer the main role of each head: the one whose score lies farthest above its
@@ -181,24 +181,24 @@ class Roles:
     def __init__(
         self,
         layers: Sequence[int],
-        heads: Sequence[Sequence[int]],
+        heads_per_layer: Sequence[int],
         evidence: Mapping[str, Evidence],
         *,
         margin: float,
         level: float,
     ) -> None:
         self.layers = tuple(layers)
-        self.heads = tuple(tuple(some) for some in heads)
+        self.heads_per_layer = tuple(heads_per_layer)
         self.margin, self.level = margin, level
         self.asked = tuple(evidence)
         # A class attribute describes the roles that there always are.
         self.definitions = {name: definition_of(name) for name in self.asked}  # type: ignore[misc]
         self._tests = _tests(evidence, margin, level)
         self._all: list[list[list[tuple[Role, bool]]]] = []
-        place = 0
-        for some in self.heads:
-            self._all.append([self._tests[place + number] for number in range(len(some))])
-            place += len(some)
+        start = 0
+        for count in self.heads_per_layer:
+            self._all.append(self._tests[start : start + count])
+            start += count
         self.names = [
             [next((role.name for role, holds in tests if holds), None) for tests in layer]
             for layer in self._all
@@ -290,8 +290,8 @@ class Roles:
                 *(layer, head, role.name, holds, role.score, role.error, role.low, role.high),
                 *(role.baseline, role.difference, role.p_value, role.texts),
             )
-            for layer, heads, tests in zip(self.layers, self.heads, self._all, strict=True)
-            for head, some in zip(heads, tests, strict=True)
+            for layer, tests in zip(self.layers, self._all, strict=True)
+            for head, some in enumerate(tests)
             for role, holds in some
         ]
         return pd.DataFrame(rows, columns=columns)
@@ -301,16 +301,16 @@ class Roles:
         if number not in self.layers:
             raise IndexError(f"layer={shown(layer)}: there are layers {self.layers}")
         place = self.layers.index(number)
-        heads = self.heads[place]
+        heads = range(self.heads_per_layer[place])
         chosen = from_end(head, heads)
         if chosen not in heads:
-            raise IndexError(f"head={shown(head)}: layer {number} has heads {heads}")
-        return self._all[place][heads.index(chosen)]
+            raise IndexError(f"head={shown(head)}: layer {number} has heads {spans(heads)}")
+        return self._all[place][chosen]
 
     def __repr__(self) -> str:
         found = [name for layer in self.names for name in layer if name]
         counts = {name: found.count(name) for name in dict.fromkeys(found)}
-        total = sum(map(len, self.heads))
+        total = sum(self.heads_per_layer)
         listed = ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
         return f"<Roles of {len(found)} of {total} heads: {listed}>"
 

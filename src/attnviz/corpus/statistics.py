@@ -436,9 +436,7 @@ class HeadStatistics:
         for name in self.stack_names:
             stack = self.stack(name)
             heads = [
-                (layer, head)
-                for layer, some in zip(stack.layers, stack.heads, strict=True)
-                for head in some
+                (layer, head) for layer in stack.layers for head in range(stack.num_heads(layer))
             ]
             for score in stack.score_names:
                 part = pd.DataFrame(heads, columns=["layer", "head"])
@@ -489,13 +487,13 @@ class HeadStatistics:
         need_weights(stack, "statistics of heads")
         queries, keys = facts[id(stack.query_tokens)], facts[id(stack.key_tokens)]
         whole = one_text(stack)
-        heads = tuple(stack.kept_heads(layer) for layer in stack.layers)
+        num_heads = sum(stack.heads_per_layer)
         before = self._state.stacks.get(stack.name)
         least = None
-        if before is not None and sum(map(len, heads)) == before.num_heads:
+        if before is not None and num_heads == before.num_heads:
             least = before.strongest.least, before.sampled.least
         elif not self.edges:
-            most = np.full(sum(map(len, heads)), np.iinfo(np.uint64).max, np.uint64)
+            most = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
             least = most, most
         relations = None
         if parse is not None and whole:
@@ -512,7 +510,7 @@ class HeadStatistics:
         return totals_of_text(
             found,
             layers=stack.layers,
-            heads=heads,
+            heads_per_layer=stack.heads_per_layer,
             causal=stack.causal,
             sides=[queries] if whole else [queries, keys],
             text=number,
@@ -531,8 +529,7 @@ class HeadStatistics:
 class StackStatistics:
     """What the heads of one stack do over many texts; get it from `HeadStatistics.stack`.
 
-    Arrays of scores come as a list with one float64 array a layer, (heads,), whose heads are those
-    of `heads`.
+    Arrays of scores come as a list with one float64 array a layer, (heads,).
 
     Attributes
     ----------
@@ -540,8 +537,8 @@ class StackStatistics:
         The stack.
     layers : tuple of int
         The model's numbers of the layers.
-    heads : tuple of tuple of int
-        Of each layer the model's numbers of its heads.
+    heads_per_layer : tuple of int
+        How many heads each layer has.
     causal : bool
         Whether no query may look ahead.
     one_text : bool
@@ -570,7 +567,7 @@ class StackStatistics:
     def __init__(self, name: str, totals: StackTotals, class_systems: Sequence[str]) -> None:
         self._totals = totals.canonical()
         self.name = name
-        self.layers, self.heads = totals.layers, totals.heads
+        self.layers, self.heads_per_layer = totals.layers, totals.heads_per_layer
         self.causal, self.one_text = totals.causal, totals.one_text
         self.class_systems = tuple(class_systems)
         self._roles: dict[tuple[float, float], Roles] = {}
@@ -924,7 +921,7 @@ class StackStatistics:
         asked = {role: score for role, score in ROLES.items() if score in self.score_names}
         asked |= {name: name for name in self.score_names if name.startswith(SYNTACTIC)}
         evidence = {role: self._evidence(score) for role, score in asked.items()}
-        return Roles(self.layers, self.heads, evidence, margin=margin, level=level)
+        return Roles(self.layers, self.heads_per_layer, evidence, margin=margin, level=level)
 
     def _evidence(self, score: str) -> Evidence:
         if score not in self.score_names:
@@ -960,11 +957,11 @@ class StackStatistics:
 
     def _edges(self, edges: EdgeColumns, layer: int, head: int) -> list[Edge]:
         some = self._heads_of(layer)
-        heads = self.heads[self._place(layer)]
+        heads = range(some.stop - some.start)
         number = from_end(head, heads)
         if number not in heads:
             raise IndexError(f"head={shown(head)}: layer {layer} has heads {spans(heads)}")
-        place = some.start + heads.index(number)
+        place = some.start + number
         here = _of_heads(edges, place, place + 1)
         columns = (here.weight, here.text, here.query, here.key)
         return [
@@ -998,23 +995,57 @@ class StackStatistics:
             raise KeyError(f"system={shown(system)}: there are {known}")
         return self._totals.tables[system]
 
-    def _place(self, layer: int) -> int:
-        number = from_end(layer, self.layers)
+    def layer_number(self, layer: int) -> int:
+        """The model's own number of a layer.
+
+        Parameters
+        ----------
+        layer : int
+            That number; or, negative, the layer's place from the end.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        IndexError
+            If there is no such layer; says which there are.
+        """
+        number = layer if layer in self.layers else from_end(layer, self.layers)
         if number not in self.layers:
             raise IndexError(
                 f"layer={shown(layer)}: stack {self.name!r} has layers {spans(self.layers)}"
             )
-        return self.layers.index(number)
+        return int(number)
+
+    def num_heads(self, layer: int) -> int:
+        """Number of heads of a layer.
+
+        Parameters
+        ----------
+        layer : int
+            The model's number of the layer; negative from the end.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        IndexError
+            If there is no such layer.
+        """
+        return self.heads_per_layer[self.layers.index(self.layer_number(layer))]
 
     def _heads_of(self, layer: int) -> slice:
         """Where the heads of a layer stand in all arrays."""
-        place = self._place(layer)
-        start = sum(map(len, self.heads[:place]))
-        return slice(start, start + len(self.heads[place]))
+        place = self.layers.index(self.layer_number(layer))
+        start = sum(self.heads_per_layer[:place])
+        return slice(start, start + self.heads_per_layer[place])
 
     def _by_layer(self, values: NDArray[Any]) -> list[Any]:
-        stops = np.cumsum([len(heads) for heads in self.heads])[:-1]
-        return np.split(values, stops)
+        return np.split(values, np.cumsum(self.heads_per_layer)[:-1])
 
     def __repr__(self) -> str:
         heads = self._totals.num_heads
@@ -1037,11 +1068,11 @@ def _together(one: _State, other: _State) -> _State:
             stacks[name] = totals
             continue
         known = stacks[name]
-        if (known.layers, known.heads) != (totals.layers, totals.heads):
+        if (known.layers, known.heads_per_layer) != (totals.layers, totals.heads_per_layer):
             raise ValueError(
                 f"stack {name!r} has layers {spans(known.layers)} with "
                 f"{known.num_heads} heads here, and layers {spans(totals.layers)} with "
-                f"{totals.num_heads} there; use the same model, layers= and heads="
+                f"{totals.num_heads} there; use the same model and layers="
             )
         stacks[name] = known.plus(totals)
     return _State(

@@ -131,7 +131,7 @@ def _stack_to_header(
     return {
         "name": name,
         "layers": list(totals.layers),
-        "heads": [list(some) for some in totals.heads],
+        "heads_per_layer": list(totals.heads_per_layer),
         "causal": totals.causal,
         "one_text": totals.one_text,
         "scores": list(totals.scores),
@@ -231,11 +231,11 @@ class _Reader:
 
 def _totals(fields: dict[str, Any], read: _Reader) -> StackTotals:
     layers = tuple(_count(layer) for layer in fields["layers"])
-    heads = tuple(tuple(_count(head) for head in some) for some in fields["heads"])
-    _check(len(layers) == len(heads) > 0, "layers and heads differ")
-    for numbers in (layers, *heads):
-        _check(len(numbers) > 0 and sorted(set(numbers)) == list(numbers), "numbers of heads")
-    num_heads, one_text = sum(map(len, heads)), _flag(fields["one_text"])
+    heads_per_layer = tuple(_count(count) for count in fields["heads_per_layer"])
+    _check(len(layers) == len(heads_per_layer) > 0, "layers and heads differ")
+    _check(sorted(set(layers)) == list(layers), "numbers of layers")
+    _check(min(heads_per_layer) > 0, "a layer without heads")
+    num_heads, one_text = sum(heads_per_layer), _flag(fields["one_text"])
     scores = [_text(score) for score in fields["scores"]]
     _check(len(set(scores)) == len(scores), "a score is there twice")
     tables = {}
@@ -256,7 +256,7 @@ def _totals(fields: dict[str, Any], read: _Reader) -> StackTotals:
     counts = read.array("offset_counts", np.int64, num_heads, len(OFFSET_LABELS))
     return StackTotals(
         layers=layers,
-        heads=heads,
+        heads_per_layer=heads_per_layer,
         causal=_flag(fields["causal"]),
         one_text=one_text,
         scores={

@@ -173,9 +173,8 @@ class StackTotals:
     ----------
     layers : tuple of int
         The model's numbers.
-    heads : tuple of tuple of int
-        Of each layer the model's numbers of the heads. In all arrays the heads of all layers follow
-        each other.
+    heads_per_layer : tuple of int
+        How many heads each layer has. In all arrays the heads of all layers follow each other.
     causal, one_text : bool
         Whether no query looks ahead, and whether queries and keys are the same tokens.
     scores : mapping of str to ndarray of int64
@@ -192,7 +191,7 @@ class StackTotals:
     """
 
     layers: tuple[int, ...]
-    heads: tuple[tuple[int, ...], ...]
+    heads_per_layer: tuple[int, ...]
     causal: bool
     one_text: bool
     scores: Mapping[str, Whole]
@@ -208,7 +207,7 @@ class StackTotals:
     @property
     def num_heads(self) -> int:
         """Heads of all layers."""
-        return sum(map(len, self.heads))
+        return sum(self.heads_per_layer)
 
     def plus(self, other: StackTotals) -> StackTotals:
         """The totals of the texts of both."""
@@ -291,7 +290,7 @@ def totals_of_text(
     numbers: StackNumbers,
     *,
     layers: tuple[int, ...],
-    heads: tuple[tuple[int, ...], ...],
+    heads_per_layer: tuple[int, ...],
     causal: bool,
     sides: Sequence[TokenFacts],
     text: int,
@@ -301,7 +300,7 @@ def totals_of_text(
 
     `sides` are the tokens of the queries, and of the keys where these are others.
     """
-    num_heads = sum(map(len, heads))
+    num_heads = sum(heads_per_layer)
     pools = []
     for found in (numbers.strongest, numbers.sampled):
         empty = Pool(edges, num_heads, EdgeColumns.none())
@@ -309,7 +308,7 @@ def totals_of_text(
     near = EdgeColumns.joined([numbers.strongest, numbers.sampled])
     return StackTotals(
         layers=layers,
-        heads=heads,
+        heads_per_layer=heads_per_layer,
         causal=causal,
         one_text=len(sides) == 1,
         scores=_fields(numbers.scores),

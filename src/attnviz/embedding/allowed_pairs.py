@@ -56,13 +56,11 @@ def own_pairs(
         if keys.start == keys.stop:
             continue
         attention = corpus.attention(stack, layer, text)
-        kept = corpus.stack(stack).kept_heads(layer)
-        indices = [kept.index(head) for head in heads]
         positions = torch.from_numpy(points.key_position[keys].astype(np.int64))
         numbers = torch.from_numpy(rows[texts == text].astype(np.int64))
         for few in numbers.split(max(1, _FLAGS // attention.num_keys)):
             queries = torch.from_numpy(points.query_position[few.numpy()].astype(np.int64))
-            yield OwnPairs(few, keys, _allowed(attention, indices, queries, positions))
+            yield OwnPairs(few, keys, _allowed(attention, heads, queries, positions))
 
 
 @dataclass(frozen=True, eq=False)

@@ -177,7 +177,7 @@ def _embedded_layer(
     answers: EmbeddingAnswers, name: str, layer: int, placing: Placing, count: int
 ) -> Steps[dict[str, Any]]:
     corpus = answers.corpus
-    heads = corpus.stack(name).kept_heads(layer)
+    heads = range(corpus.stack(name).num_heads(layer))
     # In the order of what they take.
     parts = 4.0
     plots = yield from within(answers.plots(name, layer, heads, placing), "plots", 0, parts)
@@ -300,7 +300,7 @@ def _heads(corpus: Corpus) -> list[tuple[str, int, int]]:
         (name, layer, head)
         for name in corpus.stack_names
         for layer in corpus.stack(name).layers
-        for head in corpus.stack(name).kept_heads(layer)
+        for head in range(corpus.stack(name).num_heads(layer))
     ]
 
 

@@ -138,7 +138,7 @@ def place(
     placing : Placing, optional
         How; as the default says when left out.
     heads : sequence of int, optional
-        The model's numbers of the heads; all that were kept when left out.
+        The model's numbers of the heads; all when left out.
 
     Returns
     -------
@@ -149,7 +149,7 @@ def place(
     TypeError
         If `corpus` is not a corpus, or `placing` is none.
     IndexError
-        If the layer or a head does not exist or was not kept.
+        If the layer or a head does not exist.
 
     Examples
     --------

@@ -39,7 +39,6 @@ def show_embedding_view(
     processor: Any = None,
     name: str | None = None,
     layers: int | Iterable[int] | None = None,
-    keep_heads: int | Iterable[int] | Mapping[int, Iterable[int]] | None = None,
     dtype: Any = None,
     device: Any = "cpu",
     spool: Any = None,
@@ -81,9 +80,8 @@ def show_embedding_view(
         Found beside the model by default.
     name : str, optional
         Title of the picture; by default the last part of the model's hub id or folder.
-    layers, keep_heads, dtype, device, spool : optional
-        What is kept of the model's attention, how and where: `layers`, `heads`, `dtype`, `device`
-        and `spool` of `attnviz.extract_corpus`. Here `heads` chooses among the heads that are kept.
+    layers, dtype, device, spool : optional
+        What is kept of the model's attention, how and where, as for `attnviz.extract_corpus`.
     batch_size : int or "auto"
         How many texts the model reads at once, as for `attnviz.extract_corpus`.
     include_layers : int or iterable of int, optional
@@ -134,7 +132,6 @@ def show_embedding_view(
         processor=processor,
         name=name,
         layers=layers,
-        keep_heads=keep_heads,
         dtype=dtype,
         device=device,
         spool=spool,
@@ -159,7 +156,7 @@ def _corpus_of(
 
     What it is to be shown with, `traits` and `include_layers`, is checked before a model reads, and
     what only a model can tell, after the first text. `options` are further arguments of
-    `attnviz.extract_corpus`, its `heads` as ``keep_heads``.
+    `attnviz.extract_corpus`.
     """
     if columns is not None and not isinstance(columns, str | Mapping):
         columns = list(columns) if isinstance(columns, Iterable) else columns
@@ -194,8 +191,6 @@ def _corpus_of(
 
     names = [columns] if isinstance(columns, str) else columns
     _check_traits({"seed": seed, **traits}, names if isinstance(names, Iterable) else ())
-    if "keep_heads" in options:
-        options["heads"] = options.pop("keep_heads")
     return read_corpus(
         model,
         texts,

@@ -368,7 +368,7 @@ class EmbeddingView(HeadRoles):
         answers, stack = self._answers(), self._corpus.stack(self.stack)
         rows: list[dict[str, Any]] = []
         for layer in Bar(stack.layers, desc="trust", unit="layer", delay=1.0, leave=False):
-            heads = list(stack.kept_heads(layer))
+            heads = list(range(stack.num_heads(layer)))
             options = PlotOptions(self.stack, layer, placing, "pca", self.dimensions)
             measured = completed(answers.trust(options, heads))
             problems = answers.problems(self.stack, layer, placing, self.dimensions)

@@ -23,7 +23,6 @@ from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import (
     CaptureOptions,
     ExtractOptions,
-    Heads,
     Layers,
     read_capture_options,
 )
@@ -80,7 +79,6 @@ def extract(
     truncation: bool | int = False,
     name: str | None = None,
     layers: Layers = None,
-    heads: Heads = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
     spool: str | os.PathLike[str] | None = None,
@@ -123,12 +121,7 @@ def extract(
     layers : int, iterable of int or "all", optional
         The layers to keep, by the model's own numbers; in each stack those that it has. Negative
         ones count from the end of each stack, as in Python: ``layers=-1`` keeps the last. All when
-        left out, or those that `heads` names where it is a mapping. Of others nothing is copied.
-    heads : int, iterable of int, mapping of int to these, or "all", optional
-        The heads to keep: the same ones in every layer that has them, or layer by layer,
-        ``{0: [3], 5: [1, 2]}``; negative from the end. They keep the model's numbers,
-        ``stack.weights(layer=5, head=2)``. All when left out. Of grouped key heads those are kept
-        that these heads read.
+        left out. Of others nothing is copied.
     dtype : {"float16", "bfloat16", "float32", "float64"} or torch.dtype, optional
         As what queries and keys are kept (and weights, where these are not known); as the model's
         attention received them when left out. What rounding them does to the weights is measured,
@@ -160,7 +153,7 @@ def extract(
         If an argument is of a kind that cannot be read.
     ValueError
         If an argument has nothing in it, doesn't fit the model (ids out of range, too many tokens,
-        no target for a decoder, no such layer or head) or another argument, the device is not
+        no target for a decoder, no such layer) or another argument, the device is not
         there, or the model has no attention.
     MemoryError
         If the queries and keys of that many tokens would exceed what is free where they are kept;
@@ -184,7 +177,7 @@ def extract(
     loaded = load(model, tokenizer, processor)
     encoder = Encoder(loaded, truncation=read_truncation(truncation))
     examples, many = examples_of(inputs)
-    options = read_capture_options(layers, heads, dtype, device)
+    options = read_capture_options(layers, dtype, device)
     if spool is not None and options.device != torch.device("cpu"):
         raise ValueError(
             f"device={device!r} and spool={spool!r} name two places for queries and keys; leave "

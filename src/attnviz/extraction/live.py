@@ -16,7 +16,7 @@ from attnviz.extraction.inputs.encode import Encoder, examples_of
 from attnviz.extraction.inputs.generate import Generated, generate_text, read_generation_settings
 from attnviz.extraction.inputs.truncate import read_truncation
 from attnviz.extraction.models import load, name_of
-from attnviz.extraction.options import Heads, Layers, read_capture_options
+from attnviz.extraction.options import Layers, read_capture_options
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
 
@@ -40,7 +40,6 @@ def extract_live(
     truncation: bool | int = False,
     name: str | None = None,
     layers: Layers = None,
-    heads: Heads = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
 ) -> AttentionRecord:
@@ -55,7 +54,7 @@ def extract_live(
     loaded = load(model, tokenizer, processor)
     settings = read_generation_settings(generate, loaded.model)
     encoder = Encoder(loaded, truncation=read_truncation(truncation))
-    options = read_capture_options(layers, heads, dtype, device)
+    options = read_capture_options(layers, dtype, device)
     examples, several = examples_of(inputs)
     if several:
         raise ValueError(f"inputs holds {len(examples)} prompts, and live=True shows one: give one")

@@ -1,4 +1,4 @@
-"""Options of `extract`, and what is kept by them: layers and heads, their dtype and device."""
+"""Options of `extract`, and what is kept by them: layers, their dtype and device."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from attnviz.utils.arguments import from_end, listed, shown, whole_numbers
 __all__ = [
     "CaptureOptions",
     "ExtractOptions",
-    "Heads",
     "Layers",
     "RecordOptions",
     "narrows",
     "read_capture_options",
 ]
 
-# What `attnviz.extract` takes as layers and as heads.
+# What `attnviz.extract` takes as layers.
 Layers = int | Iterable[int] | Literal["all"] | None
-Heads = int | Iterable[int] | Mapping[int, int | Iterable[int]] | Literal["all"] | None
 
 
 class RecordOptions(TypedDict, total=False):
@@ -37,7 +35,6 @@ class RecordOptions(TypedDict, total=False):
     truncation: bool | int
     name: str | None
     layers: Layers
-    heads: Heads
     dtype: str | torch.dtype | None
     device: str | torch.device | None
 
@@ -71,51 +68,35 @@ class CaptureOptions:
         As what; None keeps the dtype that the attention received.
     layers : tuple of int or None
         The model's numbers of the layers; negative from the end of each stack. None is all.
-    heads : tuple of int, mapping of int to tuple of int, or None
-        The model's numbers of the heads, the same in every layer or layer by layer, likewise; None
-        is all, as is what a mapping does not name.
+    outline : bool
+        Whether only shapes are kept: which layers and heads there are, over which tokens.
     """
 
     device: torch.device | None = None
     dtype: torch.dtype | None = None
     layers: tuple[int, ...] | None = None
-    heads: tuple[int, ...] | Mapping[int, tuple[int, ...]] | None = None
-
-    @property
-    def everything(self) -> bool:
-        """Whether all layers and heads are kept."""
-        return self.layers is None and self.heads is None
+    outline: bool = False
 
     def of_stack(self, numbers: Sequence[int]) -> CaptureOptions:
         """The same for a stack with layers of these numbers, ascending: none is from the end.
 
-        >>> CaptureOptions(layers=(-1, 0), heads={-1: (2,)}).of_stack([0, 4, 8]).layers
+        >>> CaptureOptions(layers=(-1, 0)).of_stack([0, 4, 8]).layers
         (8, 0)
         """
-        layers, heads = self.layers, self.heads
-        if layers is not None:
-            layers = tuple(dict.fromkeys(from_end(each, numbers) for each in layers))
-        if isinstance(heads, Mapping):
-            heads = {from_end(layer, numbers): chosen for layer, chosen in heads.items()}
-        return replace(self, layers=layers, heads=heads)
+        if self.layers is None:
+            return self
+        layers = dict.fromkeys(from_end(each, numbers) for each in self.layers)
+        return replace(self, layers=tuple(layers))
 
-    def heads_of(self, layer: int, num_heads: int) -> tuple[int, ...]:
-        """Heads of a layer that are kept, ascending; empty where the layer is not.
-
-        Layers must have the model's numbers, as `of_stack` gives them.
+    def keeps(self, layer: int) -> bool:
+        """Whether a layer is kept; layers must have the model's numbers, as `of_stack` gives them.
 
         Examples
         --------
-        >>> CaptureOptions(layers=(0, 5), heads={5: (1, 2)}).heads_of(5, 12)
-        (1, 2)
+        >>> CaptureOptions(layers=(0, 5)).keeps(5)
+        True
         """
-        if self.layers is not None and layer not in self.layers:
-            return ()
-        heads = self.heads.get(layer) if isinstance(self.heads, Mapping) else self.heads
-        if heads is None:
-            return tuple(range(num_heads))
-        chosen = {from_end(head, range(num_heads)) for head in heads}
-        return tuple(sorted(head for head in chosen if 0 <= head < num_heads))
+        return self.layers is None or layer in self.layers
 
 
 def narrows(received: torch.dtype, dtype: torch.dtype | None) -> bool:
@@ -130,62 +111,30 @@ def narrows(received: torch.dtype, dtype: torch.dtype | None) -> bool:
 
 
 def read_capture_options(
-    layers: Any = None,
-    heads: Any = None,
-    dtype: Any = None,
-    device: Any = "cpu",
+    layers: Any = None, dtype: Any = None, device: Any = "cpu"
 ) -> CaptureOptions:
     """Read the arguments of `attnviz.extract` before a model runs; numbers come back ascending.
 
-    Raises TypeError if one is of a wrong kind, and ValueError if it names nothing or one twice,
-    heads of a layer that is not kept, a dtype that cannot hold queries and keys, or a device that
-    is not there.
+    Raises TypeError if one is of a wrong kind, and ValueError if `layers` names nothing or a layer
+    twice, a dtype cannot hold queries and keys, or a device is not there.
     """
-    layers, heads = (
-        None if isinstance(given, str) and given == "all" else given for given in (layers, heads)
-    )
-    wanted = None if layers is None else _numbers("layers", layers, "[0, 5]")
-    chosen: tuple[int, ...] | dict[int, tuple[int, ...]] | None = None
-    if isinstance(heads, Mapping):
-        chosen = _by_layer(heads)
-        if wanted is None:
-            wanted = tuple(chosen)
-        others = sorted(set(chosen) - set(wanted))
-        if others:
-            raise ValueError(
-                f"heads={shown(heads)} names layer {others[0]}, and layers={shown(layers)} does "
-                "not keep it; "
-                f"add {others[0]} to layers, or leave layers out to keep the layers that heads "
-                "names"
-            )
-    elif heads is not None:
-        chosen = _numbers("heads", heads, "[3, 7], or {0: [3], 5: [1, 2]} by layer")
-    return CaptureOptions(_read_device(device), _read_dtype(dtype), wanted, chosen)
+    everything = layers is None or (isinstance(layers, str) and layers == "all")
+    numbers = None if everything else _read_layers(layers)
+    return CaptureOptions(_read_device(device), _read_dtype(dtype), numbers)
 
 
-def _by_layer(heads: Mapping[Any, Any]) -> dict[int, tuple[int, ...]]:
-    example = "{0: [3], 5: [1, 2]}"
-    layers = _numbers("heads", heads, example)
-    by_number = {int(layer): given for layer, given in heads.items()}
-    return {
-        layer: _numbers("heads", by_number[layer], example, f"heads[{layer}]") for layer in layers
-    }
-
-
-def _numbers(argument: str, given: Any, example: str, name: str = "") -> tuple[int, ...]:
-    """The numbers of layers or heads that `name`, a part of an argument, holds; ascending."""
-    name = name or argument
-    read = whole_numbers(name, listed(given), hint=f"such as {example}")
-    if not read:
+def _read_layers(layers: Any) -> tuple[int, ...]:
+    numbers = whole_numbers("layers", listed(layers), hint="such as [0, 5]")
+    if not numbers:
         raise ValueError(
-            f"{name}={shown(given)} is empty; leave {argument} out to keep all, or give "
-            f"{argument} such as {example}"
+            f"layers={shown(layers)} is empty; leave layers out to keep all, or give layers such "
+            "as [0, 5]"
         )
-    counts = Counter(read)
-    if len(counts) < len(read):
-        twice = next(number for number in read if counts[number] > 1)
-        raise ValueError(f"{name}={shown(given)} names {twice} twice; name each once")
-    return tuple(sorted(read))
+    counts = Counter(numbers)
+    if len(counts) < len(numbers):
+        twice = next(number for number in numbers if counts[number] > 1)
+        raise ValueError(f"layers={shown(layers)} names {twice} twice; name each once")
+    return tuple(sorted(numbers))
 
 
 def _read_dtype(dtype: Any) -> torch.dtype | None:

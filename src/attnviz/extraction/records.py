@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from attnviz.extraction.capture.calls import Captured
 from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.capture.missing_layers import notes_on_layers, notes_on_modules
-from attnviz.extraction.capture.stacks import StackLayers, select_layers, selection_notes
+from attnviz.extraction.capture.stacks import StackLayers, rounding_notes, select_layers
 from attnviz.extraction.families import families_in
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.encode import Encoder
@@ -53,7 +53,7 @@ def records_of_forward(
     notes = [
         *dict.fromkeys(batch.notes),
         *forward.notes,
-        *selection_notes(forward.stacks, stacks, options),
+        *rounding_notes(stacks, options),
     ]
     if loaded.virtual is not None:
         notes.append(loaded.virtual.note)
@@ -157,7 +157,7 @@ class _RecordMaker:
         for name, (queries, keys) in self._token_names.tokens(index).items():
             made[name] = AttentionStack(
                 name=name,
-                layers=self._stacks[name].attention(index),
+                layers=self._stacks[name].examples[index],
                 query_tokens=queries,
                 key_tokens=None if keys is queries else keys,
             )

@@ -191,10 +191,7 @@ def attribute(
             "torch.no_grad()"
         )
     kept = read_capture_options(
-        options.get("layers"),
-        options.get("heads"),
-        options.get("dtype"),
-        options.get("device", "cpu"),
+        options.get("layers"), options.get("dtype"), options.get("device", "cpu")
     )
     runs = Runs.one(model, inputs, target, None, options)
     if method not in ("value norm", "rollout"):

@@ -62,7 +62,7 @@ class GradientAttribution(ScaledAttention):
     def bound(self) -> float | None:
         """What no number exceeds in size: the largest itself, where few rows can have it."""
         bound = self.base.bound
-        return None if bound is None else bound * max(map(self._most, self.kept_heads))
+        return None if bound is None else bound * max(map(self._most, range(self.num_heads)))
 
     def _most(self, head: int) -> float:
         """What no number of a head exceeds, for weights of 1 at most.
@@ -139,7 +139,7 @@ class NormAttribution(ScaledAttention):
     def bound(self) -> float | None:
         """What no number exceeds: the longest."""
         bound = self.base.bound
-        return None if bound is None else bound * float(self.norms[list(self.kept_heads)].max())
+        return None if bound is None else bound * float(self.norms.max())
 
     def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
         """Weights times norms of a head's block."""
@@ -207,11 +207,11 @@ class MixedLayers(LayerAttention):
     def _mean(self, layer: LayerAttention, rows: slice) -> NDArray[np.float64]:
         """Rows of a layer's matrix without I, float64, (rows, keys)."""
         total = np.zeros((rows.stop - rows.start, self.num_keys))
-        for head in layer.kept_heads:
+        for head in range(layer.num_heads):
             block = layer.weights(head, rows, slice(0, self.num_keys))
             total += np.maximum(block, 0) if self.positive else block
         share = 1.0 if self.positive else 1 - self.own
-        return total * (share / len(layer.kept_heads))
+        return total * (share / layer.num_heads)
 
 
 def uniform_share_of_first(num_tokens: int, num_layers: int) -> float:

@@ -509,7 +509,7 @@ class SetWeights(Change):
             if self.weights == "uniform":
                 if vectors is not None:
                     even = uniform(vectors)
-                    return {head: (even, attention.index(head)) for head in heads}
+                    return {head: (even, head) for head in heads}
                 own = attention
                 while isinstance(own, DerivedAttention) and own.vectors is None:
                     own = own.base

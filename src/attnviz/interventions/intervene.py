@@ -213,10 +213,7 @@ def intervene(
     """
     wanted = read_changes(changes)
     kept = read_capture_options(
-        options.get("layers"),
-        options.get("heads"),
-        options.get("dtype"),
-        options.get("device", "cpu"),
+        options.get("layers"), options.get("dtype"), options.get("device", "cpu")
     )
     settings = None
     if options.get("generate") is not None:
@@ -394,16 +391,24 @@ def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStac
     same = stack.key_tokens is stack.query_tokens
     return AttentionStack(
         stack.name,
-        {number: _outline(stack.attention(number), queries, keys) for number in stack.layers},
+        {
+            number: _outline(
+                stack.num_heads(number),
+                queries,
+                keys,
+                vectors=stack.attention(number).vectors is not None,
+            )
+            for number in stack.layers
+        },
         rows,
         None if same else Tokens.of([""] * keys),
     )
 
 
-def _outline(attention: LayerAttention, queries: int, keys: int) -> LayerAttention:
+def _outline(heads: int, queries: int, keys: int, *, vectors: bool) -> LayerAttention:
+    """A layer's attention of which nothing but its shape is known; it takes no memory."""
     one = torch.zeros(1, 1, 1)
-    heads = attention.num_heads
-    if attention.vectors is None:
+    if not vectors:
         return GivenWeights(one.expand(heads, queries, keys))
     return QueryKeyAttention(one.expand(heads, queries, 1), one.expand(heads, keys, 1), scale=1.0)
 
@@ -418,9 +423,12 @@ def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:
         same = tokens.key_tokens is tokens.query_tokens
         kept = {
             number: _outline(
-                tokens.attention(number), len(tokens.query_tokens), len(tokens.key_tokens)
+                run.num_heads,
+                len(tokens.query_tokens),
+                len(tokens.key_tokens),
+                vectors=run.dtype is not None,
             )
-            for number in layers.examples[0]
+            for number, run in zip(layers.examples[0], layers.runs, strict=True)
         }
         made[name] = AttentionStack(
             name, kept, tokens.query_tokens, None if same else tokens.key_tokens

@@ -322,24 +322,18 @@ class RepeatedInterventions:
 
 
 def _as_shown(shown: AttentionRecord, every: AttentionRecord) -> CaptureOptions:
-    """Capture options that keep the layers and heads of a record, as exactly as it does.
+    """Capture options that keep the layers of a record, as exactly as it does.
 
     `every` has all that there are.
     """
     stacks = list(shown.stacks.values())
-    heads: dict[int, set[int]] = {}
-    for stack in stacks:
-        for layer in stack.layers:
-            heads.setdefault(layer, set()).update(stack.kept_heads(layer))
-    whole = all(
-        stack.layers == every.stack(stack.name).layers and stack.has_all_heads for stack in stacks
-    )
+    whole = all(stack.layers == every.stack(stack.name).layers for stack in stacks)
+    layers = sorted({layer for stack in stacks for layer in stack.layers})
     vectors = stacks[0].attention(stacks[0].layers[0]).vectors
     return CaptureOptions(
         torch.device("cpu"),
         None if vectors is None else vectors.queries.dtype,
-        None if whole else tuple(sorted(heads)),
-        None if whole else {layer: tuple(sorted(each)) for layer, each in heads.items()},
+        None if whole else tuple(layers),
     )
 
 

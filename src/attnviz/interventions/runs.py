@@ -30,8 +30,8 @@ from attnviz.utils.restoring import Restoring
 __all__ = ["LEAST", "Runs", "answering_stack", "row_of"]
 
 
-# One head of each layer: where a layer is, and which tokens it has, is told by any.
-LEAST = CaptureOptions(heads=(0,))
+# Runs that are only compared by their answers keep no attention.
+LEAST = CaptureOptions(outline=True)
 
 
 class Runs:

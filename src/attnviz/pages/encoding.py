@@ -250,12 +250,12 @@ def _are_far_too_large(record: AttentionRecord, room: float) -> Steps[bool]:
     if count < _ESTIMATED or any(stack.signed for stack in stacks):
         return False
     sampled = _ROWS_TRIED * sum(
-        len(stack.key_tokens) * len(stack.kept_heads(layer)) for stack, layer in _layers(record)
+        len(stack.key_tokens) * stack.num_heads(layer) for stack, layer in _layers(record)
     )
     pace = Pace("some queries", 2 * sampled)
     for stack, layer in _layers(record):
         rows = sampled_queries(len(stack.query_tokens), _ROWS_TRIED)
-        for _, weights, _ in weights_of_some(stack, layer, stack.kept_heads(layer), rows):
+        for _, weights, _ in weights_of_some(stack, layer, range(stack.num_heads(layer)), rows):
             tried = np.clip(np.nan_to_num(weights), 0.0, stack.maximum)
             codes, _ = byte_codes(tried, stack.maximum)
             text = completed(packer.packing(codes.tobytes()))
@@ -402,7 +402,7 @@ def _swept(record: AttentionRecord, doing: str, swept: _Swept) -> Steps[list[dic
             done += part.size
             # Two pages of a record may be made at once: each tile is taken in by one of them.
             if at >= swept.taken:
-                maps.take(part.places, cells)
+                maps.take(part.heads, cells)
                 if keys is not None and rows is not None:
                     keys.begin(stack, layer)
                     keys.take(rows)
@@ -449,8 +449,7 @@ def _can_compute(record: AttentionRecord) -> bool:
     """Whether queries and keys are known, and a page computes weights from them fast enough."""
     stacks = record.stacks.values()
     return all(stack.has_vectors for stack in stacks) and all(
-        len(stack.kept_heads(layer)) * len(stack.query_tokens) * len(stack.key_tokens)
-        <= _COMPUTED_PAIRS
+        stack.num_heads(layer) * len(stack.query_tokens) * len(stack.key_tokens) <= _COMPUTED_PAIRS
         for stack in stacks
         for layer in stack.layers
     )
@@ -464,9 +463,9 @@ def _is_causal(stack: AttentionStack) -> Steps[bool]:
     queries = np.unique([0, num_queries // 2])
     keys = np.arange(num_keys)
     ahead_of = keys > (queries + num_keys - num_queries)[:, None].clip(-1)
-    pace = Pace("first rows", sum(map(len, map(stack.kept_heads, stack.layers))) * ahead_of.size)
+    pace = Pace("first rows", sum(stack.heads_per_layer) * ahead_of.size)
     for layer in stack.layers:
-        heads = stack.kept_heads(layer)
+        heads = range(stack.num_heads(layer))
         for _, weights, _ in weights_of_some(stack, layer, heads, queries):
             if weights[:, ahead_of].any():
                 return False
@@ -479,7 +478,7 @@ def _layers(record: AttentionRecord) -> list[tuple[AttentionStack, int]]:
 
 
 def _maps(stack: AttentionStack, layer: int) -> SmallMaps:
-    heads = len(stack.kept_heads(layer))
+    heads = stack.num_heads(layer)
     sides = len(stack.query_tokens), len(stack.key_tokens)
     return SmallMaps(heads, *sides, MAP_SIZE, signed=stack.signed)
 
@@ -505,8 +504,8 @@ def _whole_layer(
     `maps` take in the same weights; `done` of `total` weights were embedded before.
     """
     rows, columns = len(stack.query_tokens), len(stack.key_tokens)
-    heads = stack.kept_heads(layer)
-    codes = np.zeros((len(heads), rows, columns), np.uint8)
+    heads = stack.num_heads(layer)
+    codes = np.zeros((heads, rows, columns), np.uint8)
     error = 0.0
 
     def one(part: HeadTiles) -> tuple[HeadTiles, NDArray[Any], float, MapCells | None]:
@@ -516,10 +515,10 @@ def _whole_layer(
         return part, found, off, cells
 
     for part, found, off, cells in ahead(one, parts):
-        codes[part.places, part.tile.rows, part.tile.columns] = found
+        codes[part.heads, part.tile.rows, part.tile.columns] = found
         error = max(error, off)
         if maps is not None and cells is not None:
-            maps.take(part.places, cells)
+            maps.take(part.heads, cells)
         # Half of it is packing them.
         done += part.size / 2
         yield Progress("all weights", done, total)
@@ -527,7 +526,7 @@ def _whole_layer(
     ends = np.where(some.any(axis=1), columns - some[:, ::-1].argmax(axis=1), 0)
     reach = int(np.max(ends - np.arange(rows) - 1, initial=0))
     header = {
-        "shape": [len(heads), rows, columns],
+        "shape": [heads, rows, columns],
         "encoding": "int8-sqrt" if stack.signed else "uint8-sqrt",
         "maximum": stack.maximum,
         "error": error,
@@ -570,25 +569,25 @@ def tile_places(stack: AttentionStack, layer: int) -> list[TilePlace]:
 
 
 class HeadTiles(NamedTuple):
-    """A tile of some heads, of which `places` says where they stand among those that were kept."""
+    """A tile of some heads that follow each other."""
 
-    heads: tuple[int, ...]
-    places: slice
+    heads: slice
     tile: TilePlace
 
     @property
     def size(self) -> int:
         """How many weights these are."""
-        return len(self.heads) * self.tile.size
+        count: int = self.heads.stop - self.heads.start
+        return count * self.tile.size
 
 
 def head_tiles(stack: AttentionStack, layer: int) -> list[HeadTiles]:
     """All tiles of all heads, head by head; of a short text those of several heads together."""
-    heads, places = stack.kept_heads(layer), tile_places(stack, layer)
+    heads, places = stack.num_heads(layer), tile_places(stack, layer)
     together = max(1, _TILE // places[0].size) if len(places) == 1 else 1
     return [
-        HeadTiles(heads[start : start + together], slice(start, start + together), place)
-        for start in range(0, len(heads), together)
+        HeadTiles(slice(start, min(start + together, heads)), place)
+        for start in range(0, heads, together)
         for place in places
     ]
 
@@ -596,16 +595,17 @@ def head_tiles(stack: AttentionStack, layer: int) -> list[HeadTiles]:
 def tile_of_heads(stack: AttentionStack, layer: int, part: HeadTiles) -> NDArray[np.float32]:
     """Weights of a tile of some heads, (heads, rows, columns); checked."""
     attention = stack.attention(layer)
+    heads = range(part.heads.start, part.heads.stop)
     rows, columns = part.tile
     if attention.given_weights is None:
-        weights = np.stack([attention.weights(head, rows, columns) for head in part.heads])
+        weights = np.stack([attention.weights(head, rows, columns) for head in heads])
     else:
         queries = np.arange(rows.start, rows.stop)
-        weights = attention.rows_of_each_head(part.heads, queries)[0][..., columns]
+        weights = attention.rows_of_each_head(heads, queries)[0][..., columns]
     try:
         check_weights(weights, stack.maximum, signed=stack.signed, of="")
     except ValueError:
-        for head, each in zip(part.heads, weights, strict=True):
+        for head, each in zip(heads, weights, strict=True):
             of = f"stack {stack.name!r}, layer {layer}, head {head}"
             check_weights(each[None], stack.maximum, signed=stack.signed, of=of)
         raise
@@ -615,7 +615,7 @@ def tile_of_heads(stack: AttentionStack, layer: int, part: HeadTiles) -> NDArray
 def _count_tiled(record: AttentionRecord) -> int:
     """Weights of all tiles."""
     return sum(
-        place.size * len(stack.kept_heads(layer))
+        place.size * stack.num_heads(layer)
         for stack, layer in _layers(record)
         for place in tile_places(stack, layer)
     )

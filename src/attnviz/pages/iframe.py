@@ -69,7 +69,7 @@ def estimated_height(view: str, record: AttentionRecord, state: Mapping[str, Any
     stack = record.stack(state["stack"])
     tokens = min(max(len(stack.query_tokens), len(stack.key_tokens)), _MOST_TOKENS)
     layers = len(stack.layers)
-    heads = max(len(stack.kept_heads(layer)) for layer in stack.layers)
+    heads = max(stack.num_heads(layer) for layer in stack.layers)
     cell = min(96, _COLUMN // heads)
     pictures = {
         "head": _TOKEN * tokens,

@@ -115,12 +115,12 @@ def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png
 
 
 def count_rows(stack: AttentionStack) -> int:
-    """Queries of all heads that were kept."""
-    return len(stack.query_tokens) * sum(len(stack.kept_heads(layer)) for layer in stack.layers)
+    """Queries of all heads."""
+    return len(stack.query_tokens) * sum(stack.heads_per_layer)
 
 
 def count_weights(record: AttentionRecord) -> int:
-    """Weights of all heads that were kept."""
+    """Weights of all heads."""
     return sum(count_rows(stack) * len(stack.key_tokens) for stack in record.stacks.values())
 
 
@@ -221,16 +221,12 @@ def _fewer(record: AttentionRecord, most: int) -> list[str]:
     """Ways to have no more than so many weights."""
     # A layer's number stands for it in every stack.
     layers: Counter[int] = Counter()
-    pairs = 0
     for stack in record.stacks.values():
         size = len(stack.query_tokens) * len(stack.key_tokens)
-        pairs += size
         for layer in stack.layers:
-            layers[layer] += len(stack.kept_heads(layer)) * size
-    fitting, heads = most // max(layers.values()), most // pairs
+            layers[layer] += stack.num_heads(layer) * size
+    fitting = most // max(layers.values())
     if fitting and len(layers) > 1:
         which = f"up to {fitting} of {len(layers)}"
         return [f"choose layers with include_layers=[...], {which}", _SHORTER]
-    if heads:
-        return [f"keep up to {heads} of one layer's heads with extract(..., heads=...)", _SHORTER]
     return [_SHORTER]

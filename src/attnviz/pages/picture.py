@@ -64,7 +64,7 @@ def heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uin
     Parameters
     ----------
     stack : AttentionStack
-        Heads that were not kept stay blank.
+        What is drawn; layers with fewer heads than others leave the rest of their row blank.
     cell : int
         Pixels of a heat-map's longer side; a longer text is pooled by the largest size.
 
@@ -72,7 +72,7 @@ def heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uin
     -------
     ndarray of uint8, (height, width, 3)
     """
-    columns = max(max(stack.kept_heads(layer), default=0) for layer in stack.layers) + 1
+    columns = max(stack.heads_per_layer)
     longest = max(len(stack.query_tokens), len(stack.key_tokens))
     tall, wide = (
         max(round(cell * len(tokens) / longest), 1)
@@ -82,11 +82,8 @@ def heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uin
     shape = step * [len(stack.layers), columns] + _GAP
     picture = np.tile(_BACKGROUND, (*shape, 1))
     for row, layer in enumerate(stack.layers):
-        heads = stack.kept_heads(layer)
-        if not heads:
-            continue
         encoded = completed(encoded_maps(stack, layer, cell)).encoded
-        for head, values in zip(heads, decode(encoded), strict=True):
+        for head, values in enumerate(decode(encoded)):
             top, left = step * [row, head] + _GAP
             picture[top : top + tall + 2, left : left + wide + 2] = _FRAME
             pooled = _pooled(values, (tall, wide), signed=stack.signed)
@@ -162,13 +159,13 @@ def titled(model: str, view: str, figure: str) -> str:
 def _heads_figure(stack: AttentionStack) -> Steps[str]:
     side = SIDES[0]
     queries = sampled_queries(len(stack.query_tokens), side)
-    columns = sorted({head for layer in stack.layers for head in stack.kept_heads(layer)})
-    pace = Pace("picture", len(stack.layers) * len(columns) * len(queries) * len(stack.key_tokens))
+    columns = max(stack.heads_per_layer)
+    pace = Pace("picture", len(stack.layers) * columns * len(queries) * len(stack.key_tokens))
     found: list[NDArray[np.float32]] = []
     places: list[tuple[int, int]] = []
     for row, layer in enumerate(stack.layers):
-        heads = stack.kept_heads(layer)
-        places += [(row, columns.index(head)) for head in heads]
+        heads = range(stack.num_heads(layer))
+        places += [(row, head) for head in heads]
         for _, weights, _ in weights_of_some(stack, layer, heads, queries):
             # Looking whether that is needed takes a tenth of the time.
             numbers = weights if np.isfinite(weights).all() else np.nan_to_num(weights)
@@ -178,7 +175,7 @@ def _heads_figure(stack: AttentionStack) -> Steps[str]:
     largest = float(np.abs(maps).max(initial=0))
 
     def cells(side: int) -> list[list[Cells | None]]:
-        grid: list[list[Cells | None]] = [[None] * len(columns) for _ in stack.layers]
+        grid: list[list[Cells | None]] = [[None] * columns for _ in stack.layers]
         pooled = _pooled(maps, side, signed=stack.signed)
         levels = _levels(pooled, largest, signed=stack.signed)
         for (row, column), each in zip(places, levels, strict=True):
@@ -187,8 +184,8 @@ def _heads_figure(stack: AttentionStack) -> Steps[str]:
 
     says = (
         f"{stack.measure.capitalize()}s of {numbered('layer', stack.layers)} from top to bottom "
-        f"and {numbered('head', columns)} from left to right (stack {stack.name}). In each map "
-        f"queries go down and keys across; {_scale(stack, largest)}."
+        f"and {numbered('head', range(columns))} from left to right (stack {stack.name}). In each "
+        f"map queries go down and keys across; {_scale(stack, largest)}."
     )
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
 

@@ -775,13 +775,13 @@ def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int
     pace = Pace(
         "some queries",
         sum(
-            len(rows) * len(stack.key_tokens) * len(stack.kept_heads(layer))
+            len(rows) * len(stack.key_tokens) * stack.num_heads(layer)
             for rows, (stack, layer) in zip(sampled, layers, strict=True)
         ),
     )
     for rows, (stack, layer) in zip(sampled, layers, strict=True):
         times = len(stack.query_tokens) / len(rows)
-        for _, of_heads, _ in weights_of_some(stack, layer, stack.kept_heads(layer), rows):
+        for _, of_heads, _ in weights_of_some(stack, layer, range(stack.num_heads(layer)), rows):
             weights = np.abs(of_heads)
             # What isn't finite is refused by the pass over all rows, in its words.
             found = weights[(weights > 0) & (weights <= stack.maximum)]
@@ -854,7 +854,7 @@ def _embedding(
     packer: Packer,
 ) -> Steps[tuple[dict[str, Any], int, float, float]]:
     """A layer from a level on: its block, how many keys and weight it has, and its error."""
-    shape = (len(stack.kept_heads(layer)), len(stack.query_tokens), len(stack.key_tokens))
+    shape = (stack.num_heads(layer), len(stack.query_tokens), len(stack.key_tokens))
     parts: list[tuple[NDArray[np.int64], StrongestRows]] = []
     reach, most_rest, mass, keys = 0, 0.0, 0.0, 0
     for first, some in _in_parts(rows):

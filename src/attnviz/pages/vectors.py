@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import LayerAttention, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
@@ -99,9 +99,9 @@ def vectors_in_steps(
         )
     arrays = _Arrays(max_bytes, size)
     embedded = []
-    for name, number, whole, each in layers:
+    for name, number, each in layers:
         made = yield from _embedded_layer(each, unrounded, arrays)
-        embedded.append({"stack": name, "layer": number} | made | _numbers(whole))
+        embedded.append({"stack": name, "layer": number} | made)
     for place, (*_, each) in enumerate(layers):
         yield Progress("what rounding does", place, len(layers), "layer")
         steps = _measured(each, _rounded(each, unrounded)[1], most_queries)
@@ -116,12 +116,12 @@ def size_of_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) ->
     return sum(_size(each, unrounded) for *_, each in layers)
 
 
-_Known = tuple[str, int, LayerAttention, QueryKeyAttention]
+_Known = tuple[str, int, QueryKeyAttention]
 
 
 def _layers(stacks: Iterable[AttentionStack]) -> list[_Known]:
     return [
-        (stack.name, number, stack.attention(number), vectors)
+        (stack.name, number, vectors)
         for stack in stacks
         if stack.has_vectors
         for number in stack.layers
@@ -236,23 +236,6 @@ def _rounded(attention: QueryKeyAttention, exact_bytes: int) -> tuple[Encoding, 
         queries=attention.queries.to(kind[encoding]),
         keys=attention.keys.to(kind[encoding]),
     )
-
-
-def _numbers(attention: LayerAttention) -> dict[str, Any]:
-    """The model's numbers of heads, where only some were kept.
-
-    For each of those, `key_heads` says which of the key heads that are embedded it reads.
-    """
-    vectors = attention.vectors
-    if vectors is None or vectors.num_heads == attention.num_heads:
-        return {}
-    read = map(vectors.key_head, range(vectors.num_heads))
-    return {
-        "heads": list(attention.kept_heads),
-        "key_heads": list(read),
-        "num_heads": attention.num_heads,
-        "num_key_heads": attention.num_key_heads,
-    }
 
 
 def _embedded_mask(attention: QueryKeyAttention, arrays: _Arrays) -> Steps[dict[str, Any] | None]:

@@ -17,8 +17,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -27,12 +25,10 @@ from numpy.typing import NDArray
 
 from attnviz.record.masks import Bias, Mask, Rows
 from attnviz.record.softmax import blocks, normalized, powers, tiles
-from attnviz.utils.arguments import MOST_NUMBERS
 
 __all__ = [
     "DerivedAttention",
     "GivenWeights",
-    "HeadSubset",
     "LayerAttention",
     "QueryKeyAttention",
     "ReweightedAttention",
@@ -61,16 +57,12 @@ class RowsOfHeads(Protocol):
 
 
 class LayerAttention(ABC):
-    """What a record knows of a layer, however its weights came.
-
-    Heads go by the model's own numbers. `vectors` and `given_weights` hold the heads whose weights
-    are known, and `index` says where in them a head stands.
-    """
+    """What a record knows of a layer, however its weights came."""
 
     @property
     @abstractmethod
     def num_heads(self) -> int:
-        """Number of query heads that the model has."""
+        """Number of query heads."""
 
     @property
     @abstractmethod
@@ -81,16 +73,6 @@ class LayerAttention(ABC):
     @abstractmethod
     def num_keys(self) -> int:
         """Number of columns."""
-
-    @property
-    def num_key_heads(self) -> int | None:
-        """Number of key heads that the model has; None where only weights are known."""
-        return None
-
-    @property
-    def kept_heads(self) -> tuple[int, ...]:
-        """Numbers of the heads whose weights are known, ascending."""
-        return tuple(range(self.num_heads))
 
     @property
     def causal(self) -> bool:
@@ -109,12 +91,12 @@ class LayerAttention(ABC):
 
     @property
     def vectors(self) -> QueryKeyAttention | None:
-        """The queries and keys of `kept_heads`; None where only weights are known, and of words."""
+        """Its queries and keys; None where only weights are known, and of words."""
         return None
 
     @property
     def given_weights(self) -> torch.Tensor | None:
-        """(heads, queries, keys) of `kept_heads`; None where weights are computed."""
+        """(heads, queries, keys); None where weights are computed."""
         return None
 
     @property
@@ -123,14 +105,6 @@ class LayerAttention(ABC):
         if self.vectors is not None:
             return self.vectors.queries, self.vectors.keys
         return () if self.given_weights is None else (self.given_weights,)
-
-    def keeps(self, head: int) -> bool:
-        """Whether a head's weights are known, at the same cost however many are."""
-        return 0 <= head < self.num_heads
-
-    def index(self, head: int) -> int:
-        """Where a head stands in `kept_heads`; IndexError if its weights are not known."""
-        return head
 
     @abstractmethod
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
@@ -234,22 +208,9 @@ class DerivedAttention(LayerAttention):
         return self.base.num_heads
 
     @property
-    def kept_heads(self) -> tuple[int, ...]:
-        """Numbers of the heads that were kept."""
-        return self.base.kept_heads
-
-    @property
     def bound(self) -> float | None:
         """That of `base`: what keys of a row have together is at most what all of them have."""
         return self.base.bound
-
-    def keeps(self, head: int) -> bool:
-        """Whether a head was kept."""
-        return self.base.keeps(head)
-
-    def index(self, head: int) -> int:
-        """Where a head stands in `kept_heads`."""
-        return self.base.index(head)
 
 
 @dataclass(frozen=True)
@@ -301,8 +262,7 @@ class QueryKeyAttention(LayerAttention):
         (heads, queries, head_dim), in the dtype that the model's attention received.
     keys : Tensor
         (key_heads, keys, head_dim); ``heads`` is a multiple of ``key_heads`` and query head h reads
-        key head ``h // (heads // key_heads)`` (grouped-query attention, Ainslie et al. 2023), if
-        `key_heads` does not say otherwise.
+        key head ``h // (heads // key_heads)`` (grouped-query attention, Ainslie et al. 2023).
     scale : float
         Factor of the dot products, usually 1 / sqrt(head_dim).
     mask : Mask or None
@@ -313,9 +273,6 @@ class QueryKeyAttention(LayerAttention):
         Bound of the soft cap.
     sinks : Tensor or None
         (heads,): a learned logit a head, which takes its share of each row.
-    key_heads : tuple of int or None
-        For each query head the entry of `keys` that it reads, where only some heads of each group
-        are there; None for whole groups.
     """
 
     queries: torch.Tensor
@@ -325,7 +282,6 @@ class QueryKeyAttention(LayerAttention):
     bias: Bias | None = None
     softcap: float | None = None
     sinks: torch.Tensor | None = None
-    key_heads: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Refuse shapes that do not fit together."""
@@ -338,14 +294,7 @@ class QueryKeyAttention(LayerAttention):
             raise ValueError(
                 f"queries have head_dim {queries[2]} but keys {keys[2]}; they must be equal"
             )
-        if self.key_heads is not None:
-            fits = len(self.key_heads) == queries[0]
-            if not fits or any(not 0 <= number < keys[0] for number in self.key_heads):
-                raise ValueError(
-                    f"key_heads={self.key_heads!r} must say for each of the {queries[0]} query "
-                    f"heads which of the {keys[0]} key heads it reads"
-                )
-        elif keys[0] == 0 or queries[0] % keys[0]:
+        if keys[0] == 0 or queries[0] % keys[0]:
             raise ValueError(
                 f"{queries[0]} query heads cannot share {keys[0]} key heads; "
                 "the first must be a multiple of the second"
@@ -397,29 +346,18 @@ class QueryKeyAttention(LayerAttention):
 
     def key_head(self, head: int) -> int:
         """Key head that a query head reads."""
-        if self.key_heads is not None:
-            return self.key_heads[head]
         return head // (self.num_heads // self.keys.shape[0])
 
-    def key_heads_of(self, heads: Sequence[int]) -> tuple[list[int], tuple[int, ...] | None]:
-        """The key heads that some heads read, and the `key_heads` of a layer of only these."""
-        needed = sorted({self.key_head(head) for head in heads})
-        read = [needed.index(self.key_head(head)) for head in heads]
-        size, rest = divmod(len(read), len(needed))
-        in_groups = not rest and read == [number // size for number in range(len(read))]
-        return needed, None if in_groups else tuple(read)
-
-    def select_heads(self, heads: Sequence[int]) -> QueryKeyAttention:
-        """Some heads, in their order, and the key heads that they read."""
-        needed, key_heads = self.key_heads_of(heads)
+    def only_head(self, head: int) -> QueryKeyAttention:
+        """One head and the key head that it reads, as head 0."""
+        shared = self.key_head(head)
         return replace(
             self,
-            queries=self.queries[list(heads)],
-            keys=self.keys[needed],
-            mask=None if self.mask is None else self.mask.select_heads(heads),
-            bias=None if self.bias is None else self.bias.select_heads(heads),
-            sinks=None if self.sinks is None else self.sinks[list(heads)],
-            key_heads=key_heads,
+            queries=self.queries[head : head + 1],
+            keys=self.keys[shared : shared + 1],
+            mask=None if self.mask is None else self.mask.only_head(head),
+            bias=None if self.bias is None else self.bias.only_head(head),
+            sinks=None if self.sinks is None else self.sinks[head : head + 1],
         )
 
     def permute(self, order: torch.Tensor) -> QueryKeyAttention:
@@ -598,11 +536,7 @@ class QueryKeyAttention(LayerAttention):
         """Weights of some heads and queries and all keys, float32, (heads, rows, keys)."""
         device = self.queries.device
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
-            if (
-                tuple(heads) == tuple(range(len(self.queries)))
-                and len(self.keys) == len(heads)
-                and not self.key_heads
-            ):
+            if tuple(heads) == tuple(range(len(self.queries))) and len(self.keys) == len(heads):
                 # All of them as they lie: no copy.
                 queries, keys = self.queries[:, rows], self.keys
             else:
@@ -745,158 +679,6 @@ class GivenWeights(LayerAttention):
         return GivenWeights(self.values[:, order][:, :, order])
 
 
-@dataclass(frozen=True)
-class HeadSubset(LayerAttention):
-    """Some heads of a layer, under the model's own numbers.
-
-    `base` holds `heads` and no others; `model_heads` and `model_key_heads` are how many the model
-    has there, the second None where only weights are known.
-
-    >>> one = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
-    >>> layer = HeadSubset(one, heads=(5,), model_heads=12)
-    >>> layer.weights(5, slice(1, 2), slice(0, 2))
-    array([[0.25, 0.75]], dtype=float32)
-    >>> layer.weights(0, slice(1, 2), slice(0, 2))
-    Traceback (most recent call last):
-    IndexError: head=0 was not kept, only 5
-    """
-
-    base: QueryKeyAttention | GivenWeights
-    heads: tuple[int, ...]
-    model_heads: int
-    model_key_heads: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that are not those of the heads."""
-        if not isinstance(self.base, QueryKeyAttention | GivenWeights):
-            raise TypeError(
-                "base must be the attention of the tokens themselves, as queries and keys or as "
-                f"weights; got {type(self.base).__name__}"
-            )
-        ascending = all(one < other for one, other in pairwise(self.heads))
-        if len(self.heads) != self.base.num_heads or not self.heads or not ascending:
-            raise ValueError(
-                f"heads={self.heads!r} must number the {self.base.num_heads} heads of base, "
-                "ascending"
-            )
-        if self.heads[0] < 0 or self.heads[-1] >= self.model_heads:
-            raise ValueError(
-                f"heads={self.heads!r} must lie between 0 and {self.model_heads - 1}, as there are "
-                f"model_heads={self.model_heads}"
-            )
-        if self.model_heads > MOST_NUMBERS:
-            raise ValueError(f"model_heads={self.model_heads}: no layer has so many heads")
-        key_heads = self.model_key_heads
-        whole_groups = key_heads is None or (key_heads > 0 and self.model_heads % key_heads == 0)
-        if not whole_groups or (key_heads is None) != (self.base.vectors is None):
-            raise ValueError(
-                f"model_key_heads={key_heads!r} must divide model_heads={self.model_heads} where "
-                "queries and keys are known, and be None where they are not"
-            )
-
-    @property
-    def num_heads(self) -> int:
-        """Number of heads that the model has."""
-        return self.model_heads
-
-    @property
-    def num_key_heads(self) -> int | None:
-        """Number of key heads that the model has; None where only weights are known."""
-        return self.model_key_heads
-
-    @property
-    def kept_heads(self) -> tuple[int, ...]:
-        """`heads`."""
-        return self.heads
-
-    @property
-    def num_queries(self) -> int:
-        """Number of rows."""
-        return self.base.num_queries
-
-    @property
-    def num_keys(self) -> int:
-        """Number of columns."""
-        return self.base.num_keys
-
-    @property
-    def causal(self) -> bool:
-        """Whether no query may look ahead, as far as the mask says."""
-        return self.base.causal
-
-    @property
-    def bound(self) -> float | None:
-        """What no weight exceeds in size; None where only weights are known."""
-        return self.base.bound
-
-    @property
-    def vectors(self) -> QueryKeyAttention | None:
-        """The queries and keys of `heads`; None where only weights are known."""
-        return self.base.vectors
-
-    @property
-    def given_weights(self) -> torch.Tensor | None:
-        """(heads, queries, keys) of `heads`; None where weights are computed."""
-        return self.base.given_weights
-
-    @cached_property
-    def _places(self) -> dict[int, int]:
-        return {head: place for place, head in enumerate(self.heads)}
-
-    def keeps(self, head: int) -> bool:
-        """Whether it is one of `heads`."""
-        return head in self._places
-
-    def index(self, head: int) -> int:
-        """Where a head stands in `base`; IndexError if it is not there."""
-        if head not in self._places:
-            raise IndexError(f"head={head!r} was not kept, only {', '.join(map(str, self.heads))}")
-        return self._places[head]
-
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Weights of a head's block, float32, (rows, columns)."""
-        return self.base.weights(self.index(head), rows, columns)
-
-    def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
-        """Weights of some heads and queries and all keys, float32, (heads, rows, keys)."""
-        return self.base.weights_of_heads([self.index(head) for head in heads], rows)
-
-    @property
-    def one_mask(self) -> bool:
-        """Whether it is known that all heads may attend to the same keys."""
-        return self.base.one_mask
-
-    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Whether the mask lets a head's queries attend to keys, bool, (rows, columns)."""
-        return self.base.allowed(self.index(head), rows, columns)
-
-    def reach(self, rows: Rows) -> slice:
-        """Keys outside of which it is known that some queries (at least one) have no weight."""
-        return self.base.reach(rows)
-
-    def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
-        """Whether a head's queries may attend to any key at all, bool, (rows,)."""
-        return self.base.attends(self.index(head), rows)
-
-    def weights_of_rows(
-        self, head: int, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Weights of any queries, and what the mask lets through, (rows, keys) each."""
-        return self.base.weights_of_rows(self.index(head), rows)
-
-    def rows_of_each_head(
-        self, heads: Sequence[int], rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """As `weights_of_rows` of some heads, (heads, rows, keys) each."""
-        return self.base.rows_of_each_head([self.index(head) for head in heads], rows)
-
-    def rows_of_heads(
-        self, heads: Sequence[int], rows: NDArray[np.int64]
-    ) -> Iterator[tuple[list[int], RowsOfHeads]]:
-        """Look at some queries of heads, together where they read the same keys."""
-        return self.base.rows_of_heads([self.index(head) for head in heads], rows)
-
-
 def _follow(numbers: Sequence[int] | NDArray[np.int64]) -> bool:
     """Whether numbers, ascending or not, are each one more than that before; at least one."""
     count = len(numbers)
@@ -930,7 +712,7 @@ class _SharedKeys:
         # The keys as float32 once, not again for each look.
         keys = layer.keys[layer.key_head(heads[0])][None].float()
         # All heads share the only key head: no list of as many numbers for each group.
-        self._layer = replace(layer, keys=keys, key_heads=None)
+        self._layer = replace(layer, keys=keys)
         self._heads = heads
         self._rows = torch.from_numpy(rows)
         with torch.no_grad():

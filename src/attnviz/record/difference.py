@@ -3,14 +3,14 @@
     difference[i, j] = b[i, j] - a[i, j]
 
 Its numbers are signed: in a softmax attention from -1 to 1, and each row sums to 0 but for sinks.
-Heads go by their own number on each side. A query that may attend to nothing on one side, as one
-that only the other text has, has no difference: its row is zero, and nothing in it is allowed.
+A head is compared with the head of the same number. A query that may attend to nothing on one side,
+as one that only the other text has, has no difference: its row is zero, and nothing in it is
+allowed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,23 +38,18 @@ class DifferenceAttention(LayerAttention):
     b: LayerAttention
 
     def __post_init__(self) -> None:
-        """Refuse attentions that do not have the same rows and columns, or no head in common."""
+        """Refuse attentions that do not have the same rows and columns."""
         shapes = [(each.num_queries, each.num_keys) for each in (self.a, self.b)]
         if shapes[0] != shapes[1]:
             raise ValueError(
                 f"a has {shapes[0][0]} queries and {shapes[0][1]} keys, b {shapes[1][0]} and "
                 f"{shapes[1][1]}; a difference needs the same rows and columns"
             )
-        if not self.kept_heads:
-            raise ValueError(
-                f"a has heads {list(self.a.kept_heads)!r} and b {list(self.b.kept_heads)!r}: none "
-                "in common"
-            )
 
     @property
     def num_heads(self) -> int:
-        """Number of heads of `a`."""
-        return self.a.num_heads
+        """Number of heads that both have."""
+        return min(self.a.num_heads, self.b.num_heads)
 
     @property
     def num_queries(self) -> int:
@@ -85,27 +80,6 @@ class DifferenceAttention(LayerAttention):
         # Weights are not negative; differences of differences add up.
         signed = isinstance(self.a, DifferenceAttention) or isinstance(self.b, DifferenceAttention)
         return one + other if signed else max(one, other)
-
-    @cached_property
-    def _places(self) -> dict[int, int]:
-        both = [head for head in self.a.kept_heads if self.b.keeps(head)]
-        return {head: place for place, head in enumerate(both)}
-
-    @property
-    def kept_heads(self) -> tuple[int, ...]:
-        """Numbers of the heads that both have."""
-        return tuple(self._places)
-
-    def keeps(self, head: int) -> bool:
-        """Whether both have a head."""
-        return head in self._places
-
-    def index(self, head: int) -> int:
-        """Where a head stands in `kept_heads`; IndexError if one of the two has it not."""
-        if head not in self._places:
-            heads = ", ".join(map(str, self._places))
-            raise IndexError(f"head={head!r} is not known on both sides, only {heads}")
-        return self._places[head]
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Differences of a head's block, float32, (rows, columns)."""

@@ -9,12 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import (
-    HeadSubset,
-    LayerAttention,
-    QueryKeyAttention,
-    ReweightedAttention,
-)
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, ReweightedAttention
 from attnviz.record.masks import CutMask
 
 __all__ = [
@@ -60,7 +55,7 @@ def without_pairs(
             keep_own=keep_own,
         )
         return SharedOutWeights(attention, heads, pairs)
-    flags = torch.tensor([head in heads for head in attention.kept_heads])
+    flags = torch.tensor([head in heads for head in range(attention.num_heads)])
     cut = CutMask(
         torch.tensor([True]) if bool(flags.all()) else flags,
         torch.from_numpy(queries),
@@ -68,8 +63,7 @@ def without_pairs(
         vectors.mask,
         keep_own,
     )
-    changed = replace(vectors, mask=cut)
-    return replace(attention, base=changed) if isinstance(attention, HeadSubset) else changed
+    return replace(vectors, mask=cut)
 
 
 @dataclass(frozen=True)
@@ -172,11 +166,9 @@ class EvenWeights(ReweightedAttention):
 
 def uniform(attention: QueryKeyAttention) -> QueryKeyAttention:
     """The same shape and mask with equal weights on all keys that a query may attend to."""
-    heads = attention.num_heads
     return QueryKeyAttention(
-        torch.zeros(heads, attention.num_queries, 1),
+        torch.zeros(attention.num_heads, attention.num_queries, 1),
         torch.zeros(1, attention.num_keys, 1),
         scale=1.0,
         mask=attention.mask,
-        key_heads=(0,) * heads,
     )

@@ -8,12 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import (
-    DerivedAttention,
-    HeadSubset,
-    LayerAttention,
-    QueryKeyAttention,
-)
+from attnviz.record.attention import DerivedAttention, LayerAttention, QueryKeyAttention
 from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask
 
 __all__ = ["AlignedWeights", "Insertion"]
@@ -104,8 +99,6 @@ class Insertion:
         """The layer with its rows and columns among the others."""
         if isinstance(attention, QueryKeyAttention):
             return self._vectors(attention)
-        if isinstance(attention, HeadSubset) and attention.vectors is not None:
-            return replace(attention, base=self._vectors(attention.vectors))
         return AlignedWeights(attention, *self._numpy, *self._sizes)
 
     def _vectors(self, attention: QueryKeyAttention) -> QueryKeyAttention:

@@ -11,7 +11,7 @@ numbers, and on the device where they are needed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Self, cast
@@ -87,9 +87,9 @@ class _Part(ABC):
         """How many heads have entries of their own; 1 where all heads share them."""
         return 1
 
-    def select_heads(self, heads: Sequence[int]) -> Self:
-        """The same for some heads, in their order."""
-        del heads
+    def only_head(self, head: int) -> Self:
+        """The same for one head, as head 0."""
+        del head
         return self
 
     @abstractmethod
@@ -309,9 +309,9 @@ class PackedMask(Mask):
         """How many heads have bits of their own; 1 where all share them."""
         return len(self.bits)
 
-    def select_heads(self, heads: Sequence[int]) -> PackedMask:
-        """The same for some heads, in their order."""
-        return self if self.num_heads == 1 else replace(self, bits=self.bits[list(heads)])
+    def only_head(self, head: int) -> PackedMask:
+        """The same for one head, as head 0."""
+        return self if self.num_heads == 1 else replace(self, bits=self.bits[head : head + 1])
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Flags of a block, bool, (rows, columns)."""
@@ -455,9 +455,9 @@ class InsertedMask(Mask):
         """How many heads have entries of their own; 1 where all heads share them."""
         return 1 if self.base is None else self.base.num_heads
 
-    def select_heads(self, heads: Sequence[int]) -> InsertedMask:
-        """The same for some heads, in their order."""
-        return self if self.base is None else replace(self, base=self.base.select_heads(heads))
+    def only_head(self, head: int) -> InsertedMask:
+        """The same for one head, as head 0."""
+        return self if self.base is None else replace(self, base=self.base.only_head(head))
 
     @property
     def offset(self) -> int:
@@ -588,10 +588,10 @@ class CutMask(Mask):
         """How many heads have flags of their own; 1 where all share them."""
         return max(len(self.heads), 1 if self.base is None else self.base.num_heads)
 
-    def select_heads(self, heads: Sequence[int]) -> CutMask:
-        """The same for some heads, in their order."""
-        base = None if self.base is None else self.base.select_heads(heads)
-        flags = self.heads if len(self.heads) == 1 else self.heads[list(heads)]
+    def only_head(self, head: int) -> CutMask:
+        """The same for one head, as head 0."""
+        base = None if self.base is None else self.base.only_head(head)
+        flags = self.heads if len(self.heads) == 1 else self.heads[head : head + 1]
         return replace(self, heads=flags, base=base)
 
     @property
@@ -694,9 +694,9 @@ class DistanceBias(Bias):
         """How many heads have values of their own; 1 where all share them."""
         return len(self.values)
 
-    def select_heads(self, heads: Sequence[int]) -> DistanceBias:
-        """The same for some heads, in their order."""
-        return self if self.num_heads == 1 else replace(self, values=self.values[list(heads)])
+    def only_head(self, head: int) -> DistanceBias:
+        """The same for one head, as head 0."""
+        return self if self.num_heads == 1 else replace(self, values=self.values[head : head + 1])
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Values of a block, float32, (rows, columns)."""
@@ -724,9 +724,9 @@ class DenseBias(Bias):
         """How many heads have values of their own; 1 where all share them."""
         return len(self.values)
 
-    def select_heads(self, heads: Sequence[int]) -> DenseBias:
-        """The same for some heads, in their order."""
-        return self if self.num_heads == 1 else replace(self, values=self.values[list(heads)])
+    def only_head(self, head: int) -> DenseBias:
+        """The same for one head, as head 0."""
+        return self if self.num_heads == 1 else replace(self, values=self.values[head : head + 1])
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Values of a block, float32, (rows, columns) or (1, columns)."""
@@ -761,9 +761,11 @@ class WindowBias(Bias):
         """How many heads have values of their own; 1 where all share them."""
         return self.values.shape[1]
 
-    def select_heads(self, heads: Sequence[int]) -> WindowBias:
-        """The same for some heads, in their order."""
-        return self if self.num_heads == 1 else replace(self, values=self.values[:, list(heads)])
+    def only_head(self, head: int) -> WindowBias:
+        """The same for one head, as head 0."""
+        return (
+            self if self.num_heads == 1 else replace(self, values=self.values[:, head : head + 1])
+        )
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Values of a block, float32, (rows, columns); 0 where the windows differ."""
@@ -829,9 +831,9 @@ class InsertedBias(Bias):
         """How many heads have values of their own; 1 where all share them."""
         return self.base.num_heads
 
-    def select_heads(self, heads: Sequence[int]) -> InsertedBias:
-        """The same for some heads, in their order."""
-        return replace(self, base=self.base.select_heads(heads))
+    def only_head(self, head: int) -> InsertedBias:
+        """The same for one head, as head 0."""
+        return replace(self, base=self.base.only_head(head))
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Values of a block, float32, (rows, columns)."""

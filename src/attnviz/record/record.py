@@ -454,8 +454,7 @@ class AttentionRecord:
         -------
         list of ndarray
             One a layer, in the order of `AttentionStack.layers`, float32, (heads, queries, keys);
-            `numpy.stack` joins them where all layers have equally many heads. Where only some heads
-            were kept they are those, in the order of `AttentionStack.kept_heads`.
+            `numpy.stack` joins them where all layers have equally many heads.
         """
         chosen = self.stack(stack)
         return [chosen.weights(layer=number) for number in chosen.layers]
@@ -543,7 +542,7 @@ class AttentionRecord:
         for each in stacks:
             layers = each.layers if layer is None else (from_end(layer, each.layers),)
             for number in layers:
-                heads = each.kept_heads(number) if head is None else (head,)
+                heads = range(each.num_heads(number)) if head is None else (head,)
                 # Raises the error of a head that the stack does not have.
                 each.weights(layer=number, head=heads[0], rows=slice(0, 0))
                 wanted.append(HeadsOfLayer(each, number, tuple(heads)))

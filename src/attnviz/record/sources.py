@@ -41,7 +41,7 @@ class Sources:
     stack : str
         The stack.
     heads : ndarray of int64, (heads, 2)
-        Layer and head, of all heads that were kept.
+        Layer and head, of all heads.
     keys : ndarray of int64, (heads, top_k)
         Each head's strongest keys, the strongest first; -1 where it attends to no more.
     weights : ndarray of float32, (heads, top_k)
@@ -201,13 +201,13 @@ def sources_of_query(
     means, even = np.zeros(num_keys), np.zeros(num_keys)
     most, strongest = np.zeros(num_keys, np.float32), np.zeros(num_keys, np.int64)
     values: list[NDArray[np.float32]] = []
-    num_heads = sum(len(stack.kept_heads(layer)) for layer in stack.layers)
+    num_heads = sum(stack.heads_per_layer)
     # A row by itself takes as long as several of a matrix product.
     pace = Pace("sources", num_heads * _ROW * num_keys)
     for layer in stack.layers:
         attention = stack.attention(layer)
         of_layer = np.zeros(num_keys)
-        for head in stack.kept_heads(layer):
+        for head in range(stack.num_heads(layer)):
             found, allowed = attention.weights_of_rows(head, np.array([query]))
             weights, seen = found[0], allowed[0]
             if not np.isfinite(weights).all():
@@ -225,7 +225,7 @@ def sources_of_query(
             even += seen / max(1, np.count_nonzero(seen))
             yield from pace.did(_ROW * num_keys)
         means += of_layer
-        layer_means.append(of_layer / len(stack.kept_heads(layer)))
+        layer_means.append(of_layer / stack.num_heads(layer))
     return Sources(
         token=token,
         query=query,

@@ -117,21 +117,20 @@ class AttentionStack:
 
     @property
     def heads_per_layer(self) -> tuple[int, ...]:
-        """Number of heads that the model has in each layer, in the order of `layers`."""
+        """Number of heads of each layer, in the order of `layers`."""
         return tuple(attention.num_heads for attention in self._layers.values())
 
-    def kept_heads(self, layer: int) -> tuple[int, ...]:
-        """The model's own numbers of a layer's heads whose weights are known.
+    def num_heads(self, layer: int) -> int:
+        """Number of heads of a layer.
 
         Parameters
         ----------
         layer : int
-            The model's number of the layer.
+            The model's number of the layer; negative from the end, as in Python.
 
         Returns
         -------
-        tuple of int
-            Ascending; all of them, but where `attnviz.extract` was told to keep some (``heads=``).
+        int
 
         Raises
         ------
@@ -142,15 +141,10 @@ class AttentionStack:
         --------
         >>> import attnviz as av
         >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
-        >>> record.stack().kept_heads(0)
-        (0,)
+        >>> record.stack().num_heads(0)
+        1
         """
-        return self.attention(layer).kept_heads
-
-    @property
-    def has_all_heads(self) -> bool:
-        """Whether the weights of every head of every layer are known."""
-        return all(len(each.kept_heads) == each.num_heads for each in self._layers.values())
+        return self.attention(layer).num_heads
 
     @property
     def maximum(self) -> float:
@@ -241,16 +235,14 @@ class AttentionStack:
         layer : int
             The model's number of the layer; negative from the end, as in Python.
         head : int, optional
-            Head within the layer, negative from the end; when left out all heads, of which only
-            some were kept those.
+            Head within the layer, negative from the end; all heads when left out.
         rows, columns : slice, optional
             Queries and keys wanted (step 1); all when left out.
 
         Returns
         -------
         ndarray
-            float32, (rows, columns) for one head, otherwise (heads, rows, columns), the heads in
-            the order of `kept_heads`.
+            float32, (rows, columns) for one head, otherwise (heads, rows, columns).
 
         Raises
         ------
@@ -265,7 +257,10 @@ class AttentionStack:
         if head is not None:
             return attention.weights(self.head_number(layer, head), row_slice, column_slice)
         return np.stack(
-            [attention.weights(each, row_slice, column_slice) for each in attention.kept_heads]
+            [
+                attention.weights(each, row_slice, column_slice)
+                for each in range(attention.num_heads)
+            ]
         )
 
     def allowed(
@@ -340,7 +335,7 @@ class AttentionStack:
             # A 0 among signed numbers does not say that a sparse attention left the key out.
             self._zeros = {} if self.signed else count_zeros(self._layers)
         zeros = self._zeros
-        return zeros[layer][self.attention(layer).index(head)] if layer in zeros else None
+        return zeros[layer][head] if layer in zeros else None
 
     def queries(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
         """Query vectors of a head.
@@ -356,11 +351,11 @@ class AttentionStack:
             float32, (queries, head_dim), as the attention receives them (after rotary position
             and normalisation); None where only weights are known, and for words.
         """
-        index = self.attention(layer).index(self.head_number(layer, head))
+        number = self.head_number(layer, head)
         attention = self.attention(layer).vectors
         if attention is None:
             return None
-        vectors: NDArray[np.float32] = attention.queries[index].float().cpu().numpy().copy()
+        vectors: NDArray[np.float32] = attention.queries[number].float().cpu().numpy().copy()
         return vectors
 
     def keys(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
@@ -376,11 +371,11 @@ class AttentionStack:
         ndarray or None
             float32, (keys, head_dim); None where only weights are known, and for words.
         """
-        index = self.attention(layer).index(self.head_number(layer, head))
+        number = self.head_number(layer, head)
         attention = self.attention(layer).vectors
         if attention is None:
             return None
-        shared = attention.keys[attention.key_head(index)]
+        shared = attention.keys[attention.key_head(number)]
         vectors: NDArray[np.float32] = shared.float().cpu().numpy().copy()
         return vectors
 
@@ -441,7 +436,7 @@ class AttentionStack:
         )
 
     def head_number(self, layer: int, head: int) -> int:
-        """The model's own number of a head whose weights are known.
+        """The model's own number of a head.
 
         Parameters
         ----------
@@ -457,7 +452,7 @@ class AttentionStack:
         Raises
         ------
         IndexError
-            If the layer has no such head, or it was not kept; says which there are.
+            If the layer has no such head; says which there are.
 
         Examples
         --------
@@ -474,23 +469,11 @@ class AttentionStack:
                 f"head={head!r}: layer {layer} of stack {self.name!r} has heads 0 to "
                 f"{num_heads - 1}"
             )
-        if not self.attention(layer).keeps(number):
-            kept = self.kept_heads(layer)
-            raise IndexError(
-                f"head={head!r}: of layer {layer} of stack {self.name!r} only "
-                f"{'heads' if len(kept) > 1 else 'head'} {spans(kept)} "
-                f"{'were' if len(kept) > 1 else 'was'} kept; extract again with heads= that names "
-                f"{number} too, or without"
-            )
         return int(number)
 
     def __repr__(self) -> str:
         heads = sorted(set(self.heads_per_layer))
         per_layer = str(heads[0]) if len(heads) == 1 else f"{heads[0]} to {heads[-1]}"
-        counts = sorted({len(self.kept_heads(number)) for number in self.layers})
-        if not self.has_all_heads:
-            some = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-            per_layer = f"{some} of {per_layer}"
         rows, columns = len(self.query_tokens), len(self.key_tokens)
         size = f"{rows} tokens" if self.key_tokens is self.query_tokens else f"{rows} x {columns}"
         kind = ", signed" if self.signed else ""
@@ -530,7 +513,7 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
         return 1.0
     if stack._maximum is None:
         num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
-        heads = sum(len(attention.kept_heads) for attention in stack._layers.values())
+        heads = sum(stack.heads_per_layer)
         bounds = [attention.bound for attention in stack._layers.values()]
         known = [bound for bound in bounds if bound is not None]
         if len(known) == len(bounds) and heads * num_queries * num_keys > _LOOKED_THROUGH:
@@ -539,7 +522,7 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
         pace = Pace("largest weight", heads * num_queries * num_keys)
         most = []
         for attention in stack._layers.values():
-            for head in attention.kept_heads:
+            for head in range(attention.num_heads):
                 for rows in tiles(slice(0, num_queries), num_keys):
                     block = attention.weights(head, rows, slice(0, num_keys))
                     most.append(float(block.max()))

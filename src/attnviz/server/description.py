@@ -82,9 +82,7 @@ class StackNumbers(TypedDict):
     layers : list of int
         The model's own layer numbers.
     heads_per_layer : list of int
-        How many heads the model has in each layer: as many as `layers`.
-    heads : list of list of int
-        Numbers of the heads that were kept, layer by layer; left out where all were.
+        How many heads each layer has: as many as `layers`.
     normalized : bool
         Whether rows sum to one.
     signed : bool
@@ -105,7 +103,6 @@ class StackNumbers(TypedDict):
     name: str
     layers: list[int]
     heads_per_layer: list[int]
-    heads: NotRequired[list[list[int]]]
     normalized: bool
     signed: NotRequired[bool]
     measure: NotRequired[str]
@@ -195,7 +192,6 @@ def describing_numbers(stack: AttentionStack) -> Steps[StackNumbers]:
         "name": stack.name,
         "layers": list(stack.layers),
         "heads_per_layer": list(stack.heads_per_layer),
-        **({} if stack.has_all_heads else {"heads": _kept_heads(stack)}),
         "normalized": stack.normalized,
         **({"signed": True} if stack.signed else {}),
         **({} if stack.measure == "weight" else {"measure": stack.measure}),
@@ -206,10 +202,6 @@ def describing_numbers(stack: AttentionStack) -> Steps[StackNumbers]:
         **({} if sampled is None else {"sampled": sampled}),
     }
     return cast("StackNumbers", described)
-
-
-def _kept_heads(stack: AttentionStack) -> list[list[int]]:
-    return [list(stack.kept_heads(layer)) for layer in stack.layers]
 
 
 def _describe_tokens(tokens: Tokens) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def encoded_maps(
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
-    layer, heads = heads_of(stack, layer, stack.kept_heads(layer) if heads is None else heads)
+    layer, heads = heads_of(stack, layer, range(stack.num_heads(layer)) if heads is None else heads)
     rows = rows or slice(0, len(stack.query_tokens))
     columns = columns or slice(0, len(stack.key_tokens))
     cells = len(heads)
@@ -78,8 +78,7 @@ def encoded_maps(
     maps = []
     for head in heads:
         if queries is None and vectors is not None and vectors.queries.is_cuda:
-            index = attention.index(head)
-            maps.append(pooled_where_it_lies(vectors, index, rows, columns, size)[None])
+            maps.append(pooled_where_it_lies(vectors, head, rows, columns, size)[None])
             yield from pace.did(STEP)
             continue
         # Row by row of cells: of all rows together no more than a tile is held.

@@ -206,8 +206,7 @@ def heads_of(stack: AttentionStack, layer: int, heads: Sequence[int]) -> tuple[i
     number = stack.layer_number(layer)
     if not heads:
         raise ValueError("heads is empty; ask for at least one")
-    attention = stack.attention(number)
-    found = [head if attention.keeps(head) else stack.head_number(number, head) for head in heads]
+    found = [stack.head_number(number, head) for head in heads]
     if len(set(found)) < len(found):
         raise ValueError(f"heads={reprlib.repr(list(heads))} names one twice; ask for each once")
     return number, found

@@ -105,13 +105,13 @@ class RowSums:
         numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         found, computed = [], 0
         for number, side in enumerate(sides):
-            known, place = _vectors(side, head)
+            known = _vectors(side)
             sums = self.of(stack, layer, head, number)
             with torch.no_grad():
                 missing = numbers[torch.isnan(sums[rows])]
                 if len(missing):
-                    sums[missing] = known.log_normalizer(place, missing).cpu()
-                logits = known.logits(place, rows, columns)
+                    sums[missing] = known.log_normalizer(head, missing).cpu()
+                logits = known.logits(head, rows, columns)
                 found.append(normalized(logits, sums[rows].to(logits.device)))
             computed += len(missing) * num_keys + logits.numel()
         block = _together(found, attention, head, rows, columns).cpu().numpy()
@@ -133,14 +133,14 @@ class RowSums:
         if not sides or len(stack.key_tokens) <= _LONG:
             return torch.from_numpy(stack.weights(layer=layer, head=head, rows=rows))
         found = [
-            self._whole_rows(*_vectors(side, head), self.of(stack, layer, head, number), rows)
+            self._whole_rows(_vectors(side), head, self.of(stack, layer, head, number), rows)
             for number, side in enumerate(sides)
         ]
         return _together(found, attention, head, rows, slice(0, attention.num_keys))
 
     @staticmethod
     def _whole_rows(
-        attention: QueryKeyAttention, place: int, sums: torch.Tensor, rows: slice
+        attention: QueryKeyAttention, head: int, sums: torch.Tensor, rows: slice
     ) -> torch.Tensor:
         device, num_keys = attention.queries.device, attention.num_keys
         with torch.no_grad():
@@ -151,8 +151,8 @@ class RowSums:
                 if reach.start >= reach.stop:
                     sums[tile] = -torch.inf
                     continue
-                logits = attention.logits(place, tile, reach)
-                total = attention.log_normalizer_from(place, logits)
+                logits = attention.logits(head, tile, reach)
+                total = attention.log_normalizer_from(head, logits)
                 part[:, reach] = normalized(logits, total)
                 sums[tile] = total.cpu()
         return weights
@@ -186,12 +186,12 @@ def some_rows(rows: Rows, part: slice) -> Rows:
     return slice(rows.start + part.start, rows.start + part.stop)
 
 
-def _vectors(attention: LayerAttention, head: int) -> tuple[QueryKeyAttention, int]:
-    """A layer's queries and keys, and the place of a head among them."""
+def _vectors(attention: LayerAttention) -> QueryKeyAttention:
+    """A layer's queries and keys."""
     vectors = attention.vectors
     if vectors is None:
         raise ValueError("only weights are known, and no queries and keys")
-    return vectors, attention.index(head)
+    return vectors
 
 
 def _together(

@@ -230,7 +230,7 @@ class MapsRequest:
     Attributes
     ----------
     heads, rows, columns : optional
-        All heads that were kept, all queries and all keys where they are left out.
+        All heads, all queries and all keys where they are left out.
     """
 
     stack: str

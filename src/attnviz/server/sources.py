@@ -116,6 +116,6 @@ def affords_sources(stack: AttentionStack) -> bool:
     True
     """
     count = len({each.query for each in stack.query_tokens.predictions})
-    heads = sum(len(stack.kept_heads(layer)) for layer in stack.layers)
+    heads = sum(stack.heads_per_layer)
     weights = int(np.prod([count, heads, len(stack.key_tokens)], dtype=np.int64))
     return count <= _MOST_TOKENS and weights <= _MOST_WEIGHTS

@@ -89,7 +89,7 @@ class VectorsHeader(RowHeader):
 
 
 def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
-    """The queries and keys of a layer's heads that were kept."""
+    """The queries and keys of a layer."""
     attention = stack.attention(layer).vectors
     if attention is None:
         raise ValueError(
@@ -103,14 +103,13 @@ def encoded_vectors(
     stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice, largest: int
 ) -> tuple[VectorsHeader, bytes]:
     """A query, some keys, and how the query's weights come from them; floats, little endian."""
-    attention, whole_layer = vectors_of(stack, layer), stack.attention(layer)
+    attention = vectors_of(stack, layer)
     for name, given, count in (
-        ("head", head, whole_layer.num_heads),
+        ("head", head, attention.num_heads),
         ("token", token, attention.num_queries),
     ):
         if not 0 <= given < count:
             raise IndexError(f"{name}={given}: stack {stack.name!r} has {name}s 0 to {count - 1}")
-    num_key_heads, place = whole_layer.num_key_heads or 1, whole_layer.index(head)
     count, head_dim = keys.stop - keys.start, attention.queries.shape[2]
     size = _FLOAT_BYTES * (head_dim * (count + 1) + 4 * count)
     if size > largest:
@@ -120,21 +119,21 @@ def encoded_vectors(
         )
     row = slice(token, token + 1)
     with torch.no_grad():
-        logits = attention.logits(place, row)[0].cpu()
+        logits = attention.logits(head, row)[0].cpu()
         bias = torch.zeros(attention.num_keys)
         if attention.bias is not None:
-            bias = attention.bias.added(place, row, slice(0, attention.num_keys))[0].cpu().float()
+            bias = attention.bias.added(head, row, slice(0, attention.num_keys))[0].cpu().float()
         whole = slice(0, attention.num_keys)
         parts: dict[str, NDArray[Any]] = {
-            "query": attention.queries[place, token].float().cpu().numpy(),
-            "keys": attention.keys[attention.key_head(place), keys].float().cpu().numpy(),
+            "query": attention.queries[head, token].float().cpu().numpy(),
+            "keys": attention.keys[attention.key_head(head), keys].float().cpu().numpy(),
             "bias": bias[keys].numpy(),
-            "allowed": attention.allowed(place, row, keys)[0].astype(np.float32),
+            "allowed": attention.allowed(head, row, keys)[0].astype(np.float32),
             "logits": logits[keys].numpy(),
         }
-        sink = None if attention.sinks is None else float(attention.sinks[place].float())
-        log_sum_exp = float(attention.log_normalizer_from(place, logits.double()))
-    weights = attention.weights(place, row, whole)[0]
+        sink = None if attention.sinks is None else float(attention.sinks[head].float())
+        log_sum_exp = float(attention.log_normalizer_from(head, logits.double()))
+    weights = attention.weights(head, row, whole)[0]
     parts["weights"] = weights[keys]
     if not (np.isfinite(parts["query"]).all() and np.isfinite(weights).all()):
         raise ValueError(
@@ -152,10 +151,10 @@ def encoded_vectors(
         else {"logit": sink, "weight": float(np.exp(sink - log_sum_exp))},
         "log_sum_exp": log_sum_exp if np.isfinite(log_sum_exp) else None,
         "head": head,
-        "num_heads": whole_layer.num_heads,
-        "key_head": head // (whole_layer.num_heads // num_key_heads),
-        "num_key_heads": num_key_heads,
-        "num_allowed": int(attention.allowed(place, row, whole).sum()),
+        "num_heads": attention.num_heads,
+        "key_head": attention.key_head(head),
+        "num_key_heads": attention.num_key_heads,
+        "num_allowed": int(attention.allowed(head, row, whole).sum()),
         "strongest": [(int(key), float(weights[key])) for key in strongest if weights[key] > 0],
         "weight_in_range": float(weights[keys].sum(dtype=np.float64)),
         "error": 0.0,

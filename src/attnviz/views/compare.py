@@ -190,16 +190,15 @@ class CompareView(TokenWindows, RecordView):
         there = layer in stack.layers
         found = self._farthest(stack, [layer], self._shown_member) if there else None
         longest = max(len(stack.query_tokens), len(stack.key_tokens))
-        first = list(stack.kept_heads(layer)[:1]) if there else [0]
         return {
-            "heads": first if found is None else [found[1]],
+            "heads": [0] if found is None else [found[1]],
             "top_k": None if longest <= _TOKENS_WITH_ALL_LINES else 3,
         }
 
     def _clip_heads(self) -> None:
         """A layer that has not the head shows the one that lies farthest apart there."""
         stack = self._stack_named(self.stack)
-        if not set(self.heads) & set(stack.kept_heads(self.layer)):
+        if not set(self.heads) & set(range(stack.num_heads(self.layer))):
             self.heads = self._default_traits(stack, self.layer)["heads"]
 
     @property

@@ -90,7 +90,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """All heads up to four, all lines up to 32 tokens."""
-        heads = list(stack.kept_heads(layer)) if layer in stack.layers else []
+        heads = list(range(stack.num_heads(layer))) if layer in stack.layers else []
         longest = max(len(stack.query_tokens), len(stack.key_tokens))
         return {
             "heads": heads if len(heads) <= _HEADS_AT_ONCE else [],

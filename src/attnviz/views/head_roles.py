@@ -97,7 +97,9 @@ def checked_roles(
 
 
 def _are_roles(given: Any) -> bool:
-    return all(hasattr(given, name) for name in ("layers", "heads", "names", "of", "label"))
+    return all(
+        hasattr(given, name) for name in ("layers", "heads_per_layer", "names", "of", "label")
+    )
 
 
 def _of_stack(given: Any, stack: AttentionStack) -> NamedHeads:
@@ -116,8 +118,8 @@ _Named = tuple[int, int, str, str, float]
 
 def _of_roles(roles: Any) -> Iterator[_Named]:
     asked = list(roles.asked)
-    for layer, heads in zip(roles.layers, roles.heads, strict=True):
-        for head in heads:
+    for layer, num_heads in zip(roles.layers, roles.heads_per_layer, strict=True):
+        for head in range(num_heads):
             found = roles.of(layer, head)
             if found:
                 role = found[0]
@@ -143,7 +145,7 @@ def _of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Name
             )
         layer = from_end(operator.index(place[0]), stack.layers)
         head = operator.index(place[1])
-        if layer not in stack.layers or not 0 <= head < _num_heads(stack, layer):
+        if layer not in stack.layers or not 0 <= head < stack.num_heads(layer):
             raise traitlets.TraitError(
                 f"roles[{shown(place)}]: stack {stack.name!r} has no such head"
             )
@@ -185,7 +187,3 @@ def _as_sent(given: Mapping[str, Any], stack: AttentionStack) -> NamedHeads:
                 f"{', '.join(map(str, wanted[:8]))} heads"
             )
     return {name: [list(row) for row in given[name]] for name in ("names", "labels", "ranks")}  # type: ignore[return-value]
-
-
-def _num_heads(stack: AttentionStack, layer: int) -> int:
-    return stack.heads_per_layer[stack.layers.index(layer)]

@@ -161,14 +161,11 @@ def _check_heads(
     counts = {stack.attention(layer).num_heads for stack, layer in layers}
     if len(counts) == 1:
         heads = sorted({from_end(head, range(*counts)) for head in heads})
-    kept = sorted({head for stack, layer in layers for head in stack.kept_heads(layer)})
-    wrong = [head for head in heads if head not in kept]
+    count = max(counts)
+    wrong = [head for head in heads if not 0 <= head < count]
     if not wrong:
         return heads
-    count = max(counts)
     there = f"heads 0 to {count - 1}"
-    if len(kept) < count:
-        there = f"heads {', '.join(map(str, kept))} of {count}, as the others were not kept"
     raise traitlets.TraitError(
         f"include_heads={shown(given)}: {where} has head {wrong[0]}; there are {there}"
         if where == "no layer"

@@ -62,8 +62,9 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
     sort_dimensions = traitlets.Bool(default_value=True).tag(sync=True)
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """The first head that the record has of the layer."""
-        return {"heads": list(stack.kept_heads(layer)[:1]) if layer in stack.layers else [0]}
+        """The first head of the layer."""
+        del stack, layer
+        return {"heads": [0]}
 
     def _checked(self, record: AttentionRecord) -> AttentionRecord:
         """The stacks that have queries and keys; a ValueError where none has, with a way out."""

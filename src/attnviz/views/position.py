@@ -53,13 +53,8 @@ class HeadGrid(Protocol):
         """Numbers of the layers, ascending."""
         ...
 
-    @property
-    def heads_per_layer(self) -> tuple[int, ...]:
-        """How many heads the model has in each layer."""
-        ...
-
-    def kept_heads(self, layer: int) -> tuple[int, ...]:
-        """Numbers of the heads that are known, ascending."""
+    def num_heads(self, layer: int) -> int:
+        """Number of heads of a layer."""
         ...
 
     def layer_number(self, layer: int) -> int:
@@ -142,8 +137,8 @@ class HeadsView(View):
         stack = self._stack_named(self.stack)
         layer = self._nearest_layer(stack)
         if isinstance(chosen, str):
-            return list(stack.kept_heads(layer))
-        return [from_end(head, range(_num_heads(stack, layer))) for head in chosen]
+            return list(range(stack.num_heads(layer)))
+        return [from_end(head, range(stack.num_heads(layer))) for head in chosen]
 
     @traitlets.validate("stack")
     def _validate_stack(self, proposal: Mapping[str, Any]) -> str:
@@ -164,14 +159,11 @@ class HeadsView(View):
         stack = self._stack_named(self.stack)
         # Stack and heads may be set at once, before the layer has followed.
         layer = self._nearest_layer(stack)
-        count, kept = _num_heads(stack, layer), stack.kept_heads(layer)
-        wrong = [head for head in heads if head not in kept]
-        if wrong:
-            there = f"has heads 0 to {count - 1}"
-            if len(kept) < count and 0 <= wrong[0] < count:
-                there = f"was kept with heads {', '.join(map(str, kept))} alone"
+        count = stack.num_heads(layer)
+        if not set(heads) <= set(range(count)):
             raise traitlets.TraitError(
-                f"heads={shown(heads)}: layer {layer} of stack {self.stack!r} {there}"
+                f"heads={shown(heads)}: layer {layer} of stack {self.stack!r} has heads 0 to "
+                f"{count - 1}"
             )
         return heads
 
@@ -192,19 +184,16 @@ class HeadsView(View):
     def _clip_heads(self) -> None:
         """Keep the chosen heads that the layer has, and the default where none were chosen."""
         stack = self._stack_named(self.stack)
-        count = _num_heads(stack, self.layer)
         if self.heads == self._default_heads:
             self._default_heads = list(self._default_traits(stack, self.layer).get("heads", []))
             self.heads = self._default_heads
             return
-        there = stack.kept_heads(self.layer)
-        kept = [head for head in self.heads if head in there]
+        count = stack.num_heads(self.layer)
+        kept = [head for head in self.heads if head < count]
         if kept != self.heads:
-            has = f"has {count} heads"
-            if len(there) < count:
-                has = f"was kept with heads {', '.join(map(str, there))} alone"
             warn_caller(
-                f"layer {self.layer} {has}: of heads={self.heads!r} only {kept!r} stay chosen"
+                f"layer {self.layer} has {count} heads: of heads={self.heads!r} only {kept!r} "
+                "stay chosen"
             )
             self.heads = kept
 
@@ -324,10 +313,6 @@ class PositionedView(HeadsView):
             return self.record.stack(name)
         except KeyError as error:
             raise traitlets.TraitError(error.args[0]) from None
-
-
-def _num_heads(stack: HeadGrid, layer: int) -> int:
-    return stack.heads_per_layer[stack.layers.index(layer)]
 
 
 def same_tokens(one: AttentionRecord, other: AttentionRecord) -> bool:

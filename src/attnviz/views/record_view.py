@@ -106,7 +106,7 @@ class RecordView(PositionedView):
             return None
         name = given.get("stack")
         stack = self._stack_named(self._record.stack().name if name is None else name)
-        if sum(len(stack.kept_heads(layer)) for layer in stack.layers) < 2:
+        if sum(stack.heads_per_layer) < 2:
             return None
         from attnviz.analysis import distinct_head
 
@@ -121,7 +121,7 @@ class RecordView(PositionedView):
         opened = self.opening
         if opened is not None and self.heads == [opened["head"]]:
             stack = self._stack_named(self.stack)
-            if opened["head"] not in stack.kept_heads(self.layer):
+            if opened["head"] not in range(stack.num_heads(self.layer)):
                 # The caller did not choose it: the default takes its place, without a warning.
                 self._default_heads = list(self.heads)
         super()._clip_heads()

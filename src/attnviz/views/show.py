@@ -66,7 +66,6 @@ class ShowFunction(Protocol[_RecordView_co]):
         name: str | None = None,
         words: bool = False,
         layers: int | Iterable[int] | None = None,
-        keep_heads: int | Iterable[int] | Mapping[int, Iterable[int]] | None = None,
         dtype: Any = None,
         device: Any = "cpu",
         spool: Any = None,
@@ -111,9 +110,8 @@ _DOCUMENTATION = """{summary}
     words : bool, default False
         Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
         for tokens, not for words.
-    layers, keep_heads, dtype, device, spool : optional
-        What is kept of the model's attention, how and where: `layers`, `heads`, `dtype`, `device`
-        and `spool` of `attnviz.extract`. Here `heads` chooses among the heads that are kept.
+    layers, dtype, device, spool : optional
+        What is kept of the model's attention, how and where, as for `attnviz.extract`.
     include_layers : int or iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -237,7 +235,6 @@ def show_compare_view(
     *,
     names: Sequence[str] | None = None,
     words: bool = False,
-    keep_heads: Any = None,
     include_layers: int | Iterable[int] | None = None,
     **options: Any,
 ) -> CompareView:
@@ -252,9 +249,6 @@ def show_compare_view(
         What the members are called, for example ``("base", "tuned")``.
     words : bool, default False
         Whether tokens are merged into words before they are aligned.
-    keep_heads : optional
-        Heads that are extracted: `heads` of `attnviz.extract`. Here `heads` chooses the head that
-        is shown.
     include_layers : int or iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **options
@@ -288,8 +282,6 @@ def show_compare_view(
     of_view = set(CompareView.state_names())
     traits = {name: value for name, value in options.items() if name in of_view}
     rest = {name: value for name, value in options.items() if name not in of_view}
-    if keep_heads is not None:
-        rest["heads"] = keep_heads
     if names is not None:
         rest["names"] = names
     if words:
@@ -358,8 +350,6 @@ def _live_generation(model: Any, inputs: Any, options: Mapping[str, Any]) -> Liv
         return None
     from attnviz.extraction.live import extract_live
 
-    if "keep_heads" in given:
-        given["heads"] = given.pop("keep_heads")
     return LiveGeneration(partial(extract_live, model, inputs, **given), loop)
 
 
@@ -374,8 +364,8 @@ def record_of(
 ) -> AttentionRecord:
     """Make the record of what a `show_*` function was given.
 
-    `words` merges subword tokens into words. `options` are further arguments of `attnviz.extract`,
-    its `heads` as ``keep_heads``; None is the same as left out, and so is ``"cpu"`` as a device.
+    `words` merges subword tokens into words. `options` are further arguments of `attnviz.extract`;
+    None is the same as left out, and so is ``"cpu"`` as a device.
     """
     record = _record(model, inputs, tokens, sentence_b_start, options)
     return record.merge_words() if words else record
@@ -418,8 +408,6 @@ def _record(
         )
     from attnviz.extraction import extract
 
-    if "keep_heads" in options:
-        options["heads"] = options.pop("keep_heads")
     record: AttentionRecord | list[AttentionRecord] = extract(model, inputs, **options)
     if not isinstance(record, list):
         return record

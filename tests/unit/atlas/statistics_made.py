@@ -39,7 +39,7 @@ class FixtureRoles:
         at = self._stack["layers"].index(layer)
         names = list(self.definitions)
         found = []
-        for each in self._roles[at][self._stack["heads"][at].index(head)]:
+        for each in self._roles[at][head]:
             numbers = {name: each[name] for name in each if name not in ("role", "p")}
             found.append(Role(name=names[each["role"]], p_value=each["p"], **numbers))
         return found
@@ -53,11 +53,15 @@ class FixtureStack:
         self.name, self.causal = self._stack["name"], self._stack["causal"]
         self.one_text = self._stack["same_tokens"]
         self.layers = tuple(self._stack["layers"])
-        self.heads = tuple(map(tuple, self._stack["heads"]))
+        self.heads_per_layer = tuple(self._stack["heads_per_layer"])
         self.offset_labels = tuple(self._stack["offsets"])
         self.score_names = tuple(each["name"] for each in self._stack["statistics"])
         self.class_systems = tuple(each["name"] for each in self._stack["classes"])
         self._roles = FixtureRoles(read)
+
+    def num_heads(self, layer: int) -> int:
+        count: int = self.heads_per_layer[self.layers.index(layer)]
+        return count
 
     def _rows(self, of: str, score: str) -> Any:
         rows = self._values["table"][of][self.score_names.index(score)]

@@ -220,7 +220,7 @@ def test_weights_by_class_are_those_of_the_statistics() -> None:
     there = np.isfinite(found).all(axis=1)
     assert there.any()
     assert_allclose(found[there].sum(axis=1), 1, rtol=1e-5)
-    with pytest.raises(IndexError, match="head=7: layer 1 of stack 'self' has the heads 0, 1, 2"):
+    with pytest.raises(IndexError, match="head=7: layer 1 of stack 'self' has heads 0 to 2"):
         server.reply("classes", asked | {"head": 7})
     with pytest.raises(KeyError, match="classes 'pos' do not exist; known are 'kind'"):
         server.reply("classes", asked | {"system": "pos"})

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import attnviz as av
-from attnviz.record.attention import HeadSubset, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.inserted import AlignedWeights
 from attnviz.record.masks import BandMask, DistanceBias, InsertedMask
 from attnviz.record.tokens import Tokens
@@ -275,15 +275,13 @@ def test_only_some_heads_stay_known_and_shared_masks_stay_shared() -> None:
     assert both.sum() == pytest.approx(5)
 
 
-def test_heads_that_were_not_kept_are_not_there() -> None:
-    """Head 1 alone is known, in a text with a token more and in one whose tokens are merged."""
+def test_heads_that_only_one_has_are_not_compared() -> None:
+    """Two heads against three, in a text with a token more and in one whose tokens are merged."""
     generator = torch.Generator().manual_seed(0)
-    queries, keys = torch.randn(2, 1, 5, 8, generator=generator)
-    known = HeadSubset(QueryKeyAttention(queries, keys, 8**-0.5), (1,), 3, 3)
+    queries, keys = torch.randn(2, 2, 5, 8, generator=generator)
+    fewer = QueryKeyAttention(queries, keys, 8**-0.5)
     tokens = Tokens.of(["un", "do", " it", " all", " now"])
-    some = av.AttentionRecord({"self": av.AttentionStack("self", {0: known}, tokens)})
-    found = av.compare(some, random_record(0, ["undo", " it", " now"]).only(0))
-    attention = found.a.stack().attention(0)
-    assert attention.kept_heads == (1,)
-    assert [attention.keeps(head) for head in range(3)] == [False, True, False]
-    assert np.isnan(found.distance()[0]).tolist() == [True, False, True]
+    some = av.AttentionRecord({"self": av.AttentionStack("self", {0: fewer}, tokens)})
+    found = av.compare(random_record(0, ["undo", " it", " now"]).only(0), some)
+    assert [each.stack().num_heads(0) for each in (found.a, found.b, found.difference)] == [3, 2, 2]
+    assert np.isnan(found.distance()[0]).tolist() == [False, False, True]

@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import attnviz as av
 from attnviz.comparison.alignment import align_tokens, common_tokens, on_common_units
-from attnviz.record.attention import HeadSubset, QueryKeyAttention
 from attnviz.record.images import PatchGrid
 from attnviz.record.tokens import Tokens
 from rounding import UNIT
@@ -249,23 +247,6 @@ def test_what_cannot_be_compared_is_refused_or_said() -> None:
     given = av.AttentionRecord.from_weights(a.to_numpy(), words)
     assert "Of b only weights are known" in av.compare(a, given).notes[0]
     assert "Of a only weights are known" in av.compare(given, a).notes[0]
-
-
-def some_heads(heads: list[int]) -> av.AttentionRecord:
-    queries, keys = torch.randn(2, len(heads), 3, 4, generator=torch.Generator().manual_seed(1))
-    base = QueryKeyAttention(queries, keys, 0.5)
-    layers = {0: HeadSubset(base, tuple(heads), 4, 4)}
-    return av.AttentionRecord(
-        {"self": av.AttentionStack("self", layers, Tokens.of(["a", " b", " c"]))}
-    )
-
-
-def test_no_head_in_common() -> None:
-    with pytest.raises(ValueError, match="no head in common; of layer 0 a has 0, 1, b has 2"):
-        av.compare(some_heads([0, 1]), some_heads([2]))
-    found = av.compare(some_heads([0, 1]), some_heads([1, 2]))
-    assert found.difference.stack().kept_heads(0) == (1,)
-    assert found.describe()["stacks"]["self"]["distances"][1][0][0] is None
 
 
 def test_words_against_tokens() -> None:

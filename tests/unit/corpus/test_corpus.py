@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from attnviz import AttentionRecord, AttentionStack, Corpus, Tokens
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import DistanceBias
-from unit.made_corpora import attention, corpus, cross_record, kept_record, record
+from unit.made_corpora import attention, corpus, cross_record, record
 from unit.records import given_record, image_record, vectors, words
 
 
@@ -19,14 +19,14 @@ def assert_vectors_are_the_records(made: Corpus, stack: str) -> None:
     points = made.points(stack)
     for layer in made.stack(stack).layers:
         found = made.vectors(stack, layer)
-        assert found.heads == made.stack(stack).kept_heads(layer)
+        assert found.heads == tuple(range(made.stack(stack).num_heads(layer)))
         assert found.queries.dtype == found.keys.dtype == torch.float32
-        for place, head in enumerate(found.heads):
+        for head in found.heads:
             for side, texts, positions in (
                 ("queries", points.query_text, points.query_position),
                 ("keys", points.key_text, points.key_position),
             ):
-                gathered = getattr(found, side)[place]
+                gathered = getattr(found, side)[head]
                 assert len(gathered) == len(texts)
                 for point, (text, position) in enumerate(zip(texts, positions, strict=True)):
                     own = getattr(made.records[text].stacks[stack], side)(layer=layer, head=head)
@@ -43,15 +43,6 @@ def test_grouped_heads_share_their_keys() -> None:
     keys = made.vectors("self", 0).keys
     assert torch.equal(keys[0], keys[2])
     assert not torch.equal(keys[2], keys[3])
-
-
-def test_heads_that_were_kept_keep_their_numbers() -> None:
-    made = Corpus([kept_record(3), kept_record(2, seed=7)])
-    assert_vectors_are_the_records(made, "self")
-    assert made.vectors(None, 3).heads == (1, 4)
-    assert made.vectors(None, 3, heads=[4]).heads == (4,)
-    with pytest.raises(IndexError, match=r"heads=\[0\]: of layer 3 of stack 'self' the corpus has"):
-        made.vectors(None, 3, heads=[0])
 
 
 def test_queries_and_keys_of_different_tokens_are_gathered_each_by_its_own() -> None:
@@ -164,8 +155,12 @@ def test_a_stack_of_some_texts_or_of_weights_alone_is_left_out_with_a_word() -> 
             ValueError,
             r"records\[1\] and records\[0\] differ in stack 'self': layers 0 to 2 and 0",
         ),
-        ([record(2), record(2, heads=4)], ValueError, "in layer 0 heads 0 to 3 of 4"),
-        ([record(2), record(2, size=6)], ValueError, "with head_dim 6, and heads 0 to 2 of 3 with"),
+        ([record(2), record(2, heads=4)], ValueError, "in layer 0 4 heads with head_dim 8, and 3"),
+        (
+            [record(2), record(2, size=6)],
+            ValueError,
+            "3 heads with head_dim 6, and 3 heads with head_dim 8",
+        ),
     ],
 )
 def test_what_is_no_corpus_is_refused(records: Any, error: type[Exception], say: str) -> None:

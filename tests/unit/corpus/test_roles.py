@@ -59,7 +59,7 @@ def evidence(differences: list[float], *, error: float = 0.01, texts: int = 20) 
 
 
 def roles_of(found: dict[str, Evidence], heads: int, **options: float) -> Roles:
-    return Roles([3], [range(heads)], found, **{"margin": 0.1, "level": 0.05, **options})
+    return Roles([3], [heads], found, **{"margin": 0.1, "level": 0.05, **options})
 
 
 def test_roles_are_tested_once_and_again_after_another_text() -> None:

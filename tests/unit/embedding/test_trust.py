@@ -21,7 +21,7 @@ from attnviz.analysis import (
     principal_components,
 )
 from attnviz.record.masks import BandMask, PackedMask
-from unit.made_corpora import corpus, cross_record, kept_record, with_vectors
+from unit.made_corpora import corpus, cross_record, with_vectors
 from unit.records import vectors
 
 Numbers = NDArray[np.float64]
@@ -143,7 +143,6 @@ def test_other_masks_and_kinds_of_heads() -> None:
         (corpus([16, 5], layers=1, mask=BandMask(4, 4)), "self", 0),
         (corpus([16, 5], layers=1, mask=None), "self", 0),
         (corpus([14, 12], layers=1, heads=6, key_heads=2), "self", 0),
-        (Corpus([kept_record(14), kept_record(12, seed=9)]), "self", 3),
         (Corpus([cross_record(14, 12), cross_record(5, 13, seed=9)]), "cross", 0),
         (corpus([60], points=40, layers=1), "self", 0),
     ):

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 import traitlets
 
-from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.plots import PlotOptions
 from attnviz.embedding.view import COLORINGS, EmbeddingView
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.views.head import HeadView
-from unit.made_corpora import attention, corpus, cross_record, kept_record, record
+from unit.made_corpora import attention, corpus, cross_record, record
 from unit.records import given_record, words
 
 MISSING = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
@@ -204,14 +203,6 @@ def test_some_layers_are_offered() -> None:
         EmbeddingView(made, include_layers=[7])
     with pytest.raises(TypeError, match="include_layers must be"):
         EmbeddingView(made, include_layers="all")  # type: ignore[arg-type]
-
-
-def test_kept_heads_have_the_models_numbers() -> None:
-    made = Corpus([kept_record(6), kept_record(5, seed=1)])
-    kept = made.stack().kept_heads(made.stack().layers[0])
-    view = EmbeddingView(made, heads=[kept[-1]])
-    assert view.heads == [kept[-1]]
-    assert [row["head"] for row in view.trust()][: len(kept)] == list(kept)
 
 
 def test_a_method_without_its_package_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:

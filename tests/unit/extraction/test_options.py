@@ -15,8 +15,6 @@ from attnviz.views.show import ShowFunction
 
 # What these functions take beside the options; of a corpus each text has a target of its own.
 OWN = {"model", "inputs", "target"}
-# A view's `heads` chooses among the heads that are kept.
-AS_SHOWN = {"heads": "keep_heads"}
 SHOW: list[Callable[..., Any]] = [
     av.show_head_view,
     av.show_model_view,
@@ -45,11 +43,11 @@ def test_views_take_the_same_options(function: Callable[..., Any]) -> None:
     taken, shown = options_of(av.extract), options_of(function)
     # A view shows one record, which is there at once or has a bar of its own.
     for name in set(ExtractOptions.__annotations__) - {"decoder_input_ids", "progress"}:
-        assert shown[AS_SHOWN.get(name, name)].default == taken[name].default, name
+        assert shown[name].default == taken[name].default, name
     assert shown.keys() <= inspect.signature(ShowFunction.__call__).parameters.keys()
 
 
 def test_the_embedding_takes_the_same_options() -> None:
     taken, shown = options_of(av.extract), options_of(av.show_embedding_view)
     for name in {*RecordOptions.__annotations__, "spool"} - {"generate"}:
-        assert shown[AS_SHOWN.get(name, name)].default == taken[name].default, name
+        assert shown[name].default == taken[name].default, name

@@ -98,8 +98,6 @@ def test_ways_to_exact_pages_exist() -> None:
     assert "include_layers" not in said
     said = refused(HeadView(alike(12, 1, 8192)), precision="exact")
     assert "include_layers=[...], up to 2 of 12, or take a shorter text, or let" in said
-    said = refused(HeadView(alike(1, 12, 8192)), precision="exact")
-    assert "keep up to 2 of one layer's heads with extract(..., heads=...), or take" in said
 
 
 def test_layers_of_all_stacks_count_together() -> None:

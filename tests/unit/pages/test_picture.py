@@ -15,7 +15,7 @@ from PIL import Image
 
 import attnviz as av
 from attnviz.pages.picture import MOST_BYTES, heads_figure, heads_picture
-from attnviz.record.attention import GivenWeights, HeadSubset, QueryKeyAttention
+from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.tokens import Tokens
 from attnviz.utils.progress import completed
 from attnviz.views.base import View
@@ -109,22 +109,19 @@ def test_signed_numbers_of_a_page_have_two_colours() -> None:
     assert "blue is above zero and orange below, up to 0.5" in still
 
 
-def test_heads_that_were_not_kept_take_no_room() -> None:
+def test_layers_with_fewer_heads_leave_room() -> None:
     some = torch.softmax(torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0)), -1)
-    layers = {
-        0: HeadSubset(GivenWeights(some), heads=(1, 7), model_heads=9),
-        4: HeadSubset(GivenWeights(some[:1]), heads=(7,), model_heads=9),
-    }
-    chosen = av.AttentionRecord(
+    layers = {0: GivenWeights(some), 4: GivenWeights(some[:1])}
+    uneven = av.AttentionRecord(
         {"self": av.AttentionStack("self", layers, Tokens.of(list("abcde")))}
     )
-    still = still_of(av.HeadView(chosen).to_html())
+    still = still_of(av.HeadView(uneven).to_html())
     pixels = pixels_of(still)
-    # Heads 1 and 7 of two layers, and nothing where layer 4 has no head 1.
+    # Two heads of layer 0, and one of layer 4.
     assert pixels.shape == (13, 13, 3)
-    assert (pixels[7:12, 1:6] == 255).all()
-    assert (pixels[7:12, 7:12] != 255).any()
-    assert "2 layers (from 0 to 4) from top to bottom and 2 heads (from 1 to 7) from left" in still
+    assert (pixels[7:12, 1:6] != 255).any()
+    assert (pixels[7:12, 7:12] == 255).all()
+    assert "2 layers (from 0 to 4) from top to bottom and 2 heads (0 to 1) from left" in still
 
 
 @pytest.mark.parametrize(("layers", "tokens"), [(12, 16), (12, 64), (12, 256)])

@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import attnviz.record.attention
 import attnviz.record.softmax
-from attnviz.record.attention import GivenWeights, HeadSubset, QueryKeyAttention
+from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import (
     BandMask,
     DenseBias,
@@ -243,7 +243,6 @@ KINDS = ATTENTIONS | {
         "softcap": 2.0,
         "sinks": vectors(4, seed=3),
     },
-    "chosen key heads": {"key_heads": (1, 1, 0, 1)},
 }
 
 
@@ -408,7 +407,7 @@ def test_rows_of_several_heads_are_those_of_each(heads: tuple[int, ...], rows: l
     weighted = GivenWeights(torch.rand(3, 6, 6, generator=generator))
     sides = torch.randn(2, 3, 6, 4, generator=generator)
     computed = QueryKeyAttention(sides[0], sides[1], 0.5, mask=BandMask(None, 0))
-    for attention in (weighted, computed, HeadSubset(weighted, (0, 1, 2), 5)):
+    for attention in (weighted, computed):
         weights, allowed = attention.rows_of_each_head(heads, np.array(rows))
         assert weights.shape == (len(heads), len(rows), 6)
         for number, head in enumerate(heads):

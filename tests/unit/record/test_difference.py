@@ -11,7 +11,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
+from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import BandMask, InsertedMask, Mask, PackedMask
 from attnviz.record.stack import AttentionStack
@@ -70,7 +70,7 @@ def test_b_less_a_of_any_block_and_nothing_in_rows_that_only_one_has(
     allowed = (flags[0] | flags[1]) & both[:, None]
     difference = DifferenceAttention(a, b)
     assert (difference.num_queries, difference.num_keys) == (QUERIES, KEYS)
-    assert difference.kept_heads == (0, 1, 2, 3)
+    assert difference.num_heads == 4
     for head in range(4):
         for rows, columns in [
             (slice(0, QUERIES), slice(0, KEYS)),
@@ -131,19 +131,6 @@ def test_which_queries_may_attend_at_all(mask: Mask | None) -> None:
         assert_array_equal(attention.attends(1, rows), flags)
 
 
-def test_heads_go_by_their_own_numbers_on_each_side() -> None:
-    a = HeadSubset(GivenWeights(torch.from_numpy(shares(2, 3, 3))), (1, 5), 8)
-    b = HeadSubset(GivenWeights(torch.from_numpy(shares(3, 3, 3, seed=1))), (0, 4, 5), 6)
-    difference = DifferenceAttention(a, b)
-    assert (difference.num_heads, difference.kept_heads, difference.index(5)) == (8, (5,), 0)
-    assert (difference.keeps(5), difference.keeps(1), difference.keeps(4)) == (True, False, False)
-    whole = slice(0, 3), slice(0, 3)
-    wanted = shares(3, 3, 3, seed=1)[2] - shares(2, 3, 3)[1]
-    assert_array_equal(difference.weights(5, *whole), wanted)
-    with pytest.raises(IndexError, match="head=1 is not known on both sides, only 5"):
-        difference.index(1)
-
-
 def test_words_of_a_difference_are_the_difference_of_words() -> None:
     a, b = side(0, BandMask(None, 0, 2)), side(1, BandMask(None, 0, 2))
     starts = np.array([0, 2, 3, 6]), np.array([0, 1, 4, 5, 8])
@@ -176,8 +163,13 @@ def test_sides_that_do_not_fit() -> None:
     assert isinstance(a, QueryKeyAttention)
     with pytest.raises(ValueError, match=r"a has 7 queries and 9 keys, b 7 and 8; a difference"):
         DifferenceAttention(a, replace(a, keys=a.keys[:, :8]))
-    one, other = (
-        HeadSubset(GivenWeights(torch.from_numpy(shares(1, 3, 3))), (head,), 2) for head in (0, 1)
-    )
-    with pytest.raises(ValueError, match=r"a has heads \[0\] and b \[1\]: none in common"):
-        DifferenceAttention(one, other)
+
+
+def test_a_difference_has_the_heads_that_both_have() -> None:
+    a, b = (GivenWeights(torch.from_numpy(shares(heads, 3, 3, seed=heads))) for heads in (2, 3))
+    whole = slice(0, 3), slice(0, 3)
+    for one, other in ((a, b), (b, a)):
+        difference = DifferenceAttention(one, other)
+        assert difference.num_heads == 2
+        wanted = other.weights(1, *whole) - one.weights(1, *whole)
+        assert_array_equal(difference.weights(1, *whole), wanted)

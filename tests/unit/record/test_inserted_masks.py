@@ -107,7 +107,7 @@ def test_blocks_of_a_bias(bias: Bias, block: Any) -> None:
             head, slice(0, QUERIES), slice(0, KEYS)
         ).expand(QUERIES, KEYS)
         assert torch.equal(among.added(head, rows, columns), wanted[rows][:, columns])
-    one = among.select_heads([2])
+    one = among.only_head(2)
     everything = slice(0, NUM_QUERIES), slice(0, NUM_KEYS)
     assert torch.equal(one.added(0, *everything), among.added(2, *everything))
     written = among.without_windows(HEADS, NUM_QUERIES, NUM_KEYS)

@@ -47,7 +47,7 @@ def test_all_layers_and_heads(make: Any) -> None:
     expected = {}
     for name, stack in record.stacks.items():
         for layer in stack.layers:
-            for head in stack.kept_heads(layer):
+            for head in range(stack.num_heads(layer)):
                 weights = stack.weights(layer=layer, head=head)
                 allowed = stack.allowed(layer=layer, head=head)
                 for query, key in np.argwhere(allowed):
@@ -104,7 +104,7 @@ def test_strong_weights_alone(make: Any, top_k: int | None, min_weight: float | 
     expected, kept = {}, {}
     for name, stack in record.stacks.items():
         for layer in stack.layers:
-            for head in stack.kept_heads(layer):
+            for head in range(stack.num_heads(layer)):
                 for query, row in enumerate(stack.weights(layer=layer, head=head)):
                     order = sorted(range(len(row)), key=lambda key: -row[key])[: top_k or len(row)]
                     taken = [k for k in order if row[k] > 0 and row[k] >= (min_weight or 0)]

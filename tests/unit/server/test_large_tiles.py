@@ -14,7 +14,7 @@ import attnviz as av
 import attnviz.record.softmax
 import attnviz.server.row_sums
 import attnviz.server.tiles
-from attnviz.record.attention import HeadSubset, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import (
     BandMask,
     DenseBias,
@@ -252,18 +252,6 @@ def test_what_is_nan_is_named(side: str) -> None:
         tile_of(stack, RowSums(), 5, 0, 0, heads=(2, 3) if side == "keys" else (1, 2))
     # Heads that nothing is wrong with are drawn.
     tile_of(stack, RowSums(), 5, 0, 0)
-
-
-@pytest.mark.usefixtures("_all_queries")
-def test_heads_that_were_kept_have_their_own_numbers() -> None:
-    attention = attention_of("causal")
-    kept = HeadSubset(attention, heads=(1, 4, 6, 7), model_heads=8, model_key_heads=4)
-    stack = AttentionStack("self", {3: kept}, Tokens.of(words(53)), Tokens.of(words(101, "k")))
-    found, _ = whole_of(stack, 4, heads=(6,))
-    off = relative_error(attention, 4**4)
-    np.testing.assert_allclose(found, in_one_go(stack, (6,), 4, "mean"), rtol=off)
-    with pytest.raises(IndexError, match="only heads"):
-        tile_of(stack, RowSums(), 4, 0, 0, heads=(0,))
 
 
 def test_a_server_says_how_many_queries_one_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_on_a_device_the_same_cells_are_pooled(layer: int, size: int) -> None:
         vectors = attention.vectors
         assert vectors is not None
         for rows, columns in [(slice(0, 6), slice(0, 6)), (slice(1, 6), slice(2, 5))]:
-            found = pooled_where_it_lies(vectors, attention.index(head), rows, columns, size)
+            found = pooled_where_it_lies(vectors, head, rows, columns, size)
             weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
             assert_allclose(found, pool_max(weights[None], size)[0], atol=1e-6)
 

@@ -19,7 +19,7 @@ import attnviz.server.row_sums
 import attnviz.server.tiles
 from attnviz import analysis
 from attnviz.interventions.attributed import GradientAttribution, NormAttribution
-from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
+from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import BandMask, Mask, PackedMask
 from attnviz.record.record import AttentionRecord
@@ -404,20 +404,6 @@ def test_blocks_and_whole_rows_of_a_difference_by_what_its_sides_are_divided_by(
         assert_allclose(rows.numpy(), whole[30:], atol=weights_error(a, b))
     # Four bytes for each query, of each of two heads on each of two sides.
     assert sums.num_bytes == 2 * 2 * 4 * QUERIES
-
-
-@pytest.mark.usefixtures("_small_sizes")
-def test_heads_stand_in_other_places_on_the_two_sides() -> None:
-    a, b = sides("causal")
-    one = HeadSubset(a.select_heads([1, 2]), (1, 2), 4, 2)
-    other = HeadSubset(b.select_heads([2, 3]), (2, 3), 4, 2)
-    stack = difference_stack(one, other)
-    assert stack.kept_heads(3) == (2,)
-    found = large_tiles(stack, [2], 0, "mean")
-    assert_allclose(found, whole_difference(a, b, 2), atol=weights_error(a, b))
-
-
-# --- what a record says of itself, and what it refuses
 
 
 def difference_record() -> AttentionRecord:

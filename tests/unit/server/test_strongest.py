@@ -13,7 +13,7 @@ import attnviz as av
 import attnviz.record.softmax
 import attnviz.server.row_sums
 import attnviz.server.strongest
-from attnviz.record.attention import HeadSubset, LayerAttention, QueryKeyAttention
+from attnviz.record.attention import LayerAttention, QueryKeyAttention
 from attnviz.record.masks import BandMask, WindowMask
 from attnviz.record.record import AttentionStack
 from attnviz.record.tokens import Tokens
@@ -38,8 +38,6 @@ def _size(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def formula(attention: LayerAttention, head: int) -> NDArray[np.float64]:
     """A head's weights by the formula, in float64, row by row and key by key."""
-    if isinstance(attention, HeadSubset):
-        return formula(attention.base, attention.index(head))
     if isinstance(attention, MergedWeights):
         base = formula(attention.base, head)
         summed = np.add.reduceat(base, attention.key_starts, axis=1)
@@ -69,16 +67,15 @@ def formula(attention: LayerAttention, head: int) -> NDArray[np.float64]:
 def stacks() -> dict[str, AttentionStack]:
     captured = captured_record().stack("self")
     found = {f"captured, layer {layer}": captured.only([layer]) for layer in captured.layers}
-    queries, keys = vectors(3, 7, 8, seed=1), vectors(2, 7, 8, seed=2)
-    some = QueryKeyAttention(queries, keys, 0.4, mask=BandMask(3, 0), key_heads=(0, 0, 1))
-    kept = HeadSubset(some, heads=(1, 4, 6), model_heads=8, model_key_heads=4)
+    queries, keys = vectors(3, 7, 8, seed=1), vectors(1, 7, 8, seed=2)
+    narrow = QueryKeyAttention(queries, keys, 0.4, mask=BandMask(3, 0))
     windows = torch.tensor([0, 0, 1, 1, 2, 2, 0])
-    windowed = QueryKeyAttention(queries, keys[:1], 0.4, mask=WindowMask(windows, windows))
-    ahead = QueryKeyAttention(queries, keys[:1, :5], 0.4, mask=BandMask(None, 0, -2))
-    whole = QueryKeyAttention(queries, keys[:1], 0.4)
+    windowed = QueryKeyAttention(queries, keys, 0.4, mask=WindowMask(windows, windows))
+    ahead = QueryKeyAttention(queries, keys[:, :5], 0.4, mask=BandMask(None, 0, -2))
+    whole = QueryKeyAttention(queries, keys, 0.4)
     starts = np.array([0, 2, 3])
     made: dict[str, LayerAttention] = {
-        "kept heads": kept,
+        "a window": narrow,
         "windows": windowed,
         "first queries see nothing": ahead,
         "no mask": whole,
@@ -98,7 +95,7 @@ def asked(stack: AttentionStack, **given: Any) -> Strongest:
     [layer] = stack.layers
     wanted: dict[str, Any] = {
         "layer": layer,
-        "heads": stack.kept_heads(layer),
+        "heads": range(stack.num_heads(layer)),
         "rows": slice(0, len(stack.query_tokens)),
         "k": 3,
     }
@@ -108,7 +105,7 @@ def asked(stack: AttentionStack, **given: Any) -> Strongest:
 def matrices(stack: AttentionStack) -> NDArray[np.float64]:
     [layer] = stack.layers
     attention = stack.attention(layer)
-    return np.stack([formula(attention, head) for head in stack.kept_heads(layer)])
+    return np.stack([formula(attention, head) for head in range(stack.num_heads(layer))])
 
 
 def agrees(found: Strongest, weights: NDArray[np.float64], k: int) -> None:

@@ -12,7 +12,6 @@ import torch
 import traitlets
 
 from attnviz.extraction.options import read_capture_options
-from attnviz.record.attention import GivenWeights, HeadSubset
 from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
@@ -29,8 +28,6 @@ def test_many_layers_are_read_at_once() -> None:
 
 ENDLESS: dict[str, Callable[[Any], object]] = {
     "layers": lambda given: read_capture_options(layers=given),
-    "heads": lambda given: read_capture_options(heads=given),
-    r"heads\[0\]": lambda given: read_capture_options(heads={0: given}),
     "include_layers": lambda given: HeadView(given_record(), include_layers=given),
     " layers|^layers": lambda given: given_record().only(given),
 }
@@ -48,12 +45,6 @@ def test_entries_of_tokens_without_end_are_refused() -> None:
         endless: dict[str, Any] = {name: itertools.repeat(0)}
         with pytest.raises(ValueError, match=name):
             Tokens.of(["a", "b"], **endless)
-
-
-def test_a_layer_with_a_billion_heads_is_refused() -> None:
-    one = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
-    with pytest.raises(ValueError, match="model_heads=1000000000: no layer has so many heads"):
-        HeadSubset(one, heads=(5,), model_heads=10**9)
 
 
 def test_a_band_beyond_any_text_is_refused() -> None:

@@ -139,8 +139,8 @@ def _with_head(roles: Any) -> Any:
     """The same with a role for head 0.2, which the record has not."""
 
     class Others:
-        layers, heads, names, asked, label = (
-            *(roles.layers, roles.heads, roles.names, roles.asked),
+        layers, heads_per_layer, names, asked, label = (
+            *(roles.layers, (3, 2), roles.names, roles.asked),
             staticmethod(lambda layer, head: f"{layer}.{head}"),
         )
 

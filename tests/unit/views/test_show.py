@@ -70,7 +70,6 @@ def test_some_layers_are_shown(opened: list[str]) -> None:
         ([given_record], {"tokens": words(5)}, "model is a record.*leave out tokens"),
         ([given_record], {"include_layer": [1]}, "HeadView has no argument 'include_layer'"),
         ([given_record], {"layers": [1]}, "model is a record.*leave out layers"),
-        ([given_record], {"keep_heads": [1]}, "model is a record.*leave out keep_heads"),
         ([given_record], {"device": None}, "model is a record.*leave out device"),
         ([WEIGHTS], {"tokens": words(3), "dtype": "float16"}, "weights.*leave out dtype"),
         (["some/model"], {}, "inputs is missing: the text that the model reads"),

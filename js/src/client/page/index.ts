@@ -70,7 +70,7 @@ export class PageCarrier implements Carrier {
     this.#data = data;
     const { blocks, maps, description, embedded } = data;
     const vectors = new VectorCarrier(data.vectors ?? { layers: [], arrays: [] });
-    this.#layers = new EmbeddedLayers(description.stacks, blocks, maps, vectors);
+    this.#layers = new EmbeddedLayers(blocks, maps, vectors);
     this.#answers = {
       describe: () => ({ header: saidOf(description, embedded), data: null }),
       block: (args) => this.#block(args),
@@ -112,9 +112,8 @@ export class PageCarrier implements Carrier {
     const width = right - left;
     const values = new Float32Array(request.heads.length * (bottom - top) * width);
     let offset = 0;
-    const places = this.#layers.places(request, request.heads);
     const write = rows.write ?? ((head, ...where) => rows.add([head], ...where));
-    for (const head of places) {
+    for (const head of request.heads) {
       for (let row = top; row < bottom; row++) {
         write(head, row, left, values.subarray(offset, offset + width));
         offset += width;
@@ -133,8 +132,7 @@ export class PageCarrier implements Carrier {
     const pooled = !small || (weights > 0 && (part || (finer && weights <= POOLED_WEIGHTS)));
     const from = pooled ? await this.#layers.rows(request) : small;
     const [count, rows, columns] = from.shape;
-    const all = Array.from({ length: count }, (_, place) => place);
-    const heads = request.heads ? this.#layers.places(request, request.heads) : all;
+    const heads = request.heads ?? Array.from({ length: count }, (_, head) => head);
     const most = pooled ? request.size : Number.POSITIVE_INFINITY;
     const starts = {
       rows: parts((pooled && request.rows) || [0, rows], most),
@@ -152,8 +150,7 @@ export class PageCarrier implements Carrier {
       rows: runs(tileRange(request.row, request.level, rows.shape[1]), each),
       columns: runs(tileRange(request.column, request.level, rows.shape[2]), each),
     };
-    const heads = this.#layers.places(request, request.heads);
-    return pooledReply(rows, [heads], starts, request.pooled);
+    return pooledReply(rows, [request.heads], starts, request.pooled);
   }
 
   #scores(request: ScoresRequest): Reply {
@@ -167,8 +164,7 @@ export class PageCarrier implements Carrier {
   async #strongest(request: StrongestRequest): Promise<Reply> {
     const stack = this.#data.description.stacks.find((each) => each.name === request.stack);
     const rows = await this.#layers.rows(request);
-    const places = this.#layers.places(request, request.heads);
-    return pageStrongest(rows, places, request, stack as StackDescription);
+    return pageStrongest(rows, request, stack as StackDescription);
   }
 
   async #image({ index }: ImageRequest): Promise<Reply> {

@@ -1,8 +1,6 @@
 /** The layers that an exported page contains, inflated when they are asked for. */
 
-import type { StackDescription } from "../protocol";
 import { once, Recent } from "../recent";
-import { keptHeads } from "../source";
 import { type EmbeddedPiece, type Rows, wholeRows } from "./rows";
 import { type EmbeddedKeys, sparseRows } from "./sparse";
 import type { VectorCarrier } from "./vectors";
@@ -25,19 +23,12 @@ function isOf(piece: LayerPlace, wanted: LayerPlace): boolean {
 
 /** Finds a layer's weights, whichever form they are embedded in. */
 export class EmbeddedLayers {
-  readonly #stacks: StackDescription[];
   readonly #blocks: EmbeddedBlock[];
   readonly #maps: EmbeddedPiece[];
   readonly #vectors: VectorCarrier;
   readonly #kept = new Recent<Promise<Rows>>(KEPT_BYTES);
 
-  constructor(
-    stacks: StackDescription[],
-    blocks: EmbeddedBlock[],
-    maps: EmbeddedPiece[],
-    vectors: VectorCarrier,
-  ) {
-    this.#stacks = stacks;
+  constructor(blocks: EmbeddedBlock[], maps: EmbeddedPiece[], vectors: VectorCarrier) {
     this.#blocks = blocks;
     this.#maps = maps;
     this.#vectors = vectors;
@@ -66,18 +57,6 @@ export class EmbeddedLayers {
   async maps(at: LayerPlace): Promise<Rows | null> {
     const maps = this.#maps.find((each) => isOf(each, at));
     return maps ? this.#once("maps", at, () => wholeRows(maps)) : null;
-  }
-
-  /** Where heads stand among those of a layer that were kept. */
-  places({ stack: name, layer }: LayerPlace, heads: readonly number[]): number[] {
-    const stack = this.#stacks.find((each) => each.name === name);
-    const kept = stack?.heads && keptHeads(stack, layer);
-    if (!kept) return [...heads];
-    return heads.map((head) => {
-      const place = kept.indexOf(head);
-      if (place < 0) throw new Error(`Head ${head} of layer ${layer} was not kept.`);
-      return place;
-    });
   }
 
   #once(kind: string, { stack, layer }: LayerPlace, make: () => Promise<Rows>): Promise<Rows> {

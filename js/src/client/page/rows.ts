@@ -4,7 +4,7 @@ import { codeValues } from "../codec";
 import type { Encoding } from "../protocol";
 import { inflatedText } from "./texts";
 
-/** A layer's heads, row by row; heads by their place among those that were kept. */
+/** A layer's heads, row by row. */
 export interface Rows {
   /** Heads, queries and keys. */
   shape: [number, number, number];
@@ -21,7 +21,7 @@ export interface Rows {
   write?: (head: number, row: number, left: number, line: Float32Array) => void;
 }
 
-/** Every weight of all kept heads of a layer; also its small maps, where they are embedded. */
+/** Every weight of all heads of a layer; also its small maps, where they are embedded. */
 export interface EmbeddedPiece {
   stack: string;
   layer: number;

@@ -6,14 +6,9 @@ import { meantBy, strongestOf } from "../requests/strongest";
 import { larger } from "../signs";
 import type { Rows } from "./rows";
 
-/**
- * Answers as a kernel would.
- *
- * @param places of the heads asked for, among those that are embedded.
- */
+/** Answers as a kernel would. */
 export function pageStrongest(
   rows: Rows,
-  places: readonly number[],
   request: StrongestRequest,
   stack: StackDescription,
 ): Reply {
@@ -21,7 +16,8 @@ export function pageStrongest(
   const queries = stack.query_tokens;
   const sides = { queries, keys: stack.key_tokens ?? queries };
   const meant = meantBy(sides, request.leave_out, request.pair);
-  const groups = request.combine === "separate" ? places.map((place) => [place]) : [[...places]];
+  const groups =
+    request.combine === "separate" ? request.heads.map((head) => [head]) : [request.heads];
   const found = groups.map((heads) => {
     const line = new Float32Array(numKeys);
     const one = new Float32Array(numKeys);

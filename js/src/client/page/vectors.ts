@@ -42,14 +42,11 @@ export interface EmbeddedLayer {
   layer: number;
   num_heads: number;
   num_key_heads: number;
-  /** Where only some heads were kept: the model's numbers, and which of `keys` each reads. */
-  heads?: number[];
-  key_heads?: number[];
   num_queries: number;
   num_keys: number;
   head_dim: number;
   encoding: VectorEncoding;
-  /** (heads, queries, head_dim) and (key heads, keys, head_dim), of the heads that were kept. */
+  /** (heads, queries, head_dim) and (key heads, keys, head_dim). */
   queries: number;
   keys: number;
   scale: number;
@@ -185,17 +182,15 @@ export class VectorCarrier {
         `This page does not contain queries and keys of layer ${request.layer} of "${request.stack}".`,
       );
     }
-    const place = layer.heads ? layer.heads.indexOf(request.head) : request.head;
-    if (place < 0) throw new Error(`Head ${request.head} of layer ${layer.layer} was not kept.`);
-    const inputs = (await this.#inputs(layer))(place, request.token);
+    const inputs = (await this.#inputs(layer))(request.head, request.token);
     return vectorsReply(request, layer, inputs);
   }
 
-  /** Heads that were kept, queries and keys of a layer; nothing where it is not embedded. */
+  /** Heads, queries and keys of a layer; nothing where it is not embedded. */
   shape({ stack, layer: number }: { stack: string; layer: number }): [number, number, number] {
     const layer = this.#data.layers.find((each) => each.stack === stack && each.layer === number);
     if (!layer) return [0, 0, 0];
-    return [layer.heads?.length ?? layer.num_heads, layer.num_queries, layer.num_keys];
+    return [layer.num_heads, layer.num_queries, layer.num_keys];
   }
 
   /** The weights of a layer, each row computed once; null where it is not embedded. */
@@ -231,7 +226,7 @@ export class VectorCarrier {
     };
   }
 
-  /** What goes into any row of a layer; heads by their place among those that were kept. */
+  /** What goes into any row of a layer. */
   async #inputs(layer: EmbeddedLayer): Promise<(head: number, token: number) => RowInputs> {
     const { head_dim: dim, num_keys: numKeys, num_queries: numQueries } = layer;
     const [queries, keys, bias, allowed] = await Promise.all([
@@ -241,8 +236,7 @@ export class VectorCarrier {
       this.#allowed(layer.mask, layer),
     ]);
     return (head, token) => {
-      const shared = Math.floor(head / (layer.num_heads / layer.num_key_heads));
-      const keyHead = layer.key_heads?.[head] ?? shared;
+      const keyHead = Math.floor(head / (layer.num_heads / layer.num_key_heads));
       const from = (head * numQueries + token) * dim;
       return {
         query: queries.subarray(from, from + dim),

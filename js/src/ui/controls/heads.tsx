@@ -6,7 +6,7 @@ import { headColor, type Palette, rgbOf } from "../colors/palette";
 import { EffectBar, EffectNote } from "../effects/bar";
 import { type EffectScale, effectText, errorText, shortEffectText } from "../effects/effects";
 import type { HeadRole } from "../head-grid/head-roles";
-import { between, formatWeight } from "../text/captions";
+import { formatWeight } from "../text/captions";
 import type { HeadMaps, HeadOrder } from "../view/record";
 
 export interface HeadStripProps {
@@ -18,9 +18,6 @@ export interface HeadStripProps {
   chosen: readonly number[];
   /** null until they have come. */
   maps: HeadMaps | null;
-  /** How many heads the model has: more than are offered where some were not kept. */
-  numHeads: number;
-  kept: readonly number[];
   palette: Palette;
   /** Whether maps are of signed numbers, whose colours are those of the signs. */
   signed?: boolean | undefined;
@@ -101,15 +98,6 @@ export function scoreText(score: number | null): string {
   return Math.abs(score) < 10 ? formatWeight(score) : String(Number(score.toPrecision(3)));
 }
 
-/** Where heads would stand that were not kept. */
-function Gap({ which }: { which: string }) {
-  return which === "" ? null : (
-    <span class="av-gap" title={`${which} not kept`} aria-hidden="true">
-      ⋯
-    </span>
-  );
-}
-
 /** Chosen heads with one more or one fewer. */
 export function toggleHead(chosen: readonly number[], head: number): number[] {
   return chosen.includes(head) ? chosen.filter((each) => each !== head) : [...chosen, head];
@@ -186,9 +174,6 @@ export function HeadStrip(props: HeadStripProps) {
         onPointerLeave={() => props.onHover(null)}
       >
         {heads.map((head, i) => {
-          const before = i === 0 ? -1 : (heads[i - 1] as number);
-          // By number, what is missing shows where it would stand.
-          const missing = props.kept.length < props.numHeads && !order.scores;
           const score = roles?.ordered ? undefined : order.scores?.[i];
           const role = roles?.of(head) ?? null;
           const does = role ? `, ${role.label}` : "";
@@ -201,8 +186,7 @@ export function HeadStrip(props: HeadStripProps) {
           // Of one head's signed numbers colours are those of the signs.
           const own = place >= 0 && !(props.signed && chosen.length === 1);
           const color = own ? headColor(palette, place, chosen.length) : palette.neutral;
-          return [
-            missing && <Gap key={`before ${head}`} which={between(before, head)} />,
+          return (
             <button
               type="button"
               class="av-head"
@@ -249,14 +233,9 @@ export function HeadStrip(props: HeadStripProps) {
                 </span>
               )}
               {role && size >= LEAST_NAMED && <span class="av-role">{role.name}</span>}
-            </button>,
-          ];
+            </button>
+          );
         })}
-        {props.kept.length < props.numHeads && (
-          <span class="av-muted av-kept">
-            {props.kept.length} of {props.numHeads} heads kept
-          </span>
-        )}
         {effects && heads.length > 0 && (
           <EffectNote scale={effects.scale} compact={props.compact} />
         )}

@@ -46,7 +46,7 @@ export function EffectNote(props: { scale: EffectScale; compact?: boolean | unde
   const { scale, compact } = props;
   const words = effectsInWords(scale, "below heads");
   return (
-    <span class="av-muted av-kept av-effect-note" title={compact ? words : undefined}>
+    <span class="av-muted av-effect-note" title={compact ? words : undefined}>
       {compact ? `${scale.name} ±${endText(scale)}` : words}
     </span>
   );

@@ -5,7 +5,7 @@ import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Connection } from "../../client/carrier";
 import type { StackDescription } from "../../client/protocol";
-import { keptHeads } from "../../client/source";
+import { headsOf } from "../../client/source";
 import { Choice } from "../controls/fields";
 import { HeadStrip, HeadTools, toggleHead } from "../controls/heads";
 import { Layers } from "../controls/layers";
@@ -170,8 +170,8 @@ function Summary({ text, quiet }: { text: ReadonlySignal<string>; quiet: boolean
 const HEADS_AT_ONCE = 4;
 
 /** All heads, or none chosen where they are many. */
-function defaultHeads(kept: number[]): number[] {
-  return kept.length <= HEADS_AT_ONCE ? kept : [];
+function defaultHeads(all: number[]): number[] {
+  return all.length <= HEADS_AT_ONCE ? all : [];
 }
 
 function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: Place }) {
@@ -185,8 +185,8 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: 
     const layer = next.layers.includes(place.layer) ? place.layer : (next.layers[0] ?? 0);
     // Another stack has other tokens: pins would point elsewhere.
     const moved: Partial<RecordState> = { stack: name, layer, token: null, key: null };
-    if (place.chosen.length === place.kept.length)
-      moved.heads = defaultHeads(keptHeads(next, layer));
+    if (place.chosen.length === place.allHeads.length)
+      moved.heads = defaultHeads(headsOf(next, layer));
     batch(() => {
       assign(state, moved);
       assign(context.state, props.onStack?.(next) ?? {});
@@ -248,8 +248,6 @@ function PlaceControls<S extends RecordState>(
       chosen={single ? place.heads.slice(0, 1) : place.chosen}
       single={single}
       maps={record.maps.value}
-      numHeads={place.numHeads}
-      kept={place.kept}
       palette={context.palette.value}
       signed={place.stack.signed}
       effects={

@@ -1,7 +1,7 @@
 /** Which head stands where in a grid, where cells lie, and which are in sight. Pure functions. */
 
 import type { StackDescription } from "../../client/protocol";
-import { keptHeads, type Scores } from "../../client/source";
+import { countHeads, headsOf, type Scores } from "../../client/source";
 import { rankOf } from "../effects/effects";
 
 /** Heads that are offered: everywhere, or by layer. */
@@ -25,7 +25,7 @@ export interface ScoredHead extends HeadIndex {
 /** The heads of every layer that are offered, in the order of `stack.layers`. */
 export function offeredHeads(stack: StackDescription, include: IncludeHeads): number[][] {
   return stack.layers.map((layer) => {
-    const all = keptHeads(stack, layer);
+    const all = headsOf(stack, layer);
     if (include === null) return all;
     const named = Array.isArray(include) ? include : (include[String(layer)] ?? []);
     return all.filter((head) => named.includes(head));
@@ -38,17 +38,12 @@ export interface HeadGrid {
   /** Numbers of the heads in the columns; null in a gallery, where columns mean nothing. */
   columns: number[] | null;
   rows: (ScoredHead | null)[][];
-  /** Heads that are shown, that are offered, and that the record has of the stack. */
+  /** Heads that are shown, that are offered, and that the stack has. */
   shown: number;
   offered: number;
   all: number;
   /** The name of the scores that cells are ordered by. */
   score: string | null;
-}
-
-/** How many heads of a stack the record has. */
-export function countKept(stack: StackDescription): number {
-  return stack.layers.reduce((sum, layer) => sum + keptHeads(stack, layer).length, 0);
 }
 
 /** Layers downwards, heads to the right, each in the column of its own number. */
@@ -67,7 +62,7 @@ export function layerGrid(stack: StackDescription, offered: number[][]): HeadGri
     rows,
     shown: count,
     offered: count,
-    all: countKept(stack),
+    all: countHeads(stack),
     score: null,
   };
 }
@@ -112,7 +107,7 @@ export function galleryGrid(
     rows,
     shown: cells.length,
     offered: offered.flat().length,
-    all: countKept(stack),
+    all: countHeads(stack),
     score,
   };
 }

@@ -6,7 +6,7 @@
  */
 
 import type { StackDescription } from "../../client/protocol";
-import { keptHeads } from "../../client/source";
+import { headsOf } from "../../client/source";
 import type { HeadIndex } from "./grid";
 
 /** What heads are ordered by where those of the same role stand together. */
@@ -51,7 +51,7 @@ export function rolesInWords(roles: NamedHeads | null, stack: StackDescription):
   const heads = new Map<string, { rank: number; of: string[] }>();
   let all = 0;
   stack.layers.forEach((layer, at) => {
-    for (const head of keptHeads(stack, layer)) {
+    for (const head of headsOf(stack, layer)) {
       all++;
       const name = roles.names[at]?.[head];
       if (!name) continue;

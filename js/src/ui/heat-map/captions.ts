@@ -8,8 +8,6 @@ import { roundedUp } from "../exports/csv";
 import { predictingInWords } from "../generated-token/state";
 import { pairInWords } from "../pairs";
 import {
-  absentInWords,
-  allInWords,
   counted,
   formatWeight,
   headsInWords,
@@ -32,14 +30,15 @@ import { fullBar, type Line } from "./marks";
 import type { Grid } from "./tiles";
 import { isPooled, isWhole, tokensOf, type Viewport } from "./viewport";
 
-/** "head 3", "mean of 12 heads", "mean of 2 of 12 heads, those kept" or "mean of heads 1, 7". */
-export function whatInWords(
-  viewport: Pick<Viewport, "heads" | "chosen" | "kept" | "numHeads">,
-): string {
-  const { heads, chosen, kept } = viewport;
+/** "head 3", "mean of 12 heads" or "mean of heads 1, 7". */
+export function whatInWords({
+  heads,
+  chosen,
+  allHeads,
+}: Pick<Viewport, "heads" | "chosen" | "allHeads">): string {
   if (heads.length === 1) return headsInWords(heads);
-  return chosen.length === 0 || chosen.length === kept.length
-    ? `mean of ${allInWords(viewport)}`
+  return chosen.length === 0 || chosen.length === allHeads.length
+    ? `mean of ${allHeads.length} heads`
     : `mean of ${headsInWords(chosen)}`;
 }
 
@@ -394,6 +393,6 @@ export function coverage(
     parts.push(tokenEffectsInWords(input.effects, true));
     if (columns.level > 0) parts.push("Of several keys the bar is of the largest in size.");
   }
-  parts.push(absentInWords(viewport), changedInWords(viewport.stack));
+  parts.push(changedInWords(viewport.stack));
   return parts.filter((part) => part !== "").join(" ");
 }

@@ -353,7 +353,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
         return true;
       default: {
         const head = /^\d$/.test(key) ? Number(key) : -1;
-        if (!viewport.kept.includes(head)) return false;
+        if (!viewport.allHeads.includes(head)) return false;
         assign(state, { heads: toggleHead(state.heads.peek(), head) });
         return true;
       }

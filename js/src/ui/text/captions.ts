@@ -250,37 +250,6 @@ export function headsInWords(heads: readonly number[], most = 12): string {
   return `heads ${heads.slice(0, most).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
 }
 
-/** A layer's heads: how many the model has, those kept, and chosen ones that are not there. */
-interface HeadsAt {
-  layer: number;
-  numHeads: number;
-  kept: readonly number[];
-  absent: readonly number[];
-}
-
-/** "12 heads", or "2 of 12 heads, those kept". */
-export function allInWords({ kept, numHeads }: Pick<HeadsAt, "kept" | "numHeads">): string {
-  return kept.length < numHeads
-    ? `${kept.length} of ${numHeads} heads, those kept`
-    : `${numHeads} heads`;
-}
-
-/** That chosen heads are not there, or "". */
-export function absentInWords({ layer, kept, numHeads, absent }: HeadsAt): string {
-  if (absent.length === 0) return "";
-  const others = absent.join(", ");
-  if (kept.length === numHeads || absent.every((head) => head >= numHeads))
-    return `Layer ${layer} has ${numHeads} heads: no head ${others}.`;
-  return `Layer ${layer} was kept with ${headsInWords(kept)} of ${numHeads}: no head ${others}.`;
-}
-
-/** The heads between two that are offered side by side: "head 2", "heads 2 to 4", or "". */
-export function between(before: number, head: number): string {
-  const [first, last] = [before + 1, head - 1];
-  if (first > last) return "";
-  return first === last ? `head ${first}` : `heads ${first} to ${last}`;
-}
-
 const STACK_NAMES: Record<string, string> = {
   self: "self-attention",
   encoder: "encoder self-attention",

@@ -16,7 +16,7 @@ import type { Connection } from "../../client/carrier";
 import { idle } from "../../client/idle";
 import { isAbort } from "../../client/kernel";
 import type { Description, StackDescription, TokenList } from "../../client/protocol";
-import { keptHeads, type Piece, type Scores, type Source } from "../../client/source";
+import { headsOf, type Piece, type Scores, type Source } from "../../client/source";
 import { withPatchNames } from "../../draw/patches";
 import type { ThemeName } from "../colors/palette";
 import {
@@ -148,12 +148,9 @@ export interface Place {
   queries: TokenList;
   keys: TokenList;
   layer: number;
-  /** How many heads the model has there, and the numbers of those that were kept. */
-  numHeads: number;
-  kept: number[];
-  /** Chosen heads that were kept of this layer, and those that are not there. */
+  /** Numbers of all heads of the layer, and of the chosen ones among them. */
+  allHeads: number[];
   chosen: number[];
-  absent: number[];
   /** Heads that are shown: the chosen, or all where none is. */
   heads: number[];
   token: number | null;
@@ -179,20 +176,17 @@ export function placeOf(
   const at = Math.max(0, stack.layers.indexOf(state.layer));
   const layer = stack.layers[at];
   if (layer === undefined) throw new Error(`The stack "${stack.name}" has no layer.`);
-  const numHeads = stack.heads_per_layer[at] ?? 0;
   const wanted = [...new Set(state.heads)];
-  const kept = keptHeads(stack, layer);
-  const chosen = wanted.filter((head) => kept.includes(head));
+  const allHeads = headsOf(stack, layer);
+  const chosen = wanted.filter((head) => allHeads.includes(head));
   return {
     stack,
     queries,
     keys,
     layer,
-    numHeads,
-    kept,
+    allHeads,
     chosen,
-    absent: wanted.filter((head) => !chosen.includes(head)),
-    heads: chosen.length > 0 ? chosen : kept,
+    heads: chosen.length > 0 ? chosen : allHeads,
     token: within(state.token, queries.text.length),
     key: within(state.key, keys.text.length),
     asQuery: state.as_query === true,
@@ -454,11 +448,11 @@ export function createRecordStore(
   const at = computed(() => {
     const here = mapsWanted.value ? place.value : null;
     if (!here) return null;
-    const { stack, layer, kept, queries, keys } = here;
+    const { stack, layer, allHeads, queries, keys } = here;
     const longest = Math.max(queries.text.length, keys.text.length);
     // Of a long text a few heads at once, so that the kernel has a turn for other questions.
     const together = Math.max(1, Math.floor(WEIGHTS_AT_ONCE / (MAP_SIZE * longest)));
-    return { stack: stack.name, layer, heads: kept, together };
+    return { stack: stack.name, layer, heads: allHeads, together };
   });
   const maps = answer(at, async ({ heads, together, ...where }, signal): Promise<HeadMaps> => {
     const size = MAP_SIZE;
@@ -548,7 +542,7 @@ export function createRecordStore(
       headEffects.value?.name === state.order.value ||
       (state.order.value === BY_PIN && here.stack.signed === true);
     const least = byRole.value ? null : state.least_score.value;
-    return orderHeads(here.kept, ofLayer, least, bySize);
+    return orderHeads(here.allHeads, ofLayer, least, bySize);
   });
 
   return {

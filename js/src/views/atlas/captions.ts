@@ -1,6 +1,7 @@
 /** What the atlas says of itself, in words. */
 
 import type { AtlasDescription, AtlasRole, AtlasStack } from "../../client/protocol";
+import { countHeads } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import {
   capital,
@@ -129,10 +130,9 @@ export function shortCount(count: Count): string {
 
 /** The stack, its heads and the corpus. */
 export function subtitleOf(atlas: AtlasDescription, stack: AtlasStack): string {
-  const heads = stack.heads.reduce((sum, each) => sum + each.length, 0);
   return [
     stackName(stack.name),
-    several(heads, "head"),
+    several(countHeads(stack), "head"),
     `${several(atlas.texts, "text")}, ${several(atlas.tokens, "token")}`,
   ].join(" · ");
 }

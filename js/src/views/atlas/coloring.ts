@@ -6,6 +6,7 @@
  */
 
 import type { AtlasStack } from "../../client/protocol";
+import { headsOf } from "../../client/source";
 import { colorAt, niceMaximum, signColorAt } from "../../ui/colors/color-scales";
 import { MOST_COLOURS, type Palette, rgbOf, type ThemeName } from "../../ui/colors/palette";
 import type { Table } from "./client/atlas";
@@ -92,8 +93,8 @@ function over(color: readonly [number, number, number, number], background: stri
 }
 
 /** Every head of a stack, layer by layer. */
-export function headsOf({ layers, heads }: AtlasStack): { layer: number; head: number }[] {
-  return layers.flatMap((layer, at) => (heads[at] ?? []).map((head) => ({ layer, head })));
+export function everyHead(stack: AtlasStack): { layer: number; head: number }[] {
+  return stack.layers.flatMap((layer) => headsOf(stack, layer).map((head) => ({ layer, head })));
 }
 
 /** The roles that heads of a stack have, in the order of their definitions, and heads with none. */
@@ -101,7 +102,7 @@ export function roleEntries(table: Table, { palette }: ColorRoom): RoleEntry[] {
   const { stack } = table;
   const counts = stack.roles.map(() => 0);
   let none = 0;
-  for (const { layer, head } of headsOf(stack)) {
+  for (const { layer, head } of everyHead(stack)) {
     const first = table.roles(layer, head)[0];
     if (first) counts[first.role] = (counts[first.role] ?? 0) + 1;
     else none++;
@@ -144,7 +145,7 @@ function byNumber(
   numberOf: (layer: number, head: number) => number | null,
   signOf: (value: number) => string,
 ): Coloring {
-  const values = headsOf(stack).map(({ layer, head }) => numberOf(layer, head));
+  const values = everyHead(stack).map(({ layer, head }) => numberOf(layer, head));
   const known = values.filter((each) => each !== null);
   const signed = known.some((each) => each < 0);
   const end = niceMaximum(Math.max(0, ...known.map(Math.abs)));
@@ -174,7 +175,7 @@ export function shortNumber(value: number): string {
 export function byStatistic(table: Table, statistic: number, room: ColorRoom): Coloring {
   const { stack } = table;
   const { name, unit } = stack.statistics[statistic] ?? { name: "", unit: "" };
-  const baselines = headsOf(stack)
+  const baselines = everyHead(stack)
     .map(({ layer, head }) => table.figure(statistic, layer, head).baseline)
     .filter((each) => each !== null)
     .sort((a, b) => a - b);

@@ -51,7 +51,7 @@ export function EdgeList({ context, store }: AtlasProps) {
   const which = `${head?.layer} ${head?.head} ${list}`;
   useEffect(() => setMost(MOST_LISTED), [which]);
   if (!edges || !texts || !head) return null;
-  const all = edges[list].of(store.place.value);
+  const all = edges[list].of(head.head);
   const listed = store.listed.value;
   const shown = listed.slice(0, most);
   const open = [state.text.value, ...(state.edge.value ?? [])].join();

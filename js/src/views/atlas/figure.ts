@@ -16,7 +16,7 @@ import {
   subtitleOf,
   withError,
 } from "./captions";
-import { type Coloring, headsOf, inkOn } from "./coloring";
+import { type Coloring, everyHead, inkOn } from "./coloring";
 import { scaleLabels, scaleName } from "./legend";
 import { cellMarks, profileMarks } from "./marks";
 import { profileOf } from "./profile";
@@ -196,7 +196,7 @@ export function headsCsv(store: AtlasStore): string {
   const [table, result] = [store.table.peek(), store.result.peek()];
   if (!table) throw new Error(NOTHING);
   const { stack } = table;
-  const rows = headsOf(stack).map(({ layer, head }) => {
+  const rows = everyHead(stack).map(({ layer, head }) => {
     const first = table.roles(layer, head)[0];
     const count = result?.of(layer, head) ?? null;
     return [

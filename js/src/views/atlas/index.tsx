@@ -52,7 +52,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
   const gridDrawn = useSignal<string | null>(null);
   const columns = useComputed(() => {
     const stack = record.place.value?.stack;
-    return stack ? Math.max(1, ...(stack.heads ?? []).map((heads) => heads.length)) : 1;
+    return stack ? Math.max(1, ...stack.heads_per_layer) : 1;
   });
   const beside = useComputed(() => context.width.value >= BESIDE_FROM && columns.value < WIDE_GRID);
   const gridWidth = useComputed(() => {

@@ -24,13 +24,13 @@ const HEIGHT = 170;
 
 /** What is drawn of a head's offsets; null where nothing is known. */
 export function profileOf(
-  store: Pick<AtlasStore, "offsets" | "place" | "stack">,
+  store: Pick<AtlasStore, "offsets" | "head" | "stack">,
   width: number,
 ): Profile | null {
-  const [offsets, place, stack] = [store.offsets.value, store.place.value, store.stack.value];
-  if (!offsets || !stack || place < 0) return null;
+  const [offsets, now, stack] = [store.offsets.value, store.head.value, store.stack.value];
+  if (!offsets || !stack || !now) return null;
   const { bins } = offsets;
-  const weights = offsets.weights.subarray(place * bins, (place + 1) * bins);
+  const weights = offsets.weights.subarray(now.head * bins, (now.head + 1) * bins);
   const largest = weights.reduce((most, each) => (each > most ? each : most), 0);
   const end = niceMaximum(largest);
   const drawn = drawnBins(stack.offsets, weights, end);

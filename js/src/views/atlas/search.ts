@@ -110,8 +110,8 @@ export interface Count {
 
 /** Of each head of a layer how many of its edges match. */
 export function countFound(edges: Edges, heads: number, search: Search): Count[] {
-  return Array.from({ length: heads }, (_, place) => {
-    const [first, stop] = edges.of(place);
+  return Array.from({ length: heads }, (_, head) => {
+    const [first, stop] = edges.of(head);
     let found = 0;
     for (let i = first; i < stop; i++) if (isFound(edges, i, search)) found++;
     return { found, of: stop - first };

@@ -73,8 +73,7 @@ export function stackOf(stack: AtlasStack): StackDescription {
   return {
     name: stack.name,
     layers: stack.layers,
-    heads_per_layer: stack.heads.map((heads) => Math.max(-1, ...heads) + 1),
-    heads: stack.heads,
+    heads_per_layer: stack.heads_per_layer,
     query_tokens: NO_TOKENS,
     key_tokens: stack.same_tokens ? null : NO_TOKENS,
     normalized: true,

@@ -2,6 +2,7 @@
 
 import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { AtlasDescription, AtlasStack } from "../../client/protocol";
+import { countHeads } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
 import {
   type GridLayout,
@@ -27,7 +28,7 @@ import {
   tableOf,
   textsOf,
 } from "./client/atlas";
-import { byFound, byRole, byStatistic, type Coloring, headsOf, rankedByFound } from "./coloring";
+import { byFound, byRole, byStatistic, type Coloring, everyHead, rankedByFound } from "./coloring";
 import { galleryOf, hasCaptions, layOut } from "./layout";
 import {
   type Count,
@@ -61,9 +62,8 @@ export interface AtlasStore {
   stack: ReadonlySignal<AtlasStack | null>;
   table: ReadonlySignal<Table | null>;
   texts: ReadonlySignal<Texts | null>;
-  /** The head that is shown: the first chosen, or the layer's first; and its place in the layer. */
+  /** The head that is shown: the first chosen, or the layer's first. */
   head: ReadonlySignal<HeadIndex | null>;
-  place: ReadonlySignal<number>;
   /** Of the head's layer; the last stay until the next come. */
   offsets: ReadonlySignal<Offsets | null>;
   edges: ReadonlySignal<LayerEdges | null>;
@@ -123,10 +123,6 @@ export function createAtlasStore(
     const place = record.place.value;
     const first = place?.heads[0];
     return place && first !== undefined ? { layer: place.layer, head: first } : null;
-  });
-  const place = computed(() => {
-    const [here, now] = [stack.value, head.value];
-    return here && now ? (here.heads[here.layers.indexOf(now.layer)] ?? []).indexOf(now.head) : -1;
   });
   const layer = computed(() => {
     const [name, now] = [stackName.value, head.value];
@@ -235,10 +231,10 @@ export function createAtlasStore(
   const heads = createHeadGrid({ grid, layout, current: head, isOpen: () => true });
 
   const listed = computed<number[]>(() => {
-    const [found, at, sieve] = [edges.value, place.value, search.value];
-    if (!found || at < 0) return [];
+    const [found, now, sieve] = [edges.value, head.value, search.value];
+    if (!found || !now) return [];
     const list = found[state.edges.value];
-    const [first, stop] = list.of(at);
+    const [first, stop] = list.of(now.head);
     const all = Array.from({ length: stop - first }, (_, i) => first + i);
     return sieve ? all.filter((i) => isFound(list, i, sieve)) : all;
   });
@@ -249,7 +245,6 @@ export function createAtlasStore(
     table,
     texts,
     head,
-    place,
     offsets,
     edges,
     system,
@@ -287,7 +282,7 @@ export function createAtlasStore(
 function orderedCells(table: Table, order: string): ScoredHead[] | null {
   const { stack } = table;
   if (order === "role") {
-    const cells = headsOf(stack).map((each) => {
+    const cells = everyHead(stack).map((each) => {
       const first = table.roles(each.layer, each.head)[0];
       return { ...each, score: first?.score ?? null, role: first?.role ?? stack.roles.length };
     });
@@ -295,7 +290,7 @@ function orderedCells(table: Table, order: string): ScoredHead[] | null {
   }
   const statistic = stack.statistics.findIndex(({ name }) => name === order);
   if (statistic < 0) return null;
-  const cells = headsOf(stack).map((each) => ({
+  const cells = everyHead(stack).map((each) => ({
     ...each,
     score: table.figure(statistic, each.layer, each.head).mean,
   }));
@@ -322,7 +317,7 @@ function createSearch(
     if (!here || !tokens || !sought || !searching.value) return undefined;
     const controller = new AbortController();
     const found = new Map<number, Count[]>();
-    const wait = SHOWN_EVERY + SHOWN_EVERY_OF_HEAD * here.heads.flat().length;
+    const wait = SHOWN_EVERY + SHOWN_EVERY_OF_HEAD * countHeads(here);
     let timer: ReturnType<typeof setTimeout> | undefined;
     const show = (): void => {
       clearTimeout(timer);
@@ -333,7 +328,7 @@ function createSearch(
       for (const [at, layer] of here.layers.entries()) {
         const { sampled } = await edgesOf(source, here, layer, tokens, controller.signal);
         if (controller.signal.aborted) return;
-        found.set(layer, countFound(sampled, here.heads[at]?.length ?? 0, sought));
+        found.set(layer, countFound(sampled, here.heads_per_layer[at] ?? 0, sought));
         timer ??= setTimeout(show, wait);
       }
       show();
@@ -347,11 +342,8 @@ function createSearch(
   return computed(() => {
     const [here, found] = [stack.value, counted.value];
     if (!here || !search.value || !searching.value) return null;
-    const of = (layer: number, head: number): Count | null => {
-      const place = (here.heads[here.layers.indexOf(layer)] ?? []).indexOf(head);
-      return found.get(layer)?.[place] ?? null;
-    };
-    const gone = headsOf(here).flatMap((each): FoundHead[] => {
+    const of = (layer: number, head: number): Count | null => found.get(layer)?.[head] ?? null;
+    const gone = everyHead(here).flatMap((each): FoundHead[] => {
       const count = of(each.layer, each.head);
       return count ? [{ ...each, count }] : [];
     });

@@ -12,12 +12,12 @@ import { keptTokens } from "./kept";
 /** The kept edges of a head in a text, each pair once, with the weights that they have. */
 export function edgesIn(
   lists: readonly Edges[],
-  place: number,
+  head: number,
   text: number,
 ): Map<string, { query: number; key: number; weight: number }> {
   const found = new Map<string, { query: number; key: number; weight: number }>();
   for (const list of lists) {
-    const [first, stop] = list.of(place);
+    const [first, stop] = list.of(head);
     for (let i = first; i < stop; i++) {
       if (list.text[i] !== text) continue;
       const { query, key, weight } = list.edge(i);
@@ -39,7 +39,7 @@ export function TextPane({ context, store }: AtlasProps) {
   const [query, key] = state.edge.value ?? [-1, -1];
   const kinds = store.stack.value?.classes[0]?.values ?? [];
   const found = edges
-    ? [...edgesIn([edges.strongest, edges.sampled], store.place.value, text).values()]
+    ? [...edgesIn([edges.strongest, edges.sampled], head.head, text).values()]
     : [];
   const ofQuery = new Map(
     found.filter((each) => each.query === query).map((each) => [each.key, each.weight]),

@@ -111,9 +111,9 @@ export function comparePlace(
 
 /** The head of the layer that lies farthest apart; the first where none is known to. */
 function farthestHead(place: Place & Pick<ComparePlace, "compared" | "member">): number {
-  let best = place.kept[0] ?? 0;
+  let best = place.allHeads[0] ?? 0;
   let most = 0;
-  for (const head of place.kept) {
+  for (const head of place.allHeads) {
     const { distance } = distanceOf(place, place.layer, head);
     if ((distance ?? 0) > most) [best, most] = [head, distance as number];
   }

@@ -1,6 +1,6 @@
 /** What the embedding view says in words: of its live state, and below, of given facts. */
 
-import { keptHeads } from "../../client/source";
+import { countHeads } from "../../client/source";
 import { roundedUp } from "../../ui/exports/csv";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { rolesInWords } from "../../ui/head-grid/head-roles";
@@ -143,7 +143,7 @@ function sentenceInputOf(
     stack: stack.name,
     at: state.enlarged.value ? store.head.value : null,
     layers: stack.layers.length,
-    heads: stack.layers.reduce((sum, layer) => sum + keptHeads(stack, layer).length, 0),
+    heads: countHeads(stack),
     numQueries: corpus.numQueries,
     numKeys: corpus.numKeys,
     state: { ...follow(state), ...projectedAs(follow(state), store) },

@@ -2,7 +2,7 @@
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { StackDescription } from "../../client/protocol";
-import { keptHeads } from "../../client/source";
+import { countHeads, headsOf } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import type { ViewContext } from "../../ui/view/define-view";
 import { same } from "../../ui/view/state";
@@ -84,7 +84,7 @@ export function createOverview(
     const [here, count] = [stack.peek(), corpus.peek()?.count ?? 0];
     if (!here || count === 0) return null;
     if (last && last.stack === wanted.stack && same(last.way, wanted.way)) return last;
-    const all = here.layers.reduce((sum, layer) => sum + keptHeads(here, layer).length, 0);
+    const all = countHeads(here);
     let done = 0;
     progress.value = [0, all];
     const parts = await inTurn(overviewGroups(here, count), AT_ONCE, async (layers) => {
@@ -110,7 +110,7 @@ export function createOverview(
     const had = measured.peek();
     const heads = new Map(had && same(had.of, wanted) ? had.heads : []);
     const missing = (layer: number): number[] =>
-      keptHeads(here, layer).filter((head) => !heads.has(headKey({ layer, head })));
+      headsOf(here, layer).filter((head) => !heads.has(headKey({ layer, head })));
     const first = record.place.peek()?.layer;
     const layers = [...here.layers].sort((a, b) => Number(b === first) - Number(a === first));
     for (const layer of layers) {

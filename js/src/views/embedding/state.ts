@@ -1,7 +1,7 @@
 /** What the embedding view's state asks of a corpus. */
 
 import type { StackDescription } from "../../client/protocol";
-import { keptHeads } from "../../client/source";
+import { headsOf } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/view/record";
 import { type HashFields, readIndex } from "../../ui/view/state";
@@ -136,7 +136,7 @@ export function overviewGroups(stack: StackDescription, count: number): number[]
   const groups: number[][] = [];
   let room = 0;
   for (const layer of stack.layers) {
-    const bytes = 2 * Math.min(count, MOST_POINTS) * keptHeads(stack, layer).length;
+    const bytes = 2 * Math.min(count, MOST_POINTS) * headsOf(stack, layer).length;
     const last = groups.at(-1);
     if (last && bytes <= room) {
       last.push(layer);
@@ -159,14 +159,7 @@ export function neighbourOf(
   const clip = (index: number, count: number): number => Math.max(0, Math.min(count - 1, index));
   const row = clip(Math.max(0, stack.layers.indexOf(from.layer)) + layers, stack.layers.length);
   const layer = stack.layers[row] ?? from.layer;
-  const kept = keptHeads(stack, layer);
-  // Of layers that kept different heads, the one of the nearest number.
-  const nearest = kept.reduce(
-    (best, head, i) =>
-      Math.abs(head - from.head) < Math.abs((kept[best] ?? 0) - from.head) ? i : best,
-    0,
-  );
-  return { layer, head: kept[clip(nearest + heads, kept.length)] ?? from.head };
+  return { layer, head: clip(from.head + heads, headsOf(stack, layer).length) };
 }
 
 /** Runs tasks, so many at once; the first that fails ends them all. */

@@ -6,7 +6,6 @@ import { tokenEffectsInWords, tokenEffectsSpoken } from "../../ui/effects/effect
 import { predictingInWords } from "../../ui/generated-token/state";
 import { keysInWords, type Pair, pairOf } from "../../ui/pairs";
 import {
-  absentInWords,
   capital,
   counted,
   formatShare,
@@ -415,12 +414,10 @@ export function captionOf(
         ? "first token"
         : quoted(plan.keys.text[each] ?? `#${each}`),
   );
-  const absent = absentInWords(plan);
   return {
     title: "",
     subtitle: subtitleOf(plan, weights.error, state),
-    sentence:
-      `${sentence(sentenceInputOf(plan, linePlot, focusOf(linePlot), renormalize))} ${absent}`.trim(),
+    sentence: sentence(sentenceInputOf(plan, linePlot, focusOf(linePlot), renormalize)),
     coverage: coverage({
       shares: lines.shares,
       maxima: state.combine === "max" && plan.heads.length > 1,

@@ -3,8 +3,6 @@
 import type { Range } from "../../client/protocol";
 import { topKeys } from "../../client/requests/strongest";
 import { larger } from "../../client/signs";
-import { allInWords } from "../../ui/text/captions";
-import type { Place } from "../../ui/view/record";
 
 export type Combine = "separate" | "mean" | "max";
 export type LeaveOut = "special" | "first" | number;
@@ -124,7 +122,6 @@ export function shownMatrices(
   weights: Weights,
   combine: Combine,
   noneChosen: boolean,
-  place: Pick<Place, "kept" | "numHeads"> = { kept: weights.heads, numHeads: weights.heads.length },
 ): { head: number | null; name: string; matrix: Float32Array }[] {
   const { heads, matrices } = weights;
   if (heads.length === 1 || (combine === "separate" && !noneChosen)) {
@@ -135,8 +132,7 @@ export function shownMatrices(
     }));
   }
   const how = combine === "max" ? "max" : "mean";
-  const all = heads.length === place.kept.length;
-  const name = combinedName(how, all ? allInWords(place) : `${heads.length} heads`);
+  const name = combinedName(how, `${heads.length} heads`);
   return [{ head: null, name, matrix: combineMatrices(matrices, how) }];
 }
 

@@ -253,7 +253,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
         return true;
       default: {
         const head = /^\d$/.test(key) ? Number(key) : -1;
-        if (!plan.kept.includes(head)) return false;
+        if (!plan.allHeads.includes(head)) return false;
         assign(state, { heads: toggleHead(state.heads.peek(), head) });
         return true;
       }

@@ -193,8 +193,8 @@ function weightsOf(plan: Plan, piece: Piece): Weights {
 export async function load(source: Source, plan: Plan, signal: AbortSignal): Promise<Loaded> {
   const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
   // A page has all heads at hand where they fit into one reply, so that choosing another is instant.
-  const all = !source.carrier.live && plan.kept.length * values <= SMALL;
-  const heads = all ? plan.kept : plan.heads;
+  const all = !source.carrier.live && plan.allHeads.length * values <= SMALL;
+  const heads = all ? plan.allHeads : plan.heads;
   const request = {
     stack: plan.stack.name,
     layer: plan.layer,

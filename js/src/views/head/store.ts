@@ -138,7 +138,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
 
   const shown = computed(() => {
     const now = loaded.value;
-    return now && shownMatrices(now.weights, state.combine.value, isTogether(now.plan), now.plan);
+    return now && shownMatrices(now.weights, state.combine.value, isTogether(now.plan));
   });
 
   const lines = computed<Lines | null>(() => {

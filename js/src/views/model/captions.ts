@@ -11,7 +11,6 @@ import {
 } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
 import {
-  countKept,
   type GridLayout,
   type HeadGrid,
   type HeadIndex,
@@ -42,15 +41,13 @@ import { FAINTEST_LINE, mostLines } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
-/** "6 layers of 12 heads", "5 layers of 2 to 12 heads", or "6 layers of 12 heads, 4 of 72 kept". */
+/** "6 layers of 12 heads", or "5 layers of 2 to 12 heads". */
 export function layersInWords(stack: StackDescription): string {
   const count = stack.layers.length;
   const least = Math.min(...stack.heads_per_layer);
   const most = Math.max(...stack.heads_per_layer);
   const heads = least === most ? `${most}` : `${least} to ${most}`;
-  const all = stack.heads_per_layer.reduce((sum, each) => sum + each, 0);
-  const kept = stack.heads ? `, ${countKept(stack)} of ${all} kept` : "";
-  return `${count} ${count === 1 ? "layer" : "layers"} of ${heads} ${heads === "1" ? "head" : "heads"}${kept}`;
+  return `${count} ${count === 1 ? "layer" : "layers"} of ${heads} ${heads === "1" ? "head" : "heads"}`;
 }
 
 /** The stack, its layers and heads, its tokens and the precision. */

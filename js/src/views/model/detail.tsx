@@ -106,7 +106,7 @@ export function Detail(props: DetailProps) {
     const pinned = place.token !== null || place.key !== null;
     if (event.key === "Escape" && !pinned) props.onClose();
     else if (/^\d$/.test(event.key)) {
-      if (place.kept.includes(Number(event.key)))
+      if (place.allHeads.includes(Number(event.key)))
         store.moveTo({ layer: place.layer, head: Number(event.key) });
     } else if (event.key !== "n") return;
     // One head is open here: the plot's own keys would choose several, or none.

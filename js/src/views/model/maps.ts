@@ -4,7 +4,7 @@ import { type Signal, signal } from "@preact/signals";
 import { LARGEST_REPLY } from "../../client/carrier";
 import type { Range, StackDescription } from "../../client/protocol";
 import { Recent } from "../../client/recent";
-import { keptHeads, type Source } from "../../client/source";
+import { headsOf, type Source } from "../../client/source";
 import { same } from "../../ui/view/state";
 
 /** One head's matrix, pooled by the largest weight where it is too big. */
@@ -153,8 +153,8 @@ export class HeadMaps {
   async #askMaps(wanted: Wanted, layer: number, heads: number[], ended: AbortSignal) {
     const { stack, size, part } = wanted;
     const found = this.#stackOf(stack);
-    // All that were kept are asked for by no list.
-    const every = found && heads.length === keptHeads(found, layer).length;
+    // All are asked for by no list.
+    const every = found && heads.length === headsOf(found, layer).length;
     const request = { stack, layer, size, ...(every ? {} : { heads }), ...part };
     const { matrices, largest, ...piece } = await this.#source.maps(request, ended);
     const { rows, columns, maximum, error, sampled } = piece;

@@ -166,7 +166,7 @@ export function NeuronPlot({ context, store }: PlotProps) {
         return true;
       default: {
         const head = /^\d$/.test(key) ? Number(key) : -1;
-        if (!here.kept.includes(head)) return false;
+        if (!here.allHeads.includes(head)) return false;
         assign(state, { heads: [head] });
         return true;
       }

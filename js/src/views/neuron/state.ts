@@ -20,5 +20,5 @@ export function tokenOf(place: Place): number {
 
 /** The head that is shown. */
 export function headOf(place: Place): number {
-  return place.chosen[0] ?? place.kept[0] ?? 0;
+  return place.chosen[0] ?? place.allHeads[0] ?? 0;
 }

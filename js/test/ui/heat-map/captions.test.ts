@@ -36,13 +36,9 @@ describe("words", () => {
   const small = viewport(2);
 
   it("name the heads that are shown", () => {
-    expect(whatInWords({ heads: [3], chosen: [3], kept: [0, 1, 2, 3], numHeads: 4 })).toBe(
-      "head 3",
-    );
-    expect(whatInWords({ heads: [0, 1], chosen: [], kept: [0, 1], numHeads: 2 })).toBe(
-      "mean of 2 heads",
-    );
-    expect(whatInWords({ heads: [1, 7], chosen: [1, 7], kept: TWELVE, numHeads: 12 })).toBe(
+    expect(whatInWords({ heads: [3], chosen: [3], allHeads: [0, 1, 2, 3] })).toBe("head 3");
+    expect(whatInWords({ heads: [0, 1], chosen: [], allHeads: [0, 1] })).toBe("mean of 2 heads");
+    expect(whatInWords({ heads: [1, 7], chosen: [1, 7], allHeads: TWELVE })).toBe(
       "mean of heads 1, 7",
     );
   });

@@ -62,7 +62,7 @@ describe("a place", () => {
     });
     expect(place.stack.name).toBe("self");
     expect(place.layer).toBe(2);
-    expect([place.chosen, place.absent, place.heads]).toEqual([[1], [7], [1]]);
+    expect([place.chosen, place.heads]).toEqual([[1], [1]]);
     expect([place.token, place.key]).toEqual([null, 1]);
   });
 });

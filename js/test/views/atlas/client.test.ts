@@ -1,7 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import type { EdgeColumns } from "../../../src/client/protocol";
-import { Source } from "../../../src/client/source";
+import { headsOf, Source } from "../../../src/client/source";
 import {
   classWeightsOf,
   Edges,
@@ -43,19 +43,19 @@ describe.each([
     const table = await tableOf(source, STACK);
     const { means, errors, baselines, texts, roles } = values.table;
     STACK.layers.forEach((layer, at) => {
-      STACK.heads[at]?.forEach((head, place) => {
+      headsOf(STACK, layer).forEach((head) => {
         STACK.statistics.forEach((_, i) => {
           expect(table.figure(i, layer, head)).toEqual({
-            mean: means[i]?.[at]?.[place],
-            error: errors[i]?.[at]?.[place],
-            baseline: baselines[i]?.[at]?.[place] ?? null,
-            texts: texts[i]?.[at]?.[place],
+            mean: means[i]?.[at]?.[head],
+            error: errors[i]?.[at]?.[head],
+            baseline: baselines[i]?.[at]?.[head] ?? null,
+            texts: texts[i]?.[at]?.[head],
           });
         });
-        expect(table.roles(layer, head)).toEqual(roles[at]?.[place]);
+        expect(table.roles(layer, head)).toEqual(roles[at]?.[head]);
       });
     });
-    expect(table.figure(0, 5, 1)).toEqual({ mean: null, error: null, baseline: null, texts: 0 });
+    expect(table.figure(0, 5, 2)).toEqual({ mean: null, error: null, baseline: null, texts: 0 });
     expect(table.roles(9, 9)).toEqual([]);
   });
 
@@ -75,9 +75,9 @@ describe.each([
   it("has the mean weights by class of token, exact live and to half a code in a page", async () => {
     for (const [system, layers] of Object.entries(values.classes)) {
       for (const [at, layer] of STACK.layers.entries()) {
-        for (const [place, head] of (STACK.heads[at] ?? []).entries()) {
+        for (const head of headsOf(STACK, layer)) {
           const found = await classWeightsOf(source, { stack: "self", layer, head, system });
-          const wanted = (layers[at]?.[place] ?? []).flat();
+          const wanted = (layers[at]?.[head] ?? []).flat();
           expect(found.classes ** 2).toBe(wanted.length);
           wanted.forEach((weight, i) => {
             if (weight === null) expect(found.weights[i]).toBeNaN();

@@ -79,7 +79,7 @@ describe("the grid of heads", () => {
       "Layer 2, head 0: previous 0.98 ± 0.01 (baseline 0.25), 3 texts",
       "Layer 2, head 1: none of 2 roles: no score exceeds its baseline by more than 0.1 at a false discovery rate of 5%",
       "Layer 5, head 0: none of 2 roles: no score exceeds its baseline by more than 0.1 at a false discovery rate of 5%",
-      "Layer 5, head 3: first 0.50 ± 0.01 (baseline 0.25), 3 texts",
+      "Layer 5, head 1: first 0.50 ± 0.01 (baseline 0.25), 3 texts",
     ]);
     expect(root.textContent).toContain("1 text was left out, being empty or too long.");
   });
@@ -117,7 +117,7 @@ describe("the grid of heads", () => {
       ["2, head 0", wanted[0]?.[0]],
       ["2, head 1", wanted[0]?.[1]],
       ["5, head 0", wanted[1]?.[0]],
-      ["5, head 3", wanted[1]?.[1]],
+      ["5, head 1", wanted[1]?.[1]],
     ] as [string, number][];
     names.sort((a, b) => b[1] - a[1]);
     expect(cells().map((each) => /Layer (.*?):/.exec(each)?.[1])).toEqual(
@@ -127,7 +127,7 @@ describe("the grid of heads", () => {
     await settle();
     expect(cells().map((each) => /Layer (.*?):/.exec(each)?.[1])).toEqual([
       "2, head 0",
-      "5, head 3",
+      "5, head 1",
       "2, head 1",
       "5, head 0",
     ]);
@@ -140,9 +140,8 @@ describe("the grid of heads", () => {
     expect([room.state.layer.value, room.state.heads.value]).toEqual([2, [1]]);
     press(grid(), "ArrowDown");
     await drawn("atlas:self:5");
-    // Layer 5 has no head 1.
-    expect([room.state.layer.value, room.state.heads.value]).toEqual([5, [0]]);
-    expect(root.querySelector(".av-atlas-head h2")?.textContent).toBe("Layer 5, head 0");
+    expect([room.state.layer.value, room.state.heads.value]).toEqual([5, [1]]);
+    expect(root.querySelector(".av-atlas-head h2")?.textContent).toBe("Layer 5, head 1");
   });
 });
 

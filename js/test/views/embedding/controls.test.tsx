@@ -317,7 +317,7 @@ describe("words of the view", () => {
     const { context, store, state } = await open({ layer: 5, heads: [2] });
     await until(() => expect(store.current.value).toBe(true));
     expect(subtitleOf(context, store)).toBe("self-attention · 2 texts · 12 points");
-    expect(sentenceOf(context, store)).toContain("all 6 heads of 3 layers");
+    expect(sentenceOf(context, store)).toContain("all 7 heads of 3 layers");
     expect(coverageOf(context, store)).toContain("Layer 5: Sinks.");
     // Each head has a c of its own.
     expect(coverageOf(context, store)).toMatch(

@@ -94,7 +94,7 @@ describe("the figure", () => {
     const { context, store } = await make();
     const { title } = await embeddingExports(context, store, drawnScenes).figure();
     expect(drawn).toEqual(["overview"]);
-    expect(title).toContain("all 6 heads of 3 layers");
+    expect(title).toContain("all 7 heads of 3 layers");
   });
 
   it("of the mean by position has cells, axes and a scale, and none of the points", async () => {
@@ -191,10 +191,10 @@ describe("the tables", () => {
 
   it("of all heads are their trust and their problems", async () => {
     const { context, store } = await make();
-    await vi.waitFor(() => expect(store.trust.value.size).toBe(6), PATIENT);
+    await vi.waitFor(() => expect(store.trust.value.size).toBe(7), PATIENT);
     const rows = rowsOf(await embeddingExports(context, store, drawnScenes).csv());
-    expect(rows).toHaveLength(7);
-    const [names, , , five, , , last] = rows;
+    expect(rows).toHaveLength(8);
+    const [names, , , five, , , , last] = rows;
     expect(names?.slice(0, 4)).toEqual(["stack", "layer", "head", "problem"]);
     expect(five?.slice(0, 4)).toEqual(['"self"', "5", "0", ""]);
     expect(five?.[names?.indexOf("r_plot_allowed") ?? 0]).toBe("-0.5");

@@ -4,7 +4,7 @@ import { deflateSync } from "node:zlib";
 import { signal } from "@preact/signals";
 import type { Carrier, Connection, Reply } from "../../../src/client/carrier";
 import type { Description, StackDescription } from "../../../src/client/protocol";
-import { Source } from "../../../src/client/source";
+import { headsOf, Source } from "../../../src/client/source";
 import { PALETTES, type ThemeName } from "../../../src/ui/colors/palette";
 import type { ViewContext } from "../../../src/ui/view/define-view";
 import { createHistory } from "../../../src/ui/view/history";
@@ -85,11 +85,6 @@ export function stackOf(changed: Partial<StackDescription> = {}): StackDescripti
     name: "self",
     layers: [0, 5, 6],
     heads_per_layer: [2, 3, 2],
-    heads: [
-      [0, 1],
-      [0, 2],
-      [0, 1],
-    ],
     query_tokens: NO_TOKENS,
     key_tokens: null,
     normalized: true,
@@ -104,7 +99,7 @@ export function stackOf(changed: Partial<StackDescription> = {}): StackDescripti
 export const DESCRIPTION: Description = {
   model: "m",
   notes: [],
-  stacks: [stackOf(), stackOf({ name: "cross", layers: [1], heads_per_layer: [1], heads: [[0]] })],
+  stacks: [stackOf(), stackOf({ name: "cross", layers: [1], heads_per_layer: [1] })],
 };
 
 /** What trust says of a head; the layer stands in it, so that it shows whose it is. */
@@ -186,7 +181,7 @@ export class Kernel implements Carrier {
       const { stack, layers } = args as OverviewRequest;
       const here = DESCRIPTION.stacks.find((each) => each.name === stack);
       const heads = layers.flatMap((layer) =>
-        (here?.heads?.[here.layers.indexOf(layer)] ?? []).map((head) => ({
+        headsOf(here ?? stackOf(), layer).map((head) => ({
           layer,
           head,
           problem: layer === 6 && head === 1 ? "all points are the same" : null,

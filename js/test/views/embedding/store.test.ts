@@ -36,7 +36,7 @@ describe("all heads", () => {
     const each = make({}, kernel);
     await until(() => expect(kernel.waiting.length).toBeGreaterThan(0));
     expect(each.store.overview.value).toBeNull();
-    expect(each.store.overviewProgress.value).toEqual([0, 6]);
+    expect(each.store.overviewProgress.value).toEqual([0, 7]);
     while (each.store.overview.value === null) {
       kernel.answer();
       await later();
@@ -46,14 +46,15 @@ describe("all heads", () => {
       [0, 0],
       [0, 1],
       [5, 0],
+      [5, 1],
       [5, 2],
       [6, 0],
       [6, 1],
     ]);
     expect(heads.map(({ coordinates }) => [coordinates.length, coordinates[3]])).toEqual(
-      [0, 0, 5, 5, 6, 6].map((layer) => [2 * COUNT, layer]),
+      [0, 0, 5, 5, 5, 6, 6].map((layer) => [2 * COUNT, layer]),
     );
-    expect(heads[5]?.problem).toBe("all points are the same");
+    expect(heads[6]?.problem).toBe("all points are the same");
     expect(each.store.overviewProgress.value).toBeNull();
   });
 
@@ -171,19 +172,19 @@ describe("trust", () => {
     expect(each.store.trust.value.get("6:1")?.plot.allowed).toBe(-0.6);
     each.kernel.held = () => false;
     each.kernel.answer();
-    await until(() => expect(each.store.trust.value.size).toBe(6));
+    await until(() => expect(each.store.trust.value.size).toBe(7));
     const asked = each.kernel.of("trust");
     expect(asked.map((args) => [args.layer, args.heads])).toEqual([
       [6, [0, 1]],
       [0, [0, 1]],
-      [5, [0, 2]],
+      [5, [0, 1, 2]],
     ]);
     expect(asked.every((args) => args.method === "pca" && args.dimensions === 2)).toBe(true);
   });
 
   it("of another placing is not this one's", async () => {
     const each = make();
-    await until(() => expect(each.store.trust.value.size).toBe(6));
+    await until(() => expect(each.store.trust.value.size).toBe(7));
     each.kernel.held = (name) => name === "trust";
     assign(each.state, { translate: false });
     expect(each.store.trust.value.size).toBe(0);
@@ -199,7 +200,7 @@ describe("trust", () => {
     assign(each.state, { enlarged: true });
     await until(() => expect(each.store.headTrust.value).not.toBeNull());
     assign(each.state, { enlarged: false });
-    await until(() => expect(each.store.trust.value.size).toBe(6));
+    await until(() => expect(each.store.trust.value.size).toBe(7));
     const layers = each.kernel.of("trust").map((args) => `${args.layer}: ${args.heads}`);
     expect(layers.filter((text) => text === "0: 0,1")).toHaveLength(1);
   });

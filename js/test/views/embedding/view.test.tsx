@@ -94,6 +94,7 @@ describe("all heads", () => {
       "layer 0, head 0, correlation 0.00",
       "layer 0, head 1, correlation 0.00",
       "layer 5, head 0, correlation −0.50",
+      "layer 5, head 1, correlation −0.50",
       "layer 5, head 2, correlation −0.50",
       "layer 6, head 0, correlation −0.60",
       "layer 6, head 1, all points are the same",
@@ -148,14 +149,13 @@ describe("all heads", () => {
     press(grid(), "ArrowRight");
     await settle();
     const at = root.querySelector(".av-grid-cursor");
-    // Head 1 of layer 5 was not kept: the next is head 2.
-    expect(at?.getAttribute("aria-label")).toContain("layer 5, head 2");
+    expect(at?.getAttribute("aria-label")).toContain("layer 5, head 1");
     expect(grid().getAttribute("aria-activedescendant")).toBe(at?.id);
     press(grid(), "Enter");
     await drawn("embedding:self:5");
     expect([state().layer.value, state().heads.value, state().enlarged.value]).toEqual([
       5,
-      [2],
+      [1],
       true,
     ]);
   });
@@ -202,7 +202,7 @@ describe("one head", () => {
   it("has its neighbours at hand, and none where there are none", async () => {
     await open(one);
     expect(root.querySelector("h3")?.textContent).toContain("Layer 5, head 2");
-    expect(button("layer 5, head 0")).toBeTruthy();
+    expect(button("layer 5, head 1")).toBeTruthy();
     expect(root.querySelectorAll('button[aria-label="no head there"]')).toHaveLength(1);
     button("layer 6, head 1").click();
     await settle();

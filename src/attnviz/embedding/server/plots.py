@@ -280,7 +280,7 @@ class EmbeddingAnswers:
             )
         count = len(self.corpus.points(stack))
         stride = max(1, -(-count // MOST_SHOWN))
-        num_heads = sum(len(own.kept_heads(layer)) for layer in numbers)
+        num_heads = sum(own.num_heads(layer) for layer in numbers)
         size = 2 * -(-count // stride) * num_heads
         if size > _OVERVIEW_BYTES:
             raise ValueError(
@@ -290,7 +290,7 @@ class EmbeddingAnswers:
         heads: list[OverviewHead] = []
         data = []
         for layer in numbers:
-            kept = own.kept_heads(layer)
+            kept = range(own.num_heads(layer))
             plots = yield from self.plots(stack, layer, kept, placing)
             for head, plot in zip(kept, plots, strict=True):
                 heads.append({"layer": layer, "head": head, "problem": plot.problem})
@@ -433,7 +433,7 @@ class EmbeddingAnswers:
         self, stack: str, layer: int, placing: Placing, dimensions: int
     ) -> list[str | None]:
         """Why heads of a layer show nothing; None where nothing is in the way."""
-        heads = self.corpus.stack(stack).kept_heads(layer)
+        heads = range(self.corpus.stack(stack).num_heads(layer))
         plots = completed(self.plots(stack, layer, heads, placing, dimensions))
         return [plot.problem for plot in plots]
 

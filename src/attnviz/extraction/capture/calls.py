@@ -67,22 +67,22 @@ def capture(
     copier: Copier,
     check: SelfCheck,
     *,
-    heads: Sequence[int],
     name: str,
     turn: int,
     windows: bool = False,
-) -> tuple[list[Captured], list[float]]:
+) -> tuple[list[Captured], float | None]:
     """Copy what an attention's weights need, example by example, and measure what rounding does.
 
-    `unpadded` has an entry for each example (or, with `windows`, for each window), `heads` are
-    those to keep, `name` is the module's path, for errors, and `turn` the number of the call: it
-    decides on which window rounding is measured.
+    `unpadded` has an entry for each example (or, with `windows`, for each window), `name` is the
+    module's path, for errors, and `turn` the number of the call: it decides on which window
+    rounding is measured.
 
-    Returns the copies, one an entry, and for each head how far its weights are off because copies
-    are rounded (see `Copier.error`). Raises NotImplementedError if the weights are not what the
-    model used, ValueError if numbers are too large for the dtype or not finite, and OSError if a
-    spool cannot be written.
+    Returns the copies, one an entry, and how far weights are off because copies are rounded (see
+    `Copier.error`). Raises NotImplementedError if the weights are not what the model used,
+    ValueError if numbers are too large for the dtype or not finite, and OSError if a spool cannot
+    be written.
     """
+    heads = range(call.num_heads)
     read = read_attention(call, unpadded, masks, check, heads=heads, name=name)
     if not all(map(_is_finite, read)):
         raise ValueError(
@@ -91,12 +91,11 @@ def capture(
         )
     # Of hundreds of windows, one a layer is enough to measure rounding.
     measured = [read[turn % len(read)]] if windows else read
-    errors = [copier.error(attention, heads) for attention in measured]
-    worst = [max(each) for each in zip(*errors, strict=True)]
+    errors = [error for each in measured if (error := copier.error(each)) is not None]
     # Windows are put together before they are written.
     slots = [None if windows else (index, name) for index in range(len(read))]
-    copies = [copier.copy(each, heads, slot) for each, slot in zip(read, slots, strict=True)]
-    return copies, worst
+    copies = [copier.copy(each, slot) for each, slot in zip(read, slots, strict=True)]
+    return copies, max(errors, default=None)
 
 
 def read_attention(

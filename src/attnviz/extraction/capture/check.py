@@ -409,10 +409,12 @@ def _exponentials(
     attention, heads = sample.attention, sample.heads[part[1]]
     examples, own_heads, rows = sample.index(part, call.query, sample.positions)
     queries = call.query.detach()[examples, own_heads, rows].float() * attention.scale
-    needed, irregular = attention.key_heads_of(heads)
-    if irregular is not None:
-        needed = [attention.key_head(head) for head in heads]
-    keys = _of_examples(call.key, sample, part, needed, attention.keys).float()
+    read = [attention.key_head(head) for head in heads]
+    # Whole groups read each key head equally often: their keys are taken once.
+    distinct = sorted(set(read))
+    if read == [head for head in distinct for _ in range(len(read) // len(distinct))]:
+        read = distinct
+    keys = _of_examples(call.key, sample, part, read, attention.keys).float()
     grouped = queries.reshape(*queries.shape[:1], keys.shape[1], -1, queries.shape[-1])
     products = (grouped @ keys.mT).view(*queries.shape[:3], -1)
     of_heads = sample.rows[part[1] if len(sample.rows) > 1 else slice(None), part[2]]

@@ -45,7 +45,7 @@ from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.restoring import Restoring
 
-__all__ = ["Collector", "PredictedHeads", "Run", "joined_windows", "same_vectors"]
+__all__ = ["Collector", "PredictedLayers", "Run", "joined_windows", "same_vectors"]
 
 # Patches and frames have no padding of a text's.
 _WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
@@ -77,14 +77,12 @@ class Run:
         Whether queries and keys account for all of its logits.
     dispatched : bool
         Whether all of it went through the dispatcher or torch's own function, and not past them.
-    heads : tuple of int or None
-        Which of its heads are kept: `calls` have those alone, and only shapes where there are none.
-        None before its first attention.
-    num_heads, num_key_heads : int or None
-        How many heads and key heads the model has there; None where keys are not known.
-    errors : list of float
-        For each head that is kept how far its weights are off because they are rounded; empty where
-        they are not.
+    kept : bool
+        Whether its attention is kept: if not, `calls` have only shapes.
+    num_heads : int
+        How many heads it has.
+    error : float or None
+        Largest difference of a weight because copies are rounded; None if they are not.
     positions : Positions or None
         Which of its queries and keys are not padding, where it computed one attention of one
         example; None where it computed several, or windows of one.
@@ -100,10 +98,9 @@ class Run:
     dtype: torch.dtype | None = None
     whole: bool = True
     dispatched: bool = True
-    heads: tuple[int, ...] | None = None
+    kept: bool = False
     num_heads: int = 0
-    num_key_heads: int | None = None
-    errors: list[float] = field(default_factory=list)
+    error: float | None = None
     positions: Positions | None = None
 
     @property
@@ -204,7 +201,7 @@ class Collector:
             if entry.softmax:
                 self.stacks.setdefault(self._stack(entry.name), []).append(entry)
         paths = {stack: [entry.name for entry in each] for stack, each in self.stacks.items()}
-        self._predicted_heads = PredictedHeads(options, paths)
+        self._predicted_layers = PredictedLayers(options, paths)
 
     @property
     def virtual_keys(self) -> int:
@@ -317,20 +314,20 @@ class Collector:
     ) -> None:
         """Copy what an attention's weights need, and change it where it is to be changed."""
         change = self._change.get((run.name, run.turn))
-        if run.heads is None:
-            run.heads = self._heads(run, call, _size(call, unpadded[0], windows))
+        if not run.num_calls:
+            run.num_heads = call.num_heads
+            run.kept = self._is_kept(run, _size(call, unpadded[0], windows))
         found: list[Captured]
-        errors: list[float] = []
-        if not run.heads:
+        error = None
+        if not run.kept:
             found = [GivenWeights(torch.empty(0, *_size(call, each))) for each in unpadded]
         else:
-            found, errors = capture(
+            found, error = capture(
                 call,
                 unpadded,
                 self._masks,
                 self._copier,
                 self.check,
-                heads=run.heads,
                 name=run.name,
                 turn=len(self.runs),
                 windows=windows > 1,
@@ -338,7 +335,8 @@ class Collector:
         # Once it has been read and compared with the output.
         if change is not None:
             self._apply(change, call, unpadded, run, windows)
-        run.errors = errors if not run.errors else list(map(max, run.errors, errors))
+        if error is not None:
+            run.error = max(error, run.error or 0.0)
         run.num_calls += 1
         run.positions = unpadded[0] if call.num_examples == 1 and run.num_calls == 1 else None
         run.dtype = None if call.query is None else call.query.dtype
@@ -367,9 +365,9 @@ class Collector:
         check_changeable(call, run.name, windows)
         heads, masks, check = change.heads, self._masks, self.check
         if heads:
-            if call.weights is None:
-                # Those that are kept were compared with the output already.
-                heads = tuple(head for head in heads if head not in (run.heads or ()))
+            if call.weights is None and run.kept:
+                # It was compared with the output already.
+                heads = ()
             [attention] = read_attention(call, unpadded, masks, check, heads=heads, name=run.name)
             if attention.vectors is None:
                 raise TypeError(f"{run.name} was read without queries and keys")
@@ -396,16 +394,14 @@ class Collector:
         self.changed.add((run.name, run.turn))
         return True
 
-    def _heads(self, run: Run, call: AttentionCall, shape: tuple[int, int]) -> tuple[int, ...]:
-        """Heads that will be kept of a run which computes its first attention."""
-        run.num_heads = call.num_heads
-        run.num_key_heads = None if call.key is None else call.key.shape[1]
+    def _is_kept(self, run: Run, shape: tuple[int, int]) -> bool:
+        """Whether a run that computes its first attention will be kept."""
         before = [
             each.name
             for each in self.runs
             if each.calls and each.stack == run.stack and each.shape == shape
         ]
-        return self._predicted_heads.heads(run.stack, run.name, before, run.num_heads)
+        return self._predicted_layers.keeps(run.stack, run.name, before)
 
     def _run_of(self, module: nn.Module) -> Run:
         name = self._names.get(id(module), type(module).__name__)
@@ -500,8 +496,8 @@ def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
     )
 
 
-class PredictedHeads:
-    """Predicts the number of a run's layer, and with it the heads that are kept.
+class PredictedLayers:
+    """Predicts the number of a run's layer, and with it whether the run is kept.
 
     A layer's number is certain only when all layers have run: it is read from the modules' names,
     or counted where a module runs several times. `attnviz.extraction.capture.stacks.is_copied`
@@ -520,27 +516,22 @@ class PredictedHeads:
                 positions = [(stack, name) for name in names]
                 self._numbers |= dict(zip(positions, numbers, strict=True))
 
-    def heads(
-        self, stack: str, name: str, before: Sequence[str], num_heads: int
-    ) -> tuple[int, ...]:
-        """Heads of a run that are kept, ascending; those of every number that its layer may have.
+    def keeps(self, stack: str, name: str, before: Sequence[str]) -> bool:
+        """Whether a run is kept: one of the numbers that its layer may have is wanted.
 
         `before` are the modules of the stack that ran before it, over as many tokens, in order.
 
         Examples
         --------
         >>> names = ["layers.3.attention", "layers.7.attention"]
-        >>> predicted = PredictedHeads(CaptureOptions(layers=(7,)), {"self": names})
-        >>> [predicted.heads("self", name, names[:place], 2) for place, name in enumerate(names)]
-        [(), (0, 1)]
+        >>> predicted = PredictedLayers(CaptureOptions(layers=(7,)), {"self": names})
+        >>> [predicted.keeps("self", name, names[:place]) for place, name in enumerate(names)]
+        [False, True]
         """
-        if self._options.everything:
-            return tuple(range(num_heads))
-        wanted: set[int] = set()
+        if self._options.outline:
+            return False
         options = self._of_stack.get(stack, self._options)
-        for number in self._possible(stack, name, before):
-            wanted.update(options.heads_of(number, num_heads))
-        return tuple(sorted(wanted))
+        return any(map(options.keeps, self._possible(stack, name, before)))
 
     def _possible(self, stack: str, name: str, before: Sequence[str]) -> set[int]:
         if len({*before, name}) <= len(before):

@@ -1,4 +1,4 @@
-"""Copies of what a model's attention received: the heads that are kept, as what and where.
+"""Copies of what a model's attention received, as what and where it is kept.
 
 What a model hands over may be a view of something larger, or a cache that it writes to later.
 """
@@ -8,23 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar, cast
 
 import numpy as np
 import torch
 
 from attnviz.extraction.options import CaptureOptions, narrows
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
-from attnviz.record.masks import Bias, Mask
 from attnviz.record.storage.safetensors_file import Blocks
 from attnviz.record.storage.spool import Spool
 
 __all__ = ["SAMPLED_QUERIES", "Copier", "sampled_rows"]
 
-_Part = TypeVar("_Part", Mask | None, Bias | None)
-# A tensor, the heads of it that are kept (None is all), and what makes a copy of some.
-_Source = tuple[torch.Tensor, tuple[int, ...] | None, Callable[[torch.Tensor], torch.Tensor]]
-_Copies = dict[str, torch.Tensor]
+# A tensor, and what makes a copy of it or of one of its heads.
+_Source = tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]
 
 #: Queries of each head on which rounding is measured.
 SAMPLED_QUERIES = 4
@@ -39,86 +35,67 @@ class Copier:
     def __init__(self, options: CaptureOptions, spools: Sequence[Spool] = ()) -> None:
         self._options = options
         self._spools = spools
-        # The originals too: their ids must stay theirs.
-        self._parts: dict[tuple[int, tuple[int, ...]], tuple[object, object]] = {}
 
     def copy(
         self,
         attention: QueryKeyAttention | GivenWeights,
-        heads: Sequence[int],
         written: tuple[int, str] | None = None,
     ) -> QueryKeyAttention | GivenWeights:
-        """Copy some heads of an attention (ascending), and the key heads that they read.
+        """Copy an attention.
 
         Masks and biases that several layers share are shared by their copies. `written` is the
         example's number and the module's path, where a copy is all that will be kept: it may be
         written to the example's spool then. Raises ValueError if numbers are too large for the
         dtype, and OSError if the spool cannot be written.
         """
-        indices = None if len(heads) == attention.num_heads else tuple(heads)
         if isinstance(attention, GivenWeights):
-            made = self._copied({"weights": (attention.values, indices, self._weights)}, written)
+            made = self._copied({"weights": (attention.values, self._weights)}, written)
             return GivenWeights(made["weights"])
-        needed, key_heads = attention.key_heads_of(heads)
-        all_keys = len(needed) == attention.keys.shape[0]
-        sinks = attention.sinks
-        if sinks is not None:
-            sinks = sinks if indices is None else sinks[list(indices)]
-            sinks = sinks.to(self._options.device or sinks.device, copy=True)
         made = self._copied(
             {
-                "queries": (attention.queries, indices, partial(self._vectors, what="queries")),
-                "keys": (
-                    attention.keys,
-                    None if all_keys else tuple(needed),
-                    partial(self._vectors, what="keys"),
-                ),
+                "queries": (attention.queries, partial(self._vectors, what="queries")),
+                "keys": (attention.keys, partial(self._vectors, what="keys")),
             },
             written,
         )
-        return replace(
-            attention,
-            queries=made["queries"],
-            keys=made["keys"],
-            mask=self._part(attention.mask, indices),
-            bias=self._part(attention.bias, indices),
-            sinks=sinks,
-            key_heads=key_heads,
-        )
+        sinks = attention.sinks
+        if sinks is not None:
+            sinks = sinks.to(self._options.device or sinks.device, copy=True)
+        return replace(attention, queries=made["queries"], keys=made["keys"], sinks=sinks)
 
-    def error(
-        self, attention: QueryKeyAttention | GivenWeights, heads: Sequence[int]
-    ) -> list[float]:
-        """Measure how far each head's weights lie from the model's own because copies are rounded.
+    def error(self, attention: QueryKeyAttention | GivenWeights) -> float | None:
+        """Measure how far weights lie from the model's own because copies are rounded.
 
-        The largest difference over a few queries and all keys; of weights that are kept as such the
-        largest of all, and of the sums of rows. Empty where nothing is rounded.
+        The largest difference over a few queries of each head and all keys; of weights that are
+        kept as such the largest of all, and of the sums of rows. None if nothing is rounded.
         """
         dtype = self._options.dtype
         if isinstance(attention, GivenWeights):
             if dtype is None or not narrows(attention.values.dtype, dtype):
-                return []
-            return [_weight_error(attention.values[head], dtype) for head in heads]
+                return None
+            return max(_weight_error(values, dtype) for values in attention.values)
         if dtype is None or not narrows(attention.queries.dtype, dtype):
-            return []
-        return [_vector_error(attention, head, dtype) for head in heads]
+            return None
+        heads = range(attention.num_heads)
+        return max(_vector_error(attention, head, dtype) for head in heads)
 
-    def _copied(self, parts: Mapping[str, _Source], written: tuple[int, str] | None) -> _Copies:
+    def _copied(
+        self, parts: Mapping[str, _Source], written: tuple[int, str] | None
+    ) -> dict[str, torch.Tensor]:
         if written is None or not self._spools:
             return {
-                what: _apart(convert(_of_heads(tensor, indices)), tensor)
-                for what, (tensor, indices, convert) in parts.items()
+                what: _apart(convert(tensor), tensor) for what, (tensor, convert) in parts.items()
             }
         example, name = written
-        blocks = {}
-        for what, (tensor, indices, convert) in parts.items():
-            chosen = range(len(tensor)) if indices is None else indices
-            blocks[what] = Blocks(
+        blocks = {
+            what: Blocks(
                 self._options.dtype or tensor.dtype,
-                (len(chosen), *tensor.shape[1:]),
+                tuple(tensor.shape),
                 # One head in memory at a time.
-                map(partial(_converted, tensor, convert), chosen),
+                map(convert, tensor.detach()),
             )
+            for what, (tensor, convert) in parts.items()
+        }
         return self._spools[example].write(name, blocks)
 
     def _vectors(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
@@ -143,31 +120,11 @@ class Copier:
         dtype = self._options.dtype or tensor.dtype
         return tensor.detach().to(device, dtype).contiguous()
 
-    def _part(self, part: _Part, indices: tuple[int, ...] | None) -> _Part:
-        """Heads of a mask or bias, the same object for the same heads."""
-        if part is None or indices is None:
-            return part
-        key = (id(part), indices)
-        if key not in self._parts:
-            self._parts[key] = (part, part.select_heads(indices))
-        return cast("_Part", self._parts[key][1])
-
-
-def _of_heads(tensor: torch.Tensor, indices: tuple[int, ...] | None) -> torch.Tensor:
-    """The heads that are wanted, and no others, cross over to another device."""
-    return tensor if indices is None else tensor.detach()[list(indices)]
-
 
 def _apart(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """A copy, where nothing has made one yet."""
     same = made.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
     return made.clone(memory_format=torch.contiguous_format) if same else made
-
-
-def _converted(
-    tensor: torch.Tensor, convert: Callable[[torch.Tensor], torch.Tensor], head: int
-) -> torch.Tensor:
-    return convert(tensor.detach()[head])
 
 
 def sampled_rows(num_queries: int) -> list[int]:
@@ -179,7 +136,7 @@ def sampled_rows(num_queries: int) -> list[int]:
 
 def _vector_error(attention: QueryKeyAttention, head: int, dtype: torch.dtype) -> float:
     """Largest difference of a head's weights; computed where the model computes."""
-    exact = attention.select_heads([head])
+    exact = attention.only_head(head)
     # Made float32 once, not again for each row.
     exact = replace(exact, keys=exact.keys.float())
     rounded = replace(exact, queries=exact.queries.to(dtype), keys=exact.keys.to(dtype).float())

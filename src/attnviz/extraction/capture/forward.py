@@ -100,9 +100,7 @@ _RERUNS = (
     # Layers have other numbers than were predicted: then all of them are copied.
     _Rerun(
         needed=lambda forward, options: not is_copied(forward.stacks, options),
-        change=lambda watch: replace(
-            watch, options=replace(watch.options, layers=None, heads=None)
-        ),
+        change=lambda watch: replace(watch, options=replace(watch.options, layers=None)),
     ),
 )
 
@@ -216,7 +214,7 @@ def _what_runs(processes: Processes | None, arguments: Mapping[str, Any], watch:
     if processes is None:
         return b""
     options = watch.options
-    kept = (options.layers, options.heads, options.dtype, watch.trace_all)
+    kept = (options.layers, options.dtype, watch.trace_all)
     return digest({**arguments, "options": kept})
 
 

@@ -162,16 +162,17 @@ class LayerSize:
 
     def size(self, options: CaptureOptions) -> int:
         """Bytes that it takes with these options."""
-        if self.number is None:
-            heads: Sequence[int] = range(self.num_heads) if options.everything else ()
-        else:
-            heads = options.of_stack(self.of_stack).heads_of(self.number, self.num_heads)
+        of_stack = options.of_stack(self.of_stack)
+        # Only a run tells the number of some layers: those are counted where all are kept.
+        kept = of_stack.layers is None if self.number is None else of_stack.keeps(self.number)
+        if options.outline or not kept:
+            return 0
         if self.as_weights:
-            entries = len(heads) * sum(queries * keys for queries, keys in self.lengths)
+            entries = self.num_heads * sum(queries * keys for queries, keys in self.lengths)
             return entries * (options.dtype or torch.float32).itemsize
-        group = max(1, self.num_heads // self.num_key_heads)
-        num_key_heads = len({head // group for head in heads})
-        vectors = sum(len(heads) * queries + num_key_heads * keys for queries, keys in self.lengths)
+        vectors = sum(
+            self.num_heads * queries + self.num_key_heads * keys for queries, keys in self.lengths
+        )
         return vectors * self.head_dim * (options.dtype or self.dtype).itemsize
 
 
@@ -447,16 +448,11 @@ def _most(numbers: Sequence[int], fits: Callable[[Sequence[int]], bool]) -> Sequ
 
 
 def _with_layers(options: CaptureOptions, layers: Sequence[int]) -> CaptureOptions:
-    heads = options.heads
-    if isinstance(heads, Mapping):
-        heads = {layer: heads[layer] for layer in layers if layer in heads}
-    return replace(options, layers=tuple(layers), heads=heads)
+    return replace(options, layers=tuple(layers))
 
 
 def _words(options: CaptureOptions) -> str:
     layers = list(options.layers or ())
-    if isinstance(options.heads, Mapping) and set(options.heads) == set(layers):
-        return f"heads={ {layer: list(heads) for layer, heads in options.heads.items()} }"
     contiguous = layers == list(range(layers[0], layers[0] + len(layers)))
     if not contiguous or len(layers) < 3:
         return f"layers={layers}"

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 
 import transformers
 
 from attnviz.extraction.capture.calls import Captured
 from attnviz.extraction.capture.collector import Collector, Run
-from attnviz.extraction.capture.copies import SAMPLED_QUERIES, Copier
+from attnviz.extraction.capture.copies import SAMPLED_QUERIES
 from attnviz.extraction.modules import layer_numbers
 from attnviz.extraction.options import CaptureOptions
-from attnviz.record.attention import HeadSubset, LayerAttention
 from attnviz.utils.arguments import spans
 
-__all__ = ["StackLayers", "is_copied", "select_layers", "selection_notes", "stacks_of"]
+__all__ = ["StackLayers", "is_copied", "rounding_notes", "select_layers", "stacks_of"]
 
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
 # Parts of a path that do not say where in the model a module is.
@@ -58,20 +58,6 @@ class StackLayers:
         """Number of queries and of keys of an example."""
         first = next(iter(self.examples[index].values()))
         return first.num_queries, first.num_keys
-
-    def attention(self, index: int) -> dict[int, LayerAttention]:
-        """An example's layers, their heads under the model's own numbers."""
-        return {
-            number: self.examples[index][number]
-            if run.heads is None or len(run.heads) == run.num_heads
-            else _with_numbers(self.examples[index][number], run)
-            for number, run in zip(self.examples[index], self.runs, strict=True)
-        }
-
-
-def _with_numbers(attention: Captured, run: Run) -> HeadSubset:
-    num_key_heads = None if attention.vectors is None else run.num_key_heads
-    return HeadSubset(attention, run.heads or (), run.num_heads, num_key_heads)
 
 
 def stacks_of(collector: Collector) -> dict[str, StackLayers]:
@@ -204,57 +190,50 @@ def _numbered(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> Stac
 
 def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> bool:
     """Whether everything that is to be kept was copied: not where layers have other numbers."""
-    return options.everything or all(
-        set(of_stack.heads_of(number, run.num_heads)) <= set(run.heads or ())
-        for of_stack, number, run in _runs(stacks, options)
+    return options.outline or all(
+        run.kept
+        for layers in stacks.values()
+        for run, kept in zip(layers.runs, _kept(layers, options), strict=True)
+        if kept
     )
 
 
 def select_layers(
     stacks: Mapping[str, StackLayers], options: CaptureOptions
 ) -> dict[str, StackLayers]:
-    """Take the layers and heads that are to be kept of all that ran; stacks without any are left.
+    """Take the layers that are to be kept of all that ran; stacks without any are left out.
 
-    Raises ValueError if no stack has a layer, or no layer a head, of that number.
+    Raises ValueError if no stack has a layer of that number.
     """
-    if options.everything:
+    if options.layers is None:
         return dict(stacks)
     _check_layers(stacks, options)
-    _check_heads(stacks, options)
-    selected = {
-        name: _select(layers, options.of_stack(list(layers.examples[0])))
-        for name, layers in stacks.items()
-    }
+    selected = {name: _select(layers, _kept(layers, options)) for name, layers in stacks.items()}
     return {name: layers for name, layers in selected.items() if layers.runs}
 
 
-def _select(layers: StackLayers, options: CaptureOptions) -> StackLayers:
-    # The device and the dtype are those of the copies.
-    copier = Copier(CaptureOptions())
-    examples: list[dict[int, Captured]] = [{} for _ in layers.examples]
-    positions = []
-    for position, (number, run) in enumerate(zip(layers.examples[0], layers.runs, strict=True)):
-        heads, copied = options.heads_of(number, run.num_heads), run.heads or ()
-        if not heads:
-            continue
-        positions.append(position)
-        chosen = [copied.index(head) for head in heads]
-        for selected, example in zip(examples, layers.examples, strict=True):
-            whole = example[number]
-            selected[number] = whole if len(chosen) == len(copied) else copier.copy(whole, chosen)
-        run.heads = heads
-        run.errors = [run.errors[each] for each in chosen] if run.errors else []
+def _kept(layers: StackLayers, options: CaptureOptions) -> list[bool]:
+    """For each layer of a stack whether it is kept."""
+    numbers = list(layers.examples[0])
+    return list(map(options.of_stack(numbers).keeps, numbers))
+
+
+def _select(layers: StackLayers, kept: Sequence[bool]) -> StackLayers:
+    numbers = set(compress(layers.examples[0], kept))
     return replace(
         layers,
-        names=[layers.names[position] for position in positions],
-        examples=examples,
-        windows=[layers.windows[position] for position in positions],
-        runs=[layers.runs[position] for position in positions],
+        names=list(compress(layers.names, kept)),
+        examples=[
+            {number: each for number, each in example.items() if number in numbers}
+            for example in layers.examples
+        ],
+        windows=list(compress(layers.windows, kept)),
+        runs=list(compress(layers.runs, kept)),
     )
 
 
 def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> None:
-    known = {number for _, number, _ in _runs(stacks, options)}
+    known = {number for layers in stacks.values() for number in layers.examples[0]}
     longest = max(len(layers.runs) for layers in stacks.values())
     missing = [
         number
@@ -266,76 +245,17 @@ def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) ->
             f"stack {name!r} has layers {spans(list(layers.examples[0]))}"
             for name, layers in stacks.items()
         )
-        by_layer = isinstance(options.heads, Mapping) and missing[0] in options.heads
-        raise ValueError(
-            f"{'heads' if by_layer else 'layers'}: there is no layer {missing[0]}; {there}"
-        )
+        raise ValueError(f"layers: there is no layer {missing[0]}; {there}")
 
 
-def _check_heads(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> None:
-    if options.heads is None:
-        return
-    kept: list[tuple[str, tuple[int, ...], CaptureOptions]]
-    if isinstance(options.heads, Mapping):
-        kept = [
-            (f"layer {layer}", heads, replace(options, layers=(layer,)))
-            for layer, heads in options.heads.items()
-        ]
-    else:
-        layers = options.layers or ()
-        where = f"layer {layers[0]}" if len(layers) == 1 else "any layer that is kept"
-        kept = [(where, options.heads, options)]
-    for where, heads, of in kept:
-        counts = sorted(
-            {
-                run.num_heads
-                for of_stack, number, run in _runs(stacks, of)
-                if of_stack.layers is None or number in of_stack.layers
-            }
-        )
-        wrong = [head for head in heads if not -counts[-1] <= head < counts[-1]]
-        if wrong:
-            there = " or ".join(f"heads 0 to {count - 1}" for count in counts)
-            raise ValueError(f"heads: there is no head {wrong[-1]} in {where}; there are {there}")
-
-
-def _runs(
-    stacks: Mapping[str, StackLayers], options: CaptureOptions
-) -> Iterator[tuple[CaptureOptions, int, Run]]:
-    """Each layer's number and run, and the options for its stack."""
-    for layers in stacks.values():
-        of_stack = options.of_stack(list(layers.examples[0]))
-        for number, run in zip(layers.examples[0], layers.runs, strict=True):
-            yield of_stack, number, run
-
-
-def selection_notes(
-    before: Mapping[str, StackLayers], stacks: Mapping[str, StackLayers], options: CaptureOptions
-) -> list[str]:
-    """What a reader must know of the selection, `before` being all that ran.
-
-    Which layers have none of the chosen heads, and how far weights are off because queries and
-    keys, or they themselves, are kept rounded.
-    """
+def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> list[str]:
+    """How far weights are off because queries and keys, or they themselves, are kept rounded."""
     notes = []
-    for name, layers in before.items():
-        of_stack = options.of_stack(list(layers.examples[0]))
-        wanted = {
-            number
-            for number in layers.examples[0]
-            if of_stack.layers is None or number in of_stack.layers
-        }
-        left = wanted - set(stacks[name].examples[0] if name in stacks else ())
-        if left:
-            several = "layers" if len(left) > 1 else "layer"
-            notes.append(
-                f"Of stack {name}, {several} {spans(sorted(left))} left out: none of the wanted "
-                "heads is there."
-            )
     errors: dict[bool, list[float]] = {False: [], True: []}
     for layers in stacks.values():
         for found, run in zip(layers.examples[0].values(), layers.runs, strict=True):
-            errors[found.vectors is None] += run.errors
+            if run.error is not None:
+                errors[found.vectors is None].append(run.error)
     dtype = str(options.dtype).removeprefix("torch.")
     if errors[False]:
         notes.append(

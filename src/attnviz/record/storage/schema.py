@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from attnviz.record.attention import (
     DerivedAttention,
     GivenWeights,
-    HeadSubset,
     LayerAttention,
     QueryKeyAttention,
 )
@@ -192,7 +191,7 @@ def _has_form(attention: LayerAttention) -> bool:
             return all(_has_form(side) and not _of_difference(side) for side in sides)
         case MergedWeights():
             return _has_form(attention.base)
-    return isinstance(attention, HeadSubset | GivenWeights | QueryKeyAttention)
+    return isinstance(attention, GivenWeights | QueryKeyAttention)
 
 
 def _of_difference(attention: LayerAttention) -> bool:
@@ -204,8 +203,8 @@ def _computed_to_header(
     attention: LayerAttention, prefix: str, arrays: _Arrays, shared: _SharedParts
 ) -> _Header:
     """The numbers of a layer, where it has no other form."""
-    heads, rows, columns = attention.kept_heads, attention.num_queries, attention.num_keys
-    shared.computed += len(heads) * rows * columns
+    heads, rows, columns = attention.num_heads, attention.num_queries, attention.num_keys
+    shared.computed += heads * rows * columns
     if shared.computed > _MOST_COMPUTED:
         raise ValueError(
             f"{prefix} would be saved with all of its numbers, as tokens of two tokenizers were "
@@ -214,17 +213,9 @@ def _computed_to_header(
             "record.only([...])"
         )
     whole = slice(0, rows), slice(0, columns)
-    numbers = np.stack([attention.weights(head, *whole) for head in heads])
+    numbers = np.stack([attention.weights(head, *whole) for head in range(heads)])
     arrays[f"{prefix}/weights"] = torch.from_numpy(numbers)
-    if len(heads) == attention.num_heads:
-        return {"kind": "weights"}
-    return {
-        "kind": "head subset",
-        "heads": list(heads),
-        "num_heads": attention.num_heads,
-        "num_key_heads": None,
-        "base": {"kind": "weights"},
-    }
+    return {"kind": "weights"}
 
 
 def _form_to_header(
@@ -244,14 +235,6 @@ def _form_to_header(
                 "key_starts": shared.starts(attention.key_starts),
                 "base": _form_to_header(attention.base, prefix, arrays, shared),
             }
-        case HeadSubset():
-            return {
-                "kind": "head subset",
-                "heads": list(attention.heads),
-                "num_heads": attention.model_heads,
-                "num_key_heads": attention.model_key_heads,
-                "base": _form_to_header(attention.base, prefix, arrays, shared),
-            }
         case GivenWeights():
             arrays[f"{prefix}/weights"] = attention.values
             return {"kind": "weights"}
@@ -266,7 +249,6 @@ def _form_to_header(
                 "softcap": attention.softcap,
                 "mask": shared.name(attention.mask),
                 "bias": shared.name(attention.bias),
-                "key_heads": None if attention.key_heads is None else list(attention.key_heads),
             }
     raise TypeError(f"{prefix} is a {type(attention).__name__}, which has no saved form")
 
@@ -306,18 +288,10 @@ class _ReadLayers:
                 self._arrays[fields["query_starts"]].numpy(),
                 self._arrays[fields["key_starts"]].numpy(),
             )
-        if fields["kind"] == "head subset":
-            num_key_heads = fields["num_key_heads"]
-            return HeadSubset(
-                _all_heads_from_header(prefix, fields["base"], self._arrays, self._shared),
-                tuple(map(int, fields["heads"])),
-                int(fields["num_heads"]),
-                None if num_key_heads is None else int(num_key_heads),
-            )
-        return _all_heads_from_header(prefix, fields, self._arrays, self._shared)
+        return _tokens_layer_from_header(prefix, fields, self._arrays, self._shared)
 
 
-def _all_heads_from_header(
+def _tokens_layer_from_header(
     prefix: str, fields: _Header, arrays: _Arrays, shared: dict[str, Mask | Bias]
 ) -> QueryKeyAttention | GivenWeights:
     if fields["kind"] == "weights":
@@ -340,7 +314,6 @@ def _all_heads_from_header(
         mask=mask,
         bias=bias,
         sinks=arrays.get(f"{prefix}/sinks"),
-        key_heads=None if fields["key_heads"] is None else tuple(map(int, fields["key_heads"])),
     )
     sizes = attention.num_heads, attention.num_queries, attention.num_keys
     if not all(part is None or part.fits(*sizes) for part in (mask, bias)):

@@ -159,7 +159,7 @@ class Spool:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             way = (
                 "; what was written is removed. Make room, give a folder on another disk, or keep "
-                'less with layers=, heads= or dtype="bfloat16"'
+                'less with layers= or dtype="bfloat16"'
                 if full
                 else ""
             )

@@ -61,7 +61,6 @@ def with_weights(given: AttentionCall) -> AttentionCall:
 
 def captured(
     given: AttentionCall,
-    heads: Sequence[int] | None = None,
     *,
     unpadded: Sequence[Positions] | None = None,
     windows: bool = False,
@@ -72,7 +71,6 @@ def captured(
         MaskReader(),
         Copier(CaptureOptions()),
         SelfCheck(),
-        heads=range(given.num_heads) if heads is None else heads,
         name="layers.0.attention",
         turn=0,
         windows=windows,
@@ -124,13 +122,6 @@ def test_parts_that_fit_into_memory_are_compared_as_all_are_at_once(
         assert not is_refused(given)
         for at in [(0, 0, 0), (0, 3, 3), (1, 8, 1), (2, 8, 3)]:
             assert is_refused(replace(given, output=changed(given.output, at, 1e-3)))
-
-
-def test_heads_that_are_not_kept_are_not_compared() -> None:
-    given = call(key_heads=2)
-    wrong = replace(given, output=changed(given.output, (0, 3, 1), 0.1))
-    assert not is_refused(wrong, heads=[0, 2, 3])
-    assert is_refused(wrong, heads=[1, 3])
 
 
 def test_padding_is_left_out() -> None:

@@ -168,9 +168,9 @@ def test_bytes_are_those_of_queries_and_keys() -> None:
     assert needed_memory(layers(2, 1000), CaptureOptions()) == {CPU: 2 * 40 * 128 * 1000 * 4}
     half = CaptureOptions(dtype=torch.float16)
     assert needed_memory(layers(2, 1000), half) == {CPU: 2 * 40 * 128 * 1000 * 2}
-    # Heads 0 and 1 share a key head, head 31 has another.
-    some = CaptureOptions(layers=(1,), heads=(0, 1, 31))
-    assert needed_memory(layers(2, 1000), some) == {CPU: (3 + 2) * 128 * 1000 * 4}
+    some = CaptureOptions(layers=(1,))
+    assert needed_memory(layers(2, 1000), some) == {CPU: 40 * 128 * 1000 * 4}
+    assert needed_memory(layers(2, 1000), CaptureOptions(outline=True)) == {CPU: 0}
     placed = CaptureOptions(device=CUDA)
     assert needed_memory(layers(1, 1000), placed) == {CUDA: 40 * 128 * 1000 * 4}
 
@@ -264,13 +264,6 @@ def test_layers_on_several_devices_are_counted_where_they_are() -> None:
     assert "layers=range(7)" in said
 
 
-def test_heads_by_layer_are_cut_with_their_layers() -> None:
-    wanted = CaptureOptions(CPU, None, (0, 2, 5), {0: (1,), 2: (3,), 5: (1, 2)})
-    needed = needed_memory(layers(6, 1000), wanted)[CPU]
-    said = error_of(layers(6, 1000), wanted, {CPU: needed - 1})
-    assert "heads={0: [1], 2: [3]}" in said
-
-
 def test_of_two_texts_the_share_is_named_that_would_fit() -> None:
     cross = [LayerSize(0, 4, 4, 16, ((100, 1000),), torch.float32, CPU)]
     needed = needed_memory(cross, CaptureOptions(CPU))[CPU]
@@ -284,12 +277,9 @@ def test_of_two_texts_the_share_is_named_that_would_fit() -> None:
     st.integers(1, 5000),
     st.integers(1, 200),
     st.sampled_from([torch.float32, torch.bfloat16]),
-    st.one_of(st.none(), st.just((0, 1, 5, 31))),
 )
-def test_all_that_is_named_fits(
-    count: int, tokens: int, share: int, dtype: torch.dtype, heads: tuple[int, ...] | None
-) -> None:
-    sizes, wanted = layers(count, tokens, dtype=dtype), CaptureOptions(CPU, heads=heads)
+def test_all_that_is_named_fits(count: int, tokens: int, share: int, dtype: torch.dtype) -> None:
+    sizes, wanted = layers(count, tokens, dtype=dtype), CaptureOptions(CPU)
     needed = needed_memory(sizes, wanted)[CPU]
     free = needed * share // 201
     said = error_of(sizes, wanted, {CPU: free})
@@ -305,9 +295,9 @@ def test_all_that_is_named_fits(
         arguments: dict[str, Any] = eval(  # noqa: S307 - the words of the error are the test
             f"dict({way.replace(' with ', ', ')})", {"range": range, "dict": dict}
         )
-        narrowed = read_capture_options(heads=heads, **arguments)
+        narrowed = read_capture_options(**arguments)
         assert needed_memory(sizes, narrowed)[CPU] <= free
         if "layers" in arguments and len(narrowed.layers or ()) < count:
             more = [*(narrowed.layers or ()), len(narrowed.layers or ())]
-            wider = read_capture_options(heads=heads, **arguments | {"layers": more})
+            wider = read_capture_options(**arguments | {"layers": more})
             assert needed_memory(sizes, wider)[CPU] > free

@@ -16,7 +16,7 @@ import type {
   ClassesRequest,
   EdgeColumns,
 } from "../../../client/protocol";
-import type { Source } from "../../../client/source";
+import { countHeads, type Source } from "../../../client/source";
 
 /** One number of a head. */
 export interface Figure {
@@ -32,38 +32,28 @@ export interface Figure {
 export class Table {
   readonly stack: AtlasStack;
   readonly #answer: AtlasTable;
-  readonly #places = new Map<string, [number, number]>();
 
   constructor(stack: AtlasStack, answer: AtlasTable) {
     this.stack = stack;
     this.#answer = answer;
-    stack.layers.forEach((layer, at) => {
-      stack.heads[at]?.forEach((head, place) => {
-        this.#places.set(`${layer}:${head}`, [at, place]);
-      });
-    });
-  }
-
-  #placeOf(layer: number, head: number): [number, number] {
-    return this.#places.get(`${layer}:${head}`) ?? [-1, -1];
   }
 
   /** @param statistic index in `stack.statistics`. */
   figure(statistic: number, layer: number, head: number): Figure {
-    const [at, place] = this.#placeOf(layer, head);
+    const at = this.stack.layers.indexOf(layer);
     const { means, errors, baselines, texts } = this.#answer;
     return {
-      mean: means[statistic]?.[at]?.[place] ?? null,
-      error: errors[statistic]?.[at]?.[place] ?? null,
-      baseline: baselines[statistic]?.[at]?.[place] ?? null,
-      texts: texts[statistic]?.[at]?.[place] ?? 0,
+      mean: means[statistic]?.[at]?.[head] ?? null,
+      error: errors[statistic]?.[at]?.[head] ?? null,
+      baseline: baselines[statistic]?.[at]?.[head] ?? null,
+      texts: texts[statistic]?.[at]?.[head] ?? 0,
     };
   }
 
   /** What a head does, the strongest role first. */
   roles(layer: number, head: number): readonly AtlasRole[] {
-    const [at, place] = this.#placeOf(layer, head);
-    return this.#answer.roles[at]?.[place] ?? [];
+    const at = this.stack.layers.indexOf(layer);
+    return this.#answer.roles[at]?.[head] ?? [];
   }
 }
 
@@ -186,9 +176,9 @@ export class Edges {
     while (head < heads) this.#starts[++head] = columns.head.length;
   }
 
-  /** The edges of the head in a place of its layer: the first, and the one after the last. */
-  of(place: number): [number, number] {
-    return [this.#starts[place] ?? 0, this.#starts[place + 1] ?? 0];
+  /** The edges of a head: the first, and the one after the last. */
+  of(head: number): [number, number] {
+    return [this.#starts[head] ?? 0, this.#starts[head + 1] ?? 0];
   }
 
   edge(i: number): Edge {
@@ -236,7 +226,7 @@ export async function tableOf(
         source.carrier.ask("statistics", { ...request, part }, signal),
       ),
     );
-  const bytes = 32 * stack.heads.flat().length * stack.statistics.length;
+  const bytes = 32 * countHeads(stack) * stack.statistics.length;
   return source.question("statistics", request, read, () => bytes, signal);
 }
 
@@ -261,7 +251,7 @@ export async function edgesOf(
   signal?: AbortSignal,
 ): Promise<LayerEdges> {
   const request = { stack: stack.name, layer };
-  const heads = stack.heads[stack.layers.indexOf(layer)]?.length ?? 0;
+  const heads = stack.heads_per_layer[stack.layers.indexOf(layer)] ?? 0;
   const read = async (reply: Reply): Promise<LayerEdges> => {
     const answer = await parsed<AtlasEdges>(reply, (part) =>
       source.carrier.ask("edges", { ...request, part }, signal),
@@ -284,7 +274,7 @@ export async function offsetsOf(
   const read = ({ header, data }: Reply): Offsets => {
     const { bins } = header as { bins: number };
     const bytes = asBytes(data ?? new ArrayBuffer(0));
-    const heads = stack.heads[stack.layers.indexOf(layer)]?.length ?? 0;
+    const heads = stack.heads_per_layer[stack.layers.indexOf(layer)] ?? 0;
     if (bytes.length !== 4 * bins * heads || bins !== stack.offsets.length) {
       throw new Error(
         `The reply holds ${bytes.length} bytes of ${bins} offsets; ${heads} heads have ${stack.offsets.length} each.`,

@@ -97,12 +97,12 @@ export class AtlasPageCarrier implements Carrier {
   async #classes({ stack, layer, head, system }: ClassesRequest): Promise<Reply> {
     const of = this.#stack(stack).classes[system] ?? [];
     const coded = this.#ofLayer(stack, layer, of, `weights by ${system}`);
-    const described = this.#described(stack);
-    const place = described?.heads[described.layers.indexOf(layer)]?.indexOf(head) ?? -1;
-    if (place < 0) throw new Error(`This page contains no head ${head} of layer ${layer}.`);
+    if (head >= coded.maximum.length) {
+      throw new Error(`This page contains no head ${head} of layer ${layer}.`);
+    }
     const weights = await decoded(coded);
     const each = weights.length / coded.maximum.length;
-    const data = weights.slice(place * each, (place + 1) * each);
+    const data = weights.slice(head * each, (head + 1) * each);
     return { header: { classes: Math.sqrt(each) }, data: data.buffer };
   }
 }

@@ -3,7 +3,6 @@
 import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { keptHeads } from "../../../client/source";
 import { type Hint, ScenePlot } from "../../../ui/plot/plot";
 import { useFingers } from "../../../ui/plot/touch";
 import { counted, quoted } from "../../../ui/text/captions";
@@ -437,7 +436,7 @@ export function PlotTools(props: PlotProps) {
       </Tool>
     );
   };
-  const many = place.stack.layers.some((layer) => keptHeads(place.stack, layer).length > 1);
+  const many = place.stack.heads_per_layer.some((count) => count > 1);
   return (
     <div class="av-embedding-tools">
       <button
