@@ -159,7 +159,7 @@ def test_a_stack_of_some_texts_or_of_weights_alone_is_left_out_with_a_word() -> 
         (
             [record(2), record(2, size=6)],
             ValueError,
-            "3 heads with head_dim 6, and 3 heads with head_dim 8",
+            "with head_dim 6, and 3 heads with",
         ),
     ],
 )
