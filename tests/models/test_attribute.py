@@ -172,9 +172,7 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
     asked: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [1]}
     with LiveTensors() as tensors:
         maps = whole_reply(server, "maps", {"stack": "self", "layer": 0, "size": 32})
-        block = whole_reply(
-            server, "block", asked | {"rows": last, "columns": last, "precision": "float32"}
-        )
+        block = whole_reply(server, "block", asked | {"rows": last, "columns": last})
         strongest = completed(strongest_keys(stack, layer=0, heads=[1], rows=slice(*last), k=2))
     assert tensors.largest < 40_000_000
     assert maps.data is not None

@@ -223,7 +223,6 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
                 level=level,
                 place=(8192 // 256 - 1 >> level, 0),
                 pooled="mean",
-                precision="float32",
             )
             cells.append(np.frombuffer(completed(steps)[0].data, "<f4"))
     np.testing.assert_allclose(cells[2], cells[0], rtol=1e-4, atol=1e-7)

@@ -241,7 +241,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
             place = {"layer": layer, "heads": [head], "rows": [0, 14], "columns": [0, 14]}
             for which, expected in (("after", own), ("difference", own - before)):
                 name = stack[which]["name"]
-                request = {"stack": name, "precision": "float32", **place}
+                request = {"stack": name, **place}
                 data = whole_reply(server, "block", request).data or b""
                 found = np.frombuffer(data, np.float32).reshape(14, 14)
                 np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -261,7 +261,7 @@ def test_names_of_changed_runs_are_their_own(view: av.HeadView) -> None:
     # An old one is gone, and is made again where it is asked for.
     server = view._channel._server
     gone = "self · after: the output is set to 0 in layer 1, head 0"
-    block = {"layer": 0, "heads": [0], "rows": [0, 1], "columns": [0, 1], "precision": "float32"}
+    block = {"layer": 0, "heads": [0], "rows": [0, 1], "columns": [0, 1]}
     with pytest.raises(KeyError, match="this record has 'self'"):
         whole_reply(server, "block", {"stack": gone, **block})
     view.changes = [HEAD]

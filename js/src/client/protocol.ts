@@ -331,8 +331,6 @@ export interface PartHeader {
   parts: number;
 }
 
-export type Precision = "uint8" | "float32";
-
 /** Weights of some heads, rows and columns of a layer. */
 export interface BlockRequest {
   stack: string;
@@ -340,7 +338,6 @@ export interface BlockRequest {
   heads: number[];
   rows: Range;
   columns: Range;
-  precision: Precision;
 }
 
 export type Encoding = "uint8-sqrt" | "int8-sqrt" | "float32" | "float32-deflated";
@@ -433,7 +430,6 @@ export interface TileRequest {
   row: number;
   column: number;
   pooled: Pooled;
-  precision: Precision;
 }
 
 /** How to read the cells of a tile. */

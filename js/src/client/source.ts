@@ -84,10 +84,9 @@ type Asked = Promise<Map<number, Kept>>;
 
 /** Cuts a request into requests whose replies fit, by heads first, then by rows. */
 export function splitRequest(request: BlockRequest, largest = LARGEST_REPLY): BlockRequest[] {
-  const encoding = request.precision === "float32" ? "float32" : "uint8-sqrt";
   const columns = request.columns[1] - request.columns[0];
   const rows = request.rows[1] - request.rows[0];
-  const rowBytes = Math.max(1, columns * bytesPerValue(encoding));
+  const rowBytes = Math.max(1, columns * bytesPerValue("float32"));
   const headsEach = Math.floor(largest / (rowBytes * Math.max(1, rows)));
   const parts: BlockRequest[] = [];
   if (headsEach >= 1) {
@@ -283,8 +282,8 @@ export class Source {
 
   /** Drops the rows of a block that is no longer kept. */
   #dropRows(block: string): void {
-    const [stack, layer, head, rows, columns, precision] = JSON.parse(block) as KeyParts;
-    const key = keyOf({ stack, layer, rows: null, columns, precision }, head);
+    const [stack, layer, head, rows, columns] = JSON.parse(block) as KeyParts;
+    const key = keyOf({ stack, layer, rows: null, columns }, head);
     const other = ([start, stop]: Range): boolean => start !== rows[0] || stop !== rows[1];
     const left = (this.#rows.get(key) ?? []).filter(other);
     if (left.length > 0) this.#rows.set(key, left);
@@ -374,12 +373,12 @@ function unlessGivenUp(reason: unknown): undefined {
   return undefined;
 }
 
-type KeyParts = [string, number, number, Range, Range, BlockRequest["precision"]];
+type KeyParts = [string, number, number, Range, Range];
 
 /** A block's request but for its heads, and where `rows` is null whatever its rows are. */
 type BlockOfHead = Omit<BlockRequest, "rows" | "heads"> & { rows: Range | null };
 
 function keyOf(request: BlockOfHead, head: number): string {
-  const { stack, layer, rows, columns, precision } = request;
-  return JSON.stringify([stack, layer, head, rows, columns, precision]);
+  const { stack, layer, rows, columns } = request;
+  return JSON.stringify([stack, layer, head, rows, columns]);
 }

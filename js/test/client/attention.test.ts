@@ -79,7 +79,7 @@ describe("attention of a page", () => {
     const source = sourceOf(layer, arrays);
     const { num_queries: queries, num_keys: keys, num_heads: count } = layer;
     const heads = Array.from({ length: count }, (_, head) => head);
-    const at = { stack: "self", layer: 3, heads, precision: "uint8" as const };
+    const at = { stack: "self", layer: 3, heads };
     const block = await source.block({ ...at, rows: [0, queries], columns: [1, keys] });
     for (const { head, token, weights } of rows) {
       weights.slice(1).forEach((weight, i) => {

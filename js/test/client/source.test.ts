@@ -37,7 +37,6 @@ describe("a page's carrier", () => {
       heads: [1, 0],
       rows: [1, 3],
       columns: [1, 2],
-      precision: "uint8",
     });
     expect([piece.rows, piece.columns]).toEqual([2, 1]);
     [111, 121].forEach((code, i) => {
@@ -90,7 +89,7 @@ describe("a page's carrier", () => {
   it("says its own precision also where exact values are asked for", async () => {
     const source = new Source(new PageCarrier(pageData()));
     const request = { stack: "cross", layer: 4, heads: [0], rows: [0, 1], columns: [0, 2] };
-    const piece = await source.block({ ...request, precision: "float32" } as BlockRequest);
+    const piece = await source.block({ ...request } as BlockRequest);
     expect(piece.error).toBe(0.00392);
   });
 
@@ -111,18 +110,17 @@ describe("big requests", () => {
     heads: [0, 1, 2, 3, 4],
     rows: [10, 20],
     columns: [0, 10],
-    precision: "uint8",
   };
 
   it("are split by heads", () => {
-    // 100 bytes a head: two fit into 250.
-    const parts = splitRequest(request, 250);
+    // 400 bytes a head: two fit into 1,000.
+    const parts = splitRequest(request, 1000);
     expect(parts.map((part) => part.heads)).toEqual([[0, 1], [2, 3], [4]]);
   });
 
   it("are split by rows where one head is too big, four bytes to an exact value", () => {
     // 40 bytes a row: three rows fit into 130.
-    const parts = splitRequest({ ...request, heads: [7], precision: "float32" }, 130);
+    const parts = splitRequest({ ...request, heads: [7] }, 130);
     expect(parts.map((part) => part.rows)).toEqual([
       [10, 13],
       [13, 16],
@@ -162,7 +160,6 @@ describe("big requests", () => {
       heads: [0, 1],
       rows: [0, 600],
       columns: [0, 600],
-      precision: "float32",
     };
     const piece = await source.block(big);
     expect(asked).toBe(requests);
@@ -197,11 +194,11 @@ describe("big requests", () => {
     const block = { ...request, heads: [1], rows: [0, 2], columns: [0, 2] } satisfies BlockRequest;
     const tile: TileRequest = {
       ...{ stack: "self", layer: 0, heads: [1], level: 0, row: 0, column: 0 },
-      ...{ pooled: "mean", precision: "uint8" },
+      pooled: "mean",
     };
     const firsts = new Set<number | undefined>();
     const blocks: Partial<BlockRequest>[] = [
-      ...[{}, { stack: "cross" }, { layer: 1 }, { heads: [2] }, { precision: "float32" as const }],
+      ...[{}, { stack: "cross" }, { layer: 1 }, { heads: [2] }],
       ...[{ rows: [1, 3] as [number, number] }, { columns: [1, 3] as [number, number] }],
     ];
     // Each answer has a number of its own; twice asked, it is the same.
@@ -211,12 +208,12 @@ describe("big requests", () => {
       }
       const tiles: Partial<TileRequest>[] = [
         ...[{}, { stack: "cross" }, { layer: 1 }, { heads: [2] }, { level: 1 }, { row: 1 }],
-        ...[{ column: 1 }, { pooled: "max" as const }, { precision: "float32" as const }],
+        ...[{ column: 1 }, { pooled: "max" as const }],
       ];
       for (const changed of tiles) {
         firsts.add((await source.tile({ ...tile, ...changed })).matrices[0]?.[0]);
       }
-      expect([asked, firsts.size]).toEqual([16, 16]);
+      expect([asked, firsts.size]).toEqual([14, 14]);
     }
   });
 
@@ -236,7 +233,7 @@ describe("big requests", () => {
     };
     const source = new Source(carrier);
     const of = (heads: number[], rows: [number, number]) =>
-      source.block({ ...request, heads, rows, columns: [0, 2], precision: "float32" });
+      source.block({ ...request, heads, rows, columns: [0, 2] });
     await of([0, 1], [2, 6]);
     expect([...((await of([1], [3, 5])).matrices[0] as Float32Array)]).toEqual([10, 11, 12, 13]);
     expect(asked).toHaveLength(1);
@@ -264,7 +261,7 @@ describe("big requests", () => {
     // Ten rows of two columns take 80 bytes, and a row 8: beside the ten rows one more fits.
     const source = new Source(carrier, 90);
     const of = (rows: [number, number]) =>
-      source.block({ ...request, heads: [0], rows, columns: [0, 2], precision: "float32" });
+      source.block({ ...request, heads: [0], rows, columns: [0, 2] });
     await of([0, 10]);
     for (let row = 20; row < 40; row++) {
       await of([row, row + 1]);
@@ -293,10 +290,7 @@ describe("big requests", () => {
       };
       const source = new Source(carrier);
       const of = (heads: number[], signal?: AbortSignal) =>
-        source.block(
-          { ...request, heads, rows: [0, 1], columns: [0, 1], precision: "float32" },
-          signal,
-        );
+        source.block({ ...request, heads, rows: [0, 1], columns: [0, 1] }, signal);
       return { asked, of };
     }
     const heads = ({ matrices }: { matrices: Float32Array[] }) => matrices.map(([head]) => head);

@@ -30,7 +30,7 @@ from attnviz.record.rows import scored_queries
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.record.tokens import Prediction
-from attnviz.server.codec import PieceHeader, Precision, encode
+from attnviz.server.codec import PieceHeader, encode
 from attnviz.server.description import (
     Description,
     StackNumbers,
@@ -182,17 +182,15 @@ class BlockRequest:
     heads: tuple[int, ...]
     rows: Range
     columns: Range
-    precision: Precision
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Encode the weights, exact or in one byte each."""
+        """Encode the weights, as exact as they are."""
         stack = server.stack(self.stack)
         layer, heads = heads_of(stack, self.layer, self.heads)
         rows = span("rows", self.rows, len(stack.query_tokens))
         columns = span("columns", self.columns, len(stack.key_tokens))
         shape = (len(heads), rows.stop - rows.start, columns.stop - columns.start)
-        each = 4 if self.precision == "float32" else 1
-        refuse_large("the weights of a block", each * math.prod(shape), "ask for a smaller one")
+        refuse_large("the weights of a block", 4 * math.prod(shape), "ask for a smaller one")
         maximum = yield from find_maximum(stack)
         weights = np.empty(shape, np.float32)
         pace = Pace("weights", shape[0] * shape[1] * len(stack.key_tokens))
@@ -201,7 +199,7 @@ class BlockRequest:
                 stack, layer=layer, head=head, rows=rows, columns=columns, pace=pace
             )
         of = f"stack {stack.name!r}, layer {layer}, heads {spans(sorted(heads))}"
-        encoded = encode(weights, self.precision, maximum, signed=stack.signed, of=of)
+        encoded = encode(weights, "float32", maximum, signed=stack.signed, of=of)
         return Reply(encoded.header(), encoded.data)
 
 
@@ -319,7 +317,6 @@ class TileRequest:
     row: int
     column: int
     pooled: Pooled
-    precision: Precision
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         """Cut the tile."""
@@ -331,7 +328,6 @@ class TileRequest:
             level=self.level,
             place=(self.row, self.column),
             pooled=self.pooled,
-            precision=self.precision,
         )
         header = cells.header()
         return Reply(header if every is None else {**header, "every": every}, cells.data)

@@ -16,7 +16,7 @@ from attnviz.record.masks import Rows
 from attnviz.record.rows import sampled_queries
 from attnviz.record.softmax import tiles
 from attnviz.record.stack import AttentionStack, find_maximum
-from attnviz.server.codec import Encoded, PieceHeader, Precision, encode
+from attnviz.server.codec import Encoded, PieceHeader, encode
 from attnviz.server.pooling import joined, parted
 from attnviz.server.protocol import heads_of
 from attnviz.server.row_sums import RowSums, softmax_sides, some_rows
@@ -63,7 +63,6 @@ def encoded_tile(
     level: int,
     place: tuple[int, int],
     pooled: Pooled,
-    precision: Precision,
 ) -> Steps[tuple[Encoded, int | None]]:
     """One tile of a head's matrix, or of the mean of several heads, in steps.
 
@@ -86,9 +85,6 @@ def encoded_tile(
         What a cell shows of its weights. Of signed numbers, the largest of those with the sign of
         the largest; and the mean of the positive ones or of the negative ones, whichever is larger,
         where those of the other sign count as 0.
-    precision : {"uint8", "float32"}
-        How the cells are written. Those of a large matrix are written relative to the largest among
-        them: means over a long text are far below the largest weight that there can be.
 
     Returns
     -------
@@ -141,7 +137,7 @@ def encoded_tile(
     shown = joined(cells.repeat(high // cell, axis=1)[:, :num_rows]).astype(np.float32)
     if _is_large(stack, layer, heads):
         maximum = float(np.abs(shown).max())
-    return encode(shown[None], precision, maximum, signed=stack.signed, of=of), every
+    return encode(shown[None], "float32", maximum, signed=stack.signed, of=of), every
 
 
 def _is_large(stack: AttentionStack, layer: int, heads: Sequence[int]) -> bool:

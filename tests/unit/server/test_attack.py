@@ -198,13 +198,13 @@ STRONGEST = {"stack": "self", "layer": 0, "k": 1, "combine": "mean"}
 STRONGEST |= {"leave_out": [], "pair": "all"}
 EVERY_HEAD = [*range(HEADS)]
 TILE = {"stack": "self", "layer": 0, "heads": EVERY_HEAD, "level": 0, "row": 0, "column": 0}
-TILE |= {"pooled": "mean", "precision": "uint8"}
+TILE |= {"pooled": "mean"}
 LARGE: list[Any] = [
-    ("long", "block", ALL | {"heads": [0, 1, 2, 3], "precision": "uint8"}),
+    ("long", "block", ALL | {"heads": [0, 1, 2, 3]}),
     ("long", "maps", ALL | {"heads": [0], "size": TOKENS}),
     ("long", "strongest", STRONGEST | {"heads": [0, 1, 2, 3], "rows": [0, TOKENS]}),
     ("long", "scores", {"stack": "self", "pattern": "induction"}),
-    ("many heads", "block", ALL | {"heads": EVERY_HEAD, "rows": [0, 1], "precision": "uint8"}),
+    ("many heads", "block", ALL | {"heads": EVERY_HEAD, "rows": [0, 1]}),
     slow("many heads", "maps", {"stack": "self", "layer": 0, "size": 4}),
     slow("many heads", "strongest", STRONGEST | {"heads": EVERY_HEAD, "rows": [0, 8]}),
     slow("many heads", "tile", TILE),
@@ -235,8 +235,8 @@ def test_what_takes_long_is_made_in_bounded_steps(
 @pytest.mark.parametrize(
     ("name", "given", "said"),
     [
-        ("block", ALL | {"heads": [0, 0], "precision": "uint8"}, "names one twice"),
-        ("block", ALL | {"heads": [0, -4], "precision": "uint8"}, "names one twice"),
+        ("block", ALL | {"heads": [0, 0]}, "names one twice"),
+        ("block", ALL | {"heads": [0, -4]}, "names one twice"),
         ("maps", {"stack": "self", "layer": 0, "size": 1, "heads": [0] * 100_000}, "one twice"),
         ("tile", {"heads": [1, 1], "level": 0, "row": 0, "column": 0}, "names one twice"),
         ("block", {"heads": [0] * 100_001}, "heads has 100,001 entries; at most 100,000"),
@@ -262,7 +262,7 @@ def test_what_goes_on_gives_what_is_computed_at_once(counted: Counted) -> None:
     server, stack = RecordServer(record), record.stack()
     place = {"stack": "self", "layer": 0, "heads": [*range(24)]}
     asked: dict[str, Any] = {
-        "block": place | {"rows": [0, 900], "columns": [3, 14], "precision": "float32"},
+        "block": place | {"rows": [0, 900], "columns": [3, 14]},
         "maps": place | {"size": 30},
         "strongest": place | STRONGEST | {"rows": [0, 900], "k": 3},
         "scores": {"stack": "self", "pattern": "first token"},
@@ -297,7 +297,7 @@ def test_what_goes_on_gives_what_is_computed_at_once(counted: Counted) -> None:
 
 def test_answers_that_nobody_asks_for_make_place(counted: Counted) -> None:
     server = RecordServer(long_record(4000))
-    given = {"stack": "self", "layer": 0, "heads": [0], "precision": "uint8", "columns": [0, 9]}
+    given = {"stack": "self", "layer": 0, "heads": [0], "columns": [0, 9]}
     asked = [given | {"rows": [row, 4000]} for row in range(unfinished.MOST_UNFINISHED + 1)]
     for each in asked:
         later = server.reply("block", each).header["later"]

@@ -19,7 +19,6 @@ BLOCK = {
     "heads": [1],
     "rows": [1, 3],
     "columns": [0, 5],
-    "precision": "uint8",
 }
 
 

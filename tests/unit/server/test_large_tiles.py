@@ -67,7 +67,7 @@ def tile_of(
     stack: AttentionStack, sums: RowSums, *where: int, **more: Any
 ) -> tuple[Encoded, int | None]:
     level, row, column = where
-    asked: dict[str, Any] = {"layer": 3, "heads": (0,), "pooled": "mean", "precision": "float32"}
+    asked: dict[str, Any] = {"layer": 3, "heads": (0,), "pooled": "mean"}
     return completed(encoded_tile(stack, sums, level=level, place=(row, column), **(asked | more)))
 
 
@@ -233,7 +233,7 @@ def test_tiles_that_no_query_reaches_take_no_work(monkeypatch: pytest.MonkeyPatc
 def test_cells_of_a_long_text_keep_their_weights_in_one_byte() -> None:
     stack = long_record(1024, heads=1, key_heads=1).stack()
     cells = decode(tile_of(stack, RowSums(), 7, 0, 0, layer=0)[0])
-    coarse, _ = tile_of(stack, RowSums(), 7, 0, 0, layer=0, precision="uint8")
+    coarse, _ = tile_of(stack, RowSums(), 7, 0, 0, layer=0)
     # Relative to 1 the error would be larger than most of these means.
     assert np.median(cells[cells > 0]) < 0.0039
     assert coarse.maximum == pytest.approx(cells.max())
@@ -258,6 +258,6 @@ def test_a_server_says_how_many_queries_one_stands_for(monkeypatch: pytest.Monke
     monkeypatch.setattr(attnviz.server.tiles, "_MOST_OF_A_ROW", 2)
     server = RecordServer(long_record(64, heads=2, key_heads=1))
     asked: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0, 1], "row": 0, "column": 0}
-    asked |= {"pooled": "mean", "precision": "uint8"}
+    asked |= {"pooled": "mean"}
     assert server.reply("tile", asked | {"level": 3}).header["every"] == 4
     assert "every" not in server.reply("tile", asked | {"level": 1}).header

@@ -69,19 +69,16 @@ STRONGEST = {"stack": "self", "layer": 95, "rows": [0, 1000], "k": 100}
 STRONGEST |= {"combine": "mean", "leave_out": ["first"], "pair": "all"}
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("describe", {}),
-    ("block", WHOLE | {"heads": [0], "precision": "uint8"}),
-    ("block", WHOLE | {"heads": [0], "rows": [0, 250], "precision": "float32"}),
+    ("block", WHOLE | {"heads": [0], "rows": [0, 250]}),
     (
         "block",
-        WHOLE
-        | {"heads": [*range(64)], "rows": [0, 125], "columns": [0, 125]}
-        | {"precision": "uint8"},
+        WHOLE | {"heads": [*range(16)], "rows": [0, 125], "columns": [0, 125]},
     ),
     ("strongest", STRONGEST | {"heads": [0, 1, 2]}),
     ("maps", {"stack": "self", "layer": 0, "size": 64}),
     ("maps", {"stack": "self", "layer": 0, "size": 1000, "heads": [0]}),
-    ("tile", TILE | {"heads": [0], "level": 0, "precision": "float32"}),
-    ("tile", TILE | {"heads": [0, 1, 2], "level": 2, "precision": "uint8"}),
+    ("tile", TILE | {"heads": [0], "level": 0}),
+    ("tile", TILE | {"heads": [0, 1, 2], "level": 2}),
     ("vectors", {"stack": "self", "layer": 95, "head": 63, "token": 999, "keys": [0, 1000]}),
     ("image", {"index": 0}),
     ("sources", {"stack": "self", "query": 999}),
@@ -110,12 +107,12 @@ def test_scores_of_many_heads_are_small() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("block", WHOLE | {"heads": [0, 1], "precision": "uint8"}),
-        ("block", WHOLE | {"heads": [0], "precision": "float32"}),
+        ("block", WHOLE | {"heads": [0, 1]}),
+        ("block", WHOLE | {"heads": [0]}),
         ("maps", {"stack": "self", "layer": 0, "size": 1000}),
         ("strongest", STRONGEST | {"heads": [0, 1], "combine": "separate"}),
-        ("block", WHOLE | {"heads": [0], "precision": "uint8", "layer": 96}),
-        ("block", WHOLE | {"heads": [0], "precision": "uint8", "stack": "x" * 2_000}),
+        ("block", WHOLE | {"heads": [0], "layer": 96}),
+        ("block", WHOLE | {"heads": [0], "stack": "x" * 2_000}),
     ],
 )
 def test_what_would_be_too_large_or_is_wrong_is_refused_in_a_few_words(

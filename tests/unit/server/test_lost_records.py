@@ -18,7 +18,6 @@ from attnviz.server.server import RecordServer
 from unit.long_records import long_record
 
 BLOCK = {"stack": "self", "layer": 0, "heads": [1], "rows": [0, 9], "columns": [0, 9]}
-BLOCK |= {"precision": "float32"}
 
 
 def asked(record: av.AttentionRecord) -> tuple[dict[str, Any], list[bytes]]:

@@ -155,11 +155,11 @@ HEAD: dict[str, Any] = {"stack": "self", "layer": 0, "head": 0}
 ROWS: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0], "rows": [0, 4]}
 RECORD_ASKED: dict[str, dict[str, Any]] = {
     "describe": {},
-    "block": ROWS | {"columns": [0, 3], "precision": "uint8"},
+    "block": ROWS | {"columns": [0, 3]},
     "maps": {"stack": "self", "layer": 0, "size": 4},
     "strongest": ROWS | {"k": 2, "combine": "mean", "leave_out": ["first"], "pair": "all"},
     "tile": {"stack": "self", "layer": 0, "heads": [0], "level": 0, "row": 0, "column": 0}
-    | {"pooled": "max", "precision": "uint8"},
+    | {"pooled": "max"},
     "scores": {"stack": "self", "pattern": "first token"},
     "sources": {"stack": "self", "query": 3},
     "vectors": HEAD | {"token": 3, "keys": [0, 4]},

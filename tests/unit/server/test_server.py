@@ -46,7 +46,6 @@ BLOCK = {
     "heads": [0],
     "rows": [0, 5],
     "columns": [0, 5],
-    "precision": "float32",
 }
 
 
@@ -172,7 +171,7 @@ def test_blocks_of_weights_larger_than_one_say_their_maximum() -> None:
     weights = shares(2, 3, 3) * 40
     record = AttentionRecord.from_weights([weights], list("abc"), normalized=False)
     block = BLOCK | {"layer": 0, "heads": [0, 1], "rows": [0, 3], "columns": [0, 3]}
-    reply = RecordServer(record).reply("block", block | {"precision": "uint8"})
+    reply = RecordServer(record).reply("block", block)
     assert reply.header["maximum"] == pytest.approx(weights.max())
     assert_allclose(values_of(reply), weights, atol=reply.header["error"])
 
@@ -183,25 +182,17 @@ def long_record(heads: int, queries: int, keys: int) -> AttentionRecord:
     return AttentionRecord({"self": AttentionStack("self", {1: attention}, *tokens)})
 
 
-@pytest.mark.parametrize(
-    ("precision", "columns", "fits"),
-    [
-        ("uint8", 1000, True),
-        ("uint8", 1001, False),
-        ("float32", 250, True),
-        ("float32", 251, False),
-    ],
-)
-def test_a_reply_is_at_most_a_megabyte(precision: str, columns: int, fits: bool) -> None:
+@pytest.mark.parametrize(("columns", "fits"), [(250, True), (251, False)])
+def test_a_reply_is_at_most_a_megabyte(columns: int, fits: bool) -> None:
     server = RecordServer(long_record(2, 500, 1100))
     block = BLOCK | {"heads": [0, 1], "rows": [0, 500], "columns": [0, columns]}
     if fits:
-        data = server.reply("block", block | {"precision": precision}).data
+        data = server.reply("block", block).data
         assert data is not None
         assert len(data) == MAX_REPLY_BYTES
     else:
         with pytest.raises(ValueError, match=r"a block are 100\d000 bytes; 1000000 are sent"):
-            server.reply("block", block | {"precision": precision})
+            server.reply("block", block)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +208,6 @@ def test_a_reply_is_at_most_a_megabyte(precision: str, columns: int, fits: bool)
         ({"columns": [3, 3]}, ValueError, r"columns=\[3, 3\] must lie within"),
         ({"columns": [4, 2]}, ValueError, r"columns=\[4, 2\] must lie within"),
         ({"columns": [0]}, ValueError, r"columns=\[0\] must be 2 values"),
-        ({"precision": "float64"}, ValueError, "precision='float64' must be"),
     ],
 )
 def test_blocks_that_are_not_there(

@@ -84,7 +84,7 @@ def cells_of(numbers: Numbers, each: int, pooled: str) -> Numbers:
 
 def tile(stack: AttentionStack, **request: Any) -> Numbers:
     asked: dict[str, Any] = {"layer": 0, "heads": [0], "level": 0, "place": (0, 0)}
-    asked |= {"pooled": "mean", "precision": "float32"}
+    asked |= {"pooled": "mean"}
     return np.asarray(decode(completed(encoded_tile(stack, RowSums(), **(asked | request)))[0])[0])
 
 
@@ -93,9 +93,6 @@ def test_both_signs_stay_in_a_cell() -> None:
     # Of the left four, 1.0 together are positive and 1.25 negative: they do not cancel out.
     assert_allclose(tile(stack, level=1), [[-1.25 / 4, 0.2 / 4]])
     assert_allclose(tile(stack, level=1, pooled="max"), [[-0.75, 0.2]])
-    assert_allclose(
-        tile(stack, level=1, pooled="max", precision="uint8"), [[-0.75, 0.2]], atol=6e-3
-    )
 
 
 def test_as_much_of_either_sign_is_positive_whatever_is_rounded() -> None:
@@ -280,7 +277,6 @@ def large_tiles(stack: AttentionStack, heads: Sequence[int], level: int, pooled:
             level=level,
             place=(row, column),
             pooled=pooled,  # type: ignore[arg-type]
-            precision="float32",
         )
         encoded, every = completed(steps)
         assert every is None
@@ -508,13 +504,11 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
     with LiveTensors() as tensors:
         estimate = server.reply(
             "tile",
-            asked | {"level": 9, "row": 0, "column": 0, "pooled": "mean"} | {"precision": "uint8"},
+            asked | {"level": 9, "row": 0, "column": 0, "pooled": "mean"},
         )
-        block = server.reply(
-            "block", asked | {"rows": last, "columns": last, "precision": "float32"}
-        )
+        block = server.reply("block", asked | {"rows": last, "columns": last})
         strongest = completed(strongest_keys(stack, layer=0, heads=[0], rows=slice(*last), k=2))
-    assert estimate.header["encoding"] == "int8-sqrt"
+    assert estimate.header["encoding"] == "float32-deflated"
     # Two sides take twice the work of one.
     assert estimate.header["every"] == 512
     assert tensors.largest < 40_000_000

@@ -48,7 +48,6 @@ def tile(stack: AttentionStack, **request: Any) -> Any:
         "heads": [0],
         "level": 0,
         "pooled": "mean",
-        "precision": "float32",
     }
     place = request.pop("row", 0), request.pop("column", 0)
     encoded, every = completed(encoded_tile(stack, RowSums(), place=place, **(asked | request)))
@@ -69,8 +68,6 @@ def test_cells_are_the_mean_or_the_maximum_of_their_weights(each: Any) -> None:
     stack = stack_of((codes / 255) ** 2)
     off = rounding_of(each["request"], stack)
     np.testing.assert_allclose(tile(stack, **each["request"]), each["cells"], atol=off)
-    coarse = tile(stack, **each["request"], precision="uint8")
-    np.testing.assert_allclose(coarse, each["cells"], atol=0.004 * stack.maximum)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +78,6 @@ def test_cells_of_signed_numbers_are_those_of_the_larger_sign(each: Any) -> None
     stack = stack_of(codes * np.abs(codes) / 127**2, signed=True)
     off = rounding_of(each["request"], stack)
     np.testing.assert_allclose(tile(stack, **each["request"]), each["cells"], atol=off)
-    coarse = tile(stack, **each["request"], precision="uint8")
-    np.testing.assert_allclose(coarse, each["cells"], atol=0.008 * stack.maximum)
 
 
 def test_the_last_cells_stand_for_fewer_weights() -> None:
@@ -155,7 +150,6 @@ def test_a_model_s_tiles_are_pieces_of_its_weights() -> None:
         ({"row": 1}, ValueError, "row=1: at level 0 there are 1 tiles"),
         ({"column": -1}, ValueError, "column=-1"),
         ({"pooled": "median"}, ValueError, "pooled='median'"),
-        ({"precision": "uint4"}, ValueError, "precision='uint4'"),
     ],
 )
 def test_what_is_not_there_is_refused(request_: Any, error: Any, message: str) -> None:

@@ -56,7 +56,6 @@ class Seen:
             heads=[head],
             rows=[0, TOKENS],
             columns=[0, TOKENS],
-            precision="float32",
         )
         header, [data] = message["header"], self.received[identifier][1]
         if header["encoding"] == "float32-deflated":

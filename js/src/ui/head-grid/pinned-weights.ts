@@ -38,7 +38,7 @@ export async function pinnedWeights(
     stack.layers.map(async (layer, i) => {
       const heads = Array.from({ length: stack.heads_per_layer[i] as number }, (_, head) => head);
       const where = { stack: stack.name, layer, heads, rows, columns };
-      const piece = await source.block({ ...where, precision: "float32" }, signal);
+      const piece = await source.block(where, signal);
       return piece.matrices.map(largest);
     }),
   );

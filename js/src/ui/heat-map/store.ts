@@ -127,7 +127,7 @@ async function loadLine(source: Source, asked: LineQuestion, ended: AbortSignal)
   const { stack, layer, heads, token, window } = asked;
   const one: Range = [token, token + 1];
   const [rows, columns] = asked.side === "query" ? [one, window] : [window, one];
-  const request = { stack, layer, heads, rows, columns, precision: "float32" as const };
+  const request = { stack, layer, heads, rows, columns };
   const piece = await source.block(request, ended);
   return { token, window, values: meanOf(piece.matrices), error: piece.error };
 }

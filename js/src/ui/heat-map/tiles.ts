@@ -18,11 +18,11 @@ export function tileLevel(viewport: Viewport): number {
 }
 
 /** What all tiles of a picture have in common. */
-type TileSet = Pick<TileRequest, "stack" | "layer" | "heads" | "pooled" | "precision">;
+type TileSet = Pick<TileRequest, "stack" | "layer" | "heads" | "pooled">;
 
 export function tileSetOf(viewport: Viewport): TileSet {
   const { stack, layer, heads, pooled } = viewport;
-  return { stack: stack.name, layer, heads, pooled, precision: "float32" };
+  return { stack: stack.name, layer, heads, pooled };
 }
 
 /** The tiles that are in sight at a level. */

@@ -135,7 +135,6 @@ export async function loadHeat(
       heads,
       rows: side === "query" ? one : [0, numQueries],
       columns: side === "key" ? one : [0, numKeys],
-      precision: "float32",
     },
     ended,
   );

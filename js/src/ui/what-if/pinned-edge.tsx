@@ -104,7 +104,7 @@ function Line({ context, place }: { context: ViewContext<RecordState>; place: Pl
     const nothing = (): void => {};
     if (!kept?.weight) {
       const stack = withNumber(name, record.number.peek());
-      const request = { stack, layer, heads: [head], precision: "float32" as const };
+      const request = { stack, layer, heads: [head] };
       source
         .block({ ...request, rows: [query, query + 1], columns: [key, key + 1] }, ended.signal)
         .then(({ matrices, maximum }) => {

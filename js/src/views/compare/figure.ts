@@ -154,8 +154,7 @@ export async function pairsCsv(
     const most = Math.max(1, Math.floor(MOST_PAIRS / (columns[1] - columns[0])));
     rows = token === null ? [rows[0], rows[0] + most] : [token, token + 1];
   }
-  const ask = (stack: string) =>
-    source.block({ stack, layer, heads: [head], rows, columns, precision: "float32" });
+  const ask = (stack: string) => source.block({ stack, layer, heads: [head], rows, columns });
   const difference = compared.differences[member];
   const [one, two] = await Promise.all([
     ask(compared.members[0] as string),

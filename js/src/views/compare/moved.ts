@@ -99,7 +99,7 @@ async function loadChanges(
   const stacks = difference === null ? [a, b] : [difference];
   const [first, second] = await Promise.all(
     stacks.map(async (stack) => {
-      const piece = await source.block({ ...request, stack, precision: "float32" }, signal);
+      const piece = await source.block({ ...request, stack }, signal);
       return piece.matrices[0] as Float32Array;
     }),
   );

@@ -201,7 +201,6 @@ export async function load(source: Source, plan: Plan, signal: AbortSignal): Pro
     heads,
     rows: plan.rows,
     columns: plan.columns,
-    precision: "float32" as const,
   };
   const piece = await source.block(request, signal);
   const matrices = plan.heads.map((head) => piece.matrices[heads.indexOf(head)] as Float32Array);

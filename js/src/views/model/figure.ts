@@ -256,7 +256,6 @@ async function findStrongest(
     heads: [cell.head],
     rows,
     columns,
-    precision: "float32",
   });
   const values = block.matrices[0] as Float32Array;
   const exact = strongest({ ...block, values, largest: undefined });

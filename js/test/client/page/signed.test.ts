@@ -93,7 +93,6 @@ describe("signed numbers of a page", () => {
   it("are read as they are embedded", async () => {
     const { matrices } = await new Source(carrier()).block({
       ...{ stack: "self", layer: 0, heads: [1], rows: [0, 3], columns: [0, 4] },
-      precision: "float32",
     });
     (HEADS[1] as number[][]).flat().forEach((value, i) => {
       expect(matrices[0]?.[i]).toBeCloseTo(value, 6);
@@ -104,7 +103,7 @@ describe("signed numbers of a page", () => {
     const source = new Source(carrier());
     for (const heads of [[0], [1], [0, 1]]) {
       const request = { stack: "self", layer: 0, heads, level: 1, row: 0, column: 0, pooled };
-      const { matrices, rows, columns } = await source.tile({ ...request, precision: "float32" });
+      const { matrices, rows, columns } = await source.tile({ ...request });
       expect([rows, columns]).toEqual([2, 2]);
       // The mean over heads is a plain mean.
       const mean = (row: number, key: number): number =>

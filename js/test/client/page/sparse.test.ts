@@ -92,7 +92,7 @@ describe("the strongest keys of a page", () => {
     const heads = Array.from({ length: count }, (_, head) => head);
     const whole = { ...at, heads, rows: [0, rows], columns: [0, columns] } as const;
     const piece = await sourceOf(one).block({
-      ...{ ...at, heads, precision: "uint8" },
+      ...{ ...at, heads },
       rows: [...whole.rows],
       columns: [...whole.columns],
     });
@@ -111,7 +111,7 @@ describe("the strongest keys of a page", () => {
     const [, rows, columns] = one.header.shape;
     const [top, left] = [rows - 1, Math.floor(columns / 2)];
     const piece = await sourceOf(one).block({
-      ...{ ...at, heads: [0], precision: "float32" },
+      ...{ ...at, heads: [0] },
       rows: [top, rows],
       columns: [left, columns],
     });
@@ -126,7 +126,7 @@ describe("the strongest keys of a page", () => {
     const [count] = one.header.shape;
     const heads = Array.from({ length: count }, (_, head) => head);
     const source = sourceOf(one);
-    const request = { ...at, heads, level: 16, row: 0, column: 0, precision: "uint8" as const };
+    const request = { ...at, heads, level: 16, row: 0, column: 0 };
     const mean = await source.tile({ ...request, pooled: "mean" });
     const most = await source.tile({ ...request, pooled: "max" });
     const means = (dense[0] as number[][]).flatMap((line, row) =>
@@ -170,7 +170,7 @@ describe("the strongest keys of a page", () => {
     };
     const data = Buffer.from([0, 1, 3, 255]).toString("base64");
     const piece = await sourceOf({ header, data }).block({
-      ...{ ...at, heads: [0], precision: "float32" },
+      ...{ ...at, heads: [0] },
       rows: [0, 1],
       columns: [0, 4],
     });
@@ -183,7 +183,7 @@ describe("the strongest keys of a page", () => {
       i === 0 ? length - 1 : i === 1 ? length + 1 : length,
     );
     const source = sourceOf({ header: { ...header, runs }, data });
-    const request = { ...at, heads: [0], precision: "uint8" as const };
+    const request = { ...at, heads: [0] };
     await expect(source.block({ ...request, rows: [0, 1], columns: [0, 1] })).rejects.toThrow(
       /do not hold/,
     );

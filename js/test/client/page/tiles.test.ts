@@ -53,7 +53,6 @@ describe("tiles that a page pools", () => {
       ...request,
       stack: "self",
       layer: 0,
-      precision: "uint8",
     });
     expect([piece.rows, piece.columns]).toEqual([cells.length, cells[0]?.length]);
     const found = Array.from(piece.matrices[0] as Float32Array);
@@ -70,7 +69,6 @@ describe("tiles that a page pools", () => {
       heads: [0],
       stack: "self",
       layer: 0,
-      precision: "float32",
     });
     expect(piece.error).toBe(0.00392);
   });

@@ -256,7 +256,7 @@ describe("requests", () => {
     const common = { stack: "encoder", layer: 95, heads: many };
     const span: [number, number] = [99_000, 100_000];
     const asked = [
-      source.block({ ...common, rows: span, columns: span, precision: "float32" }),
+      source.block({ ...common, rows: span, columns: span }),
       source.maps({ ...common, size: 64 }),
       // Every one of a thousand keys left out by hand.
       source.page({ ...common, leave_out: Array.from({ length: 1_000 }, (_, key) => key) }),

@@ -47,7 +47,7 @@ async function weightsOf(each: Case, form: string, heads: number[]): Promise<Wei
   const numKeys = each.weights[0]?.length ?? 0;
   const all: [number, number] = [0, numKeys];
   const place = { stack: "self", layer: 0, heads, rows: all, columns: all };
-  const piece = await sourceOf(each, form).block({ ...place, precision: "float32" });
+  const piece = await sourceOf(each, form).block({ ...place });
   return { heads, ...piece, rows: all, columns: all, numKeys, normalized: true };
 }
 

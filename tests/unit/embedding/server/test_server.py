@@ -122,7 +122,6 @@ def test_a_text_is_asked_for_by_its_number() -> None:
     assert described == own.reply("describe", {}).header
     assert len(described["stacks"][0]["query_tokens"]["text"]) == 6
     block = {"stack": "self", "layer": 1, "heads": [2], "rows": [0, 6], "columns": [0, 6]}
-    block |= {"precision": "float32"}
     reply = server.reply("block", block | {"text": 1})
     assert reply == own.reply("block", block)
 
