@@ -180,10 +180,11 @@ def test_it_moves_at_once_for_those_who_ask_for_less_motion(
 
 
 def test_a_head_that_no_person_opened_scrolls_nothing(phone: Page, tmp_path: Path) -> None:
-    root = opened(phone, saved(tmp_path, 6, layer=3, heads=[2]))
+    file = saved(tmp_path, 6, layer=3, heads=[2])
+    # As a trait of a live view does.
+    phone.goto(f"{file.as_uri()}#layer=4&heads=9")
+    root = phone.locator(".attnviz")
     expect(root.locator(".av-model-detail canvas").first).to_be_visible()
-    # As the address of a page and a trait of a live view do.
-    phone.evaluate("() => { location.hash = 'layer=4&heads=9'; }")
     expect(cell(root, 4, 9)).to_have_attribute("aria-selected", "true")
     rect(root)
     assert phone.evaluate("() => scrollY") == 0
