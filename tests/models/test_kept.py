@@ -467,7 +467,7 @@ def test_the_model_does_not_run_where_there_is_no_room(
 
     monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: 4000)
     model.transformer.wte.register_forward_pre_hook(run)
-    with pytest.raises(MemoryError, match=r"layers=\[0\]"):
+    with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of 3 layers"):
         extract(model, IDS)
 
 
@@ -539,7 +539,7 @@ def test_kept_layers_of_a_model_on_a_device(
 
 
 @pytest.mark.gpu
-def test_a_device_without_room_is_told_and_the_processor_named(
+def test_a_device_without_room_is_told(
     make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model("llama").cuda()
@@ -547,7 +547,7 @@ def test_a_device_without_room_is_told_and_the_processor_named(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (needed - 1, 10**9))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 0)
-    with pytest.raises(MemoryError, match=r'on cuda:0, .*device="cpu"'):
+    with pytest.raises(MemoryError, match="on cuda:0, "):
         extract(model, IDS, device=None)
     extract(model, IDS)
 

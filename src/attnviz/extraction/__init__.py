@@ -157,7 +157,7 @@ def extract(
         there, or the model has no attention.
     MemoryError
         If the queries and keys of that many tokens would exceed what is free where they are kept;
-        says so before the model runs, and which arguments would make them fit. Layers that run
+        says so before the model runs, and which arguments need less. Layers that run
         several times are counted once, and only attention over the tokens of a text.
     OSError
         If a hub id or folder cannot be read; or if `spool` holds something already, cannot be

@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -301,11 +300,9 @@ def check_runs(
     longest = max(map(_num_tokens, sizes))
     if most is None or needed(longest) <= most:
         return
-    shorter = bisect_right(range(1, longest), most, key=needed)
-    fits = f"; a text of up to {shorter:,} tokens would fit (truncation={shorter})"
     raise MemoryError(
         f"inputs: {doing} takes at least {in_words(needed(longest))} on {device} for {longest:,} "
-        f"tokens, and {in_words(most)} are free{fits if shorter else ''}"
+        f"tokens, and {in_words(most)} are free; a shorter text (truncation=) needs less"
     )
 
 
@@ -313,42 +310,23 @@ def check_memory(
     sizes: Sequence[LayerSize],
     options: CaptureOptions,
     free: Callable[[torch.device], int | None] | None = None,
-    disk: Callable[[Path], int | None] | None = None,
 ) -> None:
-    """Raise MemoryError if more is to be kept than is free, with arguments that would make it fit.
+    """Raise MemoryError if more is to be kept than is free.
 
-    `free` and `disk` give the bytes that a device, and the disk of a folder, have left (None:
-    unknown); `free_memory` and `free_disk` by default.
+    `free` gives the bytes that a device has left (None: unknown); `free_memory` by default.
     """
-    free = free or free_memory
-    free_bytes = {device: free(device) for device in needed_memory(sizes, options)}
-
-    def fits(layers: Sequence[LayerSize], other: CaptureOptions) -> bool:
-        for device, needed in needed_memory(layers, other).items():
-            if device not in free_bytes:
-                free_bytes[device] = free(device)
-            most = free_bytes[device]
-            # None where the system does not say what is free: then it may fit.
-            if most is not None and needed > most:
-                return False
-        return True
-
-    if fits(sizes, options):
+    lacking = {}
+    for device, needed in needed_memory(sizes, options).items():
+        most = (free or free_memory)(device)
+        if most is not None and needed > most:
+            lacking[device] = needed, most
+    if not lacking:
         return
-    needed = needed_memory(sizes, options)
-    lacking = {
-        each: count - most
-        for each, count in needed.items()
-        if (most := free_bytes[each]) is not None and count > most
-    }
-    device = max(lacking, key=lambda each: lacking[each])
-    alternatives = [*_alternatives(sizes, options, fits)]
-    written = (disk or free_disk)(Path.cwd())
-    if written is not None and _on_disk(sizes, options) <= written:
-        alternatives.append('spool="folder" (on disk)')
+    device, (needed, most) = max(lacking.items(), key=lambda item: item[1][0] - item[1][1])
     raise MemoryError(
-        f"inputs: keeping {_what(sizes, options)} takes {in_words(needed[device])} on {device}, "
-        f"and {in_words(free_bytes[device] or 0)} are free{_listed(alternatives)}"
+        f"inputs: keeping {_what(sizes, options)} takes {in_words(needed)} on {device}, and "
+        f"{in_words(most)} are free; fewer layers (layers=) or a shorter text need less, and "
+        'av.extract has dtype="bfloat16" and spool="folder"'
     )
 
 
@@ -358,22 +336,19 @@ def check_disk(
     folder: Path,
     disk: Callable[[Path], int | None] | None = None,
 ) -> None:
-    """Raise OSError if more is to be written to a folder than is free, with what would make it fit.
+    """Raise OSError if more is to be written to a folder than is free.
 
-    The folder may not be there yet; `disk` is as for `check_memory`.
+    The folder may not be there yet. `disk` gives the bytes that the disk of a folder has left
+    (None: unknown); `free_disk` by default.
     """
     free = (disk or free_disk)(folder)
-    needed = _on_disk(sizes, options)
+    needed = sum(needed_memory(sizes, options).values())
     if free is None or needed <= free:
         return
-
-    def fits(layers: Sequence[LayerSize], other: CaptureOptions) -> bool:
-        return _on_disk(layers, other) <= free
-
     raise OSError(
         errno.ENOSPC,
-        f"spool: {_what(sizes, options)} take {in_words(needed)}, and {in_words(free)} are free "
-        f"on that disk{_listed([*_alternatives(sizes, options, fits)])}",
+        f"spool: {_what(sizes, options)} take {in_words(needed)}, and {in_words(free)} are free on "
+        'that disk; fewer layers (layers=), dtype="bfloat16" or a shorter text need less',
         str(folder),
     )
 
@@ -388,10 +363,6 @@ def free_disk(folder: Path) -> int | None:
         return None
 
 
-def _on_disk(sizes: Sequence[LayerSize], options: CaptureOptions) -> int:
-    return sum(needed_memory(sizes, options).values())
-
-
 def _what(sizes: Sequence[LayerSize], options: CaptureOptions) -> str:
     count = sum(layer.size(options) > 0 for layer in sizes)
     tokens = max(map(_num_tokens, sizes))
@@ -400,96 +371,3 @@ def _what(sizes: Sequence[LayerSize], options: CaptureOptions) -> str:
 
 def _num_tokens(layer: LayerSize) -> int:
     return sum(max(pair) for pair in layer.lengths)
-
-
-def _listed(alternatives: Sequence[str]) -> str:
-    if not alternatives:
-        return ""
-    *some, last = alternatives
-    return f"; {', '.join(some)}{' or ' if some else ''}{last} would fit"
-
-
-def _alternatives(
-    sizes: Sequence[LayerSize],
-    options: CaptureOptions,
-    fits: Callable[[Sequence[LayerSize], CaptureOptions], bool],
-) -> Iterator[str]:
-    """Arguments that would make it fit, each tried."""
-    # The same range as float32, in half the bytes.
-    half = replace(options, dtype=torch.bfloat16)
-    half_fits = fits(sizes, half)
-    if half_fits:
-        yield 'dtype="bfloat16"'
-    moved = replace(options, device=torch.device("cpu"))
-    if fits(sizes, moved):
-        # Then some of it was to lie elsewhere.
-        yield 'device="cpu"'
-    numbers = sorted(
-        {each.number for each in sizes if each.number is not None and each.size(options)}
-    )
-    some = _most(numbers, lambda layers: fits(sizes, _with_layers(options, layers)))
-    if some:
-        yield _words(_with_layers(options, some))
-    elif not half_fits:
-        some = _most(numbers, lambda layers: fits(sizes, _with_layers(half, layers)))
-        if some:
-            yield f'{_words(_with_layers(half, some))} with dtype="bfloat16"'
-    length = _longest(sizes, options, fits)
-    if length:
-        yield length
-
-
-def _most(numbers: Sequence[int], fits: Callable[[Sequence[int]], bool]) -> Sequence[int]:
-    """As many of the numbers, from the first on, as fit."""
-    for stop in range(len(numbers) - 1, 0, -1):
-        if fits(numbers[:stop]):
-            return numbers[:stop]
-    return ()
-
-
-def _with_layers(options: CaptureOptions, layers: Sequence[int]) -> CaptureOptions:
-    return replace(options, layers=tuple(layers))
-
-
-def _words(options: CaptureOptions) -> str:
-    layers = list(options.layers or ())
-    contiguous = layers == list(range(layers[0], layers[0] + len(layers)))
-    if not contiguous or len(layers) < 3:
-        return f"layers={layers}"
-    ends = f"{layers[0]}, {layers[-1] + 1}" if layers[0] else f"{layers[-1] + 1}"
-    return f"layers=range({ends})"
-
-
-def _longest(
-    sizes: Sequence[LayerSize],
-    options: CaptureOptions,
-    fits: Callable[[Sequence[LayerSize], CaptureOptions], bool],
-) -> str | None:
-    """How long a text might be: the same text, cut everywhere alike."""
-    longest = max(map(_num_tokens, sizes))
-
-    def cut(length: int) -> list[LayerSize]:
-        return [
-            replace(
-                layer,
-                lengths=tuple(
-                    (queries * length // longest, keys * length // longest)
-                    for queries, keys in layer.lengths
-                ),
-            )
-            for layer in sizes
-        ]
-
-    shortest, most = 0, longest
-    while shortest < most:
-        middle = (shortest + most + 1) // 2
-        if fits(cut(middle), options):
-            shortest = middle
-        else:
-            most = middle - 1
-    if not shortest:
-        return None
-    pairs = {pair for layer in sizes for pair in layer.lengths}
-    if len(pairs) == 1 and len(set(next(iter(pairs)))) == 1:
-        return f"a text of up to {shortest:,} tokens"
-    return f"{100 * shortest // longest}% of the text"
