@@ -335,10 +335,10 @@ def test_an_answer_comes_without_weights_where_they_do_not_fit(
 ) -> None:
     own = check_memory
 
-    def check(sizes: Any, options: Any, *more: Any) -> None:
+    def check(sizes: Any, options: Any) -> None:
         if not options.outline:
             raise MemoryError("6 GB are needed")
-        own(sizes, options, *more)
+        own(sizes, options)
 
     ask(view)
     monkeypatch.setattr("attnviz.extraction.capture.forward.check_memory", check)

@@ -166,12 +166,6 @@ def read_corpus(
     known = TextColumns(columns, given)
     checked_target(target, given)
     loaded = load(model, options.get("tokenizer"), options.get("processor"))
-    if spool is not None and loaded.processes is not None:
-        raise NotImplementedError(
-            f"spool={str(spool)!r}: the model's heads are divided over {loaded.processes.size} "
-            "processes (tensor parallel), which cannot write a corpus together; leave spool out, "
-            "or extract text by text, attnviz.extract(model, text, spool=...)"
-        )
     options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
     _check_device(spool, options)
     bar = tqdm(total=reading.points, desc="extract_corpus", unit="point", disable=not progress)

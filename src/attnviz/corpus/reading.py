@@ -249,9 +249,6 @@ class _Reader:
         self._most_texts = math.inf if batch_size == "auto" else batch_size
         self._auto = batch_size == "auto"
         self._together = batch_size != 1 and options.get("generate") is None
-        if self._loaded.processes is not None:
-            # What fits together is a matter of each process, and all must run the same.
-            self._together = False
         self._longest = longest_together(self._model.config)
         self._checked = CheckedCalls()
         # Forwards of several texts so far, without padding and with it.

@@ -26,9 +26,7 @@ from attnviz.extraction.options import (
     Layers,
     read_capture_options,
 )
-from attnviz.extraction.parallel import together
 from attnviz.extraction.records import records_of_forward
-from attnviz.extraction.shared_spool import SharedSpoolFolders
 from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.spool import Spool, SpoolFolders
 from attnviz.utils.restoring import Restoring
@@ -141,11 +139,9 @@ def extract(
     -------
     AttentionRecord or list of AttentionRecord
         One record for one example; a list, one record an example, for a list of texts or an encoded
-        batch over 1. Where processes share a model's heads (tensor parallel), each has to call this
-        with the same arguments, and each gets the same record, of all heads; with `spool` the first
-        process writes, and all open what it has written. Padding is removed. Where the model
-        produced a text (`target`, `generate`) its query tokens say what was predicted where, in
-        `Tokens.predictions`; a model without a language head predicts nothing, which a note says.
+        batch over 1. Padding is removed. Where the model produced a text (`target`, `generate`) its
+        query tokens say what was predicted where, in `Tokens.predictions`; a model without a
+        language head predicts nothing, which a note says.
 
     Raises
     ------
@@ -162,11 +158,10 @@ def extract(
     OSError
         If a hub id or folder cannot be read; or if `spool` holds something already, cannot be
         written or has not enough room, which is told before the model runs where it can be. What
-        was written of a record is removed then. TimeoutError or ConnectionError, which are such
-        errors, where processes share a model's heads and one of them does not come within as many
-        seconds as the environment variable ``ATTNVIZ_SPLIT_TIMEOUT`` says (300), or has ended.
+        was written of a record is removed then.
     NotImplementedError
-        If the model attends in a way that cannot be captured yet.
+        If the model attends in a way that cannot be captured yet, or processes divide its heads,
+        its layers or the tokens among them.
 
     Examples
     --------
@@ -183,7 +178,7 @@ def extract(
             f"device={device!r} and spool={spool!r} name two places for queries and keys; leave "
             "one of them out"
         )
-    folders = None if spool is None else _spool_folders(loaded, spool, several=many)
+    folders = None if spool is None else SpoolFolders(spool, several=many)
     if folders is not None and many:
         folders.check()
     title = name or name_of(loaded.model)
@@ -191,13 +186,12 @@ def extract(
 
     def record_one(example: Any, one_target: Any, ids: Any) -> list[AttentionRecord]:
         to_come = 0 if settings is None else settings.max_new_tokens or 1
-        with together(loaded.processes):
-            batch = encoder.encode(
-                example, one_target, ids, generating=settings is not None, to_come=to_come
-            )
+        batch = encoder.encode(
+            example, one_target, ids, generating=settings is not None, to_come=to_come
+        )
         spool_folders = folders
         if spool is not None and not many:
-            spool_folders = _spool_folders(loaded, spool, several=batch.size > 1)
+            spool_folders = SpoolFolders(spool, several=batch.size > 1)
             spool_folders.check()
         batches = [batch]
         if settings is not None:
@@ -228,19 +222,11 @@ def extract(
     targets = one_each("target", target, len(examples))
     decoder_ids = one_each("decoder_input_ids", decoder_input_ids, len(examples))
     records = []
-    # Of several processes one shows how far it is.
-    progress = progress and (loaded.processes is None or loaded.processes.first)
     bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
     # One forward each: no padding, and no more memory than the longest text needs.
     for example, one_target, ids in zip(bar, targets, decoder_ids, strict=True):
         records += record_one(example, one_target, ids)
     return records
-
-
-def _spool_folders(loaded: Loaded, spool: str | os.PathLike[str], *, several: bool) -> SpoolFolders:
-    if loaded.processes is None:
-        return SpoolFolders(spool, several=several)
-    return SharedSpoolFolders(loaded.processes, spool, several=several)
 
 
 def _record_batch(
@@ -261,7 +247,7 @@ def _record_batch(
             loaded, encoder, batch, title=title, options=options, spools=spools
         )
         # Rows that turn out to be one example leave places free.
-        return folders.finish(spools, records)
+        return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]
 
 
 def _capture_batch(

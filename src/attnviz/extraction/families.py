@@ -53,7 +53,6 @@ __all__ = [
     "has_codebooks",
     "has_stages",
     "is_compiled",
-    "key_heads_of_config",
     "longest_together",
     "merge_size",
     "patch_sizes",
@@ -296,11 +295,6 @@ def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
     return AttentionSize(
         num_heads, num_key_heads or num_heads, head_dim or (width or 0) // num_heads
     )
-
-
-def key_heads_of_config(model: nn.Module, name: str) -> int | None:
-    """How many key heads the configuration of the module under a path has; None if it is silent."""
-    return _first(_config_of(model, name), _NUM_KEY_HEADS)
 
 
 def _config_of(model: nn.Module, name: str) -> Any:

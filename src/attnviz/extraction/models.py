@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from attnviz.extraction.adapters import (
     check_adapter,
     virtual_tokens,
 )
-from attnviz.extraction.parallel import Processes, check_parallel, processes_of
+from attnviz.extraction.parallel import check_parallel
 from attnviz.utils.restoring import Restoring, RestoringLock
 
 __all__ = ["Loaded", "evaluate", "hook", "in_this_thread", "load", "name_of"]
@@ -49,18 +49,13 @@ class Loaded:
         """The virtual tokens that an adapter puts in front of a text; None if there are none."""
         return virtual_tokens(self.model)
 
-    @cached_property
-    def processes(self) -> Processes | None:
-        """The processes that the model's heads are divided over; None where this one has all."""
-        return processes_of(self.model)
-
 
 def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     """Make a model of what a caller gave: a model, a hub id, a folder or a pipeline.
 
     A text given as tokenizer or processor is a hub id or a folder. Raises TypeError for anything
     else, OSError if a folder or hub id cannot be read, ValueError if transformers cannot load it,
-    and NotImplementedError if processes divide its layers or the tokens among them.
+    and NotImplementedError if processes divide its heads, its layers or the tokens among them.
     """
     if isinstance(model, transformers.Pipeline):
         tokenizer = model.tokenizer if tokenizer is None else tokenizer

@@ -20,7 +20,6 @@ from attnviz.extraction.inputs.generate import Generated, GenerationSettings, ge
 from attnviz.extraction.inputs.truncate import read_truncation
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import CaptureOptions, RecordOptions
-from attnviz.extraction.parallel import check_whole
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -87,7 +86,6 @@ class Runs:
         With `settings` each is a prompt that the model goes on with.
         """
         loaded = load(model, options.get("tokenizer"), options.get("processor"))
-        check_whole(loaded.model)
         truncation = read_truncation(options.get("truncation", False))
         encoder = Encoder(loaded, truncation=truncation)
         title = options.get("name") or name_of(loaded.model)

@@ -27,7 +27,6 @@ from attnviz.extraction.capture.change import (
 from attnviz.extraction.capture.check import CheckedCalls, SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.extraction.capture.gather import gathered
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.families import LANGUAGE_MODEL
@@ -39,7 +38,6 @@ from attnviz.extraction.modules import (
     stack_of,
 )
 from attnviz.extraction.options import CaptureOptions
-from attnviz.extraction.parallel import Processes
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
 from attnviz.record.storage.spool import Spool
@@ -146,8 +144,6 @@ class Collector:
         What is changed in the model's attention while it runs.
     checked : CheckedCalls, optional
         Calls of earlier forwards that were compared with the model's output.
-    processes : Processes, optional
-        Those that the model's heads are divided over.
     """
 
     def __init__(
@@ -164,12 +160,8 @@ class Collector:
         trace_all: bool = False,
         change: ForwardChange | None = None,
         checked: CheckedCalls | None = None,
-        processes: Processes | None = None,
     ) -> None:
         self.model = model
-        self._processes = processes
-        # What went wrong with what was captured, while the other processes go on.
-        self.failure: Exception | None = None
         self._change = change or {}
         # The modules, and which of their runs, whose attention was changed.
         self.changed: set[tuple[str, int]] = set()
@@ -271,7 +263,7 @@ class Collector:
         )
 
     def _receive(self, call: AttentionCall) -> None:
-        """Receive one call: with the heads of all processes, where these are divided."""
+        """Receive one call."""
         run = self._run_of(call.module)
         call = with_four_axes(call, self._batch_size, run.num_tokens)
         num_examples = call.num_examples
@@ -298,16 +290,7 @@ class Collector:
             if change is not None:
                 self._apply(change, call, unpadded, run, windows)
             return
-        if self._processes is None:
-            self._keep(call, unpadded, run, windows)
-            return
-        call = gathered(call, self._processes, self.model, run.name)
-        if self.failure is None:
-            try:
-                self._keep(call, unpadded, run, windows)
-            except Exception as error:  # noqa: BLE001
-                # The model's own forward waits for all processes: it goes on to its end.
-                self.failure = error
+        self._keep(call, unpadded, run, windows)
 
     def _keep(
         self, call: AttentionCall, unpadded: Sequence[Positions], run: Run, windows: int

@@ -13,7 +13,6 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import accepted_arguments, shortens_logits
-from attnviz.extraction.capture import memory
 from attnviz.extraction.capture.change import ForwardChange
 from attnviz.extraction.capture.check import CheckedCalls
 from attnviz.extraction.capture.collector import Collector
@@ -28,7 +27,6 @@ from attnviz.extraction.families import SOUNDS, config_values, family_of, is_com
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.models import Loaded, evaluate
 from attnviz.extraction.options import CaptureOptions
-from attnviz.extraction.parallel import Processes, digest, together
 from attnviz.extraction.predictions import num_logits
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.storage.spool import Spool
@@ -159,10 +157,7 @@ def _watched_forward(
         spool.clear()
     collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder, spools=spools)
     folder = spools[0].folder if spools else None
-    processes = loaded.processes
-    with together(processes, _what_runs(processes, arguments, watch)):
-        sequences = _sequences(loaded, batch)
-        _check_free_space(collector, sequences, watch.options, folder, processes)
+    _check_free_space(collector, _sequences(loaded, batch), watch.options, folder)
     notes = []
     with Restoring() as undo, undo, undo:
         if evaluate(model, undo):
@@ -174,9 +169,6 @@ def _watched_forward(
         except RuntimeError as error:
             _explain_mask(model, arguments, error)
             raise
-    with together(processes):
-        if collector.failure is not None:
-            raise collector.failure
     notes += _cache_notes(model, arguments) + _mask_notes(model, arguments)
     return Forward(collector, outputs, [*notes, *forward_notes(model, collector)])
 
@@ -207,15 +199,6 @@ def collector_of(
 def needs_another(forward: Forward, options: CaptureOptions) -> bool:
     """Whether a forward has to run once more, watched otherwise."""
     return any(each.needed(forward, options) for each in _RERUNS)
-
-
-def _what_runs(processes: Processes | None, arguments: Mapping[str, Any], watch: _Watch) -> bytes:
-    """A short name for it, to be compared among the processes that share the model's heads."""
-    if processes is None:
-        return b""
-    options = watch.options
-    kept = (options.layers, options.dtype, watch.trace_all)
-    return digest({**arguments, "options": kept})
 
 
 class _Stance:
@@ -302,7 +285,6 @@ def _collector(
         trace_all=watch.trace_all,
         change=watch.change,
         checked=watch.checked,
-        processes=loaded.processes,
     )
 
 
@@ -333,10 +315,8 @@ def check_capture(
         before = sequences[name].length if name in sequences else 1
         # The last token of a decoder is predicted and not read.
         sequences[name] = TokenSequence(longest(before) - encoder_decoder, [None])
-    watch, processes = _Watch(options), loaded.processes
-    collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder)
-    with together(processes, _what_runs(processes, batch.arguments, watch)):
-        _check_free_space(collector, sequences, options, folder, processes)
+    collector = _collector(loaded, batch, _Watch(options), encoder_decoder=encoder_decoder)
+    _check_free_space(collector, sequences, options, folder)
 
 
 def layer_sizes_of(loaded: Loaded, batch: Batch, *, encoder_decoder: bool) -> list[LayerSize]:
@@ -351,20 +331,12 @@ def _check_free_space(
     sequences: Mapping[str, TokenSequence],
     options: CaptureOptions,
     folder: Path | None,
-    processes: Processes | None,
 ) -> None:
     sizes = layer_sizes(collector.model, collector.stacks, sequences)
     if folder is not None:
         check_disk(sizes, options, folder)
-        return
-    sharing = 1 if processes is None else processes.on_this_machine
-
-    def free(device: torch.device) -> int | None:
-        found = memory.free_memory(device)
-        return found if found is None or device.type != "cpu" else found // sharing
-
-    # Each of the processes keeps all heads.
-    check_memory(sizes, options, free)
+    else:
+        check_memory(sizes, options)
 
 
 def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: Exception) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -191,23 +191,11 @@ class SpoolFolders:
 
         What is not finished when the block of `undo` ends is discarded.
         """
-        return self._begin(self._take(count), undo)
-
-    def finish(
-        self, spools: Sequence[Spool], records: Sequence[AttentionRecord]
-    ) -> list[AttentionRecord]:
-        """Make the places that were taken records; there may be fewer records than places."""
-        return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]
-
-    def _take(self, count: int) -> list[Spool]:
-        if not self._several:
-            return [self._outer]
-        numbers = range(self._next, self._next + count)
-        self._next += count
-        return [Spool(Path(self.folder) / str(number)) for number in numbers]
-
-    def _begin(self, spools: list[Spool], undo: Restoring) -> list[Spool]:
+        spools = [self._outer]
         if self._several:
+            numbers = range(self._next, self._next + count)
+            self._next += count
+            spools = [Spool(Path(self.folder) / str(number)) for number in numbers]
             undo.add(self._outer.remove_if_empty)
             self._outer.make()
         for spool in spools:
