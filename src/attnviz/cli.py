@@ -180,7 +180,6 @@ def _showing(function: Callable[..., View]) -> dict[str, _Option]:
     if "options" in inspect.signature(function).parameters:
         # What is left over goes to `attnviz.extract`.
         more = {"target": "str | None", **RecordOptions.__annotations__}
-        del more["heads"]
         described.update(_documented(attnviz.extract))
         found |= {name: (annotation, None) for name, annotation in more.items()}
     for name in view.state_names():
