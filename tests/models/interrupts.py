@@ -30,7 +30,6 @@ import attnviz
 from attnviz import extract, extract_corpus, load
 from attnviz.extraction.capture import dispatch
 from attnviz.record.storage.spool import INDEX
-from attnviz.utils.restoring import Restoring
 
 __all__ = ["Subject", "Tracer", "by_signals", "faults_at", "positions", "state_of", "subjects"]
 
@@ -136,41 +135,28 @@ def subjects() -> dict[str, Subject]:
 
 
 class Tracer:
-    """Raises an interrupt at a chosen line of attnviz, and at others while things are restored.
+    """Raises an interrupt at a chosen line of attnviz.
 
     Parameters
     ----------
-    at : sequence of int
-        The first is counted from the start of the block, in lines and calls of attnviz. Each other
-        one is counted from the next `Restoring.__exit__` that begins after the one before it.
+    at : int, optional
+        Counted from the start of the block, in lines and calls of attnviz.
     """
 
-    def __init__(self, *at: int) -> None:
+    def __init__(self, at: int | None = None) -> None:
         self.seen: list[tuple[str, int]] = []
         self.raised: list[tuple[str, int]] = []
         # Python itself drops what is raised where it closes a generator.
         self.lost = 0
-        self._at = list(at)
-        self._count = 0
+        self._at = at
 
     def __enter__(self) -> Tracer:
-        self._exit = Restoring.__exit__
         sys.unraisablehook = self._note_lost
-
-        def traced_exit(*args: Any) -> None:
-            if self.raised and sys.gettrace() is None:
-                # Python stops tracing where a tracer raises.
-                self._count = 0
-                sys.settrace(self._trace)
-            self._exit(*args)
-
-        Restoring.__exit__ = traced_exit  # type: ignore[method-assign]
         sys.settrace(self._trace)
         return self
 
     def __exit__(self, *raised: object) -> None:
         sys.settrace(None)
-        Restoring.__exit__ = self._exit  # type: ignore[method-assign]
         sys.unraisablehook = sys.__unraisablehook__
 
     def _note_lost(self, _: Any) -> None:
@@ -179,14 +165,13 @@ class Tracer:
     def _trace(self, frame: Any, event: str, _: Any) -> Any:
         if not frame.f_code.co_filename.startswith(_PACKAGE):
             return None
-        # Python handles no signal at a line with nothing but `try:`.
+        # Python handles no signal at a line with nothing but `try:`, nor between a block and the
+        # release of its lock.
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if event in ("line", "call") and line != "try:":
-            self._count += 1
+        if event in ("line", "call") and line != "try:" and not line.endswith("lock:"):
             here = frame.f_code.co_filename.removeprefix(_PACKAGE), frame.f_lineno
             self.seen.append(here)
-            if self._at and self._count == self._at[0]:
-                del self._at[0]
+            if len(self.seen) == self._at:
                 self.raised.append(here)
                 raise KeyboardInterrupt
         return self._trace
@@ -203,11 +188,11 @@ def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> li
     return sorted({number for each in of_line.values() for number in (each[0], each[-1])})
 
 
-def faults_at(subject: Subject, folder: Path, *at: int) -> list[str]:
-    """What an extraction leaves that is interrupted at such places; see `Tracer`."""
+def faults_at(subject: Subject, folder: Path, at: int) -> list[str]:
+    """What an extraction leaves that is interrupted at such a place; see `Tracer`."""
     before = state_of(subject.models)
     error: BaseException | None = None
-    tracer = Tracer(*at)
+    tracer = Tracer(at)
     try:
         with tracer:
             subject.run(folder)
@@ -252,7 +237,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[st
 
 
 def by_signals(count: int, seed: int) -> int:
-    """Send one to three real signals at random moments; print and count what they leave."""
+    """Send real signals at random moments, one to an extraction; print what they leave."""
     rng = np.random.default_rng(seed)
     stop = _Stop()
     signal.signal(signal.SIGINT, stop)
@@ -265,10 +250,9 @@ def by_signals(count: int, seed: int) -> int:
             duration = _duration(subject, _made(outside / f"{kind} before"))
             for turn in range(count // len(subjects())):
                 folder = _made(outside / f"{kind} {turn}")
-                gaps = [rng.uniform(0, 1.1 * duration)]
-                gaps += [rng.uniform(0, 4e-4) for _ in range(int(rng.choice([0, 0, 1, 2])))]
+                delay = rng.uniform(0, 1.1 * duration)
                 raised = stop.raised
-                error = _interrupted(subject, folder, gaps, stop)
+                error = _interrupted(subject, folder, delay, stop)
                 met[kind] += stop.raised > raised
                 found = _differences(before, state_of(subject.models)) + spool_faults(folder)
                 if error is not None and not isinstance(error, KeyboardInterrupt):
@@ -283,15 +267,12 @@ def by_signals(count: int, seed: int) -> int:
     return sum(faults.values())
 
 
-def _interrupted(
-    subject: Subject, folder: Path, gaps: list[float], stop: _Stop
-) -> BaseException | None:
+def _interrupted(subject: Subject, folder: Path, delay: float, stop: _Stop) -> BaseException | None:
     def fire() -> None:
-        for gap in gaps:
-            end = time.perf_counter() + gap
-            while time.perf_counter() < end:
-                time.sleep(1e-5)
-            os.kill(os.getpid(), signal.SIGINT)
+        end = time.perf_counter() + delay
+        while time.perf_counter() < end:
+            time.sleep(1e-5)
+        os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=fire)
     error = None

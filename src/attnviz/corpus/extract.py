@@ -169,7 +169,7 @@ def read_corpus(
     options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
     _check_device(spool, options)
     bar = tqdm(total=reading.points, desc="extract_corpus", unit="point", disable=not progress)
-    with bar, Restoring() as undo, undo, undo:
+    with bar, Restoring() as undo, undo:
         folder = _spool_folder(spool, reading, undo)
         found = read_records(
             loaded.model,

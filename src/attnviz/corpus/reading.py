@@ -474,7 +474,7 @@ class _Reader:
 
     def _records(self, batch: Batch, entries: Sequence[_Entry]) -> list[AttentionRecord]:
         """The records of a batch, in memory or in the folders of its entries."""
-        with Restoring() as undo, undo, undo:
+        with Restoring() as undo, undo:
             spools = []
             if self._spool is not None:
                 spools = [Spool(self._spool / str(entry.place)) for entry in entries]

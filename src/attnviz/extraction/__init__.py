@@ -241,7 +241,7 @@ def _record_batch(
     """Run one forward and make a record of each of its examples, in memory or on disk."""
     if folders is None:
         return _capture_batch(loaded, encoder, batch, title=title, options=options)
-    with Restoring() as undo, undo, undo:
+    with Restoring() as undo, undo:
         spools = folders.take(batch.size, undo)
         records = _capture_batch(
             loaded, encoder, batch, title=title, options=options, spools=spools

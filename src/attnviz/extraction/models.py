@@ -23,7 +23,7 @@ from attnviz.extraction.adapters import (
     virtual_tokens,
 )
 from attnviz.extraction.parallel import check_parallel
-from attnviz.utils.restoring import Restoring, RestoringLock
+from attnviz.utils.restoring import Restoring, fork_safe_lock
 
 __all__ = ["Loaded", "evaluate", "hook", "in_this_thread", "load", "name_of"]
 
@@ -224,7 +224,7 @@ def name_of(model: PreTrainedModel) -> str:
 
 # Modules that are held in evaluation mode and were in training mode, and who holds them.
 _held: dict[nn.Module, set[object]] = {}
-_held_lock = RestoringLock()
+_held_lock = fork_safe_lock()
 
 
 def evaluate(model: nn.Module, undo: Restoring) -> bool:

@@ -16,7 +16,7 @@ from huggingface_hub import try_to_load_from_cache
 from transformers import PreTrainedModel
 
 from attnviz.extraction.models import Loaded
-from attnviz.utils.restoring import RestoringLock
+from attnviz.utils.restoring import fork_safe_lock
 
 __all__ = ["call_reader", "find_processor", "find_tokenizer"]
 
@@ -51,8 +51,8 @@ class _Read:
 
 # Tokenizers and processors of each model. Models from one folder share none of them.
 _read: WeakKeyDictionary[PreTrainedModel, dict[str, _Read]] = WeakKeyDictionary()
-_reading = RestoringLock()
-_calling = RestoringLock()
+_reading = fork_safe_lock()
+_calling = fork_safe_lock()
 
 
 def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:

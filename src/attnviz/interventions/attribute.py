@@ -386,7 +386,7 @@ def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
 
         return passes
 
-    with Restoring() as undo, undo, undo:
+    with Restoring() as undo, undo:
         products = (
             module.register_forward_hook(in_this_thread(check(name)))
             for name, module in model.named_modules()

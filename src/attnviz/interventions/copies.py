@@ -137,7 +137,7 @@ class Copies:
         numbers = self._blocks.number_of
         # Of a module that runs several times, the runs that are left out count.
         turns = Counter(name for (name, _), number in numbers.items() if number < until)
-        with Restoring() as undo, undo, undo:
+        with Restoring() as undo, undo:
             evaluate(self._model, undo)
             self._blocks.hold(undo, keep=keep, until=until, copies=count)
             if self._shorten and "logits_to_keep" not in arguments:

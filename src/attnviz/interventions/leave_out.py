@@ -187,7 +187,7 @@ def _stacked(parts: Sequence[Arguments]) -> Arguments:
 
 
 def _run(model: Any, arguments: Arguments) -> Any:
-    with Restoring() as undo, undo, undo:
+    with Restoring() as undo, undo:
         evaluate(model, undo)
         return model(**arguments)
 

@@ -33,7 +33,7 @@ def sums_of(model: Any, batch: Batch, *, trace_all: bool) -> Sums:
             return
         found[place] = output.detach().double().sum(dim=(0, 1)), output.shape[1]
 
-    with Restoring() as undo, undo, undo:
+    with Restoring() as undo, undo:
         evaluate(model, undo)
         watch(model, take, undo, trace_all=trace_all)
         model(**arguments_of(model, batch))

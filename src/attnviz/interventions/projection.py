@@ -168,7 +168,7 @@ def _followed(runs: Runs) -> dict[Place, ProjectedValues]:
         laid_out(call, place[0])
 
     copies = Copies(model, runs.batch, 1)
-    with Restoring() as undo, undo, undo:
+    with Restoring() as undo, undo:
         following.watch(undo)
         copies.run(1, check)
     return following.found

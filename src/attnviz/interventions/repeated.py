@@ -214,7 +214,7 @@ class RepeatedInterventions:
         """Run the model unchanged, and once more for the noise."""
         yield Progress("the unchanged run", 0, 3, "run")
         following = FollowedOutputs(self._model, _VALUE_BYTES)
-        with Restoring() as undo, undo, undo:
+        with Restoring() as undo, undo:
             following.watch(undo)
             forward = self._run(None)
         read = self._reader.record(forward, LEAST)

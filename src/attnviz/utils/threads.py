@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import torch
 
-from attnviz.utils.restoring import RestoringLock
+from attnviz.utils.restoring import fork_safe_lock
 
 __all__ = ["ahead", "side_by_side", "torch_threads"]
 
@@ -52,7 +52,7 @@ def torch_threads(count: int | None = None) -> Iterator[None]:
         _set_own_threads(before)
 
 
-_setting = RestoringLock()
+_setting = fork_safe_lock()
 
 
 def _set_own_threads(count: int) -> None:

@@ -159,7 +159,7 @@ def _watched_forward(
     folder = spools[0].folder if spools else None
     _check_free_space(collector, _sequences(loaded, batch), watch.options, folder)
     notes = []
-    with Restoring() as undo, undo, undo:
+    with Restoring() as undo, undo:
         if evaluate(model, undo):
             notes.append(TRAINING_NOTE)
         hold_uncompiled(model, undo)

@@ -209,7 +209,7 @@ def generate_text(
         if progress
         else nullcontext()
     )
-    with progress_bar as bar, Restoring() as undo, undo, undo:
+    with progress_bar as bar, Restoring() as undo, undo:
         before = None if encoder_decoder else batch.arguments["input_ids"].shape[1]
         watcher = _Watcher(bar, before, on_token)
         steps = base_of(model).register_forward_hook
