@@ -75,7 +75,7 @@ class RecordView(PositionedView):
     _record_number = traitlets.Int(0, read_only=True).tag(sync=True)
 
     #: How far a generation is that the view shows (`attnviz.views.live`); None ends it.
-    _generating = traitlets.Dict(None, allow_none=True).tag(sync=True)
+    _generating = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
 
     opening = traitlets.Any(None, read_only=True).tag(sync=True)
     pair = Choice(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)

@@ -209,6 +209,13 @@ def test_values_that_do_not_fit_are_refused(name: str, value: Any, message: str)
         HeadView(encoder_decoder_record(), **{name: value})
 
 
+def test_a_view_of_a_record_shows_no_generation() -> None:
+    # The browser hides what a text that is not complete cannot have, such as the panel "what if".
+    view = HeadView(given_record())
+    assert view.get_state()["_generating"] is None
+    view.close()
+
+
 def test_an_attribute_that_no_view_has_is_refused() -> None:
     view = HeadView(given_record())
     with pytest.raises(AttributeError, match=r"HeadView has no attribute 'head'; did .* 'heads'"):
