@@ -64,7 +64,8 @@ def open_drawn(browser: Browser, page: Path) -> None:
     page.write_text(text, encoding="utf-8")
     browser.go(page.as_uri())
     browser.evaluate(DRAWN)
-    assert browser.evaluate("problems") == []
+    problems = browser.evaluate("problems")
+    assert problems == [], problems
 
 
 def _started(command: list[str], folder: Path, **more: str) -> subprocess.Popen[bytes]:

@@ -23,12 +23,12 @@ for number in range(6):
     statistics.fold(record, number)
 asked = []
 view = av.AtlasView(statistics, layer=90, heads=[80])
-reply = view._atlas_server.reply
+reply = view._channel._server.reply
 def counted(name, arguments):
     answer = reply(name, arguments)
     asked.append((name, len(answer.data or b"")))
     return answer
-view._atlas_server.reply = counted
+view._channel._server.reply = counted
 """
 # The description comes with the widget.
 OPENED = ["classes", "edges", "offsets", "statistics", "texts"]

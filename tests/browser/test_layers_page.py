@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from attnviz.pages.image import find_browser
-from browser.chromium import FLAGS, TIMEOUT
+from browser.chromium import FLAGS, TIMEOUT, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,10 +153,6 @@ def test_nothing_but_the_first_layer_is_decoded_before_the_first_picture(
     drawn(tab, 0)
     # The code, and one layer.
     assert tab.evaluate("globalThis.atFirst") == 2
-    # The layer beside it, while nothing else is to be done.
-    # Asked for again and again from here: the page's policy forbids to evaluate texts in it.
-    while tab.evaluate("globalThis.inflated") < 3:
-        tab.wait_for_timeout(50)
 
 
 def test_the_first_picture_is_drawn_before_the_browser_reads_on(
@@ -179,8 +175,7 @@ def test_a_scroll_bar_does_not_narrow_what_was_drawn(
         page.add_init_script(WIDTHS)
         open_file(page, text, tmp_path)
         drawn(page, 0)
-        while not page.evaluate("globalThis.looks"):
-            page.wait_for_timeout(50)
+        until(page, "globalThis.looks")
         assert page.evaluate("document.documentElement.scrollHeight > innerHeight")
         assert page.evaluate("innerWidth - document.documentElement.clientWidth") > 0
         assert page.evaluate("globalThis.widths") == 1

@@ -34,7 +34,13 @@ export function Pane<S extends RecordState>(props: PaneProps<S>) {
     const width = signal(stated ?? (element.clientWidth || 600));
     const observer = new ResizeObserver((entries) => {
       const inner = entries[0]?.contentRect.width ?? 0;
-      if (inner > 0 && stated === null) width.value = Math.floor(inner);
+      const now = Math.floor(inner);
+      if (now <= 0 || stated !== null || now === width.peek()) return;
+      // Not in this frame: the view that it draws may change the size of the panes around it, which
+      // the browser has told already.
+      requestAnimationFrame(() => {
+        width.value = now;
+      });
     });
     observer.observe(element);
     onRoot(name, element);
