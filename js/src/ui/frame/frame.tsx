@@ -341,7 +341,10 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
       <Choice
         label="Heads by"
         value={order}
-        options={[["number", "number"], ...names.map((name) => [name, orderLabel(name)] as const)]}
+        options={[
+          ["number", "number"],
+          ...names.map((name) => [name, name === BY_PIN ? "pinned tokens" : name] as const),
+        ]}
         onChange={(name) => assign(state, { order: name, least_score: null })}
       />
       {order === BY_PIN && place.token === null && (
