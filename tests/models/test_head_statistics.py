@@ -220,7 +220,7 @@ class TestCheckpoint:
     ) -> None:
         model, tokenizer = tiny_bert
         options: Any = {"tokenizer": tokenizer, "progress": False, "batch_size": 2}
-        path = tmp_path / "checkpoint"
+        path = tmp_path / "checkpoint.safetensors"
         whole = head_statistics(model, self.TEXTS, **options)
         texts = list(self.TEXTS)
         texts[8] = 3.5
@@ -239,7 +239,7 @@ class TestCheckpoint:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_bert: tuple[Any, Any]
     ) -> None:
         model, tokenizer = tiny_bert
-        path = tmp_path / "checkpoint"
+        path = tmp_path / "checkpoint.safetensors"
         fold = HeadStatistics.fold
         folded: list[None] = []
 
@@ -272,7 +272,7 @@ class TestCheckpoint:
         self, tmp_path: Path, make_model: Make, tiny_bert: tuple[Any, Any]
     ) -> None:
         model, tokenizer = tiny_bert
-        path = tmp_path / "checkpoint"
+        path = tmp_path / "checkpoint.safetensors"
         options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
         head_statistics(model, SENTENCES, **options)
         options["resume"] = True

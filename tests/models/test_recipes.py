@@ -217,7 +217,7 @@ def test_a_row_of_the_table_of_vision_language_models(name: str) -> None:
 
 def test_only_some_layers(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     names, printed = read("large-models")
-    assert printed.startswith("<self: layers 5, 11, 2 of 8 heads each, 512 tokens>")
+    assert printed.startswith("<self: layers 5, 11, 8 heads each, 512 tokens>")
     # The same layers and heads as with all of them.
     config, ids = names["config"], names["ids"]
     everything = av.extract(names["model"], ids, progress=False).stack()

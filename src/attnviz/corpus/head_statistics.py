@@ -52,6 +52,7 @@ from attnviz.extraction.options import (
 from attnviz.extraction.preprocessors import call_reader, find_tokenizer
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
+from attnviz.record.storage.safetensors_file import with_suffix
 from attnviz.utils.arguments import as_path, from_end, shown, spans, whole_number
 
 __all__ = ["head_statistics"]
@@ -672,7 +673,7 @@ class _Checkpoint:
         """The checkpoint at a path, None without one."""
         if path is None:
             return None
-        place = as_path("checkpoint", path, "file")
+        place = with_suffix(as_path("checkpoint", path, "file"))
         if place.exists() and not resume:
             raise FileExistsError(
                 f"checkpoint={str(path)!r} is there already: give resume=True to go on with it, or "

@@ -36,6 +36,7 @@ __all__ = [
     "existing_file",
     "map_arrays",
     "read_arrays",
+    "with_suffix",
     "write_arrays",
     "write_safetensors",
 ]
@@ -82,10 +83,15 @@ def as_text(header: Mapping[str, Any]) -> str:
     return text
 
 
+def with_suffix(path: Path) -> Path:
+    """The path under which `write_arrays` writes a file: a name without a suffix gets one."""
+    return path if path.suffix else path.with_suffix(_SUFFIX)
+
+
 def existing_file(path: Path) -> Path:
-    """The path of a saved file, with the suffix that `write_arrays` adds to a name without one."""
+    """The path of a saved file, which may have been given without its suffix."""
     there = os.path.exists(path)  # noqa: PTH110 - Path.exists raises
-    return path if path.suffix or there else path.with_suffix(_SUFFIX)
+    return path if there else with_suffix(path)
 
 
 def write_arrays(
@@ -96,9 +102,7 @@ def write_arrays(
     OSError if the file cannot be written; TypeError or ValueError if it could not be read again,
     for a dtype that it cannot hold or a header of 100 MB.
     """
-    path = as_path("path", path, "file")
-    if not path.suffix:
-        path = path.with_suffix(_SUFFIX)
+    path = with_suffix(as_path("path", path, "file"))
     text = as_text(header)
     metadata = {_HEADER_KEY: text, _HEADER_CHECKSUM_KEY: _header_checksum(text, arrays)}
     with writing_whole(path) as (file, target):
