@@ -22,7 +22,6 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers.models.timm_wrapper import modeling_timm_wrapper
 from transformers.utils import import_utils
 
 import attnviz
@@ -409,5 +408,8 @@ def timm() -> Any:
 @pytest.fixture
 def timm_wrapper(timm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let transformers wrap models of timm, for which it asks for torchvision as well."""
+    # Older versions of transformers import timm here.
+    from transformers.models.timm_wrapper import modeling_timm_wrapper
+
     monkeypatch.setitem(import_utils.BACKENDS_MAPPING, "timm", (lambda: True, ""))
     monkeypatch.setattr(modeling_timm_wrapper, "timm", timm, raising=False)
