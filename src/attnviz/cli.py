@@ -47,7 +47,7 @@ _FILE = "x.html, x.pdf, x.svg or x.png (default: a page under the model's and th
 
 _DEMO = "Show a tiny trained model that comes with attnviz, as a page."
 
-# What a positional argument stands for on the command line.
+# Help of the positional arguments on the command line.
 _POSITIONAL = {
     "model": "hub id or folder of a model, or a saved record (statistics for head-atlas)",
     "inputs": "a text, or @FILE for the text or the image of a file, @- for stdin; two for a pair",
@@ -82,7 +82,7 @@ def _view_of(function: Callable[..., View]) -> type[View]:
 
 
 def _parser(functions: Mapping[str, Callable[..., View]]) -> argparse.ArgumentParser:
-    """What reads the name of the command, and lists all of them."""
+    """Make the parser that reads the name of the command and lists all of them."""
     summaries = {"demo": _DEMO} | {name: _summary(each) for name, each in functions.items()}
     lines = [f"  {name:16}{summary}" for name, summary in summaries.items()]
     parser = argparse.ArgumentParser(
@@ -178,7 +178,7 @@ def _showing(function: Callable[..., View]) -> dict[str, _Option]:
                 described.setdefault(name, words)
     found = _keywords(function)
     if "options" in inspect.signature(function).parameters:
-        # What is left over goes to `attnviz.extract`.
+        # The rest goes to `attnviz.extract`.
         more = {"target": "str | None", **RecordOptions.__annotations__}
         described.update(_documented(attnviz.extract))
         found |= {name: (annotation, None) for name, annotation in more.items()}
@@ -254,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         function = functions[options.view]
     else:
         function = functions[command]
-        # What the model reads may stand behind options.
+        # The text may follow options.
         options = _view_parser(command, function).parse_intermixed_args(arguments[1:])
     from traitlets import TraitError
 

@@ -1,4 +1,4 @@
-"""What a live view asks before its first picture: what it draws, and that once."""
+"""A live view asks before its first picture for what it draws, once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_is_drawn_first_is_asked_for_once(page: Page, view: Any, asked: lis
     assert [name for name, _ in asked_before(live)] == asked
     every = [str((name, given)) for name, given, _ in live.asked]
     assert len(set(every)) == len(every)
-    # What is drawn is exact: no caption says how far a weight may be off.
+    # The drawn weights are exact: no caption says how far one may be off.
     if view is av.HeadView:
         assert "±" not in page.locator("body").inner_text()
 

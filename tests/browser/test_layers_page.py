@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 LAYERS, HEADS, TOKENS = 4, 3, 48
-# What is inflated, counted, and the count at the moment of the first picture.
+# Counts what is inflated, and keeps the count at the moment of the first picture.
 COUNTS = """
 globalThis.inflated = 0;
 globalThis.DecompressionStream = class extends DecompressionStream {
@@ -44,7 +44,7 @@ const count = () => {
 };
 requestAnimationFrame(count);
 """
-# Of the picture: how many widths it was drawn for, and how often the view looked at its own.
+# The number of widths that the picture was drawn for, and how often the view looked at its own.
 WIDTHS = """
 globalThis.looks = 0;
 globalThis.widths = 0;
@@ -146,20 +146,13 @@ def test_layers_are_decoded_when_they_are_shown(
     expect(tab.locator("#attnviz-note")).to_have_count(0)
 
 
-def test_nothing_but_the_first_layer_is_decoded_before_the_first_picture(
+def test_the_first_picture_comes_before_other_layers_are_decoded_or_read(
     tab: Page, text: str, tmp_path: Path
 ) -> None:
     open_file(tab, text, tmp_path)
     drawn(tab, 0)
     # The code, and one layer.
     assert tab.evaluate("globalThis.atFirst") == 2
-
-
-def test_the_first_picture_is_drawn_before_the_browser_reads_on(
-    tab: Page, text: str, tmp_path: Path
-) -> None:
-    open_file(tab, text, tmp_path)
-    drawn(tab, 0)
     # A file is all there: what comes after the code is read as soon as the code waits for anything.
     assert tab.evaluate("globalThis.readAtFirst") == 0
 
@@ -204,7 +197,7 @@ def test_a_page_that_ends_too_soon_says_so(
     expect(tab.locator("#attnviz-note")).to_contain_text("the end of the file is missing")
     layer_button(tab, 3).click()
     expect(tab.locator(".av-standing")).to_contain_text("these weights are missing")
-    # What was cut in two is not drawn either.
+    # A line that was cut in two is not drawn either.
     layer_button(tab, 2).click()
     expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
     for layer in (0, 1):

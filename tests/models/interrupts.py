@@ -189,7 +189,7 @@ def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> li
 
 
 def faults_at(subject: Subject, folder: Path, at: int) -> list[str]:
-    """What an extraction leaves that is interrupted at such a place; see `Tracer`."""
+    """Return what an interrupted extraction leaves behind; see `Tracer`."""
     before = state_of(subject.models)
     error: BaseException | None = None
     tracer = Tracer(at)

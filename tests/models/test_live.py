@@ -97,7 +97,7 @@ def test_reading_takes_its_share_of_the_time(
 
     def forward(_module: Any, _args: Any, options: dict[str, Any]) -> None:
         nonlocal now
-        # What reads the text so far has no cache.
+        # Reading the text so far uses no cache.
         now += 1.0 if options.get("use_cache") else 3.0
 
     model.register_forward_pre_hook(forward, with_kwargs=True)

@@ -100,7 +100,7 @@ def test_the_edge_to_the_antecedent_decides_the_noun(decoder: tuple[Any, Any]) -
     assert neither >= 7
 
 
-# Of an answer's attention nothing is kept.
+# Nothing is kept of an answer's attention.
 OUTLINE = CaptureOptions(outline=True)
 
 

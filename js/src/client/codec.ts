@@ -122,7 +122,7 @@ function fromBinary(binary: string): Uint8Array<ArrayBuffer> {
 export async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
   const { readable, writable } = new DecompressionStream("deflate");
   const writer = writable.getWriter();
-  // What is wrong with them is read below.
+  // The reason is read below.
   writer.write(bytes).catch(() => {});
   writer.close().catch(() => {});
   const parts: Uint8Array<ArrayBuffer>[] = [];

@@ -83,7 +83,7 @@ function isDetached(model: MessageModel): boolean {
   return layout?.comm_live === false && layout.comm === undefined;
 }
 
-/** What came with the widget in place of a first answer: a description, and of which record. */
+/** The description that came with the widget, and the number of its record. */
 interface Described {
   record?: number;
 }
@@ -196,7 +196,7 @@ export class KernelChannel implements Carrier {
     listener(this.#connection);
   }
 
-  /** What the kernel is asked, with its own names of stacks; null about a record that is gone. */
+  /** A request with the kernel's own names of stacks; null about a record that is gone. */
   #asked(args: object): object | null {
     const { stack } = args as { stack?: unknown };
     const number = this.record.peek();

@@ -328,7 +328,7 @@ class _Reader:
         # The first in the window that cannot be read, as far as is known.
         wrong = min((order[each] for each in window if each.error), default=len(window))
         given = 0
-        # What no forward is needed for.
+        # These need no forward.
         at_once = [entry for entry in window if entry.is_read]
         for batch in self._batches(window[:wrong]):
             if all(order[entry] > wrong for entry in batch):

@@ -119,7 +119,7 @@ def extract(
     layers : int, iterable of int or "all", optional
         The layers to keep, by the model's own numbers; in each stack those that it has. Negative
         ones count from the end of each stack, as in Python: ``layers=-1`` keeps the last. All when
-        left out. Of others nothing is copied.
+        left out. Nothing is copied of others.
     dtype : {"float16", "bfloat16", "float32", "float64"} or torch.dtype, optional
         As what queries and keys are kept (and weights, where these are not known); as the model's
         attention received them when left out. What rounding them does to the weights is measured,

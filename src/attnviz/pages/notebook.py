@@ -24,7 +24,7 @@ from attnviz.utils.host import warn_caller
 
 __all__ = ["show_snapshot"]
 
-# Of the frame, in pixels.
+# Height of the frame, in pixels.
 _LEAST_HEIGHT, _MOST_HEIGHT = 420, 1500
 
 # What stands around one output of a cell: in JupyterLab, Notebook, Voila and nbconvert, in

@@ -17,7 +17,7 @@ __all__ = [
 #: Where a page's text stands that its first picture does not need: a browser reads a long one in a
 #: template a third faster than in a script, and keeps it beside the document.
 ELEMENT = '<template id="attnviz-{:04}">{}</template>\n'
-#: What it takes beside the text, with its name where the text would be otherwise.
+#: Bytes that such an element takes in addition to its text.
 ELEMENT_BYTES = len(ELEMENT.format(0, "#attnviz-0000"))
 # How zlib looks for repeats. Weights have runs of zeros, and otherwise repeat by chance alone:
 # looking for more then takes longer and makes more bytes. Others repeat exactly.

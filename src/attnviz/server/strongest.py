@@ -1,6 +1,6 @@
 """The strongest keys of some queries anywhere in a text.
 
-Of a long text a view shows a window; this says to which keys the rest of a query's weight goes.
+A view shows a window of a long text; this says to which keys the rest of a query's weight goes.
 ``js/src/client/requests/strongest.ts`` is the other side, and finds the same in pages.
 """
 

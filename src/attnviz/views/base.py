@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["View"]
 
-# What other libraries, or other functions of this one, call a view's traits.
+# Names that other libraries, or other functions of this one, have for a view's traits.
 _OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}
 
 # By what a browser makes a widget and the box that it stands in.
@@ -84,7 +84,7 @@ class View(anywidget.AnyWidget):
     # What anywidget adds to each widget that does not have it.
     _anywidget_id = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    #: What the browser asks for first; the browser takes it out of the widget's state.
+    #: The description, which the browser asks for first; it takes it out of the widget's state.
     _description = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
     # The name `sys` may be gone from this module before the last view is.

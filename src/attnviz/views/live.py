@@ -127,7 +127,7 @@ class LiveGeneration:
             return {**state, "problem": problem}
         return None if self._ended or self._stopped.is_set() else state
 
-    # What follows runs in the generation's thread.
+    # The methods below run in the generation's thread.
 
     def _run(self) -> None:
         try:

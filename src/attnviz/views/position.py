@@ -293,7 +293,7 @@ class PositionedView(HeadsView):
                 setattr(self, name, self._fitting(name))
 
     def _fitting(self, name: str) -> Any:
-        """What a trait is set to whose value does not fit the record."""
+        """Return the value of a trait whose present value does not fit the record."""
         return self.trait_defaults(name)
 
     def _clip_tokens(self, stack: AttentionStack) -> None:

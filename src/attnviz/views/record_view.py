@@ -37,7 +37,7 @@ class RecordView(PositionedView):
     Parameters
     ----------
     record : AttentionRecord
-        One example. Of several, give ``records[i]``.
+        One example. If there are several, give ``records[i]``.
     include_layers : int or iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits

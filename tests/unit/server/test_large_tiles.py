@@ -199,7 +199,7 @@ def test_few_queries_stand_for_all_where_a_tile_has_many_pairs(
     assert of(4096) == [None] * 5
     assert of(8192) == [None, None, 2, 8, 32]
     assert of(131_072) == [None, None, 16, 64, 256]
-    # Of many heads no more queries than have as many pairs, but 64 of each tile.
+    # With many heads no more queries than have as many pairs, but 64 of each tile.
     assert of(131_072, 32) == [None, 64, 128, 512, 2048]
 
 

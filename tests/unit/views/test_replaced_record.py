@@ -44,7 +44,7 @@ def sent_by(view: RecordView) -> list[dict[str, Any]]:
 
 
 def answered(view: RecordView, record: int, name: str, **arguments: Any) -> list[dict[str, Any]]:
-    """What a view answers to a request that a browser makes of its record of a number."""
+    """Return the view's answer to a request about its record of a number."""
     replies: list[dict[str, Any]] = []
     view._channel._send = lambda message, _buffers: replies.append(message)
     request = {"attnviz": "request", "id": "1", "name": name, "arguments": arguments}

@@ -226,7 +226,7 @@ export class VectorCarrier {
     };
   }
 
-  /** What goes into any row of a layer. */
+  /** The settings that go into any row of a layer. */
   async #inputs(layer: EmbeddedLayer): Promise<(head: number, token: number) => RowInputs> {
     const { head_dim: dim, num_keys: numKeys, num_queries: numQueries } = layer;
     const [queries, keys, bias, allowed] = await Promise.all([

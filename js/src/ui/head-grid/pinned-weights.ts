@@ -1,9 +1,9 @@
-/** What every head gives to the pinned tokens: heads can be ordered by it. */
+/** The weight that every head gives to the pinned tokens: heads can be ordered by it. */
 
 import type { Range, StackDescription } from "../../client/protocol";
 import type { Scores, Source } from "../../client/source";
 
-/** What heads are ordered by then. */
+/** The name of this order of heads. */
 export const BY_PIN = "pinned";
 
 /** The pinned query, and the pinned key if there is one. */
@@ -16,7 +16,7 @@ export function isSamePin(a: Pin | null, b: Pin | null): boolean {
   return a?.query === b?.query && a?.key === b?.key;
 }
 
-/** What a menu and a caption call an order of heads. */
+/** The words of a caption for an order of heads. */
 export function orderLabel(order: string): string {
   return order === BY_PIN ? "weight of the pinned tokens" : order;
 }

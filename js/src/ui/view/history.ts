@@ -11,7 +11,7 @@ export interface History {
   canRedo: ReadonlySignal<boolean>;
   undo: () => void;
   redo: () => void;
-  /** Says that the reader acts. What changes next is the reader's choice. */
+  /** Says that the reader acts: the next change is the reader's choice. */
   act: () => void;
   /** Says that Python or a linked view changes the state next. */
   outside: () => void;
@@ -66,7 +66,7 @@ export function createHistory(
   const stop = now.subscribe((next) => {
     const { past, present, future } = steps.peek();
     if (sameValues(present, next)) return;
-    // A change from outside, while the view opens or after undo, is no choice of its own.
+    // A change from outside, while the view opens or after undo, is not a separate step.
     if (choice === null || choice === recorded) steps.value = { past, present: next, future };
     else steps.value = { past: [...past, present].slice(-MAX_STEPS), present: next, future: [] };
     recorded = choice;

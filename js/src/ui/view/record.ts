@@ -47,7 +47,7 @@ export interface Generating {
   /** Tokens that have come, and that may come; null where only the whole length is bounded. */
   came: number;
   most: number | null;
-  /** What it failed by. */
+  /** The error that ended it. */
   problem?: string;
 }
 

@@ -69,7 +69,7 @@ export function bindModel<S extends object>(
   const names = Object.keys(signals) as (keyof S & string)[];
   const stops: (() => void)[] = [];
   let writing = false;
-  // What the view shows in place of the values that wait.
+  // The view shows these in place of the values that wait.
   const waiting = new Map<string, unknown>();
   /** Values of the model that the view has not, without those that the model lacks. */
   const news = (): Partial<S> =>
@@ -109,7 +109,7 @@ export function bindModel<S extends object>(
       const before = model.get(name);
       if (before === undefined || same(before, value)) continue;
       if (waiting.has(name) && same(waiting.get(name), value)) continue;
-      // What the reader chose meanwhile counts.
+      // A choice that the reader made meanwhile counts.
       waiting.delete(name);
       model.set(name, value);
       changed = true;

@@ -172,7 +172,7 @@ export function createChangedRun(
     reason instanceof Error ? reason.message : String(reason);
 
   if (source.carrier.live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page")) {
-    // What was answered about another record says nothing of this one.
+    // Answers about another record say nothing of this one.
     live(() => {
       number.value;
       known.value = null;

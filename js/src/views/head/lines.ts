@@ -262,7 +262,7 @@ export function computeLines(
           if (size > largestKept) largestKept = size;
         }
       }
-      // What is missing from one has left the window.
+      // The rest of the weight has left the window.
       if (!wholeRows && sumToOne) kept += Math.max(0, 1 - kept - leftOut - otherPair);
       const total = kept + leftOut + otherPair;
       // Nothing in the window is not nothing at all.

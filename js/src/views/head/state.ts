@@ -74,7 +74,7 @@ const ROWS_AT_ONCE = 64;
 /** What of the state a plan depends on. */
 export type PlanState = Pick<HeadState, "query_window" | "key_window">;
 
-/** What of a place is in sight, and what has to be loaded for it. */
+/** The part of a place that is in sight, and what has to be loaded for it. */
 export function planOf(place: Place, state: PlanState): Plan {
   const { heads } = place;
   const numQueries = place.queries.text.length;

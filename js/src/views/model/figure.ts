@@ -137,7 +137,7 @@ function labels(parts: FigureParts): Mark[] {
   return marks;
 }
 
-/** What the colours of effects mean, above a figure. */
+/** The meaning of the colours of effects, above a figure. */
 function effectLegend(effects: HeadEffects, palette: Palette, width: number): Box {
   const box = namedColors(effectColors(effects, palette), width, palette.ink);
   return { ...box, height: box.height + 6 };

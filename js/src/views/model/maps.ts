@@ -29,7 +29,7 @@ export interface Part {
   columns: Range;
 }
 
-/** What maps are of, and how fine they are. */
+/** The stack and part that maps show, and how fine they are. */
 export interface MapSet {
   stack: string;
   size: number;

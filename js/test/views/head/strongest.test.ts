@@ -43,7 +43,7 @@ function meant(more: Partial<Meant> = {}, keys = 6): Meant {
   };
 }
 
-/** What a kernel would reply, in its order: keys, weights, sums. */
+/** The reply of a kernel, in its order: keys, weights, sums. */
 function replyOf(part: StrongestRequest): Reply {
   const [top, bottom] = part.rows;
   const found = part.heads.map(() => strongestOf(rowAt, part, 6, meant()));

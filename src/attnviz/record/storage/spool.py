@@ -1,7 +1,7 @@
 """A record in a folder that is written while a model runs: a file for each layer, and an index.
 
-The index is written last, and without it the folder is no record. It is a saved record without the
-arrays of the layers, and says in which file each of those lies.
+The index is written last, and without it the folder does not count as a record. It is a saved
+record without the arrays of the layers, and says in which file each of those lies.
 """
 
 from __future__ import annotations
