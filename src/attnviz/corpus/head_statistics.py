@@ -129,8 +129,9 @@ def head_statistics(
     seed : int, default 0
         Of the edges that are drawn.
     part : (int, int), optional
-        ``(3, 16)`` reads the third of sixteen parts of the texts, as one job of an array does. All
-        jobs are given all texts; the statistics of all parts add up to those of all texts.
+        ``(3, 16)`` reads part 3 of sixteen parts of the texts, numbered from 0 to 15, as one job of
+        an array does. All jobs are given all texts; the statistics of all parts add up to those
+        of all texts.
     checkpoint : path-like, optional
         A file that keeps what was read every half minute, and when the work ends for whatever
         reason. Without it, an error or an interrupt loses what was read.
@@ -598,8 +599,8 @@ def _of_part(part: Any, count: int) -> range:
             f"part={shown(part)} must be a part and how many there are, such as (3, 16)"
         )
     parts = whole_number("part[1]", part[1], 1, count, hint="how many parts, of a text at least")
-    number = whole_number("part[0]", part[0], 1, parts, hint="the number of a part, from 1")
-    return range((number - 1) * count // parts, number * count // parts)
+    number = whole_number("part[0]", part[0], 0, parts - 1, hint="the number of a part, from 0")
+    return range(number * count // parts, (number + 1) * count // parts)
 
 
 def _others(seen: Sequence[tuple[int, int]], count: int) -> list[int]:

@@ -18,7 +18,7 @@ def test_parts_are_all_texts_each_once() -> None:
     for count in (1, 2, 5):
         parts = [
             av.head_statistics(model, TEXTS, part=(number, count), **options)
-            for number in range(1, count + 1)
+            for number in range(count)
         ]
         assert sum(each.texts for each in parts) == len(TEXTS)
         # The last first: the sum does not depend on the order.
@@ -33,8 +33,8 @@ def test_parts_are_all_texts_each_once() -> None:
 @pytest.mark.parametrize(
     ("part", "error", "message"),
     [
-        ((0, 2), ValueError, r"part\[0\]=0 must be from 1 to 2, the number of a part"),
-        ((3, 2), ValueError, r"part\[0\]=3 must be from 1 to 2"),
+        ((-1, 2), ValueError, r"part\[0\]=-1 must be from 0 to 1, the number of a part"),
+        ((2, 2), ValueError, r"part\[0\]=2 must be from 0 to 1"),
         ((1, 6), ValueError, r"part\[1\]=6 must be from 1 to 5, how many parts"),
         ((1, 0), ValueError, r"part\[1\]=0 must be"),
         ((1,), TypeError, "must be a part and how many there are, such as"),
