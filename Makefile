@@ -30,7 +30,7 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all checks mutants processors oldest coverage bench bench-quick gpu counts lab watch notebooks format protocol docs docs-serve package clean environment test-environment front-end
+.PHONY: help demo test test-all checks mutants processors oldest coverage bench bench-quick gpu counts lab watch notebooks format protocol docs docs-serve package clean environment test-environment docs-environment front-end
 
 help:
 	@sed -n '3,23s/^#//p' Makefile
@@ -42,6 +42,10 @@ environment:
 # The same, and what the tests and JupyterLab need.
 test-environment:
 	@$(PYTHON) scripts/environment.py test
+
+# The same, and what builds the site; an environment for the tests has it already and stays as it is.
+docs-environment:
+	@$(PYTHON) scripts/environment.py docs
 
 front-end: environment
 
@@ -144,12 +148,13 @@ format: test-environment
 protocol: environment
 	$(VENV_PYTHON) scripts/protocol.py
 
-docs: test-environment
-	@$(VENV_PYTHON) scripts/find_browser.py --install
+# The gallery's small pictures need a browser. It is named if it is missing, and not installed.
+docs: docs-environment
+	@$(VENV_PYTHON) scripts/find_browser.py >/dev/null
 	$(VENV_PYTHON) scripts/build_site.py
 
-docs-serve: test-environment
-	@$(VENV_PYTHON) scripts/find_browser.py --install
+docs-serve: docs-environment
+	@$(VENV_PYTHON) scripts/find_browser.py >/dev/null
 	$(VENV_PYTHON) scripts/build_site.py --serve
 
 package: test-environment

