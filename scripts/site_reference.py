@@ -171,7 +171,7 @@ REFERENCE = {
         (
             "attnviz.demos",
             "attnviz.demos.NAMES",
-            "attnviz.demos.RECIPES",
+            "attnviz.demos.CHECKPOINTS",
             "attnviz.demos.load",
             "attnviz.demos.example",
             "attnviz.demos.checkpoints",

@@ -4,7 +4,8 @@ On one core, from fixed seeds, on data that the script makes. Progress is on std
 held-out data, of the models as loaded again from the written files, are on stdout.
 
 ``python -m train_demos decoder --checkpoints 12 --out FOLDER`` keeps the model twelve times on its
-way, each in a folder that transformers loads. The trained model is the same without them.
+way, each in a folder that transformers loads; ``--checkpoints 0,100,900`` after these steps. The
+trained model is the same without them.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from typing import Any
 import torch
 
 from attnviz import demos
-from attnviz.demos.recipes.fitting import Checkpoints
+from train_demos.fitting import Checkpoints
 from train_demos.scores import scores
 
 __all__ = ["checkpoint_steps", "main", "recipe"]
 
-# Trained models come with attnviz, but for the last.
+# Trained models come with attnviz; of the last, checkpoints alone.
 MODELS = (*demos.NAMES, "induction")
 
 
@@ -48,8 +49,7 @@ def _save(model: Any, reader: Any, folder: Path) -> None:
 
 def recipe(name: str) -> Any:
     """The module that trains a model: `SCHEDULE` and `train`."""
-    package = "attnviz.demos.recipes" if name in demos.RECIPES else "train_demos"
-    return import_module(f"{package}.{name.replace('-', '_')}")
+    return import_module(f"train_demos.{name.replace('-', '_')}")
 
 
 def checkpoint_steps(steps: int, count: int) -> tuple[int, ...]:
@@ -71,6 +71,16 @@ def checkpoint_steps(steps: int, count: int) -> tuple[int, ...]:
         # With few steps the first squares are less than one step apart.
         chosen.append(max(round(steps * (number / (count - 1)) ** 2), chosen[-1] + 1))
     return tuple(chosen)
+
+
+def _wanted_steps(wanted: str, steps: int) -> tuple[int, ...]:
+    """The steps of ``--checkpoints``: a number of checkpoints, or the steps themselves."""
+    if "," not in wanted:
+        return checkpoint_steps(steps, int(wanted))
+    chosen = tuple(map(int, wanted.split(",")))
+    if list(chosen) != sorted(set(chosen)) or chosen[0] < 0 or chosen[-1] != steps:
+        raise ValueError(f"steps must rise from 0 or later to the last, {steps}; got {wanted}")
+    return chosen
 
 
 def _save_checkpoints(models: Mapping[int, Any], reader: Any, folder: Path) -> None:
@@ -104,10 +114,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--checkpoints",
-        type=int,
         metavar="N",
         help="also keep the model N times, from before training to its end, closer together at "
-        "the beginning: in FOLDER/MODEL-checkpoints/step-...; needs --out",
+        "the beginning, or after these steps (0,100,480): in FOLDER/MODEL-checkpoints/step-...; "
+        "needs --out",
     )
     return parser
 
@@ -131,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 parser.error(f"{folder} is not empty: remove it, or give another --out")
             steps = recipe(name).SCHEDULE.steps if options.steps is None else options.steps
             try:
-                kept[name] = Checkpoints(checkpoint_steps(steps, options.checkpoints))
+                kept[name] = Checkpoints(_wanted_steps(options.checkpoints, steps))
             except ValueError as error:
                 parser.error(f"--checkpoints: {error}")
     # The sums of several threads differ in their last digits from run to run.

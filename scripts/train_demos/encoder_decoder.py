@@ -10,8 +10,8 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
 
-from attnviz.demos.recipes.fitting import Checkpoints, Schedule, fit
 from train_demos.dates import CHARACTERS, SPECIAL_TOKENS, draw_date
+from train_demos.fitting import Checkpoints, Schedule, fit
 
 __all__ = ["SCHEDULE", "character_tokenizer", "train"]
 

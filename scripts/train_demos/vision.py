@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
 from attnviz.demos.datasets.shapes import IMAGE_SIZE, PATCH_SIZE, SHAPES, draw_shapes
-from attnviz.demos.recipes.fitting import Checkpoints, Schedule, fit
+from train_demos.fitting import Checkpoints, Schedule, fit
 
 __all__ = ["SCHEDULE", "patch_positions", "train"]
 

@@ -18,8 +18,8 @@ from transformers import (
 
 from attnviz.demos.datasets.scenes import WORDS, Scene, draw_scene
 from attnviz.demos.datasets.shapes import IMAGE_SIZE, PATCH_SIZE, SHAPES, patches_of
-from attnviz.demos.recipes.fitting import Checkpoints, Schedule, fit
-from attnviz.demos.recipes.tokenizers import word_tokenizer
+from train_demos.fitting import Checkpoints, Schedule, fit
+from train_demos.tokenizers import word_tokenizer
 from train_demos.vision import patch_positions
 
 __all__ = ["SCHEDULE", "train"]

@@ -38,10 +38,10 @@ from attnviz.demos.datasets.sentences import (
 )
 from attnviz.demos.datasets.shapes import SHAPES, draw_shapes, patches_of
 from attnviz.demos.datasets.vocabulary import WORDS
-from attnviz.demos.recipes import tokenizers as tokenizers_module
 from train_demos import dates as dates_module
 from train_demos import encoder_decoder as encoder_decoder_module
 from train_demos import scores
+from train_demos import tokenizers as tokenizers_module
 from train_demos.__main__ import main as train
 from train_demos.dates import FORMS, WrittenDate, draw_date, is_held_out, write_date
 

@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "integrations": {
         *("utils", "record", "analysis", "extraction", "comparison", "server", "pages", "views"),
     },
-    "demos": {"utils"},
+    "demos": set(),
 }
 # They forward the names that notebooks import by these paths.
 FORWARDING = {"analysis/embedding.py", "analysis/trust.py"}

@@ -13,9 +13,8 @@
     A LLaVA (a CLIP tower of 3 layers, a Llama of 3 layers, 4 heads each, 64 patches) that reads a
     picture of two shapes and goes on with "the red"; a head finds the shape of that colour.
 
-`checkpoints` trains the decoder again and gives it as it was on the way; or ``"induction"``, which
-is not shipped: a GPT-2 (2 layers of 4 heads) that grows induction heads from random weights in half
-a minute.
+`checkpoints` gives the decoder as it was before training; or ``"induction"``, a GPT-2 (2 layers of
+4 heads), at five steps of a training in which it grows induction heads from random weights.
 
 >>> model, tokenizer = load("decoder")
 >>> ids = tokenizer(example("decoder")["inputs"], return_tensors="pt")["input_ids"]
@@ -25,18 +24,16 @@ a minute.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NAMES", "RECIPES", "checkpoints", "example", "load"]
+__all__ = ["CHECKPOINTS", "NAMES", "checkpoints", "example", "load"]
 
 NAMES = ("decoder", "encoder-decoder", "vision", "vision-language")
-# Models whose training can be watched.
-RECIPES = ("decoder", "induction")
+#: Training steps after which a model was kept, for `checkpoints`.
+CHECKPOINTS = {"decoder": (0,), "induction": (0, 100, 200, 300, 480)}
 
 _HERE = Path(__file__).parent
 _SCENE_SEED = 56
@@ -108,41 +105,32 @@ def load(name: str) -> tuple[Any, Any]:
         "vision": transformers.ViTForImageClassification,
         "vision-language": transformers.LlavaForConditionalGeneration,
     }
-    with _no_progress_bar():
-        model = classes[name].from_pretrained(folder, dtype="float32", local_files_only=True)
-    return model.eval(), reader
+    return _loaded(classes[name], folder), reader
 
 
 def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
-    """Train a small model, and give it as it was after some steps of training.
-
-    Training stops after the last of these steps. It runs on one thread of the CPU and shows a
-    progress bar. It begins from a fixed seed: two runs on one machine give the same weights. On
-    another machine sums differ in their last digits, and weights more with every step.
+    """Load a small model as it was after some steps of its training.
 
     Parameters
     ----------
     name : str
-        "decoder", or "induction".
+        "decoder" or "induction".
     after : sequence of int
-        Numbers of training steps, 0 for the model before training. At most as many as the recipe
-        has: 900 and 480. A step takes 0.05 to 0.2 seconds.
+        Numbers of training steps, 0 for the model before training: 0 of the decoder; 0, 100, 200,
+        300 and 480 of "induction".
 
     Returns
     -------
     models : dict of int to PreTrainedModel
         The model after each of these numbers of steps, in the order of training: on the CPU,
-        float32, in evaluation mode.
+        float32, in evaluation mode. Their weights are stored as float16.
     tokenizer : PreTrainedTokenizerFast
         As `load` gives it.
 
     Raises
     ------
     ValueError
-        If there is no such model, or `after` is empty or holds a number of steps that training
-        has not.
-    TypeError
-        If `after` holds something else than integers.
+        If there is no such model, or `after` is empty or has another number of steps.
 
     Notes
     -----
@@ -151,41 +139,29 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
 
     Examples
     --------
-    >>> models, tokenizer = checkpoints("induction", [0, 2])
+    >>> models, tokenizer = checkpoints("induction", [0, 480])
     >>> list(models)
-    [0, 2]
+    [0, 480]
     """
-    _checked(name, RECIPES)
-    import torch
-
-    from attnviz.demos.recipes.fitting import Checkpoints
-    from attnviz.utils.threads import torch_threads
-
-    training = import_module(f"attnviz.demos.recipes.{name}")
-    kept = Checkpoints(_steps(after, training.SCHEDULE.steps))
-    # The sums of several threads differ in their last digits from run to run.
-    with torch_threads(1), torch.random.fork_rng(devices=[]), torch.enable_grad():
-        _, tokenizer = training.train(checkpoints=kept)
-    return kept.models, tokenizer
-
-
-def _steps(after: Sequence[int], most: int) -> tuple[int, ...]:
-    """Numbers of steps in the order of training, each once."""
-    if isinstance(after, (str, bytes)) or not hasattr(after, "__iter__"):
-        raise TypeError(
-            f"after must be a list of numbers of steps, such as [0, 100]; got {after!r}"
-        )
-    given = list(after)
-    try:
-        steps = sorted({operator.index(step) for step in given})
-    except TypeError:
-        raise TypeError(f"after must hold whole numbers of training steps; got {given!r}") from None
-    if not steps or steps[0] < 0 or steps[-1] > most:
+    kept = CHECKPOINTS[_checked(name, tuple(CHECKPOINTS))]
+    steps = [step for step in kept if step in after]
+    if not steps or set(after) - set(kept):
         raise ValueError(
-            f"after must hold at least one number of training steps, each from 0 to {most}; got "
-            f"{given!r}"
+            f"after={after!r} must hold some of the steps after which {name!r} was kept: "
+            f"{', '.join(map(str, kept))}"
         )
-    return tuple(steps)
+    import transformers
+
+    folders = {step: _HERE / f"{name}-checkpoints" / f"step-{step:03}" for step in steps}
+    models = {
+        step: _loaded(transformers.GPT2LMHeadModel, folder) for step, folder in folders.items()
+    }
+    return models, transformers.PreTrainedTokenizerFast.from_pretrained(folders[steps[0]])
+
+
+def _loaded(kind: Any, folder: Path) -> Any:
+    with _no_progress_bar():
+        return kind.from_pretrained(folder, dtype="float32", local_files_only=True).eval()
 
 
 @contextmanager

@@ -27,8 +27,8 @@ from attnviz.demos.datasets.sentences import (
     repeated_halves,
 )
 from attnviz.demos.datasets.vocabulary import SPECIAL_TOKENS, WORDS
-from attnviz.demos.recipes.fitting import Checkpoints, Schedule, fit
-from attnviz.demos.recipes.tokenizers import word_tokenizer
+from train_demos.fitting import Checkpoints, Schedule, fit
+from train_demos.tokenizers import word_tokenizer
 
 __all__ = ["SCHEDULE", "train"]
 

@@ -1,7 +1,7 @@
 """A small GPT-2 that grows an induction head by itself, from random weights, in half a minute.
 
-It is not shipped: it is there to be watched while it learns (`attnviz.demos.checkpoints`). Nothing
-is laid down before training, unlike in the demo decoder, and it learns one thing alone: to go on
+It is there to be watched while it learns (`attnviz.demos.checkpoints`). Nothing is laid down before
+training, unlike in the demo decoder, and it learns one thing alone: to go on
 with rows of random words that come again and again. What makes the head form soon is that the
 number of words until they come again differs from step to step, so that no head can count back.
 """
@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from attnviz.demos.datasets.vocabulary import SPECIAL_TOKENS, WORDS
-from attnviz.demos.recipes.fitting import Checkpoints, Schedule, fit
-from attnviz.demos.recipes.tokenizers import word_tokenizer
+from train_demos.fitting import Checkpoints, Schedule, fit
+from train_demos.tokenizers import word_tokenizer
 
 __all__ = ["SCHEDULE", "train"]
 
