@@ -68,11 +68,8 @@ def kept(record: AttentionRecord, layer: int = 0) -> QueryKeyAttention:
 @pytest.mark.parametrize(
     ("queries", "keys"),
     [
-        pytest.param(Q, K, id="list of tensors"),
         pytest.param(tuple(q[None] for q in Q), tuple(k[None] for k in K), id="batches of one"),
-        pytest.param(torch.stack(Q), torch.stack(K), id="one tensor"),
         pytest.param(torch.stack(Q)[:, None], torch.stack(K)[:, None], id="one, with a batch"),
-        pytest.param([q.numpy() for q in Q], [k.numpy() for k in K], id="arrays"),
         pytest.param(torch.stack(Q).numpy(), torch.stack(K).numpy(), id="one array"),
         pytest.param([q.tolist() for q in Q], [k.tolist() for k in K], id="nested lists"),
         pytest.param([q.requires_grad_() for q in torch.stack(Q).clone()], K, id="with gradients"),
@@ -128,31 +125,6 @@ def test_weights_are_a_softmax_in_double_precision(data: st.DataObject) -> None:
         sinks=sinks,
     )
     assert_allclose(record.stack().weights(layer=0), expected, atol=2e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("kind", ["full", "causal", "bool", "added"])
-def test_weights_are_those_of_torchs_own_attention(dtype: torch.dtype, kind: str) -> None:
-    q, k = vectors(4, 6, 16).to(dtype), vectors(2, 6, 16, seed=1).to(dtype)
-    flags = torch.rand(4, 6, 6, generator=torch.Generator().manual_seed(2)) < 0.6
-    flags[..., 0] = True
-    options: dict[str, Any] = {}
-    for_torch: dict[str, Any] = {}
-    if kind == "causal":
-        options, for_torch = {"causal": True}, {"is_causal": True}
-    elif kind == "bool":
-        options, for_torch = {"mask": flags}, {"attn_mask": flags}
-    elif kind == "added":
-        added = vectors(4, 6, 6, seed=3).masked_fill(~flags, -torch.inf)
-        options, for_torch = {"mask": added}, {"attn_mask": added}
-    # Values that are the identity give the weights back.
-    identity = torch.eye(6).expand(2, 6, 6)
-    wanted = torch.nn.functional.scaled_dot_product_attention(
-        q.float(), k.float(), identity, enable_gqa=True, **for_torch
-    )
-    record = made([q], [k], None, **options)
-    assert_allclose(record.stack().weights(layer=0), wanted, atol=2e-6)
-    assert kept(record).queries.dtype == dtype
 
 
 def test_nothing_is_copied() -> None:
@@ -292,7 +264,6 @@ def with_value(value: float) -> list[torch.Tensor]:
             {"queries": with_value(np.nan)},
             r"queries\[1\] is NaN at head 2, query 3, head_dim 4",
         ),
-        ({"queries": with_value(-np.inf)}, r"queries\[1\] is infinite at head 2, query 3"),
         (
             {"keys": [K[0], K[1], K[2] * np.inf]},
             r"keys\[2\] is infinite at key head 0, key 0, head_dim 0",
@@ -313,7 +284,6 @@ def with_value(value: float) -> list[torch.Tensor]:
             r"are those of one head, keys 5, head_dim 8, which is layer\[None\]; or they hold the "
             r"heads side by side, which is layer.reshape\(tokens, heads, head_dim\)",
         ),
-        ({"queries": torch.zeros(2, 1, 1, 4, 5, 8)}, r"queries is one array of shape \(2, 1, 1, 4"),
         (
             {"keys": [k.repeat(1, 1, 2) for k in K]},
             r"queries\[0\] has heads 4, queries 5, head_dim 8, keys\[0\] has key heads 2, keys 5, "
@@ -331,27 +301,21 @@ def with_value(value: float) -> list[torch.Tensor]:
         ),
         ({"keys": K[:2]}, "queries has 3 layers but keys has 2; give both of each layer"),
         ({"queries": []}, "queries is empty; give one array"),
-        ({"keys": torch.zeros(0, 2, 5, 8)}, "keys is empty"),
         ({"queries": [Q[0][:0]]}, r"queries\[0\] has shape \(0, 5, 8\): it holds no numbers"),
-        ({"queries": [Q[0][:, :0]]}, r"queries\[0\] has shape \(4, 0, 8\): it holds no numbers"),
         (
             {"tokens": words(4)},
             r"tokens has 4 tokens, but queries\[0\] has heads 4, queries 5, head_dim 8; the axes "
             r"seem to be \(queries, heads, head_dim\): give layer.swapaxes\(-3, -2\)",
         ),
-        ({"tokens": words(6)}, r"tokens has 6 tokens, but queries\[0\] has heads 4, queries 5"),
         (
             {"key_tokens": words(6)},
             r"key_tokens has 6 tokens, but keys\[0\] has key heads 2, keys 5, head_dim 8",
         ),
-        ({"layers": [0, 1]}, "must number each of the 3 layers of queries once"),
-        ({"sentence_b_start": 5}, "sentence_b_start=5 must be from 1 to 4"),
         ({"scale": np.nan}, "scale=nan must be a finite number"),
         ({"scale": [1.0, 2.0]}, "scale is a list of 2 for 3 layers; give one a layer"),
         ({"softcap": 0.0}, r"softcap=0.0 must be above 0"),
         ({"window": 0}, "window=0 must be a whole number of at least 1"),
         ({"window": True}, "window=True must be a whole number"),
-        ({"window": 2.5}, "window=2.5 must be a whole number"),
         (
             {"keys": [k[:, :3] for k in K], "causal": True, "key_tokens": words(3)},
             "causal=True takes the queries for the last of the keys, but there are 5 queries and 3",
@@ -361,17 +325,10 @@ def with_value(value: float) -> list[torch.Tensor]:
             r"mask has shape \(5, 4\); it must be \(queries, keys\) or \(heads, queries, keys\), "
             "with heads 4, queries 5, keys 5",
         ),
-        ({"mask": torch.ones(2, 5, 5, dtype=torch.bool)}, r"mask has shape \(2, 5, 5\)"),
-        ({"mask": torch.ones(3, 4, 5, 5, dtype=torch.bool)}, r"mask has shape \(3, 4, 5, 5\)"),
-        ({"mask": [torch.ones(5, 5).bool()] * 2}, "mask is a list of 2 for 3 layers"),
         ({"mask": [None, torch.ones(1, 5).bool(), None]}, r"mask\[1\] has shape \(1, 5\)"),
         ({"mask": torch.full((5, 5), np.nan)}, "mask holds NaN or plus infinity; it is added"),
-        ({"mask": torch.full((5, 5), np.inf)}, "mask holds NaN or plus infinity"),
-        ({"bias": torch.ones(4, 5, 3)}, r"bias has shape \(4, 5, 3\); it must be"),
         ({"bias": torch.full((5, 5), -np.inf)}, "bias holds NaN or infinity; .* as mask="),
         ({"sinks": torch.ones(3)}, r"sinks has shape \(3,\); it must be \(heads,\) with heads 4"),
-        ({"sinks": torch.ones(2, 4)}, "sinks is a list of 2 for 3 layers"),
-        ({"sinks": [0.5, 0.5, 0.5]}, r"sinks\[0\] has shape \(\); it must be \(heads,\)"),
         ({"sinks": torch.full((4,), np.nan)}, "sinks is NaN at head 0"),
     ],
 )
@@ -388,23 +345,16 @@ def test_numbers_and_shapes_that_are_refused(change: dict[str, Any], message: st
             r"queries\[0\] is float64, and weights are computed in float32: give float32, float16, "
             r"bfloat16, for example queries.float\(\)",
         ),
-        ({"keys": torch.stack(K).numpy().astype("f8")}, "keys is float64"),
         ({"keys": [k.to(torch.int8) for k in K]}, r"keys\[0\] is int8"),
-        ({"keys": [k.to(torch.complex64) for k in K]}, r"keys\[0\] is complex64"),
         ({"queries": 7}, "queries must be a sequence with one array a layer; got int"),
-        ({"queries": {0: Q[0]}}, "queries must be a sequence with one array a layer; got dict"),
         ({"keys": [None, *K[1:]]}, r"keys\[0\] is not an array of numbers"),
-        ({"keys": ["x", *K[1:]]}, r"keys\[0\] is not an array of numbers"),
         ({"causal": torch.ones(5, 5)}, "causal must be True or False, got Tensor; a mask is given"),
         ({"mask": torch.ones(5, 5, dtype=torch.int64)}, "mask is int64, which may mean either"),
-        ({"mask": np.ones((5, 5), np.uint8)}, "mask is uint8, which may mean either"),
         ({"mask": "causal"}, "mask is not an array of numbers"),
-        ({"bias": "alibi"}, "bias is not an array of numbers"),
         (
             {"queries": [q[:, :3] for q in Q], "tokens": words(3)},
             "key_tokens is missing: there are 3 queries and 5 keys",
         ),
-        ({"tokens": "abcde"}, "tokens must be a sequence of strings"),
     ],
 )
 def test_what_is_no_array_is_refused(change: dict[str, Any], message: str) -> None:
@@ -418,6 +368,3 @@ def test_the_record_has_model_notes_and_images() -> None:
     assert record.model == "mine"
     assert len(record.images) == 1
     assert record.stack().has_vectors
-    assert (
-        repr(record) == "<AttentionRecord of mine: <self: layers 0 to 2, 4 heads each, 5 tokens>>"
-    )
