@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from attnviz import analysis
-from attnviz.analysis import distinct, distinct_head, head_scores, patterns, uniform_scores
+from attnviz.analysis import distinct_head, head_scores, patterns, uniform_scores
 from attnviz.record.attention import GivenWeights
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
@@ -39,12 +36,6 @@ def before(share: float, tokens: int = N) -> NDArray[np.float64]:
 def stack_of(weights: NDArray[np.float64], tokens: list[str] | None = None) -> AttentionStack:
     names = tokens or [f"w{place}" for place in range(weights.shape[-1])]
     return AttentionRecord.from_weights(list(weights.astype(np.float32)), names).stack()
-
-
-def test_the_examples_hold() -> None:
-    found = doctest.testmod(distinct, extraglobs={"np": np})
-    assert found.attempted > 0
-    assert found.failed == 0
 
 
 def test_a_planted_head_is_found_with_its_numbers() -> None:
@@ -190,7 +181,3 @@ def test_what_is_not_a_number_is_passed_over() -> None:
 def test_anything_else_is_refused_with_what_to_give() -> None:
     with pytest.raises(TypeError, match="stack must be a record"):
         distinct_head(np.eye(N))  # type: ignore[arg-type]
-
-
-def test_it_is_public() -> None:
-    assert analysis.distinct_head is distinct_head

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 import subprocess
 import sys
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -294,18 +292,6 @@ def test_entropy_lies_between_one_key_and_all(seed: int, entries: int) -> None:
         assert_allclose(scores, expected, atol=1e-5)
         assert (scores >= 0).all()
         assert (scores <= math.log(weights.shape[-1]) + 1e-6).all()
-
-
-@pytest.mark.parametrize("module", [heads, patterns], ids=lambda module: module.__name__)
-def test_the_examples_in_the_docstrings_run(module: ModuleType) -> None:
-    failures, tried = doctest.testmod(module)
-    assert failures == 0
-    assert tried >= 2
-
-
-def test_it_brings_no_torch() -> None:
-    program = "import sys, attnviz.analysis; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 MEASURES = [

@@ -1,4 +1,7 @@
-"""The formula, held against torch's own attention and against numbers worked by hand."""
+"""The formula against torch's own attention, numbers worked by hand and float64.
+
+`given/test_queries_keys.py` compares masks, biases and scales with a softmax by hand.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from torch.nn.functional import scaled_dot_product_attention
@@ -25,7 +26,7 @@ from attnviz.record.masks import (
     WindowBias,
     WindowMask,
 )
-from attnviz.record.softmax import blocks, normalized, tiles
+from attnviz.record.softmax import normalized
 from rounding import logit_error, relative_error, weights_error
 from unit.records import shares, vectors
 
@@ -56,13 +57,6 @@ def test_two_keys_by_hand() -> None:
     assert_allclose(whole(attention)[0], [by_hand([1.0, 0.5]), by_hand([0.0, 1.0])], rtol=1e-6)
 
 
-@pytest.mark.parametrize("scale", [0.125, 1.0, 0.31])
-def test_scale(scale: float) -> None:
-    queries, keys = vectors(3, 5, 16), vectors(3, 7, 16, seed=1)
-    own = torchs_own(queries, keys, scale=scale)
-    assert_allclose(whole(QueryKeyAttention(queries, keys, scale)), own, atol=1e-6)
-
-
 @pytest.mark.parametrize(("heads", "key_heads"), [(8, 2), (6, 1), (4, 4)])
 def test_grouped_heads(heads: int, key_heads: int) -> None:
     queries, keys = vectors(heads, 5, 8), vectors(key_heads, 5, 8, seed=1)
@@ -71,63 +65,6 @@ def test_grouped_heads(heads: int, key_heads: int) -> None:
     assert_allclose(whole(attention), own, atol=1e-6)
     group = heads // key_heads
     assert [attention.key_head(h) for h in range(heads)] == [h // group for h in range(heads)]
-
-
-def test_causal_mask() -> None:
-    queries, keys = vectors(2, 6, 8), vectors(2, 6, 8, seed=1)
-    own = torchs_own(queries, keys, scale=0.35, is_causal=True)
-    weights = whole(QueryKeyAttention(queries, keys, 0.35, mask=BandMask(None, 0)))
-    assert_allclose(weights, own, atol=1e-6)
-    assert_array_equal(np.triu(weights, 1), 0)
-
-
-@pytest.mark.parametrize("window", [1, 3])
-def test_sliding_window_over_a_longer_context(window: int) -> None:
-    queries, keys = vectors(2, 4, 8), vectors(2, 9, 8, seed=1)
-    flags = torch.zeros(4, 9, dtype=torch.bool)
-    for query in range(4):
-        flags[query, query + 5 - window + 1 : query + 5 + 1] = True
-    mask = BandMask(window - 1, 0, offset=5)
-    own = torchs_own(queries, keys, scale=0.35, attn_mask=flags)
-    assert_allclose(whole(QueryKeyAttention(queries, keys, 0.35, mask=mask)), own, atol=1e-6)
-
-
-def test_a_mask_for_each_head() -> None:
-    queries, keys = vectors(3, 6, 8), vectors(3, 11, 8, seed=1)
-    flags = torch.from_numpy(np.random.default_rng(0).random((3, 6, 11)) < 0.5)
-    flags[..., 4] = True
-    own = torchs_own(queries, keys, scale=0.35, attn_mask=flags[None])
-    mask = PackedMask.pack(flags)
-    assert_allclose(whole(QueryKeyAttention(queries, keys, 0.35, mask=mask)), own, atol=1e-6)
-
-
-def test_distance_bias_is_alibi() -> None:
-    queries, keys = vectors(2, 6, 8), vectors(2, 6, 8, seed=1)
-    slopes = torch.tensor([0.5, 0.125])
-    distance = (torch.arange(6) - torch.arange(6)[:, None]).abs()
-    own = torchs_own(queries, keys, scale=0.35, attn_mask=-slopes[:, None, None] * distance)
-    bias = DistanceBias(-slopes[:, None] * torch.arange(-5, 6).abs(), 6)
-    assert_allclose(whole(QueryKeyAttention(queries, keys, 0.35, bias=bias)), own, atol=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(2, 5, 7), (1, 5, 7), (2, 1, 7), (1, 1, 7)])
-def test_dense_bias(shape: tuple[int, int, int]) -> None:
-    queries, keys = vectors(2, 5, 8), vectors(2, 7, 8, seed=1)
-    values = vectors(*shape, seed=2)
-    own = torchs_own(queries, keys, scale=0.35, attn_mask=values.expand(2, 5, 7))
-    attention = QueryKeyAttention(queries, keys, 0.35, bias=DenseBias(values))
-    assert_allclose(whole(attention), own, atol=1e-6)
-
-
-def test_bias_and_mask_together() -> None:
-    queries, keys = vectors(2, 5, 8), vectors(2, 5, 8, seed=1)
-    values = vectors(2, 5, 5, seed=2)
-    both = values.masked_fill(~torch.ones(5, 5).tril().bool(), -torch.inf)
-    own = torchs_own(queries, keys, scale=0.35, attn_mask=both)
-    attention = QueryKeyAttention(
-        queries, keys, 0.35, mask=BandMask(None, 0), bias=DenseBias(values)
-    )
-    assert_allclose(whole(attention), own, atol=1e-6)
 
 
 def test_soft_cap_comes_before_the_bias() -> None:
@@ -171,11 +108,6 @@ def test_what_is_masked_cannot_spoil_a_row() -> None:
     assert np.isnan(weights[2]).all()
 
 
-def test_large_logits_do_not_overflow() -> None:
-    attention = QueryKeyAttention(torch.tensor([[[300.0]]]), torch.tensor([[[1.0], [2.0]]]), 100.0)
-    assert_array_equal(whole(attention)[0, 0], [0.0, 1.0])
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_dtypes_are_computed_in_float32(dtype: torch.dtype) -> None:
     queries, keys = vectors(2, 5, 8).to(dtype), vectors(2, 5, 8, seed=1).to(dtype)
@@ -183,11 +115,6 @@ def test_other_dtypes_are_computed_in_float32(dtype: torch.dtype) -> None:
     assert weights.dtype == np.float32
     own = torchs_own(queries.float(), keys.float(), scale=0.35)
     assert_allclose(weights, own, atol=1e-6)
-
-
-def test_vectors_that_await_gradients() -> None:
-    queries = vectors(1, 3, 4).requires_grad_()
-    assert whole(QueryKeyAttention(queries, queries, 0.5)).shape == (1, 3, 3)
 
 
 ATTENTIONS = {
@@ -199,7 +126,7 @@ ATTENTIONS = {
 }
 
 
-@pytest.mark.parametrize("entries", [1, 13, 40, 1 << 22])
+@pytest.mark.parametrize("entries", [1, 40])
 @pytest.mark.parametrize("kind", ATTENTIONS)
 def test_blocks_equal_slices_of_the_whole(
     kind: str, entries: int, monkeypatch: pytest.MonkeyPatch
@@ -340,31 +267,8 @@ def test_sums_of_logits_that_overflow() -> None:
     attention = QueryKeyAttention(torch.tensor([[[300.0]]]), torch.tensor([[[1.0], [2.0]]]), 100.0)
     sums = attention.log_normalizer(0, slice(0, 1))
     assert sums.tolist() == [60000.0]
+    assert_array_equal(whole(attention)[0, 0], [0.0, 1.0])
     assert normalized(attention.logits(0, slice(0, 1)), sums).tolist() == [[0.0, 1.0]]
-
-
-@settings(max_examples=100)
-@given(st.integers(0, 50), st.integers(0, 300), st.integers(1, 200))
-def test_blocks_cover_the_keys_once_and_stay_small(start: int, count: int, rows: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", 100)
-        found = list(blocks(slice(start, start + count), rows, torch.device("cpu")))
-    assert [key for block in found for key in range(block.start, block.stop)] == [
-        *range(start, start + count)
-    ]
-    assert all((b.stop - b.start) * rows <= 100 or b.stop - b.start == 1 for b in found)
-
-
-@settings(max_examples=100)
-@given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 300))
-def test_tiles_cover_the_rows_once_and_stay_small(start: int, count: int, num_keys: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", 100)
-        found = list(tiles(slice(start, start + count), num_keys))
-    assert [row for tile in found for row in range(tile.start, tile.stop)] == [
-        *range(start, start + count)
-    ]
-    assert all((t.stop - t.start) * num_keys <= 100 or t.stop - t.start == 1 for t in found)
 
 
 @pytest.mark.parametrize(
@@ -391,13 +295,10 @@ def test_given_weights_are_handed_out_as_they_are() -> None:
     assert_array_equal(block, values[2, 1:3, :5])
     block[:] = 0
     assert values.all()
-
-
-def test_given_half_precision_weights_become_float32() -> None:
-    values = torch.from_numpy(shares(1, 2, 3)).bfloat16()
-    block = GivenWeights(values).weights(0, slice(0, 2), slice(0, 3))
+    half = torch.from_numpy(values).bfloat16()
+    block = GivenWeights(half).weights(0, slice(0, 4), slice(0, 6))
     assert block.dtype == np.float32
-    assert_array_equal(block, values[0].float().numpy())
+    assert_array_equal(block, half[0].float().numpy())
 
 
 @pytest.mark.parametrize("heads", [(0, 1, 2), (2, 0), (1,)])

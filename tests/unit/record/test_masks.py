@@ -82,32 +82,12 @@ def test_every_band_is_found(
         assert mask is None or isinstance(mask, BandMask)
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        (torch.ones(1, 6, 6).tril(), BandMask(None, 0)),
-        (torch.ones(5, 6, 6).tril(), BandMask(None, 0)),
-        (torch.ones(1, 6, 6).tril().triu(-2), BandMask(2, 0)),
-        (torch.ones(1, 6, 6).triu(-1), BandMask(1, None)),
-        (torch.ones(1, 6, 6).tril(2).triu(-3), BandMask(3, 2)),
-        # The last 2 of 6 tokens ask (a cache), causally.
-        (torch.ones(1, 6, 6).tril()[:, 4:], BandMask(None, 0, offset=4)),
-    ],
-)
-def test_usual_masks_become_bands(flags: torch.Tensor, expected: BandMask) -> None:
-    assert compact_mask(flags.bool()) == expected
-
-
 def test_a_causal_mask_over_a_longer_cache_is_a_band() -> None:
     # 4 queries at the places 0 to 3 of a cache of 9: what is not filled yet may not be seen.
     flags = torch.ones(1, 4, 9).tril().bool()
     mask = compact_mask(flags)
     assert isinstance(mask, BandMask)
     assert torch.equal(flags_of(mask, 1, 4, 9), flags)
-
-
-def test_a_mask_that_allows_everything_is_none() -> None:
-    assert compact_mask(torch.ones(3, 4, 7, dtype=torch.bool)) is None
 
 
 def test_padding_takes_one_bit_an_entry() -> None:
@@ -118,14 +98,6 @@ def test_padding_takes_one_bit_an_entry() -> None:
     assert isinstance(mask, PackedMask)
     assert mask.bits.shape == (1, 10, 3)
     assert torch.equal(flags_of(mask, 2, 10, 21), flags)
-
-
-def test_heads_with_masks_of_their_own_keep_them() -> None:
-    causal = torch.ones(8, 8).tril()
-    flags = torch.stack([causal, causal.triu(-2), torch.ones(8, 8)]).bool()
-    mask = compact_mask(flags)
-    assert isinstance(mask, PackedMask)
-    assert torch.equal(flags_of(mask, 3, 8, 8), flags)
 
 
 def test_one_entry_that_breaks_a_band_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,26 +147,11 @@ def test_a_character_is_not_joined_across_an_added_token(byte_level: Any) -> Non
     assert tokens.sequence == (0, None, 0)
 
 
-def test_white_space_and_control_characters_are_visible(byte_level: Any) -> None:
-    tokens = shown(byte_level, "a\n\tb\x00\u202ec")
-    text = "".join(tokens)
-    assert "⏎" in text
-    assert "⇥" in text
-    assert "‹U+0000›" in text
-    assert "‹U+202E›" in text
-    assert not any(character.isspace() for character in text.replace(" ", ""))
-
-
 def test_added_tokens_are_written_as_they_are(byte_level: Any) -> None:
     tokens = shown(byte_level, "the<turn>two words")
     assert list(tokens)[-2:] == ["<turn>", "two·words"]
     # Added, yet text: only tokens that were added as special are special.
     assert not any(tokens.special)
-
-
-def test_html_is_text(byte_level: Any) -> None:
-    tokens = shown(byte_level, "</script><img onerror>")
-    assert "".join(tokens) == "</script><img·onerror>"
 
 
 def test_metaspace_tokens_show_leading_spaces(metaspace: Any) -> None:
@@ -207,19 +192,6 @@ def test_an_unknown_word_is_text_and_a_mask_is_special(word_piece: Any) -> None:
     tokens = shown(word_piece, "the ☃ [MASK]")
     assert list(tokens)[-3:-1] == ["[UNK]", "[MASK]"]
     assert tokens.special[-3:-1] == (False, True)
-
-
-def test_one_token_with_several_roles_is_special(byte_level: Any) -> None:
-    tokens = display_tokens([byte_level.eos_token_id], tokenizer=byte_level)
-    assert tokens.special == (True,)
-
-
-def test_tokens_of_the_trained_checkpoint(checkpoint_folder: Any) -> None:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
-    tokens = shown(tokenizer, "Heteroskedasticity, café!", "No.")
-    assert list(tokens)[:4] == ["[CLS]", "het", "##eros", "##ked"]
-    assert list(tokens)[-3:] == ["no", ".", "[SEP]"]
-    assert tokens.sequence[-3:] == (1, 1, None)
 
 
 def test_ids_alone_and_ids_out_of_the_vocabulary(byte_level: Any) -> None:
@@ -286,14 +258,3 @@ def test_weights_from_elsewhere_come_with_entries_of_a_vocabulary(
     # Who wants to see the entries says so.
     as_given = AttentionRecord.from_weights(weights, Tokens.of(given)).tokens
     assert as_given.text == tuple(visible(entry) for entry in given)
-
-
-def test_the_second_text_begins_where_it_is_said() -> None:
-    entries = ["[CLS]", "a", "[SEP]", "b", "[SEP]"]
-    weights = torch.eye(5)[None, None, None]
-    record = AttentionRecord.from_weights(weights, entries, sentence_b_start=3)
-    assert record.tokens.sequence == (0, 0, 0, 1, 1)
-    special = [entry.startswith("[") for entry in entries]
-    tokens = Tokens.of(entries, special=special)
-    record = AttentionRecord.from_weights(weights, tokens, sentence_b_start=3)
-    assert record.tokens.sequence == (None, 0, None, 1, None)

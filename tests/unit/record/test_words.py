@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.record import words
 from attnviz.record.tokens import Tokens, numbered_words
 from attnviz.record.vocabulary import display_text
 from attnviz.record.words import merged_tokens, word_starts, words_from_text
@@ -128,14 +126,6 @@ def test_one_token_of_a_text_is_a_word(text: list[str], special: list[bool]) -> 
     assert word_starts(Tokens.of(text, special=special)) == tuple(range(len(text)))
 
 
-@pytest.mark.parametrize("column", [[0], [0, 0, 1]])
-def test_words_of_another_length_are_refused(column: list[int | None]) -> None:
-    with pytest.raises(ValueError, match=f"words has {len(column)} entries"):
-        Tokens.of(["a", "b"], words=column)
-    with pytest.raises(ValueError, match=f"words has {len(column)} entries"):
-        Tokens(("a", "b"), (False, False), (0, 0), None, tuple(column))
-
-
 token_lists = st.lists(
     st.tuples(
         st.text(st.sampled_from("ab# \n#\u200d\u202e\x00é"), max_size=4) | st.text(max_size=4),
@@ -163,9 +153,3 @@ def test_any_tokens_make_words_that_hold_all_of_them(given_tokens: list[Any]) ->
     if not any(token.startswith("##") for token in text):
         # Nothing that is shown is lost.
         assert "".join(merged.text) == "".join(tokens.text)
-
-
-def test_the_examples_in_the_docstrings_run() -> None:
-    failures, tried = doctest.testmod(words)
-    assert failures == 0
-    assert tried >= 5

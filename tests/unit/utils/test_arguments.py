@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from attnviz.utils import arguments
 from attnviz.utils.arguments import as_path, full_slice, spans, whole_number, whole_numbers
 
 
@@ -65,30 +63,7 @@ def test_neighbours_are_named_by_their_ends() -> None:
     assert spans([4]) == "4"
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "words"),
-    [
-        ("", ValueError, "spool='' is not the name of a folder; give one"),
-        ("a\0b", ValueError, "it has a null character"),
-        ("\ud800", ValueError, "cannot be the name of a folder"),
-        (b"x", TypeError, "spool must be the path of a folder, .*; got bytes"),
-        (7, TypeError, "got int"),
-    ],
-)
-def test_what_no_file_can_be_called_is_refused(
-    given: object, error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        as_path("spool", given, "folder")
-
-
 def test_the_home_folder_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     assert as_path("spool", "~/long", "folder") == tmp_path / "long"
-
-
-def test_the_examples_in_the_docstrings_run() -> None:
-    failures, tried = doctest.testmod(arguments)
-    assert failures == 0
-    assert tried >= 3

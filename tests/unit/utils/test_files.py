@@ -133,6 +133,25 @@ def test_a_disk_without_room_leaves_what_was_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_file_that_cannot_be_put_in_place_leaves_what_was_there(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Path, target: Path) -> None:
+        raise error
+
+    (tmp_path / "x").write_bytes(b"before")
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("pathlib.Path.replace", fail)
+        with pytest.raises(type(error)):
+            write_whole("x", b"after")
+    assert [(path, path.read_bytes()) for path in tmp_path.iterdir()] == [
+        (tmp_path / "x", b"before")
+    ]
+    assert write_whole("x", b"after") == tmp_path / "x"
+
+
 def test_the_longest_name_that_a_file_can_have(tmp_path: Path) -> None:
     path = tmp_path / ("é" * 127 + "x")
     write_whole(path, b"one")

@@ -161,7 +161,7 @@ def grid_tokens(
 
     Examples
     --------
-    >>> tokens = grid_tokens([(1, 2)], before=["[CLS]"], behind=["[PAD]"], images=[0])
+    >>> tokens = grid_tokens([(1, 2)], before=["[CLS]"], after=["[PAD]"], images=[0])
     >>> tokens.text, tokens.grids
     (('[CLS]', '0,0', '0,1', '[PAD]'), (PatchGrid(image=0, start=1, rows=1, columns=2),))
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import errno
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from attnviz.extraction import options
-from attnviz.extraction.capture import collector, memory
 from attnviz.extraction.capture.memory import (
     LayerSize,
     check_disk,
@@ -26,11 +23,6 @@ from attnviz.extraction.options import CaptureOptions
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
-
-
-@pytest.mark.parametrize("module", [collector, options, memory])
-def test_examples(module: Any) -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 def files(root: Path, texts: dict[str, str]) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack, load
 from attnviz.record.storage.safetensors_file import (
     Blocks,
@@ -97,32 +97,6 @@ def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
     assert_same(expected, record)
     # The first as it was written; the second lies in the index.
     assert names_in(tmp_path / "x") == ["0000-model.layers.0.safetensors", INDEX]
-
-
-def test_the_index_says_what_is_where(tmp_path: Path) -> None:
-    layer = long_layers()[5]
-    spool = Spool(tmp_path / "x")
-    spool.begin()
-    made = spool.write("model.layers.5", {"queries": layer.queries, "keys": layer.keys})
-    spool.finish(record_of({5: QueryKeyAttention(made["queries"], made["keys"], layer.scale)}))
-    header, arrays = read_arrays(tmp_path / "x" / INDEX)
-    assert header["model"] == "tiny"
-    [(name, file)] = header["layers"].items()
-    assert name == "0000-model.layers.5.safetensors"
-    assert file["arrays"] == {"self/5/queries": "queries", "self/5/keys": "keys"}
-    # The index has no copy of them.
-    assert arrays == {}
-
-
-def test_rounded_and_shared_arrays_come_back(tmp_path: Path) -> None:
-    whole = torch.rand(3, 2, 40, 40).softmax(-1)
-    layers = {number: GivenWeights(whole[number].to(torch.float16)) for number in range(3)}
-    record = AttentionRecord({"a/b": AttentionStack("a/b", layers, Tokens.of(words(40)))})
-    again = spooled(record, tmp_path / "x")
-    assert_same(record, again)
-    found = again.stack().attention(2)
-    assert isinstance(found, GivenWeights)
-    assert found.values.dtype == torch.float16
 
 
 # What may go wrong.
@@ -278,10 +252,8 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
     ("place", "error", "said"),
     [
         (True, TypeError, r"^spool must be the path of a folder.*got bool"),
-        (None, TypeError, r"^spool must be the path of a folder.*got NoneType"),
         ("", ValueError, r"^spool='' is not the name of a folder"),
         ("a\0b", ValueError, r"^spool='a\\x00b' cannot be the name of a folder: .*null"),
-        ("~nosuchuser/r", ValueError, r"^spool='~nosuchuser/r': no home folder .* '~nosuchuser'"),
         ("x" * 300, OSError, r"spool='xxx.*' cannot be written: "),
         ("file", NotADirectoryError, r"spool='file' cannot be written: it is a file; give the na"),
     ],
@@ -381,12 +353,6 @@ def test_an_index_that_was_changed_with_its_checksum_is_held_against_the_files(
             load(folder)
     write_arrays(folder / INDEX, header, arrays)
     assert_same(record_of(long_layers()), load(folder))
-
-
-def test_a_folder_without_an_index_is_no_record(tmp_path: Path) -> None:
-    (tmp_path / "a.safetensors").touch()
-    with pytest.raises(FileNotFoundError, match=r"no record at path='.*': the folder has no index"):
-        load(tmp_path)
 
 
 def test_an_index_names_its_folder_and_other_files_there_are_what_they_are(folder: Path) -> None:
