@@ -55,14 +55,6 @@ def test_a_request_is_answered_with_a_header_and_a_buffer() -> None:
     assert expected.header["shape"] == (1, 2, 5)
 
 
-def test_a_description_comes_without_a_buffer() -> None:
-    browser = Browser()
-    browser.ask("tab-1", "describe", {})
-    [(message, buffers)] = browser.received
-    assert message["header"]["stacks"][0]["layers"] == [0, 1]
-    assert buffers == []
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [

@@ -230,18 +230,6 @@ def test_tiles_that_no_query_reaches_take_no_work(monkeypatch: pytest.MonkeyPatc
     assert not decode(encoded).any()
 
 
-def test_cells_of_a_long_text_keep_their_weights_in_one_byte() -> None:
-    stack = long_record(1024, heads=1, key_heads=1).stack()
-    cells = decode(tile_of(stack, RowSums(), 7, 0, 0, layer=0)[0])
-    coarse, _ = tile_of(stack, RowSums(), 7, 0, 0, layer=0)
-    # Relative to 1 the error would be larger than most of these means.
-    assert np.median(cells[cells > 0]) < 0.0039
-    assert coarse.maximum == pytest.approx(cells.max())
-    assert coarse.error <= 0.004 * cells.max()
-    np.testing.assert_allclose(decode(coarse), cells, atol=coarse.error)
-    assert (decode(coarse)[cells > cells.max() / 1e4] > 0).all()
-
-
 @pytest.mark.usefixtures("_all_queries")
 @pytest.mark.parametrize("side", ["queries", "keys"])
 def test_what_is_nan_is_named(side: str) -> None:

@@ -77,9 +77,3 @@ def test_a_page_of_a_long_answer_is_made_without(
     assert "sources" not in data_of(HeadView(record))
     monkeypatch.setattr(sources, "_MOST_WEIGHTS", 5 * 12 * 10)
     assert "sources" in data_of(HeadView(record))
-
-
-@pytest.mark.parametrize("query", [-1, 10])
-def test_queries_that_are_not_there(record: AttentionRecord, query: int) -> None:
-    with pytest.raises(IndexError, match=f"query={query} must lie within 0 to 9"):
-        RecordServer(record).reply("sources", {"stack": "self", "query": query})

@@ -21,7 +21,7 @@ from attnviz.server.row_sums import RowSums
 from attnviz.server.tiles import TILE, encoded_tile
 from attnviz.utils.progress import completed
 from rounding import UNIT
-from unit.records import captured_record, given_record, words
+from unit.records import captured_record, words
 
 FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "tiles.json").read_text())
 
@@ -80,22 +80,6 @@ def test_cells_of_signed_numbers_are_those_of_the_larger_sign(each: Any) -> None
     np.testing.assert_allclose(tile(stack, **each["request"]), each["cells"], atol=off)
 
 
-def test_the_last_cells_stand_for_fewer_weights() -> None:
-    weights = [[[1.0, 3.0, 5.0], [1.0, 3.0, 7.0], [2.0, 4.0, 9.0]]]
-    stack = stack_of(weights)
-    # Four, two, two and one.
-    np.testing.assert_array_equal(tile(stack, level=1), [[2, 6], [3, 9]])
-    np.testing.assert_array_equal(tile(stack, level=1, pooled="max"), [[3, 7], [4, 9]])
-    # One cell for all nine.
-    np.testing.assert_allclose(tile(stack, level=5), [[35 / 9]], rtol=1e-6)
-
-
-def test_heads_are_averaged_before_the_maximum_is_taken() -> None:
-    stack = stack_of([[[1.0, 0.0]], [[0.0, 0.5]]])
-    # The heads' mean is 0.5 and 0.25; the mean of their maxima would be 0.75.
-    np.testing.assert_array_equal(tile(stack, heads=[0, 1], level=1, pooled="max"), [[0.5]])
-
-
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_tiles_lie_side_by_side_and_cover_all(data: st.DataObject) -> None:
@@ -137,24 +121,6 @@ def test_a_model_s_tiles_are_pieces_of_its_weights() -> None:
         # All weights of the mean are as many as there are, at every level.
         mean = tile(stack, layer=layer, heads=[0, 1, 2, 3], level=9)
         np.testing.assert_allclose(mean, [[whole.mean(dtype=np.float64)]], rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("request_", "error", "message"),
-    [
-        ({"heads": []}, ValueError, "heads is empty"),
-        ({"heads": [9]}, IndexError, "head 9|heads 0 to"),
-        ({"layer": 7}, IndexError, "layer"),
-        ({"level": -1}, ValueError, "level=-1 must lie between 0 and 24"),
-        ({"level": 25}, ValueError, "level=25"),
-        ({"row": 1}, ValueError, "row=1: at level 0 there are 1 tiles"),
-        ({"column": -1}, ValueError, "column=-1"),
-        ({"pooled": "median"}, ValueError, "pooled='median'"),
-    ],
-)
-def test_what_is_not_there_is_refused(request_: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
-        tile(given_record().stack(), **request_)
 
 
 def test_a_tile_fits_into_a_reply() -> None:

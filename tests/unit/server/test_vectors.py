@@ -265,27 +265,6 @@ def test_a_page_of_weights_has_no_vectors(monkeypatch: pytest.MonkeyPatch) -> No
     assert embedded_vectors(given_record().stacks.values()) == {"layers": [], "arrays": []}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "words_of_it"),
-    [
-        ({"layer": 4}, IndexError, "layers 3"),
-        ({"head": 2}, IndexError, "heads 0 to 1"),
-        ({"head": -1}, IndexError, "heads 0 to 1"),
-        ({"token": 40}, IndexError, "tokens 0 to 39"),
-        ({"keys": [0, 41]}, ValueError, "within 0 to 40"),
-        ({"keys": [3, 3]}, ValueError, "within 0 to 40"),
-        ({"stack": "cross"}, KeyError, "self"),
-    ],
-)
-def test_what_is_not_there_is_refused(
-    arguments: dict[str, Any], error: type[Exception], words_of_it: str
-) -> None:
-    server = RecordServer(record_of(random_layer()))
-    request = {"stack": "self", "layer": 3, "head": 0, "token": 0, "keys": [0, 40]}
-    with pytest.raises(error, match=words_of_it):
-        server.reply("vectors", request | arguments)
-
-
 def test_more_than_a_reply_holds_is_refused() -> None:
     attention = QueryKeyAttention(vectors(1, 4, 256), vectors(1, 1000, 256), 0.1)
     record = record_of(attention)
@@ -293,12 +272,6 @@ def test_more_than_a_reply_holds_is_refused() -> None:
         asked(record, layer=3, head=0, token=0, keys=[0, 1000])
     _, parts = asked(record, layer=3, head=0, token=0, keys=[0, 900])
     assert parts["keys"].shape == (900, 256)
-
-
-def test_weights_alone_are_no_vectors() -> None:
-    request = {"stack": "self", "layer": 0, "head": 0, "token": 0, "keys": [0, 1]}
-    with pytest.raises(ValueError, match=r"made from weights, or its tokens are merged"):
-        RecordServer(given_record()).reply("vectors", request)
 
 
 def test_numbers_that_are_none_are_named() -> None:

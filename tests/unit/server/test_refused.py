@@ -1,0 +1,105 @@
+"""Requests about what a record does not have: each is refused in words that name the argument."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.server.server import RecordServer
+from unit.records import vectors, words
+
+TOKENS = 5
+
+
+def record() -> AttentionRecord:
+    """Layers 0 and 1 of three heads, without images; the last head of layer 1 is NaN."""
+    broken = vectors(3, TOKENS, 4)
+    broken[2, 3, 0] = torch.nan
+    layers = {
+        layer: QueryKeyAttention(queries, vectors(3, TOKENS, 4, seed=9), 0.5)
+        for layer, queries in enumerate((vectors(3, TOKENS, 4), broken))
+    }
+    return AttentionRecord({"self": AttentionStack("self", layers, Tokens.of(words(TOKENS)))})
+
+
+USUAL: dict[str, dict[str, Any]] = {
+    "block": {"layer": 0, "heads": [0], "rows": [0, 5], "columns": [0, 5]},
+    "maps": {"layer": 0, "size": 4},
+    "strongest": {"layer": 0, "heads": [0], "rows": [0, 5], "k": 2, "combine": "mean"}
+    | {"leave_out": [], "pair": "all"},
+    "tile": {"layer": 0, "heads": [0], "level": 0, "row": 0, "column": 0, "pooled": "mean"},
+    "vectors": {"layer": 0, "head": 0, "token": 0, "keys": [0, 5]},
+    "scores": {},
+    "sources": {},
+    "image": {},
+    "page": {"part": 0, "state": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "kind", "message"),
+    [
+        ("rollout", {}, ValueError, "request 'rollout' is unknown"),
+        ("block", {"stack": "decoder"}, KeyError, "stack='decoder': this record has 'self'"),
+        ("block", {"layer": 9}, IndexError, "layer=9: stack 'self' has layers 0, 1"),
+        ("block", {"heads": [0, 3]}, IndexError, "head=3: layer 0 of .* has heads 0 to 2"),
+        ("block", {"heads": [-4]}, IndexError, "head=-4"),
+        ("block", {"heads": []}, ValueError, "heads is empty; ask for at least one"),
+        ("block", {"rows": [0, 6]}, ValueError, r"rows=\[0, 6\] must lie within 0 to 5"),
+        ("block", {"rows": [-1, 2]}, ValueError, r"rows=\[-1, 2\] must lie within"),
+        ("block", {"columns": [3, 3]}, ValueError, r"columns=\[3, 3\] must lie within"),
+        ("block", {"columns": [4, 2]}, ValueError, r"columns=\[4, 2\] must lie within"),
+        ("block", {"columns": [0]}, ValueError, r"columns=\[0\] must be 2 values"),
+        ("maps", {"rows": [1, 9]}, ValueError, "rows="),
+        ("maps", {"size": 0}, ValueError, "size=0 must be at least 1"),
+        ("maps", {"layer": 1}, ValueError, "some weights are NaN or infinite"),
+        ("strongest", {"k": 0}, ValueError, "k=0 must be at least 1"),
+        ("strongest", {"heads": []}, ValueError, "heads is empty"),
+        ("strongest", {"heads": [9]}, IndexError, "head=9"),
+        ("strongest", {"combine": "sum"}, ValueError, "combine='sum'"),
+        ("strongest", {"pair": "a-c"}, ValueError, "pair='a-c'"),
+        ("strongest", {"leave_out": [6]}, ValueError, "leave_out=6 must be"),
+        ("strongest", {"leave_out": ["last"]}, ValueError, "leave_out='last' must be"),
+        ("tile", {"heads": []}, ValueError, "heads is empty"),
+        ("tile", {"heads": [9]}, IndexError, "heads 0 to"),
+        ("tile", {"layer": 7}, IndexError, "layer"),
+        ("tile", {"level": -1}, ValueError, "level=-1 must lie between 0 and 24"),
+        ("tile", {"level": 25}, ValueError, "level=25"),
+        ("tile", {"row": 1}, ValueError, "row=1: at level 0 there are 1 tiles"),
+        ("tile", {"column": -1}, ValueError, "column=-1"),
+        ("tile", {"pooled": "median"}, ValueError, "pooled='median'"),
+        ("vectors", {"layer": 4}, IndexError, "layers 0, 1"),
+        ("vectors", {"head": 3}, IndexError, "heads 0 to 2"),
+        ("vectors", {"head": -1}, IndexError, "heads 0 to 2"),
+        ("vectors", {"token": 5}, IndexError, "tokens 0 to 4"),
+        ("vectors", {"keys": [0, 6]}, ValueError, "within 0 to 5"),
+        ("vectors", {"keys": [3, 3]}, ValueError, "within 0 to 5"),
+        ("scores", {"pattern": "sideways"}, ValueError, "pattern='sideways': .* has 'previous "),
+        ("sources", {"query": -1}, IndexError, "query=-1 must lie within 0 to 4"),
+        ("sources", {"query": 5}, IndexError, "query=5 must lie within 0 to 4"),
+        ("image", {"index": -1}, IndexError, "image -1 was asked for; the record has 0"),
+        ("image", {"index": 0}, IndexError, "image 0 was asked for; the record has 0"),
+        ("page", {"part": 1}, ValueError, "part 1 of a page of 1 parts was asked for"),
+        ("page", {"part": -1}, ValueError, "part=-1 of a page must not be negative"),
+    ],
+)
+def test_what_is_not_there_is_refused(
+    name: str, changes: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    server = RecordServer(record(), page=lambda _: ("x.html", "é"))
+    with pytest.raises(kind, match=message):
+        server.reply(name, {"stack": "self"} | USUAL.get(name, {}) | changes)
+
+
+def test_a_head_of_nan_is_named_and_others_are_sent() -> None:
+    server = RecordServer(record())
+    asked = {"stack": "self"} | USUAL["block"] | {"layer": 1}
+    server.reply("block", asked)
+    message = r"stack 'self', layer 1, heads 1, 2: some weights are NaN .*include_layers"
+    with pytest.raises(ValueError, match=message):
+        server.reply("block", asked | {"heads": [1, 2]})
