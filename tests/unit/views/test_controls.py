@@ -54,11 +54,6 @@ def test_a_page_has_the_views_controls_unless_others_are_asked_for(name: str) ->
     assert view.controls == "compact"
 
 
-def test_a_saved_page_may_have_others(tmp_path: Any) -> None:
-    path = made("HeadView").save(tmp_path / "x.html", controls="compact")
-    assert controls_of(path.read_text(encoding="utf-8")) == "compact"
-
-
 @pytest.mark.parametrize(
     ("given", "form"),
     [(True, "auto"), (False, "none"), (np.True_, "auto"), *((form, form) for form in FORMS)],

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import traitlets
 from traitlets import TraitError
@@ -17,7 +16,6 @@ from attnviz.record.tokens import Candidate, Prediction, Tokens
 from attnviz.views.generated_token import Cursor, settled
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
-from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
 from unit.records import captured_record, shares, words
@@ -51,29 +49,6 @@ def test_the_others_follow_what_was_set(case: dict[str, Any]) -> None:
 
 def cursor_of(view: RecordView) -> tuple[int | None, int | None, bool]:
     return view.token, view.prediction, view.as_query
-
-
-@pytest.mark.parametrize("kind", [HeadView, MatrixView, ModelView])
-def test_the_traits_of_a_view_follow_each_other(kind: type[RecordView]) -> None:
-    view = kind(predicted_record())
-    assert cursor_of(view) == (None, None, False)
-    seen: list[tuple[int | None, int | None, bool]] = []
-    view.observe(lambda _: seen.append(cursor_of(view)), ["token", "prediction", "as_query"])
-    view.prediction = np.int64(0)
-    assert cursor_of(view) == (1, 0, False)
-    view.as_query = True
-    assert cursor_of(view) == (2, 0, True)
-    view.token = 3
-    assert cursor_of(view) == (3, 1, True)
-    # There is no row where the last is the query: the switch goes back.
-    view.prediction = 2
-    assert cursor_of(view) == (3, 2, False)
-    view.token = 0
-    assert cursor_of(view) == (0, None, False)
-    view.prediction = 1
-    view.prediction = None
-    assert cursor_of(view) == (None, None, False)
-    assert seen[-1] == (None, None, False)
 
 
 def test_what_is_given_at_first_is_whole() -> None:

@@ -96,12 +96,3 @@ def test_a_height_of_another_kind_is_refused(wrong: Any) -> None:
 def test_a_height_that_is_none_is_refused(wrong: float) -> None:
     with pytest.raises(ValueError, match="such as 600"):
         av.HeadView(record()).to_iframe(height=wrong)
-
-
-def test_arguments_of_the_page_are_checked() -> None:
-    with pytest.raises(ValueError, match="controls='big' must be one of"):
-        av.HeadView(record()).to_iframe(controls="big")
-    with pytest.raises(TypeError, match="colour"):
-        av.HeadView(record()).to_iframe(colour="red")
-    with pytest.raises(ValueError, match="max_mb"):
-        av.HeadView(record()).to_iframe(max_mb=-1)

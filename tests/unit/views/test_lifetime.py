@@ -248,15 +248,6 @@ def test_the_browser_gets_what_anywidget_adds_to_a_widget() -> None:
         each.close()
 
 
-def test_a_trait_can_be_added_to_one_view() -> None:
-    first, second = HeadView(given_record()), HeadView(given_record())
-    first.add_traits(note=traitlets.Unicode("mine").tag(sync=True))
-    assert first.get_state("note") == {"note": "mine"}
-    assert not second.has_trait("note")
-    for view in (first, second):
-        view.close()
-
-
 AT_THE_END = """
 import os, sys
 import torch

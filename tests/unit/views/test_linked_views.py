@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipywidgets
 import pytest
 import traitlets
 
@@ -49,13 +48,6 @@ def test_a_link_over_stacks_moves_what_does_not_fit() -> None:
 @pytest.mark.parametrize("view", VIEWS)
 def test_what_views_share_has_one_name(view: type[RecordView]) -> None:
     assert set(view.state_names()) >= SHARED
-
-
-def test_views_are_linked_in_the_browser() -> None:
-    one, other = HeadView(given_record()), ModelView(given_record())
-    link = ipywidgets.jslink((one, "layer"), (other, "layer"))
-    assert link.source == (one, "layer")
-    link.unlink()
 
 
 def test_a_dashboard_has_all_that_its_views_have() -> None:

@@ -27,6 +27,9 @@ def test_nothing_is_open_at_first() -> None:
         (range(2), [0, 1]),
         (np.array([1]), [1]),
         ({1}, [1]),
+        (1, [1]),
+        ({-1: -1}, {"1": [2]}),
+        ("all", None),
         ({1: [2, 0], 0: (1,)}, {"0": [1], "1": [0, 2]}),
         ({np.int64(1): np.arange(2)}, {"1": [0, 1]}),
         # As it comes back from the browser.
@@ -48,6 +51,7 @@ def test_heads_to_offer_are_kept_fit_for_json(given: Any, kept: Any) -> None:
     [
         ([3], r"include_heads=\[3\]: no layer has head 3; there are heads 0 to 2"),
         ([-1], "no layer has head -1"),
+        (-1, "no layer has head -1"),
         ({0: [2]}, r"layer 0 has heads 0 to 1, not head 2"),
         ({5: [0]}, r"there is no layer 5; stack 'self' has layers 0, 1"),
         ([], r"include_heads=\[\] names no head; leave it out to offer all"),
@@ -95,19 +99,6 @@ def test_layers_that_are_not_included_have_no_heads_to_offer() -> None:
 def test_values_that_do_not_fit_are_refused(name: str, value: Any, message: str) -> None:
     with pytest.raises(TraitError, match=message):
         ModelView(given_record(), **{name: value})
-
-
-def test_another_stack_forgets_windows_that_it_does_not_have() -> None:
-    view = ModelView(encoder_decoder_record(), query_window=[2, 6], key_window=[0, 4])
-    view.stack = "cross"
-    assert view.state["query_window"] is None
-    assert view.key_window == [0, 4]
-
-
-def test_an_opened_head_stays_open_in_a_layer_that_has_it() -> None:
-    view = ModelView(given_record((3, 3)), layer=1, heads=[2])
-    view.layer = 0
-    assert view.heads == [2]
 
 
 def test_a_page_contains_the_state() -> None:

@@ -13,8 +13,7 @@ import traitlets
 
 import attnviz as av
 from attnviz.analysis import distinct_head
-from attnviz.views.show import show_head_view
-from unit.records import encoder_decoder_record, given_record
+from unit.records import encoder_decoder_record
 
 if TYPE_CHECKING:
     from attnviz.views.record_view import RecordView
@@ -54,20 +53,6 @@ def test_a_view_opens_at_the_distinct_head(view: type[RecordView]) -> None:
     assert data is not None
     state = json.loads(data[1])["state"]
     assert (state["opening"]["layer"], state["opening"]["head"]) == (2, 3)
-
-
-def test_views_of_one_record_open_at_one_place() -> None:
-    views = [av.HeadView(RECORD), av.MatrixView(RECORD), av.Dashboard(RECORD)]
-    assert len({(view.layer, *view.heads) for view in views}) == 1
-    link = traitlets.link((views[0], "layer"), (views[1], "layer"))
-    views[0].layer = 0
-    assert views[1].layer == 0
-    link.unlink()
-
-
-def test_a_function_that_shows_says_where_it_opens() -> None:
-    assert "most distinct pattern" in str(av.show_head_view.__doc__)
-    assert "most distinct pattern" not in str(av.show_model_view.__doc__)
 
 
 @pytest.mark.parametrize(
@@ -131,25 +116,8 @@ def test_another_layer_keeps_the_head_and_one_without_it_shows_its_default() -> 
     assert view.heads == [0, 1]
 
 
-def test_a_view_made_of_anothers_state_is_where_that_was() -> None:
-    first = av.HeadView(RECORD)
-    first.layer = 1
-    again = av.HeadView(RECORD, **first.state)
-    assert again.state == first.state
-    assert again.opening is None
-
-
 def test_the_opening_cannot_be_set() -> None:
     with pytest.raises(TypeError, match="opening"):
         av.HeadView(RECORD, opening={"layer": 1})
     with pytest.raises(traitlets.TraitError, match="read-only"):
         av.HeadView(RECORD).opening = {"layer": 1}
-
-
-def test_a_stack_that_is_not_there_is_refused_as_ever() -> None:
-    with pytest.raises(traitlets.TraitError, match="stack='cross': this record has 'self'"):
-        av.HeadView(RECORD, stack="cross")
-
-
-def test_a_short_text_opens_as_ever() -> None:
-    assert show_head_view(given_record()).opening is None

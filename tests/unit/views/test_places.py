@@ -21,7 +21,7 @@ from attnviz import (
     show_head_view,
 )
 from attnviz.views.record_view import RecordView
-from unit.records import captured_record, encoder_decoder_record, given_record, shares
+from unit.records import captured_record, encoder_decoder_record, shares
 from unit.views.test_generated_token import predicted_record
 
 WORDS = ["[CLS]", "the", "animal", "crossed", "the", "street", ",", "it", "was", "[SEP]"]
@@ -41,8 +41,8 @@ def test_what_is_said_becomes_numbers(kind: type[RecordView]) -> None:
     assert json.loads(json.dumps(view.get_state()))["token"] == 7
     view.token, view.key, view.layer, view.heads = "street", -1, -2, "all"  # type: ignore[assignment]
     assert (view.token, view.key, view.layer, view.heads) == (5, 9, 1, [0, 1, 2, 3])
-    view.heads = (0, -1)  # type: ignore[assignment]
-    assert view.heads == [0, 3]
+    view.heads = (3, 0, -1)  # type: ignore[assignment]
+    assert view.heads == [3, 0]
     view.heads = np.array([-2])  # type: ignore[assignment]
     assert view.heads == [2]
     view.heads = np.int64(-1)  # type: ignore[assignment]
@@ -67,13 +67,6 @@ def test_layers_from_the_end_are_those_that_there_are() -> None:
     assert HeadView(captured_record(), include_layers=[5, 11], layer=-1).layer == 11
     view = HeadView(captured_record(), include_layers=-2)
     assert view.record.stacks["self"].layers == (11,)
-
-
-def test_linked_views_get_the_number() -> None:
-    one, other = HeadView(spoken_record()), MatrixView(spoken_record())
-    traitlets.link((one, "token"), (other, "token"))
-    one.token = "it"
-    assert other.token == 7
 
 
 def test_a_text_that_stands_there_twice() -> None:
@@ -120,15 +113,6 @@ def test_left_out_by_text() -> None:
 def test_the_last_produced_token() -> None:
     view = HeadView(predicted_record(), prediction=-1)
     assert view.prediction == len(view.record.stack().query_tokens.predictions) - 1
-
-
-def test_heads_offered() -> None:
-    assert ModelView(given_record((2, 3)), include_heads="all").include_heads is None
-    assert ModelView(given_record((2, 3)), include_heads=1).include_heads == [1]
-    assert ModelView(given_record((3, 3)), include_heads=-1).include_heads == [2]
-    assert ModelView(given_record((2, 3)), include_heads={-1: -1}).include_heads == {"1": [2]}
-    with pytest.raises(traitlets.TraitError, match="no layer has head -1"):
-        ModelView(given_record((2, 3)), include_heads=-1)
 
 
 def test_the_functions_take_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

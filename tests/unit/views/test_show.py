@@ -15,7 +15,6 @@ import torch
 from nbclient import NotebookClient
 
 import attnviz.utils.host
-from attnviz.record.record import AttentionRecord
 from attnviz.views.head import HeadView
 from attnviz.views.show import record_of, show_head_view
 from unit.records import given_record, shares, words
@@ -50,11 +49,6 @@ def test_a_models_own_outputs_are_shown(opened: list[str]) -> None:
     assert show_head_view(torch.stack(attentions), tokens=words(3)).layer == 0
     # As BertViz takes them.
     assert list(show_head_view(attentions, words(3)).record.tokens) == words(3)
-
-
-def test_some_layers_are_shown(opened: list[str]) -> None:
-    view = show_head_view(given_record((1, 1, 1)), include_layers=[1, 2])
-    assert view.record.stacks["self"].layers == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +88,6 @@ def test_weights_with_faults_are_told_by_place() -> None:
         record_of(WEIGHTS, tokens=words(2))
     with pytest.raises(ValueError, match=r"tokens holds 2 lists of tokens"):
         record_of(WEIGHTS, tokens=[words(3), words(3)])  # type: ignore[list-item]
-
-
-def test_a_record_of_weights_is_a_record() -> None:
-    assert isinstance(record_of(WEIGHTS, tokens=words(3)), AttentionRecord)
 
 
 def test_a_script_writes_the_page_and_prints_where(tmp_path: Path) -> None:

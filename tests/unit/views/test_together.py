@@ -70,13 +70,6 @@ class Seen:
             assert np.abs(found - wanted).max() < 1e-5
 
 
-def test_two_views_answer_in_turn() -> None:
-    views = Seen(0), Seen(1)
-    for _ in range(6):
-        for seen in views:
-            seen.check(1)
-
-
 def test_views_of_four_threads() -> None:
     """Each thread makes a view; all threads use all views."""
     with ThreadPoolExecutor(4) as threads:
