@@ -12,7 +12,7 @@
 #   make notebooks runs all notebooks and stores their outputs, with a picture for each view
 #   make format   puts Python and TypeScript into the house's form
 #   make coverage checks every model type and class of transformers (10 minutes), docs/coverage.md
-#   make bench    attnviz beside BertViz, CircuitsVis and inspectus: about 16 minutes, docs/benchmarks.md
+#   make bench    attnviz beside BertViz, CircuitsVis and inspectus: about 14 minutes, docs/benchmarks.md
 #   make gpu      the tests that need a CUDA device
 #   make counts   renews the baseline of bytes, requests and DOM nodes that make test compares with
 #   make protocol writes js/src/client/protocol.ts, the types of requests, from the Python classes

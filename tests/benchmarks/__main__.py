@@ -1,6 +1,6 @@
 """Measure attnviz beside BertViz, CircuitsVis and inspectus, in one run.
 
-make bench                                          everything, about 16 minutes on a quiet machine
+make bench                                          everything, about 14 minutes on a quiet machine
 cd tests && python -m benchmarks --quick            its small cases, two minutes
 cd tests && python -m benchmarks --only Start       one part; again for another
 cd tests && python -m benchmarks --write-docs       and docs/benchmarks.*, README.md

@@ -8,10 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from benchmarks import (
-    drawing,
     extracting,
     generating,
-    painting,
     reading,
     remote,
     starting,
@@ -38,8 +36,6 @@ SECTIONS: tuple[Section, ...] = (
     extracting.SECTION,
     generating.SECTION,
     reading.SECTION,
-    painting.SECTION,
-    drawing.SECTION,
 )
 
 

@@ -37,7 +37,7 @@ class Section:
         The same for ``--quick``; empty for nothing.
     seconds : float
         About how long all of it takes on a quiet machine with two cores. A run takes at most
-        16 minutes in all: a test adds these up.
+        14 minutes in all: a test adds these up.
     limits : Limits
         Of each process.
     """
