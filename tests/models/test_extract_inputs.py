@@ -498,3 +498,33 @@ def test_ids_of_any_whole_numbers_and_texts_that_no_tokenizer_reads() -> None:
             extract(model, inputs, tokenizer=tokenizer)
     with pytest.raises(ValueError, match="target has half of a surrogate pair"):
         extract(model, "the cat", tokenizer=tokenizer, target="\ud800")
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("google-bert/bert-base-uncased", "bert-base-uncased"),
+        ("/runs/sentiment/", "sentiment"),
+        ("/runs/sentiment/checkpoint-500", "sentiment/checkpoint-500"),
+        ("C:\\runs\\sentiment\\best_model", "sentiment/best_model"),
+        ("/home/.cache/hub/models--openai--gpt2/snapshots/0f2a", "gpt2"),
+        ("", "BertForMaskedLM"),
+    ],
+)
+def test_a_record_is_named_after_its_model_and_not_after_a_folder_named_model(
+    make_model: Callable[..., Any], source: str, name: str
+) -> None:
+    model = make_model("bert")
+    model.name_or_path = source
+    assert extract(model, IDS).model == name
+
+
+def test_loading_a_model_shows_no_bar_of_transformers(
+    checkpoint_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from transformers.utils import logging
+
+    assert logging.is_progress_bar_enabled()
+    extract(checkpoint_folder, "the cat")
+    assert "Loading weights" not in capfd.readouterr().err
+    assert logging.is_progress_bar_enabled()

@@ -52,7 +52,7 @@ def largest_changes(
                     else:
                         heapq.heappushpop(best, entry)
             done += 1
-            yield Progress("heads", done, total, "head")
+            yield Progress("differences", done, total, "head")
     return [change for _, _, change in sorted(best, reverse=True)]
 
 

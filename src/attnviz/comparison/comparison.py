@@ -258,7 +258,7 @@ class Comparison:
                 for head in common_heads(stack, self.b.stack(name), layer):
                     values[head] = rounding_distance(its.vectors, head, layer, dtype)
             found.append(values)
-            yield Progress("rounding", number + 1, len(stack.layers), "layer")
+            yield Progress("rounding errors", number + 1, len(stack.layers), "layer")
         return found
 
     def to_pandas(
@@ -515,6 +515,6 @@ def _distances(
                 a.attention(layer), b.attention(layer), (head, head), rows, measure
             )
             done += 1
-            yield Progress("heads", done, total, "head")
+            yield Progress("differences", done, total, "head")
         found.append(values)
     return found

@@ -24,10 +24,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from attnviz.utils.progress import without_loading_bar
 
 __all__ = ["CHECKPOINTS", "NAMES", "checkpoints", "example", "load"]
 
@@ -160,22 +161,8 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
 
 
 def _loaded(kind: Any, folder: Path) -> Any:
-    with _no_progress_bar():
+    with without_loading_bar():
         return kind.from_pretrained(folder, dtype="float32", local_files_only=True).eval()
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Keep transformers' bar for loading weights away: there is nothing to wait for."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def example(name: str) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def _embedded_layer(
     keys = None
     if count:
         keys = yield from within(_keys(corpus, name, layer, heads, count), "keys", 3, parts)
-    yield Progress("layer", parts, parts)
+    yield Progress("layers", parts, parts)
     return {
         "layer": layer,
         "heads": headers,
@@ -235,7 +235,7 @@ def _embedded_aggregate(
     maxima: list[float] = []
     found: list[Codes | None] = []
     for done, head in enumerate(heads):
-        yield Progress("means", done, len(heads), "head")
+        yield Progress("mean weights", done, len(heads), "head")
         try:
             with torch_threads(1):
                 means = aggregate(corpus, name, layer, head, _BINS)
@@ -270,7 +270,7 @@ def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: in
     """Planes of weight, low byte and high byte of the key, (3, heads, keys, queries)."""
     planes = np.zeros((3, len(heads), count, corpus.points(name).num_queries), np.uint8)
     for place, head in enumerate(heads):
-        yield Progress("keys", place, len(heads), "head")
+        yield Progress("strongest keys", place, len(heads), "head")
         try:
             with torch_threads(1):
                 weights, keys = top_keys(corpus, name, layer, head, count)

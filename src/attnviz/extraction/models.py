@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from attnviz.extraction.adapters import (
     virtual_tokens,
 )
 from attnviz.extraction.parallel import check_parallel
+from attnviz.utils.progress import without_loading_bar
 from attnviz.utils.restoring import Restoring, fork_safe_lock
 
 __all__ = ["Loaded", "evaluate", "hook", "in_this_thread", "load", "name_of"]
@@ -212,14 +214,29 @@ def _load_model(source: str) -> PreTrainedModel:
         (getattr(transformers, name) for name in architectures if hasattr(transformers, name)),
         transformers.AutoModel,
     )
-    model: PreTrainedModel = _read(kind.from_pretrained, "model", source)
+    with without_loading_bar():
+        model: PreTrainedModel = _read(kind.from_pretrained, "model", source)
     return model
 
 
+# What folders of saved models are often called.
+_NAME_OF_MANY = re.compile(
+    r"((final|best|last|trained|saved|my)[-_]?)?(model|checkpoint|ckpt|output|weights)s?([-_]?\d+)?"
+)
+
+
 def name_of(model: PreTrainedModel) -> str:
-    """Name a model for people: the last part of where it came from, else its class."""
-    name = str(getattr(model, "name_or_path", "") or "").rstrip("/\\")
-    return name.replace("\\", "/").rpartition("/")[2] or type(model).__name__
+    """Name a model for people: the last part of its hub id or folder, else its class.
+
+    A folder that has a name of many, such as ``checkpoint-500`` or ``model``, follows the folder
+    that it is in.
+    """
+    parts = str(getattr(model, "name_or_path", "") or "").replace("\\", "/").rstrip("/").split("/")
+    if len(parts) > 2 and parts[-2] == "snapshots" and parts[-3].startswith("models--"):
+        return parts[-3].rpartition("--")[2]
+    if len(parts) > 1 and parts[-2] and _NAME_OF_MANY.fullmatch(parts[-1].lower()):
+        return "/".join(parts[-2:])
+    return parts[-1] or type(model).__name__
 
 
 # Modules that are held in evaluation mode and were in training mode, and who holds them.

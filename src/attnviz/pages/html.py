@@ -429,7 +429,7 @@ def _embedded_maps(record: AttentionRecord) -> Steps[list[dict[str, Any]]]:
         place = {"stack": stack.name, "layer": layer} | small.header()
         said = {} if sampled is None else {"sampled": sampled}
         embedded.append(place | said | {"data": packed(small.data)})
-        yield Progress("maps", done + 1, len(layers), "layer")
+        yield Progress("thumbnails", done + 1, len(layers), "layer")
     return embedded
 
 

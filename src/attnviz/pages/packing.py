@@ -58,7 +58,7 @@ class Packer:
             part = data[start : start + _TRIED]
             tried = {strategy: _deflated(part, strategy) for strategy in _STRATEGIES}
             self._strategy = min(_STRATEGIES, key=lambda strategy: len(tried[strategy]))
-            yield Progress("packing", 0, len(data), "byte")
+            yield Progress("compressing", 0, len(data), "byte")
             if len(data) <= _TRIED:
                 return _text(tried[self._strategy])
         packer = _packer(self._strategy)
@@ -66,7 +66,7 @@ class Packer:
         for start in range(0, len(data), _PIECE):
             pieces.append(packer.compress(data[start : start + _PIECE]))
             done = min(len(data), start + _PIECE)
-            yield Progress("packing", done, len(data), "byte")
+            yield Progress("compressing", done, len(data), "byte")
         pieces.append(packer.flush())
         return _text(b"".join(pieces))
 

@@ -655,14 +655,14 @@ class Sweep:
         """The same step by step."""
         whole = yield from self._joined()
         histogram = self._histogram()
-        yield Progress("packing", 0, len(whole), "layer")
+        yield Progress("compressing", 0, len(whole), "layer")
         most = histogram.holding(histogram.count + _most_keys(room))
         level = lowest = max(self._level, histogram.covering(share), most)
         # However many keys are held, the same are looked at.
         layers = []
         for stack, n, rows in whole:
             layers.append((stack, n, _raised(stack, rows, lowest)))
-            yield Progress("packing", 0, len(whole), "layer")
+            yield Progress("compressing", 0, len(whole), "layer")
         # What is small is packed as it is, before it is estimated what has room.
         tries, fuller = -_TRIES, False
         if any(len(rows.keys) > _FEW_KEYS for _, _, rows in layers):
@@ -672,7 +672,7 @@ class Sweep:
             packer = Packer()
             for each in layers:
                 steps = _embedding(*each, level, packer)
-                cut.append((yield from within(steps, "packing", len(cut), len(layers))))
+                cut.append((yield from within(steps, "compressing", len(cut), len(layers))))
             size = sum(len(block["data"]) for block, *_ in cut)
             if size > room and last == -_TRIES:
                 level = yield from self._about(level, room, layers, histogram)
@@ -705,10 +705,10 @@ class Sweep:
             for stack, n, rows in layers:
                 some = _some_of(rows, keys)
                 steps = _embedding(stack, n, some, level, packer)
-                block, count, *_ = yield from within(steps, "packing", 0, len(layers))
+                block, count, *_ = yield from within(steps, "compressing", 0, len(layers))
                 size += len(block["data"])
                 found += count
-                yield Progress("packing", 0, len(layers), "layer")
+                yield Progress("compressing", 0, len(layers), "layer")
             return size, found
 
         bare, _ = yield from tried(0, level)
@@ -730,7 +730,7 @@ class Sweep:
         whole = []
         for each in parts:
             whole.append(each[0] if len(each) == 1 else joined(each))
-            yield Progress("packing", 0, len(parts), "layer")
+            yield Progress("compressing", 0, len(parts), "layer")
         # No longer in pieces beside it.
         self._parts = list(enumerate(whole))
         return [(*layer, rows) for layer, rows in zip(self._layers, whole, strict=True)]
@@ -865,7 +865,7 @@ def _embedding(
         most_rest = max(most_rest, float(_rests(part, signed=stack.signed).max(initial=0)))
         mass += float(part.sizes.sum(dtype=np.float64))
         keys += len(part.keys)
-        yield Progress("packing", 0, 1, "layer")
+        yield Progress("compressing", 0, 1, "layer")
     runs: list[list[bytes]] = []
     error = 0.0
     for row, part in parts:
@@ -874,7 +874,7 @@ def _embedding(
         )
         runs.append(_runs(sparse, row, reach))
         error = max(error, off)
-        yield Progress("packing", 0, 1, "layer")
+        yield Progress("compressing", 0, 1, "layer")
     together = [b"".join(each) for each in zip(*runs, strict=True)]
     total = float(rows.sums.sum())
     header = _header(sparse, reach, [len(run) for run in together])

@@ -103,7 +103,7 @@ def vectors_in_steps(
         made = yield from _embedded_layer(each, unrounded, arrays)
         embedded.append({"stack": name, "layer": number} | made)
     for place, (*_, each) in enumerate(layers):
-        yield Progress("what rounding does", place, len(layers), "layer")
+        yield Progress("rounding errors", place, len(layers), "layer")
         steps = _measured(each, _rounded(each, unrounded)[1], most_queries)
         embedded[place] |= yield from within(steps, "what rounding does", place, len(layers))
     return {"layers": embedded, "arrays": arrays.texts}

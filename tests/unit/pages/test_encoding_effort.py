@@ -178,7 +178,7 @@ def test_progress_goes_from_nothing_to_all(form: str) -> None:
         parts = [each for each in seen if each.doing == doing]
         done = [each.done for each in parts]
         assert len({each.total for each in parts}) == 1
-        assert done == sorted(done) or doing == "packing"
+        assert done == sorted(done) or doing == "compressing"
         assert done[0] <= parts[0].total / 4 or len(parts) == 1
         if doing == ("all weights" if form == "all" else "strongest keys"):
             assert done[-1] == parts[-1].total

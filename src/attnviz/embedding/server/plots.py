@@ -340,7 +340,7 @@ class EmbeddingAnswers:
                 figures[head] = each
                 if head in final:
                     self._trust[plot_of[head].key] = each
-            yield Progress("trust", start + len(some), len(shown), "head")
+            yield Progress("correlations", start + len(some), len(shown), "head")
         return [figures.get(head) for head in heads]
 
     def norms(self, stack: str, layer: int, head: int) -> tuple[NormsHeader, bytes]:
