@@ -99,7 +99,7 @@ export function captionLines(
 ): [string, string] {
   const { layer, head } = cell;
   return [
-    words ? `layer ${layer}, head ${head}` : `L${layer} H${head}`,
+    words ? `layer ${layer}, head ${head}` : `${layer}.${head}`,
     role !== undefined
       ? (role?.name ?? "no role")
       : effects

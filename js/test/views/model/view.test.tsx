@@ -218,7 +218,7 @@ describe("the model view on an exported page", () => {
     await open(pageData(RAGGED, { order: "induction" }));
     expect(cells()[0]).toBe("Layer 5, head 1, induction 1.00");
     expect(cells()).toHaveLength(6);
-    expect(root.querySelector(".av-model-caption")?.textContent).toBe("L5 H1 1.00");
+    expect(root.querySelector(".av-model-caption")?.textContent).toBe("5.1 1.00");
     expect(words()).toContain("By induction, strongest first: all 6 heads.");
     const least = root.querySelector<HTMLInputElement>(".av-least");
     if (least) least.valueAsNumber = 0.5;

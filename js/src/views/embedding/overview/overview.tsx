@@ -165,7 +165,7 @@ function Figures(props: {
       aria-hidden="true"
       style={{ left: `${x}px`, top: `${layout.cell + 2}px`, width: `${layout.cell}px` }}
     >
-      {layout.named && <b>{`L${cell.layer} H${cell.head}`}</b>}
+      {layout.named && <b>{`${cell.layer}.${cell.head}`}</b>}
       {text}
       {role !== "" && <span class="av-role av-embedding-role">{role}</span>}
     </div>
