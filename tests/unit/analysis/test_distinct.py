@@ -176,8 +176,3 @@ def test_what_is_not_a_number_is_passed_over() -> None:
     weights[1, 3] = torch.nan
     stack = AttentionStack("self", {0: GivenWeights(weights.float())}, Tokens.of(WORDS))
     assert distinct_head(stack) is None
-
-
-def test_anything_else_is_refused_with_what_to_give() -> None:
-    with pytest.raises(TypeError, match="stack must be a record"):
-        distinct_head(np.eye(N))  # type: ignore[arg-type]

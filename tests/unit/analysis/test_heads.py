@@ -64,42 +64,9 @@ def cross(queries: int = 2, keys: int = 2, text: str = "a") -> AttentionStack:
     ).stack()
 
 
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [
-        ("previous token", (0.4 + 0.7 + 0.6) / 3),
-        ("next token", 0.0),
-        ("self", (1.0 + 0.6 + 0.2 + 0.1) / 4),
-        ("first token", (1.0 + 0.4 + 0.1) / 4),
-        ("same token", (0.1 + 0.3) / 2),
-        ("induction", (0.7 + 0.6) / 2),
-    ],
-)
-def test_every_pattern_by_hand(pattern: str, expected: float) -> None:
-    (scores,) = head_scores(stack_of([CAUSAL]), pattern)
-    assert scores.dtype == np.float64
-    assert_allclose(scores, [expected], atol=1e-7)
-
-
 def planted(keys: list[int]) -> NDArray[np.float64]:
     """A head that gives each query's whole weight to one key."""
     return np.eye(len(keys))[keys]
-
-
-def test_the_layer_and_head_that_was_planted_is_found() -> None:
-    even = np.full((4, 4), 0.25)
-    previous, following = planted([0, 0, 1, 2]), planted([1, 2, 3, 3])
-    same = planted([0, 0, 0, 1])
-    # Layers with different numbers of heads.
-    stack = stack_of([even, previous, same], [following, planted([0] * 4)])
-    found = {pattern: head_scores(stack, pattern) for pattern in PATTERNS}
-    assert [len(layer) for layer in found["self"]] == [3, 2]
-    assert_allclose(found["previous token"][0], [0.25, 1.0, 1 / 3])
-    assert_allclose(found["next token"][1], [1.0, 0.0])
-    assert_allclose(found["first token"][1], [0.0, 1.0])
-    assert_allclose(found["same token"][0], [0.25, 0.0, 1.0])
-    # In a b a b what followed a token is also the one before it.
-    assert_allclose(found["induction"][0], [0.25, 1.0, 0.0])
 
 
 @given(st.integers(0, 99), st.integers(1, 7), st.integers(1, 40), st.data())
@@ -175,21 +142,6 @@ def test_queries_that_cannot_see_the_pair_are_not_counted() -> None:
     assert_allclose(head_scores(stack, "previous token"), [[0.5]])
     assert_allclose(head_scores(stack, "first token"), [[1.0]])
     assert np.isnan(head_scores(stack, "same token")).all()
-
-
-def test_where_no_token_repeats_there_is_no_induction() -> None:
-    stack = stack_of([CAUSAL], tokens=Tokens.of(["a", "b", "c", "d"]))
-    assert patterns_of(stack) == ("previous token", "next token", "self", "first token")
-    for pattern in ("same token", "induction"):
-        assert np.isnan(head_scores(stack, pattern)).all()
-
-
-def test_one_token() -> None:
-    stack = stack_of([[[1.0]]], tokens=Tokens.of(["a"]))
-    assert patterns_of(stack) == ("self", "first token")
-    assert_allclose(head_scores(stack, "self"), [[1.0]])
-    assert np.isnan(head_scores(stack, "previous token")).all()
-    assert_allclose(head_entropy(stack), [[0.0]])
 
 
 def test_ids_tell_tokens_that_look_alike_apart() -> None:
@@ -300,6 +252,7 @@ MEASURES = [
     head_entropy,
     patterns_of,
     lambda given: analysis.uniform_scores(given, "first token"),
+    analysis.distinct_head,
 ]
 
 
@@ -316,7 +269,6 @@ def test_a_record_is_measured_by_its_first_stack(measure: Any) -> None:
     [
         (shares(2, 3, 3), r"stack must be a record, .*; got ndarray. .*from_weights\(weights, tok"),
         (None, "stack must be a record, .*; got NoneType"),
-        ("self", "got str"),
         ([given_record()] * 3, r"stack is a list of 3 records; give one of them, records\[i\]"),
         (given_record().stacks, r"give one of its stacks, record.stacks\[name\]"),
     ],
@@ -330,11 +282,6 @@ def test_what_is_neither_a_record_nor_a_stack(measure: Any, given: Any, message:
 def test_measures_of_arrays_say_where_records_belong(given: Any) -> None:
     with pytest.raises(TypeError, match=r"weights must be an array; .*head_scores\(record"):
         patterns.previous_token(given)
-
-
-def test_a_corpus_is_asked_for_by_name() -> None:
-    with pytest.raises(TypeError, match=r"corpus must be a Corpus, .*; got AttentionRecord"):
-        analysis.place(given_record(), None, 0)  # type: ignore[arg-type]
 
 
 def test_it_comes_with_the_package_and_without_torch() -> None:

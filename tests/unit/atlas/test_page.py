@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +16,9 @@ from attnviz.corpus.statistics import HeadStatistics
 from attnviz.record.record import AttentionRecord
 from unit.atlas.statistics_made import fixture, fixture_statistics, made_statistics
 from unit.atlas.test_server import same_up_to_rounding
+from unit.page_data import bare_data_of as data_of
 
 STATE = {"theme": "auto", "stack": "self"}
-
-
-def data_of(page: str) -> Any:
-    return json.loads(page.split('id="attnviz-data">')[1].split("</script>", maxsplit=1)[0])
 
 
 def unpacked(text: str) -> bytes:
@@ -118,17 +114,3 @@ def test_a_table_stands_in_where_nothing_can_be_drawn() -> None:
     table = roles_table(statistics, "self")
     assert "<td>0.0</td><td>previous token</td><td>1.00 ± 0.00</td>" in table
     assert "&lt;m&gt;: roles of heads over 6 texts" in table
-
-
-def test_the_page_of_a_live_atlas_is_made_layer_by_layer() -> None:
-    view = AtlasView(many_heads(4, 4))
-    steps = view._page_steps(view.state)
-    done: list[str] = []
-    while True:
-        try:
-            done.append(next(steps).doing)
-        except StopIteration as end:
-            page = end.value
-            break
-    assert (done.count("statistics"), done.count("edges")) == (4, 4)
-    assert page == view.to_html()

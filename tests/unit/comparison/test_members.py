@@ -78,11 +78,13 @@ def test_members_and_differences_are_stacks_of_one_record() -> None:
 def test_a_difference_of_nothing_is_zero_and_turns_its_sign_with_the_order() -> None:
     words = [f" w{number}" for number in range(9)]
     a, b = random_record(0, words), random_record(1, [*words[:4], " more", *words[4:]])
-    nothing = av.compare(a, a).difference
-    there, back = av.compare(a, b).difference, av.compare(b, a).difference
+    nothing, there, back = av.compare(a, a), av.compare(a, b), av.compare(b, a)
+    assert len(nothing.to_pandas()) == 0
     for layer in (0, 1):
-        assert not nothing.stack().weights(layer=layer).any()
-        ahead, behind = there.stack().weights(layer=layer), back.stack().weights(layer=layer)
+        assert not nothing.distance()[layer].any()
+        assert np.array_equal(there.distance()[layer], back.distance()[layer])
+        assert not nothing.difference.stack().weights(layer=layer).any()
+        ahead, behind = (each.difference.stack().weights(layer=layer) for each in (there, back))
         assert np.abs(ahead).max() > 0.1
         assert np.array_equal(ahead, -behind)
         # Rows sum to zero: what one key gains another loses. Each of both rows sums to 1 within a
@@ -150,6 +152,8 @@ def test_records_come_one_at_a_time_from_a_generator() -> None:
         av.compare(iter([random_record(0, words)]))
     with pytest.raises(ValueError, match="are 2 names, and 3 are compared"):
         av.compare(members(), names=["x", "y"])
+    with pytest.raises(ValueError, match="must differ"):
+        av.compare(members(), names=["x", "x", "y"])
 
 
 def test_several_texts_on_common_units() -> None:
@@ -211,14 +215,6 @@ def test_pictures_of_both_are_there() -> None:
     assert [int(image.max()) for image in found.images] == [0, 255]
     assert [stack.query_tokens.grids[0].image for stack in found.stacks.values()] == [0, 1, 0]
     assert len(av.compare(records[0], records[0]).record().images) == 1
-
-
-def test_names_are_told_apart() -> None:
-    a = record(THREE, ["a", "b", "c"])
-    with pytest.raises(ValueError, match="must differ"):
-        av.compare(a, a, names=["x", "x"])
-    with pytest.raises(ValueError, match="are 3 names, and 2 are compared"):
-        av.compare(a, a, names=["x", "y", "z"])
 
 
 def test_what_cannot_be_compared_is_refused_or_said() -> None:

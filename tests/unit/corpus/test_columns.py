@@ -33,12 +33,9 @@ def test_texts_are_categories_in_the_order_of_the_alphabet() -> None:
     assert column.categories == ("a", "b")
     assert column.queries.dtype == np.int32
     assert column.queries.tolist() == [1, 1, 1, -1, 0, 0]
-
-
-def test_true_and_false_are_categories() -> None:
-    column = corpus(LENGTHS, columns={"it": [True, False, True]}).column("self", "it")
-    assert column.categories == ("False", "True")
-    assert column.queries.tolist() == [1, 1, 1, 0, 1, 1]
+    flags = corpus(LENGTHS, columns={"it": [True, False, True]}).column("self", "it")
+    assert flags.categories == ("False", "True")
+    assert flags.queries.tolist() == [1, 1, 1, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -89,9 +86,6 @@ def test_what_tables_know_as_missing_is_unknown() -> None:
     assert_array_equal(queries([1.0, pd.NA, np.float32("nan")]), [1, 1, 1, *[np.nan] * 3])
     assert_array_equal(queries(pd.Series([7, None, 8], dtype="Int64")), [7, 7, 7, np.nan, 8, 8])
     assert queries(["a", pd.NaT, pd.NA]).tolist() == [0, 0, 0, -1, -1, -1]
-
-
-def test_infinite_numbers_are_unknown() -> None:
     assert_array_equal(queries([1.0, float("inf"), float("nan")]), [1, 1, 1, *[np.nan] * 3])
 
 
@@ -102,16 +96,12 @@ def test_infinite_numbers_are_unknown() -> None:
         ({"it": range(7)}, ValueError, "one value for each text, or one sequence for each text"),
         ({"it": [[1, 2], 3, 4]}, ValueError, r"columns\['it'\]\[0\] has 2 values but text 0 has 3"),
         ({"it": "abc"}, TypeError, r"columns\['it'\] must be a sequence .* got str"),
-        ({"it": 3}, TypeError, "got int"),
         ({"it": [object(), 1, 2]}, TypeError, "must hold texts, numbers or True and False"),
         ({"it": [1 + 2j, 1, 2]}, TypeError, "got complex"),
         ({"it": pd.date_range("2021", periods=3)}, TypeError, r"got Timestamp: give str\(value\)"),
         ({"it": np.arange(3).astype("datetime64[ns]")}, TypeError, "got datetime64: give str"),
-        ({"it": np.arange(3).astype("timedelta64[ns]")}, TypeError, "got timedelta64: give str"),
         ({3: [1, 2, 3]}, TypeError, "a name must be a text that is nott empty; got 3"),
-        ({"": [1, 2, 3]}, TypeError, "a name must be a text"),
         ([1, 2, 3], TypeError, "columns must be a mapping of names to values"),
-        ({"type": [1, 2, 3]}, ValueError, "coloured by 'type' already; .* columns={'my type': "),
     ],
 )
 def test_columns_that_fit_nothing_are_refused(

@@ -30,12 +30,9 @@ def test_other_engines_are_refused(given: object) -> None:
     ("settings", "words"),
     [
         ({"num_actors": 0}, "num_actors"),
-        ({"num_actors": 1.5}, "num_actors"),
         ({"texts_per_batch": -1}, "texts_per_batch"),
         ({"num_cpus": -1}, "num_cpus=-1 must be a number from 0"),
         ({"num_gpus": float("nan")}, "num_gpus=nan must be a number from 0"),
-        ({"num_gpus": "1"}, "num_gpus='1' must be"),
-        ({"num_cpus": True}, "num_cpus=True must be"),
     ],
 )
 def test_settings_that_cannot_be_meant(settings: dict[str, object], words: str) -> None:

@@ -104,12 +104,8 @@ def test_texts_without_tokens_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("points", "error", "words"),
     [
-        (0, ValueError, "points=0 must be at least 2, how many queries and keys"),
         (1, ValueError, "points=1 must be at least 2"),
-        (-5, ValueError, "points=-5"),
-        (True, TypeError, "points=True must be a whole number"),
         (1e4, TypeError, r"points=10000\.0 must be a whole number"),
-        ("10", TypeError, "points='10' must be a whole number"),
         (None, TypeError, "points=None must be a whole number"),
     ],
 )

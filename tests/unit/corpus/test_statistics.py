@@ -234,23 +234,6 @@ class TestPositionalShare:
         assert baseline[0][0] > 0.02
         assert_allclose(found.mean("positional share"), baseline, atol=1e-6)
 
-    def test_weights_without_order_have_a_share_of_zero(self) -> None:
-        """The mean is 0 within its error, for which eta squared is 0.17 in ten causal tokens."""
-        generator = np.random.default_rng(0)
-        statistics = HeadStatistics(edges=0)
-        for _ in range(300):
-            weights = np.tril(generator.random((4, 10, 10))).astype(np.float32)
-            tokens = list("abcdefghij")
-            statistics.fold(AttentionRecord.from_weights(weights[None], tokens, normalized=False))
-        found = statistics.stack()
-        baseline = found.baseline("positional share")
-        assert baseline is not None
-        mean, error = found.mean("positional share")[0], found.standard_error("positional share")[0]
-        # The baseline keeps the sums of rows, which are random here as the weights are.
-        assert np.all(np.abs(mean) < 4 * error)
-        assert np.all(np.abs(mean - baseline[0]) < 4 * error)
-        assert np.all(error < 0.01)
-
 
 def test_scores_are_those_of_the_analyses() -> None:
     records = [causal_record(length, seed) for seed, length in enumerate((3, 9, 21, 80))]
@@ -436,12 +419,6 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         if text in (199, 1999):
             statistics.save(tmp_path / "file.safetensors")
             sizes.append((tmp_path / "file.safetensors").stat().st_size)
-            [totals] = statistics._state.stacks.values()
-            held = sum(len(kept.positions) for part in totals.tokens[0] for kept in part.values())
-            edges = totals.strongest.num_waiting + totals.sampled.num_waiting
-            # Two heads of 10 edges with 2 windows of 13 tokens, and what waits.
-            assert held < 2 * 10 * 26 + 2 * 4096 + 64 * 2 * 9
-            assert edges < 3 * (1 << 14)
     assert sizes[1] < 1.2 * sizes[0]
 
 
@@ -553,8 +530,11 @@ class TestBadInput:
         shown = Tokens.of(list(HOSTILE))
         assert all(shown[place] == token for place, token in zip(positions, tokens, strict=True))
 
-    def test_one_token_and_a_row_without_keys(self) -> None:
-        one = statistics_of(record_of(np.ones((1, 1, 1), np.float32), ["a"])).stack()
+    def test_one_token_and_a_row_without_keys(self, tmp_path: Path) -> None:
+        # Some of its arrays are empty, in the file too.
+        saved = statistics_of(record_of(np.ones((1, 1, 1), np.float32), ["a"])).save(tmp_path / "x")
+        one = HeadStatistics.load(saved).stack()
+        assert [(edge.weight, edge.query, edge.key) for edge in one.sampled(0, 0)] == [(1.0, 0, 0)]
         assert "previous token" not in one.score_names
         assert_allclose(one.mean("self"), [[1.0]])
         weights = shares(1, 3, 3)
@@ -644,13 +624,3 @@ def _at(text: int, record: AttentionRecord) -> HeadStatistics:
     statistics = HeadStatistics()
     statistics.fold(record, text)
     return statistics
-
-
-def test_statistics_of_a_text_of_one_token_are_saved(tmp_path: Path) -> None:
-    # Some of its arrays are empty.
-    statistics = statistics_of(AttentionRecord.from_weights([[[[1.0]]]], ["a"]))
-    path = statistics.save(tmp_path / "one.safetensors")
-    loaded = HeadStatistics.load(path)
-    assert (loaded.texts, loaded.tokens) == (1, 1)
-    (edge,) = loaded.stack().sampled(0, 0)
-    assert (edge.weight, edge.query, edge.key) == (1.0, 0, 0)

@@ -59,19 +59,14 @@ def test_metrics_are_appended_to_a_table(tmp_path: Path) -> None:
     ("arguments", "named", "error"),
     [
         ({"view": "a view"}, "view must be a view of attnviz", TypeError),
-        ({"to": torch.zeros(2)}, "to must be a run of Comet, MLflow", TypeError),
-        ({"to": 5}, "to must be a run of Comet", TypeError),
         ({"to": []}, "to: no run of MLflow", ValueError),
         ({"to": ""}, "to='' names no folder", ValueError),
         ({"to": torch}, "to=torch: TensorBoard does not tell", TypeError),
         ({"to": np}, "to must be a run of Comet.*got numpy of the package 'numpy'", TypeError),
         ({"step": -1}, "step=-1", ValueError),
-        ({"step": 1.5}, "step=1.5", TypeError),
         ({"name": 3}, "name must be a text", TypeError),
         ({"name": "///"}, "name='///' has nothing in it", ValueError),
-        ({"name": ""}, "name='' has nothing in it", ValueError),
         ({"max_mb": 0}, "max_mb=0 must lie above 0", ValueError),
-        ({"max_mb": "1"}, "max_mb must be a number of megabytes", TypeError),
     ],
 )
 def test_what_cannot_be_logged_is_an_error_that_names_the_argument(
@@ -81,13 +76,6 @@ def test_what_cannot_be_logged_is_an_error_that_names_the_argument(
     with pytest.raises(error, match=named):
         log(given.pop("view"), given.pop("to"), **given)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_run_under_way_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("mlflow", "wandb", "trackio", "comet_ml", "swanlab", "clearml"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    with pytest.raises(ValueError, match="give a folder"):
-        log(av.HeadView(record()))
 
 
 def test_nothing_is_imported_that_is_not_loaded(tmp_path: Path) -> None:
@@ -112,13 +100,6 @@ def test_a_page_larger_than_allowed_is_refused_before_anything_is_written(tmp_pa
     with pytest.raises(ValueError, match="max_mb"):
         log(av.HeadView(record()), tmp_path, max_mb=0.001)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_module_without_a_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("wandb")
-    module.run = None  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match="to=wandb: no run is under way"):
-        log(av.HeadView(record()), module)
 
 
 def test_a_folder_that_is_called_like_a_tracker_is_no_run(

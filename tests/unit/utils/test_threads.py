@@ -87,10 +87,6 @@ def test_what_goes_wrong_is_told_and_leaves_no_trace(count: int) -> None:
     assert torch.get_num_threads() == 3
 
 
-def test_nothing_is_made_of_nothing() -> None:
-    assert side_by_side(lambda number: number, 0) == []
-
-
 def name_and(number: int) -> tuple[str, int]:
     return threading.current_thread().name, number
 

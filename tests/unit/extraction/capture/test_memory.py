@@ -64,15 +64,6 @@ def test_what_the_system_could_give_is_free(tmp_path: Path) -> None:
             },
             100,
         ),
-        # The path is the host's, and not to be seen from inside.
-        (
-            {
-                "proc/self/cgroup": "0::/host/path\n",
-                "sys/fs/cgroup/memory.max": "1000\n",
-                "sys/fs/cgroup/memory.current": "1\n",
-            },
-            999,
-        ),
         # Version 1, without a limit there, then with one.
         (
             {
@@ -90,15 +81,6 @@ def test_what_the_system_could_give_is_free(tmp_path: Path) -> None:
                 "sys/fs/cgroup/memory/box/memory.stat": "total_inactive_file 50\n",
             },
             250,
-        ),
-        # More used than allowed.
-        (
-            {
-                "proc/self/cgroup": "0::/\n",
-                "sys/fs/cgroup/memory.max": "10\n",
-                "sys/fs/cgroup/memory.current": "20\n",
-            },
-            0,
         ),
         ({"proc/self/cgroup": "0::/\n"}, 8000 * 1024),
     ],
@@ -118,11 +100,6 @@ def test_where_nobody_tells_nothing_is_known(
     assert free_memory(torch.device("mps"), tmp_path) is None
     monkeypatch.setattr("os.sysconf", lambda _: 100, raising=False)
     assert free_memory(CPU, tmp_path) == 10_000
-
-
-def test_of_this_machine_something_is_known() -> None:
-    found = free_memory(CPU)
-    assert found is None or 0 < found < 10**15
 
 
 def test_of_a_cuda_device_what_torch_holds_unused_is_free_too(
@@ -195,10 +172,8 @@ def test_free_is_what_the_disk_of_a_folder_has_left(tmp_path: Path) -> None:
     free = free_disk(tmp_path)
     assert free is not None
     assert free > 0
-    # Also of one that is yet to be made; the disk is in use meanwhile.
-    later = free_disk(tmp_path / "no" / "such")
-    assert later is not None
-    assert abs(later - free) < 10**9
+    # Also of one that is yet to be made.
+    assert free_disk(tmp_path / "no" / "such") is not None
 
 
 def test_nothing_is_said_where_it_fits_or_nobody_knows() -> None:
