@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
@@ -61,16 +61,6 @@ def test_translation_changes_all_products_of_a_query_alike() -> None:
         assert_allclose(change, change[:, :1].repeat(len(keys), 1), atol=1e-4)
         # It did change them.
         assert np.abs(change).max() > 0.5
-
-
-def test_nothing_is_done_where_nothing_is_asked_for() -> None:
-    made = corpus([5, 4])
-    placed = place(made, "self", 0, Placing("none", translate=False))
-    for head in range(3):
-        queries, keys = sides(made, 0, head)
-        assert_array_equal(placed.queries[head], queries.astype(np.float32))
-        assert_array_equal(placed.keys[head], keys.astype(np.float32))
-    assert placed.factors.tolist() == [1, 1, 1]
 
 
 @given(
@@ -190,15 +180,10 @@ def test_points_that_are_all_the_same(value: float, lift: bool) -> None:
     plots = principal_components(placed)
     if not lift:
         assert problems(placed) == ["all points are the same"]
+        assert not plots.coordinates.any()
+        assert not plots.explained.any()
     assert torch.isfinite(plots.coordinates).all()
     assert np.isfinite(plots.explained).all()
-
-
-def test_points_that_are_all_the_same_lie_at_the_middle() -> None:
-    made = with_vectors(torch.full((1, 7, 4), 0.1), torch.full((1, 7, 4), 0.7), [3, 4])
-    plots = principal_components(place(made, None, 0))
-    assert not plots.coordinates.any()
-    assert not plots.explained.any()
 
 
 def test_keys_that_are_all_the_same() -> None:
@@ -235,40 +220,25 @@ def test_grouped_and_cross_attending_heads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "say"),
+    ("call", "given", "error", "say"),
     [
+        (Placing, {"scaling": "best"}, ValueError, "scaling='best' must be one of 'norms', 'none'"),
+        (Placing, {"translate": 1}, TypeError, "translate=1 must be True or False"),
+        (Placing, {"lift": None}, TypeError, "lift=None must be True or False"),
+        (place, {"placing": "norms"}, TypeError, r"placing='norms' must be a Placing, such as Pl"),
+        (principal_components, {"dimensions": 0}, ValueError, "dimensions=0 must be at least 1"),
         (
-            {"scaling": "best"},
-            ValueError,
-            "scaling='best' must be one of 'norms', 'none'",
+            principal_components,
+            {"dimensions": "2"},
+            TypeError,
+            "dimensions='2' must be a whole num",
         ),
-        ({"translate": 1}, TypeError, "translate=1 must be True or False"),
-        ({"lift": None}, TypeError, "lift=None must be True or False"),
     ],
 )
-def test_a_way_of_placing_that_is_none_is_refused(
-    options: dict[str, Any], error: type[Exception], say: str
+def test_what_makes_no_sense_is_refused(
+    call: Any, given: dict[str, Any], error: type[Exception], say: str
 ) -> None:
+    made = corpus([3])
+    before = {Placing: (), place: (made, None, 0), principal_components: (place(made, None, 0),)}
     with pytest.raises(error, match=say):
-        Placing(**options)
-
-
-def test_dimensions_that_are_none_are_refused() -> None:
-    placed = place(corpus([3]), None, 0)
-    with pytest.raises(ValueError, match="dimensions=0 must be at least 1"):
-        principal_components(placed, 0)
-    with pytest.raises(TypeError, match="dimensions='2' must be a whole number"):
-        principal_components(placed, "2")  # type: ignore[arg-type]
-
-
-def test_vectors_too_large_to_measure_distances_are_said_to_be() -> None:
-    made = with_vectors(torch.full((1, 3, 2), 1e30), torch.full((1, 3, 2), -1e30), [3])
-    [problem] = problems(place(made, None, 0, Placing("none", translate=False)))
-    assert problem is not None
-    assert problem.endswith("or too large to measure distances")
-
-
-def test_what_is_no_placing_is_refused() -> None:
-    placing: Any = "norms"
-    with pytest.raises(TypeError, match=r"placing='norms' must be a Placing, such as Placing\("):
-        place(corpus([3]), None, 0, placing)
+        call(*before[call], **given)

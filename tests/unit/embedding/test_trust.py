@@ -160,16 +160,6 @@ def test_more_queries_than_are_held_at_once() -> None:
     assert_looped(corpus([40, 30, 50], layers=1, heads=1), "self", 0, Placing())
 
 
-def test_a_plot_in_as_many_dimensions_as_there_are_is_as_good_as_the_placing() -> None:
-    made = corpus([20, 15], layers=1)
-    placed = place(made, None, 0)
-    [figures, *_] = measure_trust(
-        made, None, 0, placed, principal_components(placed, 8).coordinates
-    )
-    assert figures is not None
-    assert_allclose(astuple(figures.plot), astuple(figures.placed), atol=1e-4)
-
-
 def test_the_lift_finds_every_strongest_key_where_the_plot_leaves_nothing_out() -> None:
     made = corpus([20, 15], layers=1)
     placed = place(made, None, 0, Placing(lift=True))
@@ -182,18 +172,6 @@ def test_the_lift_finds_every_strongest_key_where_the_plot_leaves_nothing_out() 
         assert figures.placed.allowed is not None
         # -2 q . k is what differs in the squared distance, of which the root is nearly straight.
         assert figures.placed.allowed < -0.95
-
-
-def test_keys_at_one_place_are_equally_near() -> None:
-    """Twenty texts are the same: which of the twenty copies counts is nobody's to say."""
-    queries, keys = vectors(1, 12, 4), vectors(1, 12, 4, seed=1)
-    made = with_vectors(queries.repeat(1, 20, 1), keys.repeat(1, 20, 1), [12] * 20)
-    placed = place(made, None, 0, Placing(lift=True))
-    [figures] = measure_trust(made, None, 0, placed, principal_components(placed, 5).coordinates)
-    assert figures is not None
-    # As with one of each: the other copies of a key are as good as it.
-    assert figures.recall_all == pytest.approx(1)
-    assert figures.chance_all == pytest.approx(1 / 12)
 
 
 @pytest.mark.parametrize("kinds", [8, 30, 100])
@@ -278,36 +256,6 @@ def test_some_queries_estimate_what_all_say() -> None:
         assert (whole.queries, part.queries, part.of) == (1000, 200, 1000)
         assert_allclose(astuple(part.plot), astuple(whole.plot), atol=0.05)
         assert part.recall_allowed == pytest.approx(whole.recall_allowed, abs=0.05)
-
-
-def test_the_same_seed_measures_the_same() -> None:
-    made = corpus([30, 20], layers=1, heads=1)
-    placed = place(made, None, 0)
-    plots = principal_components(placed).coordinates
-    first, again, other = (
-        measure_trust(made, None, 0, placed, plots, queries=20, seed=seed) for seed in (1, 1, 2)
-    )
-    assert first == again != other
-
-
-def test_texts_of_one_token_say_nothing_of_their_own() -> None:
-    made = corpus([1] * 30, layers=1)
-    placed = place(made, None, 0)
-    [figures, *_] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
-    assert figures is not None
-    assert figures.placed.allowed is None
-    assert figures.recall_allowed is None
-    assert figures.chance_allowed is None
-    assert figures.placed.all_pairs is not None
-    assert figures.chance_all == pytest.approx(1 / 3)
-
-
-def test_fewer_than_eleven_keys_have_no_recall() -> None:
-    made = corpus([10], layers=1)
-    placed = place(made, None, 0)
-    [figures, *_] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
-    assert figures is not None
-    assert figures.recall_all is figures.chance_all is None
 
 
 def test_queries_that_tell_no_keys_apart_are_left_out() -> None:

@@ -6,7 +6,6 @@ import importlib.util
 import re
 from typing import Any
 
-import ipywidgets
 import numpy as np
 import pytest
 import traitlets
@@ -16,7 +15,6 @@ from attnviz.embedding.server.plots import PlotOptions
 from attnviz.embedding.view import COLORINGS, EmbeddingView
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.views.head import HeadView
 from unit.made_corpora import attention, corpus, cross_record, record
 from unit.records import given_record, words
 
@@ -222,18 +220,6 @@ def test_a_method_without_its_package_is_an_import_error(monkeypatch: pytest.Mon
     assert view.method == "tsne"
 
 
-def test_it_is_linked_with_views_of_its_texts() -> None:
-    made = corpus([6, 6])
-    view, other = EmbeddingView(made, text=1), HeadView(made.records[1])
-    for name in ("layer", "heads", "token"):
-        traitlets.link((view, name), (other, name))
-    view.layer, view.heads, other.token = 1, [2, 0], 5
-    assert (other.layer, other.heads, view.token) == (1, [2, 0], 5)
-    link = ipywidgets.jslink((view, "layer"), (other, "layer"))
-    assert link.source == (view, "layer")
-    link.unlink()
-
-
 def test_the_browser_asks_and_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[dict[str, Any], list[bytes]]] = []
     view = EmbeddingView(corpus([4, 6]))
@@ -256,38 +242,11 @@ def test_the_browser_asks_and_is_answered(monkeypatch: pytest.MonkeyPatch) -> No
     assert b'"layer": 1' in page[1][0]
 
 
-def test_an_interrupt_is_told_and_leaves_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[dict[str, Any]] = []
-    view = EmbeddingView(corpus([4, 6]))
-    monkeypatch.setattr(view, "send", lambda message, **_: sent.append(message))
-
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    way = {"scaling": "norms", "translate": True, "lift": False}
-    arguments = {"stack": "self", "layers": [0], "way": way}
-    message = {"attnviz": "request", "id": "1", "name": "overview", "arguments": arguments}
-    with monkeypatch.context() as patched:
-        patched.setattr("attnviz.embedding.server.plots.principal_components", interrupted)
-        view._receive_message(view, message, [])
-    view._receive_message(view, message, [])
-    assert "interrupted" in sent[0]["message"]
-    assert sent[1]["attnviz"] == "reply"
-
-
 def test_cross_attention_alone() -> None:
     view = EmbeddingView([cross_record(3, 5), cross_record(4, 6, seed=3)], token=2, key=4)
     assert view.stack == "cross"
     with pytest.raises(traitlets.TraitError, match="has queries 0 to 2"):
         view.token = 3
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
-)
-def test_methods_that_are_installed_are_taken() -> None:
-    view = EmbeddingView(corpus([4, 6]), method="tsne", perplexity=np.int64(20))
-    assert (view.method, view.perplexity, type(view.perplexity)) == ("tsne", 20, int)
 
 
 @pytest.mark.skipif(

@@ -182,13 +182,6 @@ def test_exact_means_every_weight() -> None:
     assert len(view.to_html(precision="exact", max_mb=room).encode()) == size
 
 
-def test_exact_contains_queries_and_keys_where_they_are_smaller() -> None:
-    data = data_of(HeadView(of_vectors(2, 6, 512, 2)).to_html(precision="exact"))
-    assert (data["embedded"]["form"], data["embedded"]["error"]) == ("vectors", 0.0)
-    data = data_of(HeadView(of_vectors(2, 6, 64, 64)).to_html(precision="exact"))
-    assert data["embedded"]["form"] == "all"
-
-
 def test_exact_vectors_are_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 100)
     record = of_vectors(1, 2, 16, 8)
@@ -239,27 +232,6 @@ def test_minutes_of_computing_are_refused_at_once() -> None:
         view.to_html()
     with pytest.raises(ValueError, match='"exact": a page with all 68,719,476,736 weights would'):
         view.to_html(precision="exact")
-
-
-def test_long_texts_are_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Scores are made of short texts alone.
-    monkeypatch.setattr("attnviz.pages.html._MAX_SCORED_WEIGHTS", 0)
-    monkeypatch.setattr(limits, "FULL_BYTES", 200_000)
-    largest = 0
-    weights = QueryKeyAttention.weights
-
-    def counted(self: QueryKeyAttention, head: int, rows: slice, columns: slice) -> Any:
-        nonlocal largest
-        found = weights(self, head, rows, columns)
-        largest = max(largest, found.size)
-        return found
-
-    monkeypatch.setattr(QueryKeyAttention, "weights", counted)
-    record = long_record(3000, heads=2)
-    data = data_of(HeadView(record).to_html())
-    assert data["embedded"]["form"] == "strongest"
-    assert 0 < largest <= 1 << 22
-    assert data["maps"][0]["shape"] == [2, 32, 32]
 
 
 def test_weights_that_are_nan_are_refused_in_every_form(monkeypatch: pytest.MonkeyPatch) -> None:

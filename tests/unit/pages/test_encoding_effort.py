@@ -55,10 +55,6 @@ def windows() -> av.AttentionRecord:
     return record_of(drawn(1, 2, 1500, 1500).tril().triu(-30))
 
 
-def rows_that_repeat() -> av.AttentionRecord:
-    return record_of(drawn(1, 2, 1, 1500).expand(-1, -1, 1500, -1))
-
-
 def evenly() -> av.AttentionRecord:
     return record_of(torch.ones(1, 2, 1500, 1500))
 
@@ -70,13 +66,6 @@ def test_which_stacks_look_ahead(causal_text: bool) -> None:
     # Weights that are given come without a mask.
     assert not stack.causal
     assert completed(encoding._is_causal(stack)) == causal_text
-
-
-def test_one_head_that_looks_ahead_is_enough() -> None:
-    weights = drawn(2, 3, 40, 40).tril()
-    weights[1, 2, 20, 30] = 0.5
-    [stack] = record_of(weights).stacks.values()
-    assert not completed(encoding._is_causal(stack))
 
 
 def test_the_true_size_decides() -> None:
@@ -335,29 +324,6 @@ def assert_errors(
     assert logit_error > 1e-4
     assert layer["logit_error"] == pytest.approx(logit_error, rel=1e-2)
     assert layer["error"] == pytest.approx(np.abs(found[0][1] - found[1][1]).max(), rel=1e-2)
-
-
-@pytest.mark.slow
-def test_computing_of_a_long_neuron_page_grows_with_its_text_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    computed = 0
-    logits = QueryKeyAttention.shared_logits
-
-    def counted(self: QueryKeyAttention, heads: Any, rows: Any, columns: Any = None) -> Any:
-        nonlocal computed
-        found = logits(self, heads, rows, columns)
-        computed += found.numel()
-        return found
-
-    monkeypatch.setattr(QueryKeyAttention, "shared_logits", counted)
-    tokens = 131_072
-    record = long_record(tokens, heads=1, key_heads=1, head_dim=16)
-    data = data_of(NeuronView(record).to_html())
-    assert data["vectors"]["layers"][0]["encoding"] == "float16"
-    assert data["vectors"]["layers"][0]["measured"] == 64
-    # Quadratic would be 131,072 for each token.
-    assert computed < 2000 * tokens
 
 
 def test_views_of_weights_measure_on_all_queries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from attnviz.views.matrix import MatrixView
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
 from unit.long_records import long_record
-from unit.records import captured_record, given_record, words
+from unit.records import captured_record, words
 
 
 def refused(view: RecordView, **options: Any) -> str:
@@ -145,8 +145,3 @@ def test_a_neuron_page_that_is_a_little_too_large() -> None:
     assert found is not None
     assert float(found[1]) > float(found[2])
     assert len(view.to_html(max_mb=float(found[1])).encode()) == size
-
-
-def test_small_limits_are_limits() -> None:
-    # Far below a byte is not "no limit".
-    assert "max_mb=" in refused(HeadView(given_record()), max_mb=1e-9)

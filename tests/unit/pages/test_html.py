@@ -272,29 +272,6 @@ def test_maps_of_long_texts_are_pooled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_allclose(embedded(piece)[:, 0, 0], corner, atol=piece["error"])
 
 
-def test_chosen_layers_alone_are_embedded() -> None:
-    data = Page(HeadView(captured_record(), include_layers=[3, 7]).to_html()).data
-    assert [piece["layer"] for piece in data["blocks"]] == [3, 7]
-    assert data["description"]["stacks"][0]["layers"] == [3, 7]
-
-
-def test_a_record_that_is_too_large_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = HeadView(given_record((2, 3)))
-    monkeypatch.setattr(attnviz.pages.limits, "MAX_WEIGHTS", 5 * 25)
-    view.to_html(precision="exact")
-    monkeypatch.setattr(attnviz.pages.limits, "MAX_WEIGHTS", 5 * 25 - 1)
-    message = r"all 125 weights would be too large \(at most 124\): choose layers with include_la"
-    with pytest.raises(ValueError, match=message):
-        view.to_html(precision="exact")
-
-
-def test_weights_that_are_nan_make_no_page() -> None:
-    layer = {0: GivenWeights(torch.full((1, 2, 2), torch.nan))}
-    stack = AttentionStack("self", layer, Tokens.of(["a", "b"]))
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        HeadView(AttentionRecord({"self": stack})).to_html()
-
-
 @pytest.mark.parametrize("theme", ["auto", "light", "dark"])
 def test_the_ground_follows_the_theme(theme: str) -> None:
     text = HeadView(given_record(), theme=theme).to_html()

@@ -59,15 +59,6 @@ def test_of_blocks_that_are_alike_one_is_deflated_in_both(monkeypatch: pytest.Mo
     assert strategies[2:] == [zlib.Z_RLE] * 3
 
 
-def test_a_short_text_is_not_deflated_again_once_it_told_which_is_better(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    strategies = strategies_taken(monkeypatch)
-    short = WEIGHTS[:20_000]
-    assert unpacked(packed(short)) == short
-    assert sorted(strategies) == sorted((zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY))
-
-
 def test_what_a_long_text_has_in_its_middle_tells_which_is_better() -> None:
     long = WEIGHTS[:80_000] + CODE + WEIGHTS[:80_000]
     whole = zlib.compressobj(6, strategy=zlib.Z_DEFAULT_STRATEGY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import zlib
 from typing import Any
 
@@ -13,10 +12,7 @@ import torch
 
 import attnviz as av
 from attnviz.pages import encoding
-from attnviz.pages.encoding import embedded_weights
-from attnviz.pages.packing import ELEMENT_BYTES
 from attnviz.server.codec import encode
-from attnviz.utils.progress import completed
 from unit.page_data import data_of
 from unit.records import words
 
@@ -70,25 +66,6 @@ def test_a_member_adds_at_most_its_weights_and_its_differences(layers: int, head
     # block has a header of less than 300 bytes.
     blocks = 2 * layers
     assert max(np.diff(sizes)) <= blocks * ((heads * 16 * 16 + 11) * 4 / 3 + 300) + 4_000
-
-
-def test_what_is_packed_is_counted_and_limited() -> None:
-    records = steps(3, 2, 3, 20)
-    record = compared(records).record()
-    found = completed(embedded_weights(record, precision="auto", max_bytes=None, rest=0))
-    empty: dict[str, Any] = {"blocks": [], "maps": []}
-    whole = {"blocks": found.blocks, "maps": found.maps, "embedded": found.summary()}
-    texts = [len(json.dumps(each, ensure_ascii=False).encode()) for each in (empty, whole)]
-    # All layers but one may stand apart; of a comparison fewer do.
-    assert found.size == texts[1] - texts[0] + ELEMENT_BYTES * (len(found.blocks) - 1)
-    assert found.error == max(block["error"] for block in found.blocks)
-    # With a short text all weights are as small as the strongest: a limit is met, or refused.
-    size, _ = page_of(records)
-    room = ELEMENT_BYTES * len(found.blocks)
-    limited, data = page_of(records, max_mb=(size + room) / 1e6)
-    assert (limited, data["embedded"]["form"]) == (size, "all")
-    with pytest.raises(ValueError, match="no room for this record"):
-        page_of(records, max_mb=(size - 1) / 1e6)
 
 
 def test_a_page_of_a_comparison_has_no_scores_that_it_does_not_show() -> None:

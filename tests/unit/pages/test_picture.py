@@ -48,15 +48,6 @@ def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -
     assert np.abs(first[7, 7].astype(int) - (64, 64, 111)).max() <= 2
 
 
-def test_signed_numbers_have_two_colours() -> None:
-    values = [[[[0.5, 0.0], [-0.5, 0.25]]]]
-    stack = av.AttentionRecord.from_weights(values, ["a", "b"], signed=True).stack()
-    picture = heads_picture(stack, cell=2)
-    assert tuple(picture[5, 5]) == (27, 106, 179)
-    assert tuple(picture[6, 5]) == (217, 111, 14)
-    assert tuple(picture[5, 6]) == (255, 255, 255)
-
-
 def test_every_query_of_an_answer_is_in_the_picture_beside_a_long_text() -> None:
     # 48 keys are 8 pixels wide, and 24 queries 4 high. The fourth query looks elsewhere.
     weights = np.zeros((1, 24, 48), np.float32)

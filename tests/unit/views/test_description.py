@@ -74,6 +74,15 @@ def test_outside_a_kernel_nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -
     assert opening_state(av.HeadView(record())) is None
 
 
+def test_the_widget_itself_is_small() -> None:
+    """Its state is sent when it shows, and is saved where a host saves states."""
+    queries, keys = torch.zeros(2, 32, 16, 300, 1)
+    large = av.AttentionRecord.from_qk(queries, keys, ["token"] * 300, causal=True)
+    state = av.HeadView(large, layer=31).get_state()
+    assert len(state.pop("_code")) < 126_000
+    assert len(str(state)) < 10_000
+
+
 def test_a_browser_cannot_set_it() -> None:
     view = av.HeadView(record())
     view.set_state({"_description": {"stacks": []}, "layer": 1})

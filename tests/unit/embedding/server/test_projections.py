@@ -97,14 +97,6 @@ def test_the_same_one_is_shared_with_whoever_waits_for_it(running: ProjectionJob
     assert "method='tsne' was cancelled before its end; ask again" in str(waiter.error)
 
 
-def test_a_cancelled_one_says_so(running: ProjectionJobs) -> None:
-    assert running.ask("head", head(1), SETTINGS)[1].state == "running"
-    running.cancel("head")
-    work = running.ask("head", head(1), SETTINGS)[1]
-    assert work.state == "cancelled"
-    assert work.words.startswith("Cancelled.")
-
-
 def test_a_view_that_closes_ends_also_what_is_waited_for(running: ProjectionJobs) -> None:
     waiter = Waiter(running, "saved", head(1, 800))
     running.ask("shown", head(2, 800), SETTINGS)
@@ -121,14 +113,3 @@ def test_what_had_no_room_to_begin_is_begun_when_asked_again(running: Projection
     with pytest.raises(MemoryError, match="no room"):
         running.ask("head", full, SETTINGS)
     assert running.ask("head", head(1), SETTINGS)[1].state == "running"
-
-
-def test_what_cannot_be_laid_out_is_a_word(running: ProjectionJobs) -> None:
-    def nowhere() -> NDArray[np.float32]:
-        return np.full((50, 3), np.nan, np.float32)
-
-    work = running.ask("head", nowhere, SETTINGS)[1]
-    assert work.state == "failed"
-    assert "finite" in work.words
-    with pytest.raises(RuntimeError, match="finite"):
-        running.wait("head", nowhere, SETTINGS)

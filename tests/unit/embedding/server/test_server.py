@@ -17,20 +17,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.placement import Placing
-from attnviz.embedding.server.plots import EmbeddingAnswers, coded
+from attnviz.embedding.server.plots import coded
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.server.cache import ByteCache
 from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 from attnviz.server.server import RecordServer
-from attnviz.utils.progress import completed
 from rounding import relative_error
 from unit.embedding_fixture import PROJECTING, WAY, fixture, fixture_corpus
 from unit.made_corpora import attention, corpus, record
-from unit.records import HOSTILE, image_record, vectors, words
+from unit.records import image_record, vectors, words
 
 Floats = NDArray[np.float64]
 
@@ -336,15 +333,6 @@ def test_patches_are_called_by_their_places() -> None:
     assert found["grids"] == [{"text": text, "side": "both", **place} for text in (0, 1)]
 
 
-def test_hostile_tokens_are_data() -> None:
-    record = AttentionRecord.from_qk(
-        [vectors(1, len(HOSTILE), 4)], [vectors(1, len(HOSTILE), 4, seed=1)], list(HOSTILE)
-    )
-    found = points_of(CorpusServer(Corpus([record])))
-    shown = [found["vocabulary"][token] for token in found["queries"]["token"]]
-    assert shown == list(record.stack().query_tokens.text)
-
-
 def broken_corpus() -> Corpus:
     """NaN in the queries of head 1, equal keys in head 2."""
     records = []
@@ -385,17 +373,6 @@ def test_a_head_that_is_no_number_harms_no_other() -> None:
             server.reply(name, HEAD | more)
 
 
-def test_a_text_of_one_token() -> None:
-    server = CorpusServer(Corpus([record(1), record(1, seed=1)]))
-    for head in range(3):
-        plot = server.reply("projection", PLOT | {"head": head})
-        assert np.isfinite(coordinates_of(plot)).all()
-    assert server.reply("lines", HEAD | {"point": 0}).header["weights"] == [1.0]
-    trust = server.reply("trust", PLOT | {"heads": [0]}).header["heads"][0]
-    json.dumps(trust, allow_nan=False)
-    assert trust["recall_allowed"] is None
-
-
 def test_trust_is_computed_once_and_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
     made = corpus([40, 30])
     server = CorpusServer(made)
@@ -405,23 +382,6 @@ def test_trust_is_computed_once_and_rounded(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("attnviz.embedding.server.plots.measure_trust", None)
     assert server.reply("trust", arguments).header["heads"] == first
     assert all(figure == round(figure, 4) for figure in first[0]["placed"].values())
-
-
-def test_what_was_computed_is_kept_within_a_bound() -> None:
-    kept: ByteCache[bytes] = ByteCache(10, len)
-    kept["a"], kept["b"] = b"12345", b"12345"
-    assert kept.get("a") == b"12345"
-    kept["c"] = b"1"
-    # The one that was not asked for lately is gone.
-    assert (kept.get("a"), kept.get("b"), kept.get("c")) == (b"12345", None, b"1")
-    kept["d"] = bytes(20)
-    assert kept.get("d") == bytes(20)
-    assert kept.get("c") is None
-    made = corpus([40, 30])
-    small = EmbeddingAnswers(made, cached_bytes=1)
-    arguments = ("self", [0, 1], Placing())
-    found = completed(small.overview(*arguments))
-    assert found == completed(EmbeddingAnswers(made).overview(*arguments))
 
 
 def test_a_method_whose_package_is_missing_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
