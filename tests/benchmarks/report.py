@@ -11,7 +11,6 @@ from benchmarks import (
     extracting,
     generating,
     reading,
-    remote,
     starting,
 )
 from benchmarks.figures import (
@@ -32,7 +31,6 @@ from benchmarks.tools import VIEWS
 #: In the order of the page. A new one is a line here.
 SECTIONS: tuple[Section, ...] = (
     starting.SECTION,
-    remote.SECTION,
     extracting.SECTION,
     generating.SECTION,
     reading.SECTION,

@@ -214,12 +214,6 @@ def test_few_points(count: int, method: Method, dimensions: int) -> None:
         assert f"with {count} points there are {count - 1} neighbours" in final.words.lower()
 
 
-def test_a_perplexity_that_fits_is_kept() -> None:
-    assert frames_of(POINTS, settings(perplexity=33))[-1].words == "t-SNE"
-    lowered = frames_of(POINTS, settings(perplexity=34))[-1].words
-    assert lowered == "t-SNE. A perplexity of 34 needs 103 points: with 100 it is 33"
-
-
 @pytest.mark.parametrize("method", get_args(Method))
 def test_points_that_are_the_same_share_their_place_or_nearly(method: Method) -> None:
     """As keys of the same token are, before any position is added."""
@@ -276,15 +270,6 @@ def test_principal_components_are_those_of_the_singular_values() -> None:
     assert np.allclose(np.abs(given), np.abs(expected), atol=1e-4)
 
 
-@pytest.mark.parametrize("method", get_args(Method))
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_is_refused(method: Method, value: float) -> None:
-    points = POINTS.copy()
-    points[5:8, 2] = value
-    with pytest.raises(ValueError, match="points: 3 of 100 are not finite numbers"):
-        project(points, settings(method))
-
-
 @pytest.mark.parametrize(
     ("points", "kind", "words"),
     [
@@ -296,11 +281,15 @@ def test_what_is_not_finite_is_refused(method: Method, value: float) -> None:
         ([["a", "b"]], TypeError, "array of numbers"),
         (None, TypeError, "got NoneType"),
         (np.full((3, 2), 1e300), ValueError, "3 of 3 are not finite"),
+        ([[1.0, 2.0], [np.nan, 1.0], [np.inf, 1.0]], ValueError, "2 of 3 are not finite numbers"),
     ],
 )
 def test_what_are_no_points(points: Any, kind: type[Exception], words: str) -> None:
-    with pytest.raises(kind, match=words):
-        project(points, settings())
+    for method in get_args(Method):
+        with pytest.raises(kind, match=words):
+            project(points, settings(method))
+    with pytest.raises(TypeError, match="settings must be ProjectionSettings; got dict"):
+        project(POINTS, {"method": "tsne"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -327,11 +316,6 @@ def test_settings_take_the_numbers_of_numpy() -> None:
     given = ProjectionSettings("tsne", dimensions=np.int64(3), seed=np.uint8(7))  # type: ignore[arg-type]
     assert given == ProjectionSettings("tsne", dimensions=3, seed=7)
     assert type(given.seed) is int
-
-
-def test_settings_that_are_none() -> None:
-    with pytest.raises(TypeError, match="settings must be ProjectionSettings; got dict"):
-        project(POINTS, {"method": "tsne"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("method", "package"), [("tsne", "openTSNE"), ("umap", "umap")])

@@ -160,20 +160,6 @@ def test_more_queries_than_are_held_at_once() -> None:
     assert_looped(corpus([40, 30, 50], layers=1, heads=1), "self", 0, Placing())
 
 
-def test_the_lift_finds_every_strongest_key_where_the_plot_leaves_nothing_out() -> None:
-    made = corpus([20, 15], layers=1)
-    placed = place(made, None, 0, Placing(lift=True))
-    for figures in measure_trust(
-        made, None, 0, placed, principal_components(placed, 9).coordinates
-    ):
-        assert figures is not None
-        assert figures.recall_all == pytest.approx(1, abs=0.01)
-        assert figures.recall_allowed == pytest.approx(1, abs=0.01)
-        assert figures.placed.allowed is not None
-        # -2 q . k is what differs in the squared distance, of which the root is nearly straight.
-        assert figures.placed.allowed < -0.95
-
-
 @pytest.mark.parametrize("kinds", [8, 30, 100])
 def test_places_that_are_random_for_each_kind_of_token_are_as_good_as_chance(kinds: int) -> None:
     """Keys without positions: equal tokens have equal keys, and lie on each other."""

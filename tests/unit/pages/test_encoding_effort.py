@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import copy
 import math
-import pickle
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +18,7 @@ import attnviz as av
 from attnviz.pages import encoding, html, vectors
 from attnviz.pages.strongest import Cut, Sweep
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.utils.progress import Progress, Steps, completed
+from attnviz.utils.progress import Steps
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.neuron import NeuronView
@@ -57,15 +55,6 @@ def windows() -> av.AttentionRecord:
 
 def evenly() -> av.AttentionRecord:
     return record_of(torch.ones(1, 2, 1500, 1500))
-
-
-@pytest.mark.parametrize("causal_text", [True, False])
-def test_which_stacks_look_ahead(causal_text: bool) -> None:
-    weights = drawn(2, 3, 40, 40).tril() if causal_text else drawn(2, 3, 40, 40)
-    [stack] = record_of(weights).stacks.values()
-    # Weights that are given come without a mask.
-    assert not stack.causal
-    assert completed(encoding._is_causal(stack)) == causal_text
 
 
 def test_the_true_size_decides() -> None:
@@ -145,34 +134,6 @@ def test_a_sweep_of_equal_weights_keeps_the_fewest() -> None:
     assert most <= 1.5 * 50_000 / 0.8
 
 
-@pytest.mark.parametrize("form", ["all", "vectors", "strongest"])
-def test_progress_goes_from_nothing_to_all(form: str) -> None:
-    if form == "all":
-        record, room = noise(), None
-    else:
-        dim = 2 if form == "vectors" else 64
-        sides = torch.randn(2, 2, 6, 512, dim, generator=torch.Generator().manual_seed(0))
-        record = av.AttentionRecord.from_qk(list(sides[0]), list(sides[1]), words(512), causal=True)
-        room = 0.5
-    steps = html.page_steps(record, "head", HeadView(record).state, max_mb=room)
-    seen: list[Progress] = []
-    while True:
-        try:
-            seen.append(next(steps))
-        except StopIteration as end:
-            page = end.value
-            break
-    assert data_of(page)["embedded"]["form"] == form
-    for doing in dict.fromkeys(each.doing for each in seen):
-        parts = [each for each in seen if each.doing == doing]
-        done = [each.done for each in parts]
-        assert len({each.total for each in parts}) == 1
-        assert done == sorted(done) or doing == "compressing"
-        assert done[0] <= parts[0].total / 4 or len(parts) == 1
-        if doing == ("all weights" if form == "all" else "strongest keys"):
-            assert done[-1] == parts[-1].total
-
-
 def swept_pages(tokens: int = 1100) -> av.AttentionRecord:
     """Pages of it contain the strongest keys, and some of its queries estimate how many."""
     return long_record(tokens, layers=2, heads=3, key_heads=3)
@@ -238,18 +199,6 @@ def test_an_interrupted_page_goes_on_where_it_was(
     assert (tmp_path / "x.html").read_text(encoding="utf-8") == page
     # Nothing was computed twice.
     assert computed.weights == in_one_go
-
-
-@pytest.mark.slow
-def test_all_weights_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = heads_of_all_sharpness()
-    once = HeadView(record).to_html(max_mb=400)
-    assert data_of(once)["embedded"]["form"] == "all"
-    monkeypatch.setattr(encoding, "_whole_layer", None)
-    assert HeadView(record).to_html(max_mb=400) == once
-    # What is computed neither goes into a file nor into a copy.
-    assert copy.copy(record).computed == {}
-    assert pickle.loads(pickle.dumps(record)).computed == {}  # noqa: S301
 
 
 def test_an_estimate_that_was_too_high_is_made_good(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,17 +273,3 @@ def assert_errors(
     assert logit_error > 1e-4
     assert layer["logit_error"] == pytest.approx(logit_error, rel=1e-2)
     assert layer["error"] == pytest.approx(np.abs(found[0][1] - found[1][1]).max(), rel=1e-2)
-
-
-def test_views_of_weights_measure_on_all_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    # They go over all weights anyway, and say that this is the largest error.
-    monkeypatch.setattr(html, "MAX_MEASURED", 0)
-    monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
-    monkeypatch.setattr(encoding, "_all", no_page_of_all)
-    generator = torch.Generator().manual_seed(0)
-    sides = torch.randn(2, 1, 2, 512, 2, generator=generator)
-    record = av.AttentionRecord.from_qk(list(sides[0]), list(sides[1]), words(512))
-    data = data_of(HeadView(record).to_html())
-    assert data["embedded"]["form"] == "vectors"
-    assert data["embedded"]["error"] > 0
-    assert "measured" not in data["vectors"]["layers"][0]

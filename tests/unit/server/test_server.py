@@ -279,15 +279,6 @@ def test_two_tabs_that_fetch_pages_at_once_get_their_own() -> None:
     assert [page.decode() for page in fetched] == [pages(state)[1] for state in states]
 
 
-def test_the_last_part_can_be_asked_for_again() -> None:
-    pages = Pages()
-    server = RecordServer(given_record(), page=pages)
-    state = {"token": 1}
-    for part in range(4):
-        last = server.reply("page", {"part": part, "state": state})
-    assert server.reply("page", {"part": 3, "state": state}) == last
-
-
 def test_a_page_that_takes_long_is_made_a_moment_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -205,27 +205,6 @@ def test_short_texts_and_half_precision_are_carried_as_they_are(
     np.testing.assert_array_equal(found.view(own.dtype), own)
 
 
-def test_what_rounding_does_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "MAX_EXACT_BYTES", 0)
-    attention = random_layer()
-    data = embedded_vectors(record_of(attention).stacks.values())
-    (layer,) = data["layers"]
-    assert layer["encoding"] == "float16"
-    q, k = (
-        inflated(data["arrays"][layer[name]], "<f2").astype(np.float64).reshape(2, 40, 16)
-        for name in ("queries", "keys")
-    )
-    logits = np.einsum("hqd,hkd->hqk", q, k) / 4
-    own = np.einsum("hqd,hkd->hqk", attention.queries.double(), attention.keys.double()) / 4
-    allowed = np.tril(np.ones((40, 40), bool))
-    logit_error = np.abs(logits - own)[:, allowed].max()
-    assert layer["logit_error"] == pytest.approx(logit_error, abs=2e-5)
-    assert logit_error > 1e-3
-    powers = [np.where(allowed, np.exp(each), 0) for each in (logits, own)]
-    rounded, exact = (each / each.sum(-1, keepdims=True) for each in powers)
-    assert layer["error"] == pytest.approx(np.abs(rounded - exact).max(), abs=1e-5)
-
-
 def test_numbers_beyond_half_precision_are_carried_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "MAX_EXACT_BYTES", 0)
     attention = random_layer()

@@ -64,22 +64,6 @@ def test_effects_of_several_texts_bring_their_standard_errors() -> None:
     assert part.score_errors == {"e": {"self": [[0.5, 0.5]]}}
 
 
-@pytest.mark.parametrize(
-    ("errors", "words"),
-    [
-        ({"mine": [[-0.5, 0.0]]}, "negative numbers; a standard error is 0 or more"),
-        ({"mine": [[0.5]]}, r"score_errors\['mine'\] has 1 layers of 1 heads"),
-        ({"mine": {"cross": [[0.5, 0.5]]}}, r"score_errors\['mine'\] are for 'cross'"),
-        ({"mine": "much"}, "score_errors"),
-        ("much", "score_errors='much' is a name; give numbers"),
-        ({3: [[0.5, 0.5]]}, "score_errors: 3 cannot be a name"),
-    ],
-)
-def test_standard_errors_that_do_not_fit_are_refused(errors: Any, words: str) -> None:
-    with pytest.raises(TraitError, match=words):
-        HeadView(given_record((2,)), scores={"mine": [[1, -2]]}, score_errors=errors)
-
-
 def test_one_of_several_token_scores_is_drawn() -> None:
     record = given_record((2,), 3)
     scores = {"one": [1, -2, 3], "two": [0.5, 0.5, -1]}
@@ -155,33 +139,41 @@ def test_effects_of_tokens_are_of_the_keys_of_a_stack() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("name", "given", "message"),
     [
-        ("effect", "token_scores='effect' is a text"),
-        ({"mine": "ab"}, r"token_scores\['mine'\] must be numbers, \(tokens,\)"),
-        ({"mine": ["1.5", "2"]}, r"token_scores\['mine'\] must be numbers"),
-        ({"mine": [1j, 2]}, r"token_scores\['mine'\] must be numbers"),
-        ({"mine": [[1.0]]}, r"has the shape \(1, 1\)"),
-        ({"mine": []}, r"has the shape \(0,\)"),
-        ({"mine": 3}, r"has the shape \(\)"),
-        (torch.zeros(2, requires_grad=True), r"token_scores\['score'\] must be numbers"),
-        ({"mine": None}, r"token_scores\['mine'\] must be numbers"),
-        ({1: [1.0]}, "token_scores: 1 cannot be a name"),
+        (
+            "score_errors",
+            {"mine": [[-0.5, 0.0]]},
+            "negative numbers; a standard error is 0 or more",
+        ),
+        ("score_errors", {"mine": [[0.5]]}, r"score_errors\['mine'\] has 1 layers of 1 heads"),
+        (
+            "score_errors",
+            {"mine": {"cross": [[0.5, 0.5]]}},
+            r"score_errors\['mine'\] are for 'cross'",
+        ),
+        ("score_errors", {"mine": "much"}, "score_errors"),
+        ("score_errors", "much", "score_errors='much' is a name; give numbers"),
+        ("score_errors", {3: [[0.5, 0.5]]}, "score_errors: 3 cannot be a name"),
+        ("token_scores", "effect", "token_scores='effect' is a text"),
+        ("token_scores", {"mine": "ab"}, r"token_scores\['mine'\] must be numbers, \(tokens,\)"),
+        ("token_scores", {"mine": ["1.5", "2"]}, r"token_scores\['mine'\] must be numbers"),
+        ("token_scores", {"mine": [1j, 2]}, r"token_scores\['mine'\] must be numbers"),
+        ("token_scores", {"mine": [[1.0]]}, r"has the shape \(1, 1\)"),
+        ("token_scores", {"mine": []}, r"has the shape \(0,\)"),
+        ("token_scores", {"mine": 3}, r"has the shape \(\)"),
+        (
+            "token_scores",
+            torch.zeros(2, requires_grad=True),
+            r"token_scores\['score'\] must be numbers",
+        ),
+        ("token_scores", {"mine": None}, r"token_scores\['mine'\] must be numbers"),
+        ("token_scores", {1: [1.0]}, "token_scores: 1 cannot be a name"),
+        ("score_notes", "x", "score_notes='x' must be a dict"),
+        ("score_notes", {"mine": 3}, r"score_notes\['mine'\]=3 must be a text"),
+        ("score_notes", {"mine": "x" * 1001}, "has 1,001 characters, more than 1,000"),
     ],
 )
-def test_what_is_no_number_for_each_key_is_refused(given: Any, message: str) -> None:
+def test_what_does_not_fit_is_refused(name: str, given: Any, message: str) -> None:
     with pytest.raises(TraitError, match=message):
-        HeadView(given_record((2,)), token_scores=given)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("x", "score_notes='x' must be a dict"),
-        ({"mine": 3}, r"score_notes\['mine'\]=3 must be a text"),
-        ({"mine": "x" * 1001}, "has 1,001 characters, more than 1,000"),
-    ],
-)
-def test_notes_are_short_texts_by_name(given: Any, message: str) -> None:
-    with pytest.raises(TraitError, match=message):
-        HeadView(given_record((2,)), scores=[[1, -2]], score_notes=given)
+        HeadView(given_record((2,)), scores={"mine": [[1, -2]]}, **{name: given})

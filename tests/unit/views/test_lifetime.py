@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import base64
-import gc
 import subprocess
 import sys
-import weakref
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +17,6 @@ from jupyter_client.manager import start_new_kernel
 
 from attnviz.pages.html import bundle
 from attnviz.views.head import HeadView
-from attnviz.views.lifetime import weakly
 from unit.records import given_record
 
 PREPARE = """
@@ -222,17 +219,6 @@ def test_the_code_is_sent_deflated() -> None:
     view.close()
 
 
-def test_views_of_a_kind_share_their_code_and_differ_by_nothing_else() -> None:
-    first, second = HeadView(given_record()), HeadView(given_record())
-    assert first._code is second._code
-    assert first._esm == second._esm
-    assert len(first._esm) < 2_000, "a browser keeps it for every widget"
-    # A class for each takes as long to make as a page of some tokens, and ends late.
-    assert type(first) is type(second) is HeadView
-    for view in (first, second):
-        view.close()
-
-
 def test_the_browser_gets_what_anywidget_adds_to_a_widget() -> None:
     class Plain(anywidget.AnyWidget):
         _esm = "export default {}"
@@ -270,21 +256,3 @@ def test_views_that_end_with_python_say_nothing() -> None:
         [sys.executable, "-c", AT_THE_END], capture_output=True, text=True, check=False
     )
     assert (ran.returncode, ran.stderr) == (0, "")
-
-
-def test_a_weak_method_does_nothing_once_its_object_is_gone() -> None:
-    class Counter:
-        count = 0
-
-        def add(self, number: int) -> int:
-            self.count += number
-            return self.count
-
-    counter = Counter()
-    add, gone = weakly(counter.add), weakref.ref(counter)
-    assert add(2) == 2
-    assert counter.count == 2
-    del counter
-    gc.collect()
-    assert gone() is None
-    assert add(2) is None

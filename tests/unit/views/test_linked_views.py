@@ -45,11 +45,6 @@ def test_a_link_over_stacks_moves_what_does_not_fit() -> None:
     assert other.token is None
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_what_views_share_has_one_name(view: type[RecordView]) -> None:
-    assert set(view.state_names()) >= SHARED
-
-
 def test_a_dashboard_has_all_that_its_views_have() -> None:
     own = set(Dashboard.state_names())
     assert own == {name for view in VIEWS[:-1] for name in view.state_names()}

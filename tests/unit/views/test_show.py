@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -147,17 +146,6 @@ def test_a_browser_opens_only_where_somebody_sees_it(
     attnviz.utils.host.offer_file(Path("/some/a page.html"))
     assert capsys.readouterr().out == "/some/a page.html\n"
     assert opened == ["file:///some/a%20page.html"] * expected
-
-
-def test_marimo_shows_the_last_expression_itself(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], opened: list[str]
-) -> None:
-    # marimo is no dependency: this is the one function of it that is asked.
-    marimo: Any = types.ModuleType("marimo")
-    marimo.running_in_notebook = lambda: True
-    monkeypatch.setitem(sys.modules, "marimo", marimo)
-    assert isinstance(show_head_view(given_record()), HeadView)
-    assert capsys.readouterr().out == ""
 
 
 CELLS = {
