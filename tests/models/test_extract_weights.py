@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import transformers
 from attnviz.extraction import extract
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DistanceBias
+from models.tiny import arguments_of
 
 pytestmark = pytest.mark.models
 
@@ -28,16 +28,6 @@ SEQ2SEQ = ["bart", "t5"]
 def ids(*shape: int, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(5, 390, shape, generator=generator)
-
-
-def arguments_of(kind: str) -> dict[str, torch.Tensor]:
-    if kind == "vit":
-        return {
-            "pixel_values": torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-        }
-    if kind in SEQ2SEQ:
-        return {"input_ids": ids(1, 11), "decoder_input_ids": ids(1, 7, seed=1)}
-    return {"input_ids": ids(1, 13)}
 
 
 def implementations(kinds: list[str]) -> list[tuple[str, str]]:
@@ -144,64 +134,6 @@ def test_a_list_gives_what_each_text_gives_by_itself(
         assert largest_error(record, own) == 0.0
 
 
-@pytest.mark.parametrize("kind", ["bart", "bert", "gpt2", "gpt_oss", "llama", "t5", "vit"])
-def test_a_corrupted_record_is_noticed(
-    kind: str,
-    make_model: Callable[..., Any],
-    reference: Callable[..., Any],
-    largest_error: Callable[..., float],
-) -> None:
-    model = make_model(kind)
-    if kind in EAGER_ONLY:
-        model.set_attn_implementation("eager")
-    arguments = arguments_of(kind)
-    own = reference(model, arguments)
-    record = extract(model, arguments)
-
-    def error_with(**changes: Callable[[QueryKeyAttention], Any]) -> float:
-        worst = []
-        for stack in record.stacks.values():
-            for number in stack.layers:
-                attention = stack.attention(number)
-                assert isinstance(attention, QueryKeyAttention)
-                changed = {name: change(attention) for name, change in changes.items()}
-                corrupted = dataclasses.replace(attention, **changed)
-                rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
-                found = [
-                    corrupted.weights(head, rows, columns) for head in range(attention.num_heads)
-                ]
-                worst.append(np.abs(np.stack(found) - own[stack.name][number][0]).max())
-        return float(max(worst))
-
-    assert error_with() < TOLERANCE
-    assert error_with(keys=lambda attention: attention.keys.roll(1, dims=1)) > 0.1
-    assert error_with(keys=lambda attention: attention.keys.roll(1, dims=0)) > 0.1
-    assert error_with(scale=lambda attention: attention.scale / 2) > 0.1
-    if kind not in ("bert", "vit"):
-        assert error_with(mask=lambda attention: None) > 0.1  # noqa: ARG005
-    if kind == "t5":
-        assert error_with(bias=lambda attention: None) > 0.05  # noqa: ARG005
-    if kind == "gpt_oss":
-        assert error_with(sinks=lambda attention: None) > 0.05  # noqa: ARG005
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_kept_as_received(
-    dtype: torch.dtype, make_model: Callable[..., Any]
-) -> None:
-    model = make_model("llama").to(dtype)
-    record = extract(model, ids(1, 13))
-    attention = record.stacks["self"].attention(0)
-    assert isinstance(attention, QueryKeyAttention)
-    assert attention.queries.dtype == attention.keys.dtype == dtype
-    # A float32 softmax of what attention received, computed here by itself.
-    queries, keys = attention.queries.float(), attention.keys.float().repeat_interleave(2, dim=0)
-    logits = queries @ keys.transpose(1, 2) / queries.shape[-1] ** 0.5
-    future = torch.ones(13, 13, dtype=torch.bool).triu(1)
-    expected = torch.softmax(logits.masked_fill(future, -torch.inf), dim=-1)
-    assert np.abs(record.stacks["self"].weights(layer=0) - expected.numpy()).max() < TOLERANCE
-
-
 def test_the_trained_checkpoint_finds_the_antecedent(
     checkpoint_folder: Path, reference: Callable[..., Any], largest_error: Callable[..., float]
 ) -> None:
@@ -246,12 +178,3 @@ def test_masks_and_biases_are_small_and_shared(
     assert decoder[0].mask == BandMask(None, 0)
     assert decoder[0].bias is decoder[2].bias
     assert kept("t5", "cross")[0].bias is None
-
-
-def test_keys_and_queries_are_copies(make_model: Callable[..., Any]) -> None:
-    attention = extract(make_model("gpt2"), ids(1, 13)).stacks["self"].attention(0)
-    assert isinstance(attention, QueryKeyAttention)
-    for vectors in (attention.queries, attention.keys):
-        assert vectors.shape == (4, 13, 12)
-        assert vectors.untyped_storage().nbytes() == vectors.numel() * 4
-        assert not vectors.requires_grad

@@ -43,25 +43,6 @@ def test_extraction_under_autocast_says_so(make_model: Callable[..., Any]) -> No
     assert not any("computes in bfloat16" in note for note in kept.notes)
 
 
-@pytest.mark.parametrize("cache", [None, True, False])
-def test_positions_that_begin_again(make_model: Callable[..., Any], *, cache: bool | None) -> None:
-    """Without a cache transformers takes them for packed texts, with one it does not."""
-    model = make_model("llama")
-    arguments: dict[str, Any] = {
-        "input_ids": IDS,
-        "position_ids": torch.tensor([[0, 1, 2, 0, 1, 2]]),
-    }
-    if cache is not None:
-        arguments["use_cache"] = cache
-    record = extract(model, arguments)
-    model.set_attn_implementation("eager")
-    with torch.no_grad():
-        own = model(**arguments, output_attentions=True).attentions
-    for layer, expected in enumerate(own):
-        found = record.stacks["self"].weights(layer=layer)
-        assert np.abs(found - expected[0].numpy()).max() < 1e-5
-
-
 def test_ids_of_three_axes_are_for_codecs_alone(make_model: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=r"input_ids must be \(examples, tokens\)"):
         extract(make_model("llama"), {"input_ids": torch.ones(1, 2, 2, dtype=torch.long)})

@@ -14,21 +14,11 @@ from numpy.typing import NDArray
 import attnviz.extraction.capture.memory
 from attnviz import AttentionRecord, extract
 from attnviz.extraction.capture.copies import Copier
-from models.tiny import SIZE, built
+from models.tiny import IDS, SIZE, arguments_of, built
 
 pytestmark = pytest.mark.models
 
-IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8, 61, 17]])
-
 Own = Callable[..., dict[str, list[NDArray[np.float32]]]]
-
-
-def arguments_of(kind: str) -> dict[str, torch.Tensor]:
-    if kind == "vit":
-        return {"pixel_values": torch.ones(1, 3, 32, 32).cumsum(-1) / 32}
-    if kind in ("bart", "t5", "bigbird_pegasus"):
-        return {"input_ids": IDS, "decoder_input_ids": IDS[:, :6]}
-    return {"input_ids": IDS}
 
 
 def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
@@ -125,120 +115,24 @@ def test_memory_is_that_of_the_kept_layers(kind: str, make_model: Callable[..., 
     assert held(narrow) == expected // 2
 
 
-def test_each_stack_keeps_the_layers_that_it_has(
-    make_model: Callable[..., Any],
-) -> None:
-    # The encoder has 2 layers of 4 heads, the decoder 3 of 6.
+def test_each_stack_keeps_the_layers_that_it_has(make_model: Callable[..., Any]) -> None:
+    """Bart's encoder has 2 layers of 4 heads, and its decoder 3 of 6."""
     model, arguments = make_model("bart"), arguments_of("bart")
-    record = extract(model, arguments, layers=[2])
-    assert {name: stack.layers for name, stack in record.stacks.items()} == {
-        "decoder": (2,),
-        "cross": (2,),
-    }
+    for layers, expected in (
+        ([2], {"decoder": (2,), "cross": (2,)}),
+        (-1, {"encoder": (1,), "decoder": (2,), "cross": (2,)}),
+    ):
+        record = extract(model, arguments, layers=layers)
+        assert {name: stack.layers for name, stack in record.stacks.items()} == expected
+    assert record.only(-1).stacks["encoder"].layers == (1,)
 
 
 def test_layers_of_one_module_that_runs_again_are_counted(
     make_model: Callable[..., Any], copied: list[int]
 ) -> None:
     model = make_model("albert")
-    record = extract(model, IDS, layers=[0, 2])
+    record = extract(model, IDS, layers=[0, -1])
     assert_keeps(record, plain(model, IDS, lambda _, layer: layer != 1))
-    assert record.stack().layers == (0, 2)
-
-
-def hybrid() -> Any:
-    """Attention in layers 1, 3 and 5 of 6."""
-    config = transformers.JambaConfig(
-        **SIZE | {"num_hidden_layers": 6},
-        vocab_size=300,
-        num_key_value_heads=2,
-        attn_layer_period=2,
-        attn_layer_offset=1,
-        expert_layer_period=2,
-        num_experts=2,
-        use_mamba_kernels=False,
-        mamba_d_state=4,
-        pad_token_id=0,
-    )
-    return built("JambaForCausalLM", config)
-
-
-def test_layers_of_a_hybrid_keep_their_numbers(copied: list[int]) -> None:
-    model = hybrid()
-    record = extract(model, IDS, layers=[1, 5])
-    assert sum(copied) == held(record)
-    assert record.stack().layers == (1, 5)
-    assert_keeps(record, plain(model, IDS, lambda _, layer: layer != 3))
-    with pytest.raises(
-        ValueError, match=r"layers: there is no layer 2; stack 'self' has layers 1, 3, 5"
-    ):
-        extract(model, IDS, layers=[1, 2])
-
-
-def test_layers_of_a_swin_keep_their_stages() -> None:
-    config = transformers.SwinConfig(
-        image_size=32,
-        patch_size=2,
-        embed_dim=16,
-        depths=[2, 2, 1],
-        num_heads=[2, 4, 4],
-        window_size=4,
-    )
-    model = built("SwinModel", config)
-    arguments = {"pixel_values": torch.rand(1, 3, 32, 32, generator=torch.manual_seed(1))}
-    whole = extract(model, arguments)
-    layers = {name: stack.layers for name, stack in whole.stacks.items()}
-    assert [len(numbers) for numbers in layers.values()] == [2, 2, 1]
-    record = extract(model, arguments, layers=[1])
-    expected = plain(model, arguments, lambda _, layer: layer == 1)
-    assert expected
-    assert_keeps(record, expected)
-
-
-def test_windows_that_run_one_by_one_are_kept_together() -> None:
-    vision = {
-        "depth": 3,
-        "hidden_size": 32,
-        "num_heads": 4,
-        "intermediate_size": 48,
-        "patch_size": 4,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 1,
-        "window_size": 16,
-        "fullatt_block_indexes": [1],
-        "out_hidden_size": 48,
-    }
-    text = SIZE | {
-        "vocab_size": 300,
-        "num_key_value_heads": 2,
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 1e4,
-            "mrope_section": [2, 2, 2],
-        },
-    }
-    config = transformers.Qwen2_5_VLConfig(
-        vision_config=vision,
-        text_config=text,
-        image_token_id=290,
-        vision_start_token_id=291,
-        vision_end_token_id=292,
-    )
-    model = built("Qwen2_5_VLForConditionalGeneration", config)
-    ids = torch.tensor([[5, 291, *[290] * 16, 292, 9]])
-    arguments = {
-        "input_ids": ids,
-        "mm_token_type_ids": (ids == 290).int(),
-        "pixel_values": torch.rand(64, 48, generator=torch.manual_seed(1)),
-        "image_grid_thw": torch.tensor([[1, 8, 8]]),
-    }
-    record = extract(model, arguments, layers=[0])
-    expected = plain(model, arguments, lambda _, layer: layer == 0)
-    assert {name for name, _ in expected} == {"self", "vision"}
-    assert_keeps(record, expected)
-    # The layer over all patches runs in one piece, those over windows in several.
-    record = extract(model, arguments, layers=[1, 2])
-    assert_keeps(record, plain(model, arguments, lambda _, layer: layer in (1, 2)))
 
 
 def test_weights_that_meet_several_values_count_once_where_they_are_left_out() -> None:
@@ -559,39 +453,3 @@ def test_layers_from_the_end(make_model: Callable[..., Any]) -> None:
     assert stack.layers == (2,)
     assert np.array_equal(stack.weights(layer=-1, head=-2), whole.stack().weights(layer=2, head=2))
     assert extract(model, IDS, layers="all").stack().layers == (0, 1, 2)
-
-
-def test_the_last_layer_of_each_stack() -> None:
-    torch.manual_seed(0)
-    config = transformers.BartConfig(
-        vocab_size=300,
-        d_model=32,
-        encoder_layers=3,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=32,
-        decoder_ffn_dim=32,
-    )
-    record = extract(
-        transformers.BartModel(config), {"input_ids": IDS, "decoder_input_ids": IDS}, layers=-1
-    )
-    layers = {name: stack.layers for name, stack in record.stacks.items()}
-    assert layers == {"encoder": (2,), "decoder": (1,), "cross": (1,)}
-    assert record.only(-1).stacks["encoder"].layers == (2,)
-
-
-def test_the_last_turn_of_a_module_that_runs_again() -> None:
-    torch.manual_seed(0)
-    config = transformers.AlbertConfig(
-        vocab_size=300,
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=32,
-        embedding_size=16,
-    )
-    model = transformers.AlbertModel(config).eval()
-    stack = extract(model, IDS, layers=[-1]).stack()
-    assert stack.layers == (2,)
-    assert np.array_equal(stack.weights(layer=-1), extract(model, IDS).stack().weights(layer=2))

@@ -159,20 +159,6 @@ def test_a_picture_is_shown_as_the_model_saw_it() -> None:
     assert not shown[18:].any()
 
 
-def test_several_images_are_several_records() -> None:
-    images = [picture(32, 48), picture(32, 48, seed=1)]
-    encoded = processor()(images=images, return_tensors="pt")
-    records = extract(tower("vit"), encoded, processor=processor())
-    for record, image in zip(records, images, strict=True):
-        assert len(record.images) == 1
-        assert np.abs(record.images[0].astype(int) - image).max() <= 1
-        alone = extract(tower("vit"), image, processor=processor())
-        difference = record.stacks["vision"].weights(layer=1) - alone.stacks["vision"].weights(
-            layer=1
-        )
-        assert np.abs(difference).max() < 1e-5
-
-
 def test_a_pooling_head_is_a_stack_of_its_own() -> None:
     """SigLIP's head asks once for all patches: torch's own module gives its weights."""
     model = tower("siglip")

@@ -174,6 +174,24 @@ def test_a_patch_of_other_pixels_is_the_token_of_its_name(
             }
 
 
+@pytest.mark.parametrize("layers", [[0], [1, 2]])
+def test_windows_that_run_one_by_one_are_kept_together(
+    layers: list[int], made: Callable[[str], tuple[Any, Any]]
+) -> None:
+    """The layer over all patches runs in one piece, those over windows in several."""
+    model, processor = made("qwen 2.5")
+    inputs = (picture(*SIZES["qwen 2.5"][0]), TEXT)
+    whole = extract(model, inputs, processor=processor)
+    record = extract(model, inputs, processor=processor, layers=layers)
+    for name, stack in record.stacks.items():
+        expected = whole.stacks[name]
+        assert stack.layers == tuple(layer for layer in expected.layers if layer in layers)
+        for layer in stack.layers:
+            difference = stack.weights(layer=layer) - expected.weights(layer=layer)
+            assert np.abs(difference).max() < 1e-6
+    assert list(record.stacks) == ["self", "vision"]
+
+
 def same(one: AttentionRecord, other: AttentionRecord) -> bool:
     return all(
         one.stacks[name].query_tokens == other.stacks[name].query_tokens

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from attnviz.extraction import extract
 from attnviz.record.record import AttentionRecord
 from attnviz.server.server import RecordServer
+from models.tiny import arguments_of
 
 pytestmark = pytest.mark.models
 
@@ -29,16 +29,6 @@ KINDS = {
     "vit": set(),
 }
 EAGER_ONLY = {"gemma2", "gpt_oss"}
-
-
-def arguments_of(kind: str) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    if kind == "vit":
-        return {"pixel_values": torch.randn(1, 3, 32, 32, generator=generator)}
-    ids = torch.randint(5, 390, (1, 13), generator=generator)
-    if kind in ("t5", "bart"):
-        return {"input_ids": ids, "decoder_input_ids": ids[:, 3:10]}
-    return {"input_ids": ids}
 
 
 def row_of(server: RecordServer, num_keys: int, **place: Any) -> tuple[dict[str, Any], Any]:
@@ -114,6 +104,6 @@ def test_a_model_whose_weights_alone_are_known_says_which_views_can_show_it(
     from attnviz.views.neuron import NeuronView
 
     own = reference(make_model("bert"), arguments_of("bert"))["self"]
-    record = AttentionRecord.from_weights(own, [f"t{i}" for i in range(13)])
+    record = AttentionRecord.from_weights(own, [f"t{i}" for i in range(10)])
     with pytest.raises(ValueError, match=r"attnviz\.extract.*HeadView, ModelView and MatrixView"):
         NeuronView(record)

@@ -23,8 +23,10 @@ from attnviz import AttentionRecord, extract
 from attnviz.record.attention import QueryKeyAttention
 
 __all__ = [
+    "IDS",
     "SIZE",
     "Weights",
+    "arguments_of",
     "assert_own",
     "built",
     "changed_queries",
@@ -45,6 +47,8 @@ SIZE: dict[str, Any] = {
     "intermediate_size": 64,
 }
 
+IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8, 61, 17]])
+
 # What makes queries and keys, or both with the values.
 _SHARPENED = set(
     "q k query key q_proj k_proj qkv qkv_proj query_key_value Wqkv in_proj query_proj key_proj "
@@ -64,6 +68,16 @@ def built(name: str, config: Any, *, factor: float = 8.0, implementation: str | 
     model = maker._from_config(config, attn_implementation=implementation)
     sharpen(model, factor)
     return model.eval()
+
+
+def arguments_of(kind: str) -> dict[str, torch.Tensor]:
+    """What a model of a kind of `make_model` is given."""
+    if kind == "vit":
+        generator = torch.Generator().manual_seed(0)
+        return {"pixel_values": torch.randn(1, 3, 32, 32, generator=generator)}
+    if kind in ("bart", "t5", "bigbird_pegasus"):
+        return {"input_ids": IDS, "decoder_input_ids": IDS[:, :6]}
+    return {"input_ids": IDS}
 
 
 def sharpen(model: Any, factor: float, inside: str = "") -> None:
