@@ -203,6 +203,23 @@ def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
     quoted = re.search(r"It prints `(.+?) \(noise", page)
     assert quoted is not None
     assert quoted[1] in printed
+    assert "<TokenEffects of 14 tokens (mask): 'street' (6) moves" in printed
+    assert "flips after 1 tokens, at random after" in printed
+    assert "('wide',)" in printed
+    assert names["effects"][1][0] == pytest.approx(-14.85, abs=0.01)
+    assert names["bars"].scores["effect"]["self"][1][0] == pytest.approx(-14.85, abs=0.01)
+    given = names["model"], names["text"]
+    options = {"answer": ("street", "animal"), "tokenizer": names["tokenizer"]}
+    after = av.Knockout(-1, "street", layers=1, heads=0, renormalize=False)
+    assert av.intervene(*given, after, **options).effect.after == pytest.approx(0.98, abs=0.01)
+    for method, expected in (("gradient", 0.63), ("integrated gradients", 14.04)):
+        stack = av.attribute(*given, method=method, **options).stack()
+        assert float(stack.weights(layer=1)[0].sum()) == pytest.approx(expected, abs=0.05)
+
+
+def compare(names: Mapping[str, Any], printed: str) -> None:
+    assert "1 token is replaced by another" in printed
+    assert "layer 0: partners [" in printed
 
 
 def neuron(names: Mapping[str, Any], printed: str) -> None:
@@ -223,6 +240,7 @@ def from_inseq(names: Mapping[str, Any], printed: str) -> None:
 RESULTS: dict[str, Callable[[Mapping[str, Any], str], None]] = {
     "README.md": readme,
     "docs/analysis.md": analysis,
+    "docs/compare.md": compare,
     "docs/does-it-matter.md": does_it_matter,
     "docs/first-steps.md": first_steps,
     "docs/from-inseq.md": from_inseq,

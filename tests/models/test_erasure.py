@@ -102,20 +102,6 @@ def test_weights_are_permuted_among_what_a_query_may_see(make_model: Callable[..
     assert len(found.values) == 8
     assert found.noise < 1e-6
     assert found.median > 0
-    # Of all permutations of a row each is one that SetWeights makes.
-    own = av.extract(model, given).stack().weights(layer=1, head=2)
-    with torch.no_grad():
-        before = model(IDS).logits[0, 5].double().softmax(-1)
-    generator = np.random.default_rng(0)
-    for value in found.values[:3]:
-        rows = own.copy()
-        rows[3, :4] = own[3, generator.permutation(4)]
-        change = av.SetWeights(1, 2, rows)
-        after = av.intervene(model, given, change, position=5).effect
-        likeliest = {each.id: each.probability for each in after.likeliest_after}
-        # A bound from what the effect tells: the five likeliest alone.
-        moved = sum(abs(p - float(before[token])) for token, p in likeliest.items()) / 2
-        assert value >= moved - 1e-6
 
 
 def test_only_heads_that_matter_are_moved_by_a_permutation(decoder: Any) -> None:

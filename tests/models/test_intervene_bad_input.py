@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import attnviz as av
 
@@ -88,15 +89,22 @@ def test_inputs_that_are_not_there(way: str, make_model: Callable[..., Any]) -> 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_model_in_training_answers_as_in_evaluation(
+def test_a_model_in_training_answers_as_in_evaluation_and_stays_as_it_was(
     way: str, make_model: Callable[..., Any]
 ) -> None:
     model = make_model("gpt2")
     options = {"answer": (int(model(IDS).logits[0, -1].argmax()), 8)}
     expected = WAYS[way](model, {"input_ids": IDS}, **options)
     model.train()
+    dispatcher = transformers.AttentionInterface.__dict__["get_interface"]
     found = WAYS[way](model, {"input_ids": IDS}, **options)
-    assert model.training
+    assert transformers.AttentionInterface.__dict__["get_interface"] is dispatcher
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    for module in model.modules():
+        assert module.training
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+        assert "forward" not in module.__dict__
     assert np.allclose(found, expected, atol=1e-6, equal_nan=True)
 
 

@@ -207,8 +207,10 @@ def test_padding_of_a_single_example_is_removed(
         )
         assert np.allclose(own, other, atol=1e-6, equal_nan=True)
         assert np.isnan(own[5])
-    for method in ("gradient", "value norm"):
-        given: dict[str, Any] = {"method": method, **(options if method == "gradient" else {})}
+    # BERT's head has a norm between the layers and the answer.
+    methods = ["gradient", "knockout gradient", "integrated gradients", "value norm"]
+    for method in [*methods, "direct"] if kind == "gpt2" else methods:
+        given: dict[str, Any] = {"method": method, **(options if method != "value norm" else {})}
         one, two = (av.attribute(model, each, **given).stack() for each in (padded, alone))
         assert np.allclose(one.weights(layer=1), two.weights(layer=1), atol=1e-6)
         assert np.abs(two.weights(layer=1)).max() > 1e-4
@@ -217,3 +219,24 @@ def test_padding_of_a_single_example_is_removed(
         for each in (padded, alone)
     )
     assert np.allclose(moved, expected_moves, atol=1e-6)
+
+
+def test_padding_before_a_decoders_text_is_no_token(make_model: Callable[..., Any]) -> None:
+    """T5 counts distances, so that its weights do not depend on where the text begins."""
+    model = make_model("t5")
+    ids = torch.tensor([[5, 17, 42, 8, 23, 9]])
+    alone = {"input_ids": ids, "decoder_input_ids": torch.tensor([[0, 5, 17, 42]])}
+    padded = {
+        "input_ids": ids,
+        "decoder_input_ids": torch.tensor([[0, 0, 0, 5, 17, 42]]),
+        "decoder_attention_mask": torch.tensor([[0, 0, 1, 1, 1, 1]]),
+    }
+    change = av.Knockout(3, 1, stack="decoder")
+    found, expected = (av.intervene(model, each, change, answer=(7, 8)) for each in (padded, alone))
+    assert abs(expected.effect.change) > 1e-4
+    assert_same(found, expected)
+    ours, theirs = (av.attribute(model, each, answer=(7, 8)) for each in (padded, alone))
+    for name in ("decoder", "cross"):
+        gradients = theirs.stack(name).weights(layer=1)
+        assert np.allclose(ours.stack(name).weights(layer=1), gradients, atol=1e-6)
+        assert np.abs(gradients).max() > 1e-4

@@ -325,3 +325,19 @@ def test_a_model_is_looked_through_again_when_a_module_is_another(make_model: Ma
     del model, layers, before, after
     gc.collect()
     assert gone() is None
+
+
+class OwnAttention(torch.nn.Module):
+    """Attention whose softmax is a module."""
+
+    def __init__(self, last: torch.nn.Module) -> None:
+        super().__init__()
+        self.weight, self.last = torch.nn.Parameter(torch.zeros(1)), last
+
+
+def test_a_model_is_looked_through_again_when_modules_change_places() -> None:
+    parts: Any = [OwnAttention(torch.nn.Softmax(-1)), OwnAttention(torch.nn.Identity())]
+    model = torch.nn.ModuleList(parts)
+    assert [entry.softmax for entry in attention_modules(model)] == [True, False]
+    parts[0].last, parts[1].last = parts[1].last, parts[0].last
+    assert [entry.softmax for entry in attention_modules(model)] == [False, True]

@@ -95,14 +95,6 @@ def test_an_encoder_is_read_without_a_token(make_model: Callable[..., Any]) -> N
     assert not np.isnan(effects.values).any()
 
 
-def test_padding_is_no_token(make_model: Callable[..., Any]) -> None:
-    model = make_model("llama")
-    mask = torch.ones_like(IDS)
-    mask[0, :2] = 0
-    effects = av.token_effects(model, {"input_ids": IDS, "attention_mask": mask}, answer=PAIR)
-    assert len(effects.values) == 7
-
-
 def test_positions_that_begin_behind_the_padding_id() -> None:
     """RoBERTa counts from 2, and by the ids instead of the mask."""
     model = built("RobertaForMaskedLM", {**SIZE, "vocab_size": 120, "max_position_embeddings": 20})
@@ -145,7 +137,6 @@ def test_the_noise_is_measured(leave_out: Any, make_model: Callable[..., Any]) -
     [
         ({"leave_out": "zero"}, "leave_out='zero' must be one of 'mask'"),
         ({"leave_out": "mean color"}, "one image"),
-        ({"answer": (3, 3)}, "the same"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

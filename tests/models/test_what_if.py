@@ -162,26 +162,6 @@ def test_a_pair_has_its_share_of_the_value_norm_from_the_runs_that_are_made_anyw
 HEADS = [(0, 0), (1, 0), (2, 3)]
 
 
-def test_the_share_of_the_value_norm_is_that_of_a_product_by_hand(
-    view: av.HeadView, demo: tuple[Any, Any]
-) -> None:
-    model, tokenizer = demo
-    ask(view)
-    attention = model.transformer.h[1].attn
-    given: list[torch.Tensor] = []
-    handle = attention.c_attn.register_forward_hook(lambda *each: given.append(each[2]))
-    with torch.no_grad():
-        model(torch.tensor([tokenizer(TEXT)["input_ids"]]))
-    handle.remove()
-    width = attention.head_dim
-    # Queries, keys and values side by side, of each head 0 first; GPT-2 multiplies from the left.
-    values = given[0][0, :, 2 * attention.embed_dim :][:, :width].double()
-    added = values @ attention.c_proj.weight[:width].double()
-    weights = torch.from_numpy(view.record.stack().weights(layer=1, head=0)[13]).double()
-    sizes = (weights * added.norm(dim=1)).detach()
-    assert asked_of(view)["share"] == pytest.approx(float(sizes[6] / sizes.sum()), abs=1e-5)
-
-
 def test_a_pair_says_which_cuts_of_it_were_answered(view: av.HeadView) -> None:
     ask(view, HEAD)
     ask(view, EDGE, HEAD)
