@@ -212,6 +212,7 @@ def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
     options = {"answer": ("street", "animal"), "tokenizer": names["tokenizer"]}
     after = av.Knockout(-1, "street", layers=1, heads=0, renormalize=False)
     assert av.intervene(*given, after, **options).effect.after == pytest.approx(0.98, abs=0.01)
+    method: Any
     for method, expected in (("gradient", 0.63), ("integrated gradients", 14.04)):
         stack = av.attribute(*given, method=method, **options).stack()
         assert float(stack.weights(layer=1)[0].sum()) == pytest.approx(expected, abs=0.05)
