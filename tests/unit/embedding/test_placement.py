@@ -42,27 +42,6 @@ def test_scaling_then_translation_by_hand() -> None:
         assert_allclose(placed.keys[head], moved, atol=1e-5)
 
 
-def test_scaling_alone_keeps_every_product() -> None:
-    made = corpus([5, 4])
-    for scaling in ("norms", "none"):
-        placed = place(made, "self", 0, Placing(scaling, translate=False))
-        for head in range(3):
-            queries, keys = sides(made, 0, head)
-            assert_allclose(placed.queries[head] @ placed.keys[head].T, queries @ keys.T, atol=1e-4)
-
-
-def test_translation_changes_all_products_of_a_query_alike() -> None:
-    made = corpus([5, 4])
-    placed = place(made, "self", 0)
-    assert_allclose(placed.queries.mean(1), placed.keys.mean(1), atol=1e-5)
-    for head in range(3):
-        queries, keys = sides(made, 0, head)
-        change = (placed.queries[head] @ placed.keys[head].T).numpy() - queries @ keys.T
-        assert_allclose(change, change[:, :1].repeat(len(keys), 1), atol=1e-4)
-        # It did change them.
-        assert np.abs(change).max() > 0.5
-
-
 @given(
     seed=st.integers(0, 50),
     spread=st.sampled_from([0.01, 1.0, 100.0]),

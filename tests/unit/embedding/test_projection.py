@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 import signal
 import subprocess
@@ -35,11 +34,6 @@ def frames_of(points: Any, how: ProjectionSettings) -> list[Frame]:
     result = project(points, how, frame=frames.append, progress=False)
     assert np.array_equal(frames[-1].coordinates, result)
     return frames
-
-
-def test_examples() -> None:
-    failures, tried = doctest.testmod(projection)
-    assert (failures, tried > 0) == (0, True)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])

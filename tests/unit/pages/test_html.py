@@ -18,7 +18,6 @@ from numpy.testing import assert_allclose
 import attnviz.pages.encoding
 import attnviz.pages.html
 import attnviz.pages.limits
-from attnviz.pages.html import bundle
 from attnviz.record.attention import GivenWeights
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
@@ -190,11 +189,6 @@ def test_the_page_names_no_address() -> None:
     assert "sourceMappingURL" not in text
 
 
-def test_the_page_contains_the_bundle_of_its_view() -> None:
-    page = Page(HeadView(given_record()).to_html())
-    assert unpacked(page.scripts[2]).decode() == bundle("head", "page")
-
-
 def test_what_is_allowed_by_its_hash_is_ascii() -> None:
     folder = Path(attnviz.pages.html.__file__).parent
     scripts = [folder / "note.js", folder / "loader.js", *folder.parent.glob("static/*-page.js")]
@@ -270,14 +264,6 @@ def test_maps_of_long_texts_are_pooled(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = record.stacks["self"].weights(layer=0)
     corner = whole[:, : 70 // 32, : 70 // 32].max(axis=(1, 2))
     assert_allclose(embedded(piece)[:, 0, 0], corner, atol=piece["error"])
-
-
-@pytest.mark.parametrize("theme", ["auto", "light", "dark"])
-def test_the_ground_follows_the_theme(theme: str) -> None:
-    text = HeadView(given_record(), theme=theme).to_html()
-    scheme = {"auto": "light dark", "light": "light", "dark": "dark"}[theme]
-    assert f"color-scheme: {scheme};" in text
-    assert ("prefers-color-scheme" in text.partition("</style>")[0]) == (theme == "auto")
 
 
 def test_a_page_is_written_as_a_file(tmp_path: Path) -> None:

@@ -183,22 +183,6 @@ def test_every_kind_of_page_says_what_it_contains_without_scripts() -> None:
         )
 
 
-def test_a_picture_of_points_has_them_where_they_lie() -> None:
-    corpus = made(200, 1, 1)
-    page = av.EmbeddingView(corpus).to_html()
-    pixels = pixels_of(still_of(page)).astype(int)
-    side = pixels.shape[0] - 2
-    assert side == 40
-    inside = pixels[1:-1, 1:-1]
-    seen = (inside != 255).any(axis=2)
-    # The points of a head fill their plot from side to side, or from top to bottom.
-    assert seen.any(axis=0).all() or seen[:, [0, -1]].any() or seen[[0, -1]].any()
-    queries, keys = inside[..., 0] > inside[..., 2], inside[..., 0] < inside[..., 2]
-    assert queries.any()
-    assert keys.any()
-    assert queries.sum() <= corpus.points("self").num_queries
-
-
 def test_the_limit_counts_the_picture() -> None:
     view = av.HeadView(av.AttentionRecord.from_weights(weights(4, 4, 128), texts(128)))
     page = view.to_html()

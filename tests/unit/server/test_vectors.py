@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.pages import vectors as embedded
-from attnviz.pages.html import make_page
 from attnviz.pages.vectors import embedded_vectors
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import (
@@ -31,7 +30,7 @@ from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import RecordServer
-from unit.records import given_record, vectors, words
+from unit.records import vectors, words
 
 # Written by a script that knows nothing of attnviz; the TypeScript tests read the same file.
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "vectors.json"
@@ -225,23 +224,6 @@ def test_what_layers_share_is_carried_once() -> None:
     data = embedded_vectors([stack])
     assert len(data["arrays"]) == 3 * 2 + 1
     assert len({layer["bias"]["values"] for layer in data["layers"]}) == 1
-
-
-def test_a_page_that_is_too_large_says_how_to_make_it_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "MAX_VECTOR_BYTES", 1000)
-    record = record_of(random_layer())
-    with pytest.raises(ValueError, match=r"10,240 bytes.*1,000.*include_layers"):
-        embedded_vectors(record.stacks.values())
-
-
-def test_a_page_of_weights_has_no_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.pages.html.bundle", lambda *_: "export const a = 1;")
-    record = record_of(random_layer(tokens=5))
-    assert '"vectors": {"layers"' not in make_page(record, "head", {})
-    page = make_page(record, "neuron", {}, embeds={"vectors"})
-    assert '"vectors": {"layers"' in page
-    assert '"blocks": []' in page
-    assert embedded_vectors(given_record().stacks.values()) == {"layers": [], "arrays": []}
 
 
 def test_more_than_a_reply_holds_is_refused() -> None:

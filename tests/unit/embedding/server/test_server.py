@@ -150,22 +150,6 @@ def test_what_makes_no_sense_is_refused(name: str, arguments: dict[str, Any], me
     assert message in str(caught.value)
 
 
-def test_the_overview_is_the_upper_byte_of_the_plots() -> None:
-    server = CorpusServer(corpus([30, 20]))
-    overview = server.reply("overview", {"stack": "self", "layers": [1, 0], "way": WAY})
-    assert overview.data is not None
-    assert overview.header["points"] == 100
-    assert overview.header["stride"] == 1
-    small = np.frombuffer(overview.data, np.uint8).reshape(6, 100, 2)
-    for place, told in enumerate(overview.header["heads"]):
-        place_of_head = {"layer": told["layer"], "head": told["head"]}
-        plot = server.reply("projection", PLOT | place_of_head)
-        assert plot.data is not None
-        codes = np.frombuffer(plot.data, "<u2").reshape(100, 2)
-        assert_array_equal(small[place], codes >> 8)
-    assert [told["layer"] for told in overview.header["heads"]] == [1, 1, 1, 0, 0, 0]
-
-
 def test_points_on_the_overview_are_no_more_than_can_be_seen() -> None:
     made = corpus([60] * 101, points=20_000, layers=1, heads=2, size=4)
     server = CorpusServer(made)
@@ -252,44 +236,11 @@ def test_of_sampled_keys_lines_say_what_they_cover() -> None:
     assert header["of"] == (points.key_position <= own).sum()
 
 
-def test_the_mean_by_position_is_that_of_all_texts() -> None:
-    made = corpus([5, 7, 7])
-    reply = CorpusServer(made).reply("aggregate", HEAD | {"size": 32})
-    assert reply.data is not None
-    found = np.frombuffer(reply.data, "<f4").reshape(7, 7)
-    for query in range(7):
-        for key in range(7):
-            weights = [
-                each.stack().weights(layer=0, head=1)[query, key]
-                for each in made.records
-                if max(query, key) < len(each.stack().query_tokens)
-            ]
-            expected = np.mean(weights) if key <= query else -1.0
-            assert found[query, key] == pytest.approx(expected, rel=1e-5)
-    header = reply.header
-    assert header["query_edges"] == list(range(8))
-    assert (header["texts"], header["of_texts"], header["queries"]) == (3, 3, 19)
-
-
 def test_of_long_texts_the_mean_is_of_some_queries() -> None:
     made = corpus([3000], layers=1, heads=2, size=4)
     header = CorpusServer(made).reply("aggregate", HEAD | {"size": 8}).header
     assert header["of_queries"] == 3000
     assert header["queries"] == (1 << 22) // 3000
-
-
-def test_norms_are_those_of_the_model() -> None:
-    made = corpus([6, 4])
-    reply = CorpusServer(made).reply("norms", HEAD)
-    assert reply.data is not None
-    low, high = reply.header["low"], reply.header["high"]
-    found = low + np.frombuffer(reply.data, "<u2") / 65535 * (high - low)
-    expected = []
-    for side in ("queries", "keys"):
-        for each in made.records:
-            stack_vectors = getattr(each.stack(), side)(layer=0, head=1)
-            expected.append(np.linalg.norm(stack_vectors, axis=1))
-    assert_allclose(found, np.concatenate(expected), atol=(high - low) / 65535)
 
 
 def translator_record(queries: int, keys: int) -> AttentionRecord:
