@@ -7,6 +7,10 @@ import math
 import torch
 
 import attnviz as av
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
 
 #: A text of this many tokens has one query that reads one key far back and nothing else.
 NEEDLE = (0.75, 0.2)
@@ -61,3 +65,12 @@ def long_record(
         keys.append(k.to(dtype))
     names = [f"word{place}" for place in range(tokens)]
     return av.AttentionRecord.from_qk(queries, keys, names, causal=causal, model="long")
+
+
+def alike(layers: int, heads: int, tokens: int, *, causal: bool = True) -> av.AttentionRecord:
+    """A record of any size: all of its layers are one and the same."""
+    side = torch.zeros(1, 1, 1).expand(heads, tokens, 1)
+    attention = QueryKeyAttention(side, side, 1.0, BandMask(None, 0) if causal else None)
+    names = Tokens.of([f"word{place}" for place in range(tokens)])
+    stack = AttentionStack("self", dict.fromkeys(range(layers), attention), names)
+    return av.AttentionRecord({"self": stack})

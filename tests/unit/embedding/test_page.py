@@ -24,17 +24,12 @@ from attnviz.embedding.view import EmbeddingView
 from attnviz.record.record import AttentionRecord, AttentionStack
 from unit.embedding_fixture import PROJECTING, WAY, fixture, fixture_corpus
 from unit.made_corpora import attention, corpus, record
+from unit.page_data import data_of
 from unit.records import HOSTILE, image_record, vectors
 
 NEEDS_TSNE = pytest.mark.skipif(
     importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
 )
-
-
-def data_of(page: str) -> dict[str, Any]:
-    [text] = re.findall(r'id="attnviz-data">(.*?)</script>', page, re.DOTALL)
-    found: dict[str, Any] = json.loads(text)
-    return found
 
 
 def embedding_of(page: str) -> dict[str, Any]:

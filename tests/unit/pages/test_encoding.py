@@ -16,12 +16,11 @@ from attnviz.pages import encoding as choice
 from attnviz.pages import limits
 from attnviz.pages.vectors import embedded_vectors
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.masks import BandMask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
-from unit.long_records import long_record
+from unit.long_records import alike, long_record
 from unit.page_data import data_of, decode_sparse, no_page_of_all, shown
 from unit.records import captured_record, encoder_decoder_record, given_record, words
 
@@ -47,14 +46,6 @@ def of_vectors(layers: int, heads: int, tokens: int, head_dim: int) -> av.Attent
     generator = torch.Generator().manual_seed(0)
     sides = torch.randn((2, layers, heads, tokens, head_dim), generator=generator)
     return av.AttentionRecord.from_qk(list(sides[0]), list(sides[1]), words(tokens), causal=True)
-
-
-def alike(layers: int, heads: int, tokens: int, *, causal: bool) -> av.AttentionRecord:
-    """A record of any size: all of its layers are one and the same."""
-    side = torch.zeros(1, 1, 1).expand(heads, tokens, 1)
-    attention = QueryKeyAttention(side, side, 1.0, BandMask(None, 0) if causal else None)
-    layer = dict.fromkeys(range(layers), attention)
-    return av.AttentionRecord({"self": AttentionStack("self", layer, Tokens.of(words(tokens)))})
 
 
 @pytest.mark.parametrize(

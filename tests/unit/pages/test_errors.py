@@ -12,14 +12,13 @@ import torch
 import attnviz as av
 from attnviz.pages import html, vectors
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.masks import BandMask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
-from unit.long_records import long_record
+from unit.long_records import alike, long_record
 from unit.records import captured_record, words
 
 
@@ -27,13 +26,6 @@ def refused(view: RecordView, **options: Any) -> str:
     with pytest.raises(ValueError, match=r"max_mb|precision|a page") as said:
         view.to_html(**options)
     return str(said.value)
-
-
-def alike(layers: int, heads: int, tokens: int) -> av.AttentionRecord:
-    """A record of any size: all of its layers are one and the same."""
-    side = torch.zeros(1, 1, 1).expand(heads, tokens, 1)
-    layer = dict.fromkeys(range(layers), QueryKeyAttention(side, side, 1.0, BandMask(None, 0)))
-    return av.AttentionRecord({"self": AttentionStack("self", layer, Tokens.of(words(tokens)))})
 
 
 def noise(layers: int, heads: int, tokens: int) -> av.AttentionRecord:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import zlib
-from typing import Any
 
 import numpy as np
 import pytest
 
-from attnviz.pages.packing import Packer, packed
-from attnviz.utils.progress import completed
+from attnviz.pages.packing import packed
 
 RANDOM = np.random.default_rng(0)
 # Runs of zeros and otherwise noise, as weights; and what repeats exactly, as code.
@@ -35,28 +33,6 @@ def test_the_better_strategy_is_taken(data: bytes) -> None:
         sizes.append(len(packer.compress(data) + packer.flush()))
     assert abs(sizes[0] - sizes[1]) > 0.01 * max(sizes)
     assert len(base64.b64decode(packed(data))) == min(sizes)
-
-
-def strategies_taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The strategy of each text that is deflated from now on."""
-    strategies: list[int] = []
-    make = zlib.compressobj
-
-    def counted(*options: Any) -> Any:
-        strategies.append(options[-1])
-        return make(*options)
-
-    monkeypatch.setattr(zlib, "compressobj", counted)
-    return strategies
-
-
-def test_of_blocks_that_are_alike_one_is_deflated_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    strategies = strategies_taken(monkeypatch)
-    packer = Packer()
-    texts = [completed(packer.packing(data)) for data in (WEIGHTS, WEIGHTS[::-1], CODE)]
-    assert [unpacked(text) for text in texts] == [WEIGHTS, WEIGHTS[::-1], CODE]
-    assert sorted(strategies[:2]) == sorted((zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY))
-    assert strategies[2:] == [zlib.Z_RLE] * 3
 
 
 def test_what_a_long_text_has_in_its_middle_tells_which_is_better() -> None:

@@ -18,7 +18,7 @@ from attnviz.server import unfinished
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
 from attnviz.utils import progress
-from attnviz.utils.progress import Steps, Work
+from attnviz.utils.progress import Steps
 from attnviz.utils.threads import torch_threads
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
@@ -219,55 +219,3 @@ def test_a_page_that_is_given_up_on_its_way_is_freed(monkeypatch: pytest.MonkeyP
     assert server.pages.get({}) is not None
     kernel.cancel("second part")
     assert server.pages.get({}) is None
-
-
-def test_what_an_interrupt_leaves_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As before: only what is given up is freed."""
-    monkeypatch.setattr(encoding, "_all", no_page_of_all)
-    shown = record()
-    steps = steps_of(HeadView(shown))
-    tile = encoding.tile_of_heads
-    left = 1
-
-    def interrupted(*place: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise KeyboardInterrupt
-        return tile(*place)
-
-    monkeypatch.setattr(encoding, "tile_of_heads", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        for _ in ended(steps):
-            pass
-    found = shown.computed["pages"]
-    assert isinstance(found, encoding._Computed)
-    assert found.swept is not None
-    assert found.swept.taken == 1
-    monkeypatch.undo()
-    assert HeadView(shown).to_html() == HeadView(record()).to_html()
-
-
-def test_work_that_is_given_up_hears_of_it_once() -> None:
-    heard: list[str] = []
-
-    def steps() -> Steps[str]:
-        try:
-            yield progress.Progress("counting", 1, 2)
-            yield progress.Progress("counting", 2, 2)
-        except progress.GivenUp:
-            heard.append("given up")
-            raise
-        return "done"
-
-    work = Work(steps())
-    work.go_on(0)
-    work.give_up()
-    work.give_up()
-    assert heard == ["given up"]
-    # Work that was not begun, or has ended, has nothing to let go of.
-    Work(steps()).give_up()
-    finished = Work(steps())
-    assert finished.go_on(60)
-    finished.give_up()
-    assert heard == ["given up"]

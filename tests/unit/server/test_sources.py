@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from attnviz.server import sources
 from attnviz.server.server import RecordServer
 from attnviz.views.head import HeadView
 from rounding import weights_error
+from unit.page_data import data_of
 from unit.records import given_record
 
 
@@ -24,12 +23,6 @@ def record() -> AttentionRecord:
     found = av.extract(model, "the cat sat on the", tokenizer=tokenizer, generate=5)
     assert isinstance(found, AttentionRecord)
     return found
-
-
-def data_of(view: HeadView) -> Any:
-    found = re.search(r'id="attnviz-data">(.*?)</script>', view.to_html(), re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
 
 
 def test_the_keys_that_all_heads_look_at_most(record: AttentionRecord) -> None:
@@ -56,7 +49,7 @@ def test_the_keys_that_all_heads_look_at_most(record: AttentionRecord) -> None:
 
 
 def test_a_page_contains_them_for_each_token_that_came(record: AttentionRecord) -> None:
-    [found] = data_of(HeadView(record))["sources"]
+    [found] = data_of(HeadView(record).to_html())["sources"]
     assert found["stack"] == "self"
     queries = [each.query for each in record.stack().query_tokens.predictions]
     assert [each["query"] for each in found["of"]] == queries
@@ -64,16 +57,16 @@ def test_a_page_contains_them_for_each_token_that_came(record: AttentionRecord) 
     for each in found["of"]:
         asked = {"stack": "self", "query": each["query"]}
         assert each == json.loads(json.dumps(server.reply("sources", asked).header))
-    assert "sources" not in data_of(HeadView(given_record()))
+    assert "sources" not in data_of(HeadView(given_record()).to_html())
 
 
 def test_a_page_of_a_long_answer_is_made_without(
     record: AttentionRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "_MOST_TOKENS", 4)
-    assert "sources" not in data_of(HeadView(record))
+    assert "sources" not in data_of(HeadView(record).to_html())
     monkeypatch.undo()
     monkeypatch.setattr(sources, "_MOST_WEIGHTS", 5 * 12 * 10 - 1)
-    assert "sources" not in data_of(HeadView(record))
+    assert "sources" not in data_of(HeadView(record).to_html())
     monkeypatch.setattr(sources, "_MOST_WEIGHTS", 5 * 12 * 10)
-    assert "sources" in data_of(HeadView(record))
+    assert "sources" in data_of(HeadView(record).to_html())

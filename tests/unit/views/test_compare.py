@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ import traitlets
 
 import attnviz as av
 from attnviz.views.show import show_compare_view
+from unit.page_data import data_of
 from unit.records import encoder_decoder_record, shares, words
 
 N, MOVED = 6, (1, 2)
@@ -26,13 +25,6 @@ def pair() -> av.Comparison:
     changed[0, 1] = 0.9 * weights[0, 1] + 0.1 * np.eye(N)
     a, b = (av.AttentionRecord.from_weights(list(each), words(N)) for each in (weights, changed))
     return av.compare(a, b, names=("before", "after"))
-
-
-def embedded(view: av.CompareView) -> dict[str, Any]:
-    data = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', view.to_html())
-    assert data is not None
-    found: dict[str, Any] = json.loads(data[1])
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +99,13 @@ def test_include_layers_leaves_layers_out_everywhere(comparison: av.Comparison) 
     view = av.CompareView(comparison, include_layers=0)
     assert view.heads == [1]
     assert len(view.comparison["stacks"]["self"]["distances"][1]) == 1
-    stacks = embedded(view)["description"]["stacks"]
+    stacks = data_of(view.to_html())["description"]["stacks"]
     assert {tuple(each["layers"]) for each in stacks} == {(0,)}
 
 
 def test_a_page_contains_both_members_and_what_is_said_of_them(comparison: av.Comparison) -> None:
     view = av.CompareView(comparison, form="matrix", order="distance")
-    data = embedded(view)
+    data = data_of(view.to_html())
     names = [each["name"] for each in data["description"]["stacks"]]
     about = data["state"]["comparison"]["stacks"]["self"]
     assert {*about["members"], *filter(None, about["differences"])} == set(names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from traitlets import TraitError
 
 import attnviz as av
+from unit.page_data import data_of
 
 FORMS = ("auto", "full", "compact", "none")
 CLASSES = ("HeadView", "MatrixView", "ModelView", "NeuronView", "Dashboard", "EmbeddingView")
@@ -29,13 +29,6 @@ def made(name: str, **traits: Any) -> Any:
     return getattr(av, name)(shown, **traits)
 
 
-def controls_of(page: str) -> str:
-    found = re.search(r'id="attnviz-data">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    form: str = json.loads(found[1])["state"]["controls"]
-    return form
-
-
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_view_has_controls_that_can_be_chosen(name: str) -> None:
     assert made(name).controls == "auto"
@@ -48,9 +41,9 @@ def test_every_view_has_controls_that_can_be_chosen(name: str) -> None:
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_page_has_the_views_controls_unless_others_are_asked_for(name: str) -> None:
     view = made(name, controls="compact")
-    assert controls_of(view.to_html()) == "compact"
-    assert controls_of(view.to_html(controls=False)) == "none"
-    assert controls_of(view.to_html(controls=True)) == "auto"
+    assert data_of(view.to_html())["state"]["controls"] == "compact"
+    assert data_of(view.to_html(controls=False))["state"]["controls"] == "none"
+    assert data_of(view.to_html(controls=True))["state"]["controls"] == "auto"
     assert view.controls == "compact"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from html.parser import HTMLParser
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 import attnviz as av
+from unit.page_data import data_of
 from unit.records import HOSTILE, shares
 
 CLASSES = ("HeadView", "MatrixView", "ModelView", "Dashboard")
@@ -41,13 +41,6 @@ def frame_of(text: str) -> dict[str, Any]:
     return attributes
 
 
-def controls_of(text: str) -> str:
-    data = re.search(r'id="attnviz-data">(.*?)</script>', frame_of(text)["srcdoc"], re.DOTALL)
-    assert data is not None
-    controls: str = json.loads(data[1])["state"]["controls"]
-    return controls
-
-
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_frame_contains_the_page_and_shuts_it_in(name: str) -> None:
     view = getattr(av, name)(record(list(HOSTILE)))
@@ -74,6 +67,11 @@ def test_a_stated_height_is_kept(height: float) -> None:
     frame = frame_of(av.HeadView(record()).to_iframe(height=height))
     assert f"height: {height}px" in frame["style"]
     assert "onload" not in frame
+
+
+def controls_of(text: str) -> str:
+    controls: str = data_of(frame_of(text)["srcdoc"])["state"]["controls"]
+    return controls
 
 
 def test_a_frame_as_high_as_its_content_is_not_compact_by_itself() -> None:

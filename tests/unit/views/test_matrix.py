@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from attnviz.views.matrix import MatrixView
+from unit.page_data import data_of
 from unit.records import captured_record, given_record
 
 OWN = {"color_scale", "pooled", "query_window", "key_window"}
@@ -32,8 +33,7 @@ def test_another_layer_keeps_the_windows() -> None:
 
 def test_the_page_contains_the_state() -> None:
     view = MatrixView(given_record(), color_scale="log", key_window=[1, 3])
-    data = view.to_html().split('id="attnviz-data">')[1].split("</script>")[0]
-    page = json.loads(data)
+    page = data_of(view.to_html())
     assert page["view"] == "matrix"
     assert page["state"]["color_scale"] == "log"
     assert page["state"]["key_window"] == [1, 3]

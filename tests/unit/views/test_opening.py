@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ import traitlets
 
 import attnviz as av
 from attnviz.analysis import distinct_head
+from unit.page_data import data_of
 from unit.records import encoder_decoder_record
 
 if TYPE_CHECKING:
@@ -49,9 +48,7 @@ def test_a_view_opens_at_the_distinct_head(view: type[RecordView]) -> None:
         "queries": None,
     }
     # What is shown first is said by the page, too.
-    data = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', opened.to_html())
-    assert data is not None
-    state = json.loads(data[1])["state"]
+    state = data_of(opened.to_html())["state"]
     assert (state["opening"]["layer"], state["opening"]["head"]) == (2, 3)
 
 

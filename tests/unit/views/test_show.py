@@ -15,7 +15,7 @@ from nbclient import NotebookClient
 
 import attnviz.utils.host
 from attnviz.views.head import HeadView
-from attnviz.views.show import record_of, show_head_view
+from attnviz.views.show import show_head_view
 from unit.records import given_record, shares, words
 
 WEIGHTS = [shares(2, 3, 3, seed=layer) for layer in range(2)]
@@ -78,15 +78,6 @@ def test_what_is_missing_or_too_much_is_said(
     with pytest.raises(TypeError, match=message):
         show_head_view(*made, **options)
     assert opened == []
-
-
-def test_weights_with_faults_are_told_by_place() -> None:
-    with pytest.raises(ValueError, match=r"attentions\[1\] is None"):
-        record_of([WEIGHTS[0], None], tokens=words(3))
-    with pytest.raises(ValueError, match="the attention has 3 queries but query_tokens has 2"):
-        record_of(WEIGHTS, tokens=words(2))
-    with pytest.raises(ValueError, match=r"tokens holds 2 lists of tokens"):
-        record_of(WEIGHTS, tokens=[words(3), words(3)])  # type: ignore[list-item]
 
 
 def test_a_script_writes_the_page_and_prints_where(tmp_path: Path) -> None:
