@@ -47,24 +47,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_fresh_bundle_is_left_alone(project: Path) -> None:
+def test_a_bundle_is_out_of_date_if_it_is_older_than_its_source_or_gone(project: Path) -> None:
     static = project / "static"
     assert front_end.bundles() == [static / "head.js", static / "head-page.js"]
     assert not front_end.is_out_of_date()
-
-
-def test_a_newer_source_makes_the_bundle_out_of_date(project: Path) -> None:
+    (static / "head.js").unlink()
+    assert front_end.is_out_of_date()
+    (static / "head.js").touch()
+    assert not front_end.is_out_of_date()
     os.utime(project / "js" / "src" / "draw" / "marks.ts", (300, 300))
     assert front_end.is_out_of_date()
-
-
-def test_a_missing_bundle_is_out_of_date(project: Path) -> None:
-    (project / "static" / "head.js").unlink()
-    assert front_end.is_out_of_date()
-
-
-def test_a_source_distribution_keeps_the_bundles_that_it_carries(project: Path) -> None:
-    os.utime(project / "js" / "src" / "draw" / "marks.ts", (300, 300))
+    # A source distribution keeps the bundles that it carries.
     (project / "PKG-INFO").touch()
     assert not front_end.is_out_of_date()
 
@@ -119,6 +112,26 @@ def test_a_part_that_was_not_run_counts_as_failed(
     assert capsys.readouterr().out.endswith("3 passed, 2 failed, 1 skipped\n")
 
 
+def run_here(
+    folder: Path, files: dict[str, str], *options: str
+) -> subprocess.CompletedProcess[str]:
+    """Run files of tests in a process of its own, with this configuration."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir=.", *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(run_tests.TESTS)])},
+        capture_output=True,
+        text=True,
+        check=False,
+        # No test decides by it: one that hangs would not end.
+        timeout=100,
+    )
+
+
+CONFTEST = (run_tests.TESTS / "conftest.py").read_text(encoding="utf-8")
 ONCE = """
 from pathlib import Path
 
@@ -138,30 +151,14 @@ ALWAYS = "\ndef test_that_fails():\n    assert False\n"
 def test_a_failed_browser_test_runs_once_more_and_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the tests' own configuration, in a process of its own."""
-    for name, text in {
-        "conftest.py": (run_tests.TESTS / "conftest.py").read_text(encoding="utf-8"),
-        "browser/conftest.py": (run_tests.TESTS / "browser" / "conftest.py").read_text("utf-8"),
-        "browser/test_once.py": ONCE,
-        "browser/test_always.py": ALWAYS,
-        "unit/test_unit.py": ONCE,
-    }.items():
-        path = tmp_path / "tests" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir=."]
-    answer = subprocess.run(
-        [*command, "--second-try", "--junitxml=some.xml", "tests"],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(SOURCE), str(run_tests.TESTS)]),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    files = {
+        "tests/conftest.py": CONFTEST,
+        "tests/browser/conftest.py": (run_tests.TESTS / "browser/conftest.py").read_text("utf-8"),
+        "tests/browser/test_once.py": ONCE,
+        "tests/browser/test_always.py": ALWAYS,
+        "tests/unit/test_unit.py": ONCE,
+    }
+    answer = run_here(tmp_path, files, "--second-try", "--junitxml=some.xml", "tests")
     assert answer.returncode == 1
     said = answer.stdout
     once = "tests/browser/test_once.py::test_that_fails_once"
@@ -210,22 +207,8 @@ def test_that_is_stuck():
     ],
 )
 def test_a_run_that_hangs_ends_and_says_where(tmp_path: Path, body: str, said: str) -> None:
-    for name, text in {
-        "conftest.py": (run_tests.TESTS / "conftest.py").read_text(encoding="utf-8"),
-        "test_stuck.py": STUCK.format(body=body),
-    }.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir=."]
-    answer = subprocess.run(
-        [*command, "-o", "timeout=1", "--stuck-after=1", "."],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-        capture_output=True,
-        text=True,
-        check=False,
-        # No test decides by it: without an end this one would hang as well.
-        timeout=100,
-    )
+    files = {"conftest.py": CONFTEST, "test_stuck.py": STUCK.format(body=body)}
+    answer = run_here(tmp_path, files, "-o", "timeout=1", "--stuck-after=1", ".")
     assert answer.returncode == 1
     assert "Timeout (" in answer.stderr
     assert "most recent call first" in answer.stderr
@@ -246,25 +229,8 @@ def test_every_file_of_tests_runs_in_one_half_always_in_the_same_order() -> None
         assert half == [name for name in names if name in half]
         assert not set(together) & set(half) or set(together) <= set(half)
     assert run_tests.halves(names, {}, together) == halves
-
-
-def test_halves_take_about_as_long() -> None:
     seconds = {"a": 9.0, "b": 1.0, "c": 5.0, "d": 5.0, "e": 1.0}
     assert run_tests.halves("abcde", seconds, "be") == (["a", "b", "e"], ["c", "d"])
-
-
-def test_durations_are_those_of_the_reports(tmp_path: Path) -> None:
-    report = tmp_path / "report.xml"
-    report.write_text(
-        '<testsuites><testsuite><testcase classname="tests.unit.test_words" time="1.25"/>'
-        '<testcase classname="tests.unit.test_words.TestLong" time="2.5"/>'
-        '<testcase classname="tests.browser.test_counts" time="3"/></testsuite></testsuites>',
-        encoding="utf-8",
-    )
-    assert run_tests.durations([report]) == {
-        "browser/test_counts.py": 3.0,
-        "unit/test_words.py": 3.8,
-    }
 
 
 @pytest.mark.parametrize(

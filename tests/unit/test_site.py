@@ -112,28 +112,23 @@ def test_a_made_function_is_documented_for_a_reader_that_runs_nothing() -> None:
     ("origin", "target", "expected"),
     [
         ("README.md", "docs/kinds.md", "kinds.md"),
-        ("README.md", "docs/images/head-view.webp", "images/head-view.webp"),
         ("README.md", "notebooks/tutorial.ipynb", "notebooks/tutorial.md"),
         ("docs/kinds.md", "limits.md#what-a-page-may-do", "limits.md#what-a-page-may-do"),
         ("docs/kinds.md", "../README.md", "index.md"),
-        ("docs/kinds.md", "#a-heading", "#a-heading"),
+        (
+            "docs/kinds.md",
+            "../src/attnviz/cli.py#L1",
+            "https://github.com/attnviz/attnviz/blob/main/src/attnviz/cli.py#L1",
+        ),
+        ("docs/kinds.md", "../tests", "https://github.com/attnviz/attnviz/tree/main/tests"),
         ("docs/kinds.md", "https://pytorch.org/x.md", "https://pytorch.org/x.md"),
         ("notebooks/tutorial.ipynb", "../docs/kinds.md", "../kinds.md"),
-        ("notebooks/tutorial.ipynb", "head_view.ipynb", "head_view.md"),
     ],
 )
 def test_a_link_leads_to_the_same_page_of_the_site(origin: str, target: str, expected: str) -> None:
     place = build_site.place_in_site(ROOT / origin)
     assert place is not None
     assert build_site.new_target(target, ROOT / origin, place) == expected
-
-
-def test_a_link_to_a_file_that_is_no_page_leads_to_the_repository() -> None:
-    origin, place = ROOT / "docs" / "kinds.md", Path("kinds.md")
-    source = build_site.new_target("../src/attnviz/cli.py#L1", origin, place)
-    assert source == "https://github.com/attnviz/attnviz/blob/main/src/attnviz/cli.py#L1"
-    folder = build_site.new_target("../tests", origin, place)
-    assert folder == "https://github.com/attnviz/attnviz/tree/main/tests"
 
 
 def test_a_link_to_nothing_is_refused() -> None:

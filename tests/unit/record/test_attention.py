@@ -50,13 +50,6 @@ def by_hand(logits: list[float], sink: float | None = None) -> list[float]:
     return [power / total for power in powers]
 
 
-def test_two_keys_by_hand() -> None:
-    attention = QueryKeyAttention(
-        torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]), torch.tensor([[[2.0, 0.0], [1.0, 1.0]]]), 0.5
-    )
-    assert_allclose(whole(attention)[0], [by_hand([1.0, 0.5]), by_hand([0.0, 1.0])], rtol=1e-6)
-
-
 @pytest.mark.parametrize(("heads", "key_heads"), [(8, 2), (6, 1), (4, 4)])
 def test_grouped_heads(heads: int, key_heads: int) -> None:
     queries, keys = vectors(heads, 5, 8), vectors(key_heads, 5, 8, seed=1)

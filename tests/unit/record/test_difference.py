@@ -131,17 +131,6 @@ def test_which_queries_may_attend_at_all(mask: Mask | None) -> None:
         assert_array_equal(attention.attends(1, rows), flags)
 
 
-def test_words_of_a_difference_are_the_difference_of_words() -> None:
-    a, b = side(0, BandMask(None, 0, 2)), side(1, BandMask(None, 0, 2))
-    starts = np.array([0, 2, 3, 6]), np.array([0, 1, 4, 5, 8])
-    merged = MergedWeights(DifferenceAttention(a, b), *starts)
-    sides = DifferenceAttention(MergedWeights(a, *starts), MergedWeights(b, *starts))
-    block = slice(1, 4), slice(0, 4)
-    assert sides.merged
-    assert_allclose(merged.weights(2, *block), sides.weights(2, *block), atol=1e-7)
-    assert_array_equal(merged.allowed(2, *block), sides.allowed(2, *block))
-
-
 def test_words_are_merged_before_units_of_two_tokenizers_and_not_after() -> None:
     starts = np.array([0, 2]), np.array([0, 2])
     whole = GivenWeights(torch.from_numpy(shares(1, 3, 3)))
@@ -163,13 +152,3 @@ def test_sides_that_do_not_fit() -> None:
     assert isinstance(a, QueryKeyAttention)
     with pytest.raises(ValueError, match=r"a has 7 queries and 9 keys, b 7 and 8; a difference"):
         DifferenceAttention(a, replace(a, keys=a.keys[:, :8]))
-
-
-def test_a_difference_has_the_heads_that_both_have() -> None:
-    a, b = (GivenWeights(torch.from_numpy(shares(heads, 3, 3, seed=heads))) for heads in (2, 3))
-    whole = slice(0, 3), slice(0, 3)
-    for one, other in ((a, b), (b, a)):
-        difference = DifferenceAttention(one, other)
-        assert difference.num_heads == 2
-        wanted = other.weights(1, *whole) - one.weights(1, *whole)
-        assert_array_equal(difference.weights(1, *whole), wanted)

@@ -242,16 +242,6 @@ def test_causal_is_not_said_where_words_do_not_meet() -> None:
     ).causal
 
 
-def test_the_last_queries_of_a_longer_context_are_causal_as_words_too() -> None:
-    # The keys are all seven tokens, the queries the last three: " of", " it", "all".
-    stack = causal_stack(offset=4, queries=3)
-    merged = stack.merge_words()
-    assert stack.causal
-    assert merged.causal
-    assert merged.weights(layer=3).shape == (2, 2, 4)
-    assert not np.triu(merged.weights(layer=3), k=3).any()
-
-
 @pytest.mark.parametrize(
     "starts", [[], [1], [0, 0], [0, 3, 2], [0, 7], [[0, 1]], [0.0, 1.0], [-1, 0]]
 )
@@ -264,14 +254,6 @@ def test_starts_that_are_none_are_refused(starts: Any) -> None:
     once = MergedWeights(base, np.array(STARTS), np.array(STARTS))
     with pytest.raises(TypeError, match="base is merged already"):
         MergedWeights(once, np.array([0]), np.array([0]))
-
-
-def test_a_merged_file_grows_with_the_text_and_not_with_its_square(tmp_path: Path) -> None:
-    sizes = []
-    for size in (700, 1400):
-        record = AttentionRecord({"self": causal_stack(size)}).merge_words()
-        sizes.append(record.save(tmp_path / "x.safetensors").stat().st_size)
-    assert sizes[1] < 2.1 * sizes[0]
 
 
 def test_a_divided_character_comes_back_as_it_was_shown(tmp_path: Path) -> None:

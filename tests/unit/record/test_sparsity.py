@@ -115,14 +115,6 @@ def test_keys_ahead_of_causal_attention_are_not_counted() -> None:
     assert all(count.zeros > 0 for count in counts)
 
 
-def test_the_last_queries_of_a_longer_context_are_causal_too() -> None:
-    weights = np.zeros((2, 2, 4))
-    weights[0] = [[0.5, 0.0, 0.5, 0.0], [0.25, 0.25, 0.0, 0.5]]
-    weights[1] = [[1.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.5, 0.0]]
-    # Keys 0 to 2 are open to the first query, all four to the second.
-    assert counts_of(weights) == [(ZeroCount(2, 7), ZeroCount(3, 7))]
-
-
 def test_causality_is_a_matter_of_the_whole_stack() -> None:
     lower = np.tril(logits(2, 4, 4) ** 2 + 0.1)
     lower[0, 3, 1] = 0
@@ -162,12 +154,6 @@ def test_zeros_of_a_mask_are_not_counted(name: str) -> None:
     weights = masked(MASKS[name])
     for count in counts_of(weights)[0]:
         assert count == ZeroCount(0, int(MASKS[name].sum()))
-
-
-@pytest.mark.parametrize("name", ["causal", "causal window", "window", "none"])
-def test_bands_are_known_from_a_single_head(name: str) -> None:
-    (counts,) = counts_of(masked(MASKS[name], heads=1))
-    assert counts == (ZeroCount(0, int(MASKS[name].sum())),)
 
 
 def test_a_query_without_any_weight_is_masked() -> None:

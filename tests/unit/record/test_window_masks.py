@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.extraction.capture.collector import joined_windows
 from attnviz.pages.vectors import embedded_vectors
-from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias, WindowBias, WindowMask
 from attnviz.record.record import AttentionRecord, AttentionStack, load
 from attnviz.record.tokens import Tokens
@@ -78,15 +78,6 @@ def test_another_order_is_a_permutation_of_rows_and_columns(
         before = attention.weights(head, *everything)
         found = changed.weights(head, *everything)
         assert np.abs(found - before[order][:, order]).max() < 1e-6
-
-
-def test_windows_of_which_only_weights_are_known() -> None:
-    parts = [GivenWeights(torch.full((HEADS, size, size), 1 / size)) for size in (2, 3)]
-    attention = joined_windows(parts, "module")
-    found = attention.weights(1, slice(0, 5), slice(0, 5))
-    assert np.allclose(found.sum(1), 1)
-    assert (found[:2, 2:] == 0).all()
-    assert np.allclose(found[2:, 2:], 1 / 3)
 
 
 def record() -> AttentionRecord:
