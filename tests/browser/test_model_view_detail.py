@@ -87,56 +87,39 @@ def apart(one: Rect, other: Rect) -> bool:
     )
 
 
-@pytest.mark.parametrize("width", [1300, slow(944)])
-@pytest.mark.parametrize("head", [slow(0), slow(5), slow(6), slow(7), 11])
-def test_a_chosen_head_opens_in_sight_and_its_cell_stays(
-    page: Page, file: Path, width: int, head: int
+@pytest.mark.parametrize("head", [0, 11])
+def test_a_head_opens_on_the_right_and_all_thumbnails_stay_in_sight(
+    page: Page, file: Path, head: int
 ) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
+    page.set_viewport_size({"width": 944, "height": 900})
     root = opened(page, file)
-    chosen, detail = cell(root, 3, head), root.locator(".av-model-detail")
-    before = rect(chosen)
-    chosen.click()
+    grid, detail = root.get_by_role("grid"), root.locator(".av-model-detail")
+    before = rect(cell(root, 3, head))
+    cell(root, 3, head).click()
     expect(detail.locator("canvas").first).to_be_visible()
-    assert rect(chosen) == before
     assert inside(page, rect(detail))
-    assert apart(rect(chosen), rect(detail))
-    # The keys reach what the detail leaves no room for, with its label.
-    for key, other in (("Home", 0), ("End", HEADS - 1)):
-        page.keyboard.press(key)
-        expect(cell(root, 3, other)).to_have_attribute("aria-selected", "true")
+    assert rect(grid)["x"] + rect(grid)["width"] <= rect(detail)["x"]
+    assert grid.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
+    for other in (0, HEADS - 1):
         there = rect(cell(root, 3, other))
-        label = rect(root.get_by_role("columnheader", name=f"head {other}", exact=True))
-        assert apart(there, rect(detail))
-        assert apart(there, rect(root.get_by_role("rowheader").nth(3)))
-        assert abs(label["x"] - there["x"]) < 3
+        label = rect(root.get_by_role("columnheader", name=re.compile(rf"^(head )?{other}$")))
+        assert abs(label["x"] + label["width"] / 2 - there["x"] - there["width"] / 2) < 3
     page.keyboard.press("Escape")
     expect(detail).to_have_count(0)
-    assert rect(chosen) == before
-
-
-def test_a_gallery_stays_as_well(page: Page, file: Path) -> None:
-    root = opened(page, file)
-    root.get_by_label("Heads by").select_option("first token")
-    expect(root.get_by_role("rowheader")).to_have_count(0)
-    chosen = root.get_by_role("gridcell").nth(9)
-    before = rect(chosen)
-    chosen.click()
-    expect(root.locator(".av-model-detail canvas").first).to_be_visible()
-    assert rect(chosen) == before
+    assert rect(cell(root, 3, head)) == before
 
 
 def test_a_row_that_is_cut_off_stays_where_it_was_clicked(page: Page, tmp_path: Path) -> None:
     root = opened(page, saved(tmp_path, 40))
     grid = root.get_by_role("grid")
-    grid.evaluate("(box) => box.scrollTo(0, 1000.5)")
+    grid.evaluate("(box) => box.scrollTo(0, 300.5)")
     edge = grid.bounding_box()
     assert edge is not None
     hint = root.locator(".av-hint")
     # The row at the lower edge of the box; a move before the grid is drawn where it was scrolled to
     # meets no head.
     for step in range(50):
-        page.mouse.move(edge["x"] + 120 + step % 2, edge["y"] + edge["height"] - 3)
+        page.mouse.move(edge["x"] + 75 + step % 2, edge["y"] + edge["height"] - 3)
         if hint.count():
             break
         page.wait_for_timeout(100)
@@ -145,9 +128,10 @@ def test_a_row_that_is_cut_off_stays_where_it_was_clicked(page: Page, tmp_path: 
     assert said is not None
     chosen = cell(root, int(said[1]), 0)
     before = rect(chosen)
-    page.mouse.click(edge["x"] + 120, edge["y"] + edge["height"] - 3)
+    page.mouse.click(edge["x"] + 75, edge["y"] + edge["height"] - 3)
     expect(root.locator(".av-model-detail canvas").first).to_be_visible()
-    assert rect(chosen) == before
+    # Labels may get shorter beside the detail; the row stays under the pointer.
+    assert rect(chosen)["y"] == before["y"]
 
 
 def test_below_the_grid_it_is_scrolled_into_sight_on_a_phone(phone: Page, file: Path) -> None:
@@ -195,6 +179,9 @@ def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path, widt
     phone.set_viewport_size({"width": width, "height": 740})
     root = opened(phone, file)
     grid = root.get_by_role("grid")
+    # All fit, until somebody wants them larger.
+    assert grid.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
+    root.get_by_label("Size").select_option("small")
     box = rect(grid)
     labels = [rect(each) for each in root.get_by_role("rowheader").all()]
     assert [each.inner_text() for each in root.get_by_role("rowheader").all()] == [
@@ -231,11 +218,11 @@ def test_a_frame_that_gets_low_keeps_the_detail_that_was_drawn(page: Page, file:
 
 
 def test_the_grid_says_which_heads_are_in_sight_also_on_paper(page: Page, file: Path) -> None:
-    page.set_viewport_size({"width": 1300, "height": 1000})
+    page.set_viewport_size({"width": 1100, "height": 1000})
     root = opened(page, file)
     said = root.locator(".av-in-sight")
     expect(said).to_have_count(0)
-    cell(root, 3, 1).click()
+    root.get_by_label("Size").select_option("large")
     expect(said).to_have_text(re.compile(r"In sight: heads 0 to \d+ of 12\. Scroll for the rest\."))
     box = rect(root.get_by_role("grid"))
     last = int(re.findall(r"to (\d+) of", said.inner_text())[0])

@@ -188,23 +188,22 @@ export interface GridLayout extends GridCells {
 }
 
 /**
- * Cells in a box of at most `mostWidth` and `mostHeight` that they scroll in: once they scroll
- * downwards, the bar takes some of the width that they are laid out in.
+ * Cells in a box of at most `width` and `mostHeight` that they scroll in: once they scroll downwards,
+ * the bar takes some of the width that they are laid out in.
  */
 export function inScrollBox<Cells extends GridCells>(
   layOutIn: (width: number) => Cells,
   width: number,
   mostHeight: number,
-  mostWidth = width,
 ): Cells & { boxWidth: number; boxHeight: number } {
   const free = layOutIn(width);
   const cells = free.height > mostHeight ? layOutIn(width - SCROLLBAR) : free;
   const upright = cells.height > mostHeight;
   const needed = cells.width + (upright ? SCROLLBAR : 0);
-  const sideways = needed > mostWidth;
+  const sideways = needed > width;
   return {
     ...cells,
-    boxWidth: Math.min(needed, mostWidth),
+    boxWidth: Math.min(needed, width),
     boxHeight: upright ? mostHeight : cells.height + (sideways ? SCROLLBAR : 0),
   };
 }

@@ -5,7 +5,7 @@
 
 import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
-import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { withoutNumber } from "../../client/record-number";
 import { signColor } from "../../ui/colors/color-scales";
 import { ColorLegend } from "../../ui/colors/legend";
@@ -151,10 +151,9 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       ? `${layers}. ${opened}`
       : `${stackName(place.stack.name)}. ${opened}`;
   });
-  useDetailInSight(store, box, section, detailDrawn);
+  useDetailInSight(store, section, detailDrawn);
   const place = store.place.value;
   const grid = store.grid.value;
-  const side = store.showsDetail.value ? store.side.value : null;
 
   return (
     <ViewFrame
@@ -179,7 +178,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         </>
       }
     >
-      <div class={`av-model${side ? ` av-detail-${side}` : ""}`}>
+      <div class={`av-model${store.beside.value ? " av-detail-beside" : ""}`}>
         <ModelGrid context={context} store={store} drawn={gridDrawn} box={box} />
         {store.showsDetail.value && (
           // Anew for another stack: what is set for its tokens says nothing of others'.
@@ -203,31 +202,21 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   );
 }
 
-/** Keeps cells where they are when the detail opens and closes, and brings it into sight. */
+/** Brings a head that was opened into sight. */
 function useDetailInSight(
   store: ModelStore,
-  box: RefObject<HTMLElement | null>,
   section: RefObject<HTMLElement | null>,
   drawn: Signal<object | null>,
 ): void {
-  const shift = store.shift.value;
-  const before = useRef(shift);
-  useLayoutEffect(() => {
-    const by = shift - before.current;
-    before.current = shift;
-    if (by === 0 || !box.current) return;
-    const { x, y } = store.heads.scroll.peek();
-    box.current.scrollLeft = x + by;
-    store.heads.scroll.value = { x: box.current.scrollLeft, y };
-  }, [shift]);
   useEffect(
     () =>
       effect(() => {
-        const [wanted, opened, side] = [store.toShow.value, store.opened.value, store.side.value];
+        const [wanted, opened] = [store.toShow.value, store.opened.value];
         if (!wanted || !opened || !drawn.value || !section.current) return;
         store.toShow.value = null;
         // Beside the grid some of it is enough: what scrolls takes the cell away from the pointer.
-        if (isSameHead(wanted, opened)) bringIntoSight(section.current, side ? 0.6 : 1);
+        if (isSameHead(wanted, opened))
+          bringIntoSight(section.current, store.beside.peek() ? 0.6 : 1);
       }),
     [],
   );

@@ -12,12 +12,12 @@ import {
 export type CellSize = "fit" | "small" | "medium" | "large";
 
 const SIZES: Record<Exclude<CellSize, "fit">, number> = { small: 26, medium: 48, large: 96 };
-/** A thumbnail that is smaller tells little, and no finger meets it; the grid scrolls instead. */
-const LEAST_CELL = 24;
+/** Thumbnails shrink so far that all heads of a layer are in sight; smaller ones would tell nothing. */
+const LEAST_CELL = 12;
+/** The side of thumbnails that scroll, and the least that they shrink to for the height. */
+const SCROLLED_CELL = 24;
 /** The number of a head stands above each. */
 const LEAST_PRINTED = 13;
-/** Beside views that show a head in detail, the grid as a whole says more than one thumbnail. */
-const LEAST_EMBEDDED = 12;
 const MOST_CELL = 96;
 /** Pixels for "layer 31", for "L31" where there is little room, and for "head 0". */
 const LABEL_WIDTH = 64;
@@ -60,13 +60,13 @@ function gapOf(cell: number): number {
   return cell < 36 ? GAPS[0] : cell < 64 ? GAPS[1] : GAPS[2];
 }
 
-/** The side of thumbnails of which `count` fill `room`. */
-function fitting(room: number, count: number, least: number): number {
+/** The side of thumbnails of which `count` fill `room`; `otherwise` where it is less than `least`. */
+function fitting(room: number, count: number, least: number, otherwise = least): number {
   const pitch = Math.floor(room / Math.max(1, count));
   // A side has the gap of its own size: the largest of which side and gap fit.
   const sides = GAPS.map((gap) => pitch - gap);
-  const side = sides.find((each) => each + gapOf(each) <= pitch) ?? least;
-  return Math.max(least, Math.min(MOST_CELL, side));
+  const side = sides.find((each) => each + gapOf(each) <= pitch) ?? 0;
+  return side < least ? otherwise : Math.min(MOST_CELL, side);
 }
 
 /** A side that the matrix' cells part evenly, where that costs little. */
@@ -86,41 +86,37 @@ function galleryPitch(cell: number): number {
 }
 
 /**
- * Lays out a grid of `columns` and `rows` for `width`, in a box of at most `mostWidth` and
- * `mostHeight`.
+ * Lays out a grid of `columns` and `rows` for `width`, in a box that is at most `mostHeight` high.
  */
 export function layOut(options: {
   columns: number;
   rows: number;
   gallery: boolean;
   width: number;
-  /** Less than `width` where something stands beside the box: cells keep their size, and scroll. */
-  mostWidth?: number;
   mostHeight: number;
   size: CellSize;
   /** Queries or keys, whichever are more. */
   longest: number;
   /** For a figure of a stated width, in which nothing scrolls. */
   printed?: boolean;
-  /** Among other views: small enough that all are in sight, if that can be. */
-  embedded?: boolean;
   /** Whether a bar stands below each thumbnail. */
   bars?: boolean;
   /** Whether heads have roles, which a gallery's captions say. */
   roles?: boolean;
 }): Layout {
-  const { columns, rows, gallery, width, size, longest, printed, embedded } = options;
-  const mostWidth = Math.min(width, options.mostWidth ?? width);
+  const { columns, rows, gallery, width, size, longest, printed } = options;
   const mostHeight = printed ? Number.POSITIVE_INFINITY : options.mostHeight;
-  const least = printed ? LEAST_PRINTED : embedded ? LEAST_EMBEDDED : LEAST_CELL;
   const narrow = printed ? NARROW_LABEL : SHORT_LABEL_WIDTH;
   const left = gallery ? 2 : width < SHORT_LABELS ? narrow : LABEL_WIDTH;
   const top = gallery ? 2 : LABEL_HEIGHT;
   const bars = options.bars ? BAR_GAP + BAR_HEIGHT : 0;
   const at = (room: number): Cells => {
-    const byWidth = fitting(room - left, columns, least);
-    const byHeight =
-      embedded && !printed ? fitting(mostHeight - top - rows * bars, rows, LEAST_CELL) : MOST_CELL;
+    const byWidth = printed
+      ? fitting(room - left, columns, LEAST_PRINTED)
+      : fitting(room - left, columns, LEAST_CELL, SCROLLED_CELL);
+    const byHeight = printed
+      ? MOST_CELL
+      : fitting(mostHeight - top - rows * bars, rows, SCROLLED_CELL);
     const wide = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
     const side = size === "fit" ? wide : SIZES[size];
     // In print no cell ends at a whole pixel anyway.
@@ -144,29 +140,16 @@ export function layOut(options: {
       ...whole,
     };
   };
-  return inScrollBox(at, width, mostHeight, mostWidth);
+  return inScrollBox(at, width, mostHeight);
 }
 
 /** Between the grid and the detail beside it. */
 export const BETWEEN = 24;
 const MOST_DETAIL = 640;
 
-/** On which side of the grid the detail stands. */
-export type Side = "left" | "right";
-
-/**
- * Pixels of the detail beside a grid of this layout: all that the grid leaves free, and at least
- * so much that each cell has a side on which the detail does not cover it.
- */
-export function detailWidth({ width, left, across, boxWidth }: Layout, room: number): number {
-  const least = Math.floor((room - 2 * BETWEEN - left - across) / 2);
-  const free = room - BETWEEN - Math.max(width, boxWidth);
-  return Math.min(MOST_DETAIL, Math.max(least, free));
-}
-
-/** The side that leaves a cell where it is; `right` is the cell's right edge in the box. */
-export function sideFor(right: number, detail: number, room: number): Side {
-  return right <= room - detail - BETWEEN ? "right" : "left";
+/** Pixels of the detail beside the grid, which shrinks to the rest. */
+export function detailWidth(room: number): number {
+  return Math.min(MOST_DETAIL, Math.floor(0.45 * (room - BETWEEN)));
 }
 
 /** Cells by layer, as they are asked for. */

@@ -5,7 +5,6 @@ import { isPrinted } from "../../draw/figure-request";
 import type { HeadEffects } from "../../ui/effects/effects";
 import {
   chunkOf,
-  findCell,
   galleryGrid,
   type HeadGrid,
   type HeadIndex,
@@ -31,8 +30,6 @@ import {
   type Layout,
   layOut,
   mapSizeFor,
-  type Side,
-  sideFor,
 } from "./layout";
 import { type HeadMap, HeadMaps, type MapSet, type Part, type Sample } from "./maps";
 import { rowOnMap } from "./marks";
@@ -44,7 +41,7 @@ export interface ModelStore {
   heads: HeadGridStore;
   grid: ReadonlySignal<HeadGrid | null>;
   layout: ReadonlySignal<Layout | null>;
-  /** The grid in all the width that there is, for figures. */
+  /** The grid in all the width that there is and as high as it is, for figures. */
   wholeLayout: () => Layout | null;
   /** "model:stack:layer", as it is set on the root once all is drawn. */
   sign: ReadonlySignal<string | null>;
@@ -69,10 +66,8 @@ export interface ModelStore {
   opened: ReadonlySignal<HeadIndex | null>;
   /** Whether it is: a view among others leaves it to them. */
   showsDetail: ReadonlySignal<boolean>;
-  /** On which side of the grid it stands; null where it stands below. */
-  side: ReadonlySignal<Side | null>;
-  /** How far the grid begins further to the right than without the detail. */
-  shift: ReadonlySignal<number>;
+  /** Whether it stands beside the grid, and not below it. */
+  beside: ReadonlySignal<boolean>;
   /** Pixels of the detail. */
   detailWidth: ReadonlySignal<number>;
   size: Signal<CellSize>;
@@ -114,10 +109,12 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   });
   const showsDetail = computed(() => opened.value !== null && !context.embedded);
   const inner = computed(() => Math.max(200, context.width.value));
+  const beside = computed(() => showsDetail.value && inner.value >= BESIDE);
+  const detailWidth = computed(() => (beside.value ? detailWidthFor(inner.value) : inner.value));
   // A head that opens may make the page so long that it gets a scroll bar: cells keep their size.
   let held = 0;
   const cellsWidth = computed(() => {
-    const now = inner.value;
+    const now = inner.value - (beside.value ? detailWidth.value + BETWEEN : 0);
     const bar = showsDetail.value && held > 0 && Math.abs(now - held) <= SCROLLBAR + 2;
     if (!bar) held = now;
     return held;
@@ -154,18 +151,13 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   const longest = computed(() =>
     Math.max(...Object.values(part.value).map(([start, stop]) => stop - start)),
   );
-  const layoutOf = (now: HeadGrid, mostWidth?: number): Layout => {
-    const window = globalThis.innerHeight || 800;
+  const layoutOf = (now: HeadGrid, width: number, mostHeight: number): Layout => {
     return layOut({
-      columns: now.columns?.length ?? cellsInRow(cellsWidth.value, size.value),
+      columns: now.columns?.length ?? cellsInRow(width, size.value),
       rows: now.rows.length,
       gallery: now.columns === null,
-      width: cellsWidth.value,
-      ...(mostWidth === undefined ? {} : { mostWidth }),
-      mostHeight: context.embedded
-        ? embeddedHeight(inner.value)
-        : Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, Math.floor(window * 0.8))),
-      embedded: context.embedded,
+      width,
+      mostHeight,
       size: size.value,
       longest: longest.value,
       bars: record.headEffects.value !== null,
@@ -173,21 +165,12 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
       printed: isPrinted(context.figure),
     });
   };
-  // Without the detail: how large cells are does not depend on it.
-  const whole = computed<Layout | null>(() => grid.value && layoutOf(grid.value));
-  const beside = computed(() => inner.value >= BESIDE);
-  const detailWidth = computed(() =>
-    beside.value && whole.value ? detailWidthFor(whole.value, inner.value) : inner.value,
-  );
-  const wantedSide = signal<Side>("right");
-  const side = computed(() => (beside.value ? wantedSide.value : null));
-  const taken = computed(() => (showsDetail.value && side.value ? detailWidth.value + BETWEEN : 0));
-  const shift = computed(() => (side.value === "left" ? taken.value : 0));
-  const layout = computed<Layout | null>(() => {
-    if (!grid.value || !whole.value) return null;
-    // On the left the detail takes the place of the grid's first columns, on the right its own.
-    const room = side.value === "left" ? whole.value.boxWidth : inner.value;
-    return layoutOf(grid.value, room - taken.value);
+  const layout = computed(() => {
+    const window = globalThis.innerHeight || 800;
+    const mostHeight = context.embedded
+      ? embeddedHeight(inner.value)
+      : Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, Math.floor(window * 0.8)));
+    return grid.value && layoutOf(grid.value, cellsWidth.value, mostHeight);
   });
 
   const heads = createHeadGrid({
@@ -242,12 +225,6 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   };
   const open = (head: HeadIndex): void => {
     batch(() => {
-      const [now, all, room] = [whole.peek(), grid.peek(), inner.peek()];
-      const at = all && findCell(all, head);
-      if (now && at && !showsDetail.peek()) {
-        const right = now.left + at.column * now.across + now.cell - heads.scroll.peek().x;
-        wantedSide.value = sideFor(right, detailWidth.peek(), room);
-      }
       toShow.value = head;
       moveTo(head);
     });
@@ -262,7 +239,10 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
     grid,
     layout,
     // A figure holds the grid alone: what is open beside it on the screen takes no room there.
-    wholeLayout: () => whole.value,
+    wholeLayout: () => {
+      const now = grid.peek();
+      return now && layoutOf(now, inner.peek(), Number.POSITIVE_INFINITY);
+    },
     sign: computed(() => {
       const place = record.place.value;
       return place && `model:${place.stack.name}:${place.layer}`;
@@ -281,8 +261,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
     map: ({ layer, head }) => maps.get(mapSet.peek(), layer, head),
     opened,
     showsDetail,
-    side,
-    shift,
+    beside,
     detailWidth,
     size,
     toShow,
