@@ -57,7 +57,9 @@ def state_of(models: list[Any]) -> dict[str, Any]:
     return {
         "mode": [module.training for module in modules],
         "hooks": [{name: dict(vars(module)[name]) for name in _HOOKS} for module in modules],
+        "attributes": [sorted(vars(module)) for module in modules],
         "configuration": [model.config.to_dict() for model in models],
+        "implementation": [model.config._attn_implementation for model in models],
         "generation": [str(getattr(model, "generation_config", None)) for model in models],
         "dispatcher": AttentionInterface.__dict__["get_interface"],
         "sink": dispatch._sink.get(),

@@ -12,11 +12,11 @@ import torch
 
 import attnviz as av
 from attnviz import extract
+from models.kinds import make_model
 from models.tiny import SIZE, built
 
 peft = pytest.importorskip("peft")
 pytestmark = [
-    pytest.mark.models,
     # peft asks transformers for a property by its former name, and says what it leaves out.
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
     pytest.mark.filterwarnings("ignore:Position ids are not supported:UserWarning"),
@@ -44,7 +44,7 @@ def _classifier() -> Any:
 
 
 @pytest.fixture
-def tuned(make_model: Callable[..., Any]) -> Callable[..., Any]:
+def tuned() -> Callable[..., Any]:
     """A model with an adapter whose vectors are as large as those of tokens."""
 
     def make(base: str, kind: str) -> Any:
@@ -162,9 +162,7 @@ def test_a_token_is_left_out_of_the_text_and_not_of_virtual_tokens(
         av.token_effects(tuned("gpt2", "prompt tuning"), IDS)
 
 
-def test_an_adapter_that_is_switched_off(
-    tuned: Callable[..., Any], make_model: Callable[..., Any]
-) -> None:
+def test_an_adapter_that_is_switched_off(tuned: Callable[..., Any]) -> None:
     model = tuned("llama", "prompt tuning")
     with model.disable_adapter():
         record = extract(model, IDS)
@@ -187,9 +185,7 @@ def test_an_adapter_that_is_switched_off(
         ("aLoRA", {"r": 2, "target_modules": ["q_proj"], "alora_invocation_tokens": [17, 42]}),
     ],
 )
-def test_other_adapters_are_refused_by_name(
-    make_model: Callable[..., Any], kind: str, config: dict[str, Any]
-) -> None:
+def test_other_adapters_are_refused_by_name(kind: str, config: dict[str, Any]) -> None:
     maker = {
         "CPT": peft.CPTConfig,
         "ADAPTION_PROMPT": peft.AdaptionPromptConfig,

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 import attnviz as av
-
-pytestmark = pytest.mark.models
 
 TEXT = (Path(__file__).parents[2] / "docs" / "analysis.md").read_text(encoding="utf-8")
 
@@ -50,19 +47,3 @@ def test_even_attention_scores_what_the_table_says(n: int) -> None:
         assert expected["entropy"] == pytest.approx(1.92, abs=0.005)
     if n == 256:
         assert expected["previous token"] == pytest.approx(0.02, abs=0.005)
-
-
-def test_even_attention_is_a_head_that_attends_evenly() -> None:
-    """The same as the scores of a record whose queries are zeros."""
-    tokens = "a b a b c a".split()
-    zeros = torch.zeros(1, 1, len(tokens), 4)
-    even = av.AttentionRecord.from_qk(zeros, zeros, tokens, causal=True, window=4)
-    rough = av.AttentionRecord.from_qk(zeros + 1, zeros, tokens, causal=True, window=4)
-    for pattern in av.analysis.patterns_of(even):
-        for queries in (None, 3):
-            measured = av.analysis.head_scores(even, pattern, queries=queries)
-            baseline = av.analysis.uniform_scores(rough, pattern, queries=queries)
-            assert np.allclose(measured, baseline, atol=1e-6), pattern
-    assert np.allclose(
-        av.analysis.head_entropy(even), av.analysis.uniform_scores(even, "entropy"), atol=1e-6
-    )

@@ -27,10 +27,9 @@ from attnviz.server.server import RecordServer
 from attnviz.server.strongest import strongest_keys
 from attnviz.utils.progress import completed
 from models.counting import LiveTensors
+from models.kinds import make_model
 from rounding import UNIT, relative_error
 from unit.asking import whole_reply
-
-pytestmark = pytest.mark.models
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 PAIR = (7, 8)
@@ -80,7 +79,7 @@ def close(found: Any, expected: Any) -> bool:
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @pytest.mark.parametrize("frozen", [False, True])
 def test_gradients_are_those_of_autograd(
-    kind: str, frozen: bool, make_model: Callable[..., Any], register: Callable[..., str]
+    kind: str, frozen: bool, register: Callable[..., str]
 ) -> None:
     model = make_model(kind)
     expected = slopes(model, register("explicit", explicit))
@@ -192,7 +191,7 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
     assert np.abs(found - expected[-4:]).max() < 1e-4 * scale
 
 
-def test_a_gradient_predicts_a_small_cut(make_model: Callable[..., Any]) -> None:
+def test_a_gradient_predicts_a_small_cut() -> None:
     """The difference that a slightly smaller output makes, in float64."""
     model = make_model("gpt2").double()
     given = {"input_ids": IDS}
@@ -207,7 +206,7 @@ def test_a_gradient_predicts_a_small_cut(make_model: Callable[..., Any]) -> None
         assert abs(total) > 1e-6
 
 
-def test_integrated_gradients_add_up(make_model: Callable[..., Any]) -> None:
+def test_integrated_gradients_add_up() -> None:
     model = make_model("llama")
     given = {"input_ids": IDS}
     record = av.attribute(model, given, answer=PAIR, method="integrated gradients")
@@ -220,7 +219,7 @@ def test_integrated_gradients_add_up(make_model: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
 def test_value_norms_are_those_of_the_projected_values(
-    kind: str, make_model: Callable[..., Any], register: Callable[..., str]
+    kind: str, register: Callable[..., str]
 ) -> None:
     model = make_model(kind)
     given = {"input_ids": IDS}
@@ -257,7 +256,7 @@ def test_value_norms_are_those_of_the_projected_values(
     assert close(found.weights(layer=layer, head=head), expected)
 
 
-def test_an_answer_may_be_a_function(make_model: Callable[..., Any]) -> None:
+def test_an_answer_may_be_a_function() -> None:
     model, given = make_model("gpt2"), {"input_ids": IDS}
 
     def surprise(outputs: Any) -> torch.Tensor:
@@ -271,7 +270,7 @@ def test_an_answer_may_be_a_function(make_model: Callable[..., Any]) -> None:
         assert "Of the answer that surprise gives." in own.notes
 
 
-def test_each_stack_is_attributed(make_model: Callable[..., Any]) -> None:
+def test_each_stack_is_attributed() -> None:
     given = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
     record = av.attribute(make_model("bart"), given)
     assert list(record.stacks) == ["encoder", "decoder", "cross"]
@@ -293,7 +292,7 @@ def test_windows_are_left_out() -> None:
         assert "stack 'vision stage 1'" in record.notes[-1]
 
 
-def test_what_makes_no_sense_is_refused(make_model: Callable[..., Any]) -> None:
+def test_what_makes_no_sense_is_refused() -> None:
     model, given = make_model("gpt2"), {"input_ids": IDS}
     with pytest.raises(ValueError, match="method='gradients' must be one of 'gradient'"):
         av.attribute(model, given, method="gradients")  # type: ignore[arg-type]
@@ -310,7 +309,7 @@ def test_what_makes_no_sense_is_refused(make_model: Callable[..., Any]) -> None:
         av.attribute(make_model("bloom"), given, answer=PAIR)
 
 
-def test_rollout_multiplies_the_layers(make_model: Callable[..., Any]) -> None:
+def test_rollout_multiplies_the_layers() -> None:
     model, given = make_model("bert"), {"input_ids": IDS}
     own = av.extract(model, given).stack()
     record = av.attribute(model, given, method="rollout")
@@ -328,9 +327,7 @@ def test_rollout_multiplies_the_layers(make_model: Callable[..., Any]) -> None:
     assert any("the first token gets" in note for note in causal.notes)
 
 
-def test_relevance_is_what_its_paper_says(
-    make_model: Callable[..., Any], register: Callable[..., str]
-) -> None:
+def test_relevance_is_what_its_paper_says(register: Callable[..., str]) -> None:
     model = make_model("gpt2")
     expected = np.eye(9)
     record = av.attribute(model, {"input_ids": IDS}, answer=PAIR, method="relevance")
@@ -340,7 +337,7 @@ def test_relevance_is_what_its_paper_says(
     assert not record.stack().signed
 
 
-def test_layers_are_multiplied_whole(make_model: Callable[..., Any]) -> None:
+def test_layers_are_multiplied_whole() -> None:
     model, given = make_model("gpt2"), {"input_ids": IDS}
     with pytest.raises(ValueError, match="leave layers= and heads= out"):
         av.attribute(model, given, method="rollout", layers=[1])
@@ -355,9 +352,7 @@ def test_even_attention_piles_up_on_the_first_token() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_direct_attribution_is_the_decomposition_by_hand(
-    kind: str, make_model: Callable[..., Any]
-) -> None:
+def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
     model = make_model(kind)
     record = av.attribute(model, {"input_ids": IDS}, answer=PAIR, method="direct").stack()
     if kind == "gpt2":
@@ -399,9 +394,7 @@ def test_direct_attribution_is_the_decomposition_by_hand(
 
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("kind", ["bert", "gemma2"])
-def test_direct_attribution_refuses_norms_behind_layers(
-    kind: str, frozen: bool, make_model: Callable[..., Any]
-) -> None:
+def test_direct_attribution_refuses_norms_behind_layers(kind: str, frozen: bool) -> None:
     model = make_model(kind).requires_grad_(not frozen)
     with pytest.raises(NotImplementedError, match="something stands between"):
         av.attribute(model, {"input_ids": IDS}, answer=PAIR, method="direct")

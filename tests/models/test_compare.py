@@ -15,8 +15,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import attnviz as av
-
-pytestmark = pytest.mark.models
+from models.kinds import reference
 
 HE = "The doctor asked the nurse a question because he was tired."
 SHE = HE.replace(" he ", " she ")
@@ -33,11 +32,8 @@ def minilm(checkpoint_folder: Path) -> tuple[Any, Any]:
 
 def eager(model: Any, tokenizer: Any, text: str) -> list[np.ndarray]:
     """The model's own weights."""
-    own = copy.deepcopy(model)
-    own.set_attn_implementation("eager")
-    with torch.no_grad():
-        outputs = own(**tokenizer(text, return_tensors="pt"), output_attentions=True)
-    return [layer[0].numpy() for layer in outputs.attentions]
+    own = reference(model, tokenizer(text, return_tensors="pt"))["self"]
+    return [layer[0] for layer in own]
 
 
 def test_two_texts_against_the_models_own_weights(minilm: tuple[Any, Any]) -> None:
@@ -123,12 +119,6 @@ def test_two_tokenizers_over_one_text(minilm: tuple[Any, Any]) -> None:
     assert all(values.shape for values in found.distance())
 
 
-def test_a_list_of_texts_is_refused(minilm: tuple[Any, Any]) -> None:
-    model, tokenizer = minilm
-    with pytest.raises(ValueError, match="holds 2 examples"):
-        av.compare(model, [HE, SHE], HE, tokenizer=tokenizer, progress=False)
-
-
 def test_a_model_at_a_time_is_in_memory() -> None:
     model, tokenizer = av.demos.load("decoder")
     alive: list[int] = []
@@ -172,6 +162,7 @@ def test_what_cannot_be_read_is_refused(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
     for arguments, options, error, words in (
         ((model, HE, ""), {}, ValueError, "the text is empty"),
+        ((model, [HE, SHE], HE), {"progress": False}, ValueError, "holds 2 examples"),
         (([model], HE), {}, TypeError, "a is 1 models"),
         (([], HE), {}, TypeError, "a is 0 models"),
         (([model, model],), {}, TypeError, "give two records"),
@@ -214,13 +205,3 @@ def test_every_stack_of_an_encoder_decoder_is_compared() -> None:
     assert any(note.startswith("Stack 'cross': Keys: ") for note in found.notes)
     cross = found.difference.stack("cross")
     assert np.abs(cross.weights(layer=cross.layers[0]).sum(-1)).max() < 1e-5
-
-
-def test_a_text_is_not_compared_with_an_image() -> None:
-    records = []
-    for name in ("decoder", "vision"):
-        model, reader = av.demos.load(name)
-        by = {"processor" if name == "vision" else "tokenizer": reader}
-        records.append(av.extract(model, av.demos.example(name)["inputs"], **by))
-    with pytest.raises(ValueError, match="no stack in common: a has 'self', b has 'vision'"):
-        av.compare(*records)

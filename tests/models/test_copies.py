@@ -13,8 +13,6 @@ import torch
 import attnviz as av
 from models.tiny import SIZE, built
 
-pytestmark = pytest.mark.models
-
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 PAIR = (7, 8)
 TEXT = {

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from attnviz import Corpus, extract_corpus
 from attnviz.analysis import Placing, place
-
-pytestmark = pytest.mark.models
+from models.kinds import make_model, reference
 
 TEXTS = [
     "The cat sat on the mat and looked at the dog.",
@@ -58,7 +57,7 @@ def worst(corpus: Corpus, own: list[list[NDArray[np.float32]]], placing: Placing
 
 @pytest.fixture
 def made(
-    make_model: Make, reference: Make, byte_tokenizer: Any, word_tokenizer: Any
+    byte_tokenizer: Any, word_tokenizer: Any
 ) -> Callable[[str], tuple[Corpus, list[list[NDArray[np.float32]]]]]:
     def make(kind: str) -> tuple[Corpus, list[list[NDArray[np.float32]]]]:
         tokenizer = word_tokenizer if kind == "bert" else byte_tokenizer
@@ -103,9 +102,7 @@ def test_soft_caps_and_sinks_make_moving_the_keys_inexact(kind: str, say: str, m
         assert say in words
 
 
-def test_a_position_bias_stays_and_is_said(
-    make_model: Make, reference: Make, byte_tokenizer: Any
-) -> None:
+def test_a_position_bias_stays_and_is_said(byte_tokenizer: Any) -> None:
     model = make_model("bloom")
     corpus = extract_corpus(model, TEXTS, tokenizer=byte_tokenizer, progress=False)
     own = [reference(model, byte_tokenizer(text, return_tensors="pt"))["self"] for text in TEXTS]

@@ -15,6 +15,7 @@ import transformers
 from attnviz import AttentionRecord, AttentionStack, extract
 from attnviz.record.attention import QueryKeyAttention
 from models.device_copies import Copies
+from models.kinds import make_model
 
 pytestmark = pytest.mark.gpu
 
@@ -37,7 +38,7 @@ def largest(record: AttentionRecord, own: list[np.ndarray[Any, Any]]) -> float:
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "mistral", "gemma2", "bloom"])
 @pytest.mark.parametrize("device", ["cpu", None])
-def test_weights_on_a_device(make_model: Callable[..., Any], kind: str, device: str | None) -> None:
+def test_weights_on_a_device(kind: str, device: str | None) -> None:
     model = make_model(kind)
     own = eager_weights(model)
     model.cuda()
@@ -54,9 +55,7 @@ def test_weights_on_a_device(make_model: Callable[..., Any], kind: str, device: 
 
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
-def test_a_spool_takes_them_from_the_device(
-    make_model: Callable[..., Any], dtype: str | None, tmp_path: Path
-) -> None:
+def test_a_spool_takes_them_from_the_device(dtype: str | None, tmp_path: Path) -> None:
     model = make_model("llama").cuda()
     record = extract(model, IDS, spool=tmp_path / "x", dtype=dtype)
     expected = extract(model, IDS, dtype=dtype)
@@ -64,9 +63,7 @@ def test_a_spool_takes_them_from_the_device(
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
-def test_queries_and_keys_leave_the_device_layer_by_layer(
-    make_model: Callable[..., Any],
-) -> None:
+def test_queries_and_keys_leave_the_device_layer_by_layer() -> None:
     """Kept on the processor, a capture adds no more to the device than one layer needs."""
     model = make_model("llama", num_hidden_layers=16).cuda()
     ids = torch.randint(3, 400, (1, 2048), device="cuda")
@@ -97,9 +94,7 @@ def test_queries_and_keys_leave_the_device_layer_by_layer(
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_nothing_is_copied_to_the_host_unless_asked(
-    make_model: Callable[..., Any], implementation: str
-) -> None:
+def test_nothing_is_copied_to_the_host_unless_asked(implementation: str) -> None:
     model = make_model("llama").cuda()
     model.set_attn_implementation(implementation)
     ids = torch.randint(3, 400, (1, 512), device="cuda")
@@ -128,7 +123,7 @@ def _parts(attention: Any) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("implementation", ["sdpa", "flash_attention_2", "flex_attention"])
 @pytest.mark.parametrize("kind", ["llama", "mistral"])
 def test_implementations_in_half_precision(
-    make_model: Callable[..., Any], kind: str, implementation: str, dtype: torch.dtype
+    kind: str, implementation: str, dtype: torch.dtype
 ) -> None:
     if implementation == "flash_attention_2":
         pytest.importorskip("flash_attn", reason="pip install flash-attn")
@@ -146,7 +141,7 @@ def test_implementations_in_half_precision(
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "flash_attention_2"])
-def test_padding(make_model: Callable[..., Any], implementation: str) -> None:
+def test_padding(implementation: str) -> None:
     if implementation == "flash_attention_2":
         pytest.importorskip("flash_attn", reason="pip install flash-attn")
     model = make_model("llama").half().cuda()
@@ -160,7 +155,7 @@ def test_padding(make_model: Callable[..., Any], implementation: str) -> None:
     assert np.abs(padded - alone).max() < 5e-3
 
 
-def test_several_devices(make_model: Callable[..., Any], tmp_path: Path) -> None:
+def test_several_devices(tmp_path: Path) -> None:
     if torch.cuda.device_count() < 2:
         pytest.skip("one CUDA device is there, and two are needed")
     pytest.importorskip("accelerate", reason="pip install accelerate")
@@ -185,7 +180,7 @@ def test_several_devices(make_model: Callable[..., Any], tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_weights_of_few_bits(make_model: Callable[..., Any], tmp_path: Path, bits: int) -> None:
+def test_weights_of_few_bits(tmp_path: Path, bits: int) -> None:
     pytest.importorskip("bitsandbytes", reason="pip install bitsandbytes")
     make_model("llama").save_pretrained(tmp_path)
     settings = transformers.BitsAndBytesConfig(load_in_4bit=bits == 4, load_in_8bit=bits == 8)

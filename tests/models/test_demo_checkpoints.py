@@ -19,8 +19,6 @@ from train_demos.__main__ import checkpoint_steps, recipe
 from train_demos.__main__ import main as train
 from train_demos.fitting import Checkpoints
 
-pytestmark = pytest.mark.models
-
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)

@@ -45,8 +45,6 @@ from train_demos import tokenizers as tokenizers_module
 from train_demos.__main__ import main as train
 from train_demos.dates import FORMS, WrittenDate, draw_date, is_held_out, write_date
 
-pytestmark = pytest.mark.models
-
 HOME = Path(demos.__file__).parent
 CLASSES = {
     "decoder": transformers.GPT2LMHeadModel,

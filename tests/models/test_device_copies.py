@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from attnviz import extract
 from models.device_copies import Copies
 from models.tiny import built
-
-pytestmark = pytest.mark.models
 
 
 def test_copies_between_devices_are_counted() -> None:

@@ -36,8 +36,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 import attnviz as av
 from attnviz import cli
-
-pytestmark = pytest.mark.models
+from models.kinds import make_model
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
@@ -139,7 +138,7 @@ def reader(
             (tmp_path / hub).parent.mkdir()
             (tmp_path / hub).symlink_to(checkpoint_folder, target_is_directory=True)
         if '"gpt2"' in text:
-            request.getfixturevalue("make_model")("gpt2").save_pretrained("gpt2")
+            make_model("gpt2").save_pretrained("gpt2")
             request.getfixturevalue("byte_tokenizer").save_pretrained("gpt2")
         return run(parsed(page))
 

@@ -12,8 +12,6 @@ import transformers
 
 import attnviz as av
 
-pytestmark = pytest.mark.models
-
 TOKENS = ["a", "b", "c"]
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 WAY_OUT = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
@@ -11,8 +10,7 @@ import pytest
 import torch
 
 import attnviz as av
-
-pytestmark = pytest.mark.models
+from models.kinds import make_model
 
 TEXT = "the animal did not cross the street because it was too wide so the"
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
@@ -92,7 +90,7 @@ def test_what_makes_no_sense_is_refused(decoder: Any) -> None:
         av.sufficient_tokens(model, TEXT, **(options | {"answer": ("animal", "street")}))
 
 
-def test_weights_are_permuted_among_what_a_query_may_see(make_model: Callable[..., Any]) -> None:
+def test_weights_are_permuted_among_what_a_query_may_see() -> None:
     model = make_model("gpt2")
     given = {"input_ids": IDS}
     found = av.permutation_effect(

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from datetime import date
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,9 @@ from transformers import (
 )
 
 from attnviz import Corpus, demos, extract, extract_corpus, head_statistics
-from attnviz.analysis import measure_trust, place, principal_components, problems
+from attnviz.analysis import measure_trust, place, principal_components
 from attnviz.extraction.models import _load_model
-
-pytestmark = pytest.mark.models
+from models.kinds import make_model
 
 TEXTS = [
     "the cat sat",
@@ -32,13 +30,6 @@ TEXTS = [
     "mary gave a drink to john",
     "the dog",
 ] * 10
-
-Make = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def decoder() -> tuple[Any, Any]:
-    return demos.load("decoder")
 
 
 @pytest.fixture
@@ -126,19 +117,18 @@ def test_a_first_text_that_is_too_long_is_there_in_part(
     assert (len(corpus), len(corpus.points()), corpus.points().whole) == (1, 20, False)
 
 
-def test_empty_texts_are_left_out_and_counted(decoder: tuple[Any, Any]) -> None:
-    corpus = read(decoder, ["the cat", "", None, " \n", "the dog"])
-    assert corpus.places == (0, 4)
-    assert corpus.notes[-1] == "3 texts are empty, and left out."
-    assert corpus.left_out == 3
-    assert read(decoder, ["the cat", ""]).notes[-1] == "1 text is empty, and left out."
-
-
-def test_texts_that_tables_know_as_missing_are_left_out(decoder: tuple[Any, Any]) -> None:
-    texts = pd.Series(["the cat", float("nan"), None, pd.NA, "the dog"], index=list("vwxyz"))
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["the cat", "", None, " \n", "the dog"],
+        pd.Series(["the cat", float("nan"), None, pd.NA, "the dog"], index=list("vwxyz")),
+    ],
+)
+def test_empty_texts_are_left_out_and_counted(decoder: tuple[Any, Any], texts: Any) -> None:
     corpus = read(decoder, texts)
     assert corpus.places == (0, 4)
     assert corpus.notes[-1] == "3 texts are empty, and left out."
+    assert corpus.left_out == 3
 
 
 def test_texts_that_are_too_long_for_the_model_are_left_out_and_counted(
@@ -154,24 +144,7 @@ def test_texts_that_are_too_long_for_the_model_are_left_out_and_counted(
         read(decoder, ["the " * 200])
 
 
-def test_one_text_and_texts_of_one_token(decoder: tuple[Any, Any]) -> None:
-    for texts in (["the cat sat on it"], ["cat"], ["cat", "dog", "the"] * 5):
-        corpus = read(decoder, texts)
-        placed = place(corpus, None, 1)
-        plots = principal_components(placed).coordinates
-        assert torch.isfinite(plots).all()
-        figures = measure_trust(corpus, None, 1, placed, plots)
-        for problem, measured in zip(problems(placed), figures, strict=True):
-            assert (problem is None) == (measured is not None)
-
-
-def test_the_same_text_again_and_again(decoder: tuple[Any, Any]) -> None:
-    corpus = read(decoder, ["cat"] * 20)
-    # Queries are all the same, and so are keys: moved onto each other, all points are.
-    assert set(problems(place(corpus, None, 0))) == {"all points are the same"}
-
-
-def test_pairs_are_texts(make_model: Make, word_tokenizer: Any) -> None:
+def test_pairs_are_texts(word_tokenizer: Any) -> None:
     pairs = [("the cat", "sat on the mat"), ("", ""), ("hello", "it was too tired")]
     corpus = extract_corpus(make_model("bert"), pairs, tokenizer=word_tokenizer, progress=False)
     assert corpus.places == (0, 2)
@@ -292,26 +265,16 @@ def test_a_model_is_loaded_once(checkpoint_folder: Path, monkeypatch: pytest.Mon
     assert corpus.names[0] == "the cat sat"
 
 
-class Dataset:
-    """What is read of `datasets.Dataset`, without it."""
-
-    def __init__(self, rows: list[dict[str, Any]]) -> None:
-        self._rows = rows
-        self.column_names = list(rows[0])
-        label = type("ClassLabel", (), {"names": ["bad", "good"]})()
-        self.features = {"label": label}
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, at: int | str) -> Any:
-        return [row[at] for row in self._rows] if isinstance(at, str) else self._rows[at]
-
-
-ROWS = [{"text": text, "label": at % 3 - 1, "score": at / 2} for at, text in enumerate(TEXTS)]
-
-
-def check_dataset(decoder: tuple[Any, Any], dataset: Any) -> None:
+def test_a_dataset_of_the_datasets_library(decoder: tuple[Any, Any]) -> None:
+    features = datasets.Features(
+        {
+            "text": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=["bad", "good"]),
+            "score": datasets.Value("float64"),
+        }
+    )
+    rows = [{"text": text, "label": at % 3 - 1, "score": at / 2} for at, text in enumerate(TEXTS)]
+    dataset = datasets.Dataset.from_list(rows, features=features)
     corpus = read(decoder, dataset, points=100, columns=["label", "score"])
     assert corpus.texts_in_all == 40
     texts = corpus.points().query_text
@@ -321,36 +284,16 @@ def check_dataset(decoder: tuple[Any, Any], dataset: Any) -> None:
     assert label.categories == ("bad", "good")
     # Datasets say -1 where a class is not known.
     assert_array_equal(label.queries, [corpus.places[text] % 3 - 1 for text in texts])
-    with pytest.raises(ValueError, match="column='sentence': the dataset has the columns 'text'"):
-        read(decoder, dataset, column="sentence")
-    with pytest.raises(
-        ValueError, match="'topic' is not one of the dataset's columns 'text', 'label'"
+    assert read(decoder, dataset["text"], points=100).places == corpus.places
+    wrong: Any
+    for wrong, options, error, words in (
+        (dataset, {"column": "sentence"}, ValueError, "the dataset has the columns 'text'"),
+        (dataset, {"columns": ["topic"]}, ValueError, "'topic' is not one of the dataset's"),
+        (datasets.DatasetDict(train=dataset), {}, TypeError, "got a mapping of 'train': give one"),
+        (dataset.to_iterable_dataset(), {}, TypeError, r"a stream list\(texts\.take\(1000\)\)"),
     ):
-        read(decoder, dataset, columns=["topic"])
-
-
-def test_a_dataset_is_read_by_its_column(decoder: tuple[Any, Any]) -> None:
-    check_dataset(decoder, Dataset(ROWS))
-
-
-def test_a_dataset_of_the_datasets_library(decoder: tuple[Any, Any]) -> None:
-    features = datasets.Features(
-        {
-            "text": datasets.Value("string"),
-            "label": datasets.ClassLabel(names=["bad", "good"]),
-            "score": datasets.Value("float64"),
-        }
-    )
-    dataset = datasets.Dataset.from_list(ROWS, features=features)
-    check_dataset(decoder, dataset)
-    assert (
-        read(decoder, dataset["text"], points=100).places
-        == read(decoder, dataset, points=100).places
-    )
-    with pytest.raises(TypeError, match="got a mapping of 'train': give one of its entries"):
-        read(decoder, datasets.DatasetDict(train=dataset))
-    with pytest.raises(TypeError, match=r"of a stream list\(texts\.take\(1000\)\)"):
-        read(decoder, dataset.to_iterable_dataset())
+        with pytest.raises(error, match=words):
+            read(decoder, wrong, **options)
 
 
 def test_a_table_is_read_by_its_column(decoder: tuple[Any, Any]) -> None:
@@ -371,12 +314,9 @@ def test_a_table_is_read_by_its_column(decoder: tuple[Any, Any]) -> None:
         read(decoder, twice)
 
 
-def test_arrays_of_texts_are_texts(decoder: tuple[Any, Any]) -> None:
+def test_arrays_and_rows_are_texts(decoder: tuple[Any, Any]) -> None:
     assert read(decoder, np.array(["the cat", "the dog"])).names == ("the cat", "the dog")
     assert read(decoder, np.array(["the cat", None], object)).names == ("the cat",)
-
-
-def test_rows_in_a_list_are_read_by_their_column(decoder: tuple[Any, Any]) -> None:
     rows = [{"body": "the cat"}, {"body": "the dog"}]
     assert read(decoder, rows, column="body").names == ("the cat", "the dog")
 
@@ -424,18 +364,8 @@ def test_texts_that_are_none_are_refused(
             ValueError,
             r"columns\['a'\] has 1 values, but there are 40 texts",
         ),
-        ({"columns": {"a": 1}}, TypeError, r"columns\['a'\] must be a sequence"),
         ({"columns": ["a"]}, ValueError, "'a' must be a column of the dataset given as texts"),
         ({"spool": 3}, TypeError, "spool must be the path of a folder"),
-        ({"columns": 3}, TypeError, "columns must be a mapping of names to values.* got int"),
-        ({"columns": {3: TEXTS}}, TypeError, "a name must be a text that is nott empty; got 3"),
-        ({"columns": {"type": TEXTS}}, ValueError, "can be coloured by 'type' already"),
-        (
-            {"columns": {"a": [date(2021, 3, 4)] * 40}},
-            TypeError,
-            r"columns\['a'\] must hold texts, .* got date: give str\(value\) of each",
-        ),
-        ({"columns": {"a": [[object()]] * 40}}, TypeError, "must hold texts, .* got object"),
         ({"target": "the cat"}, ValueError, "target must be a list .* got one text"),
     ],
 )
@@ -483,7 +413,7 @@ def test_a_target_that_is_missing_is_no_texts_and_one_that_is_empty_is() -> None
         extract_corpus(model, ["3 March 2021"] * 2, target=["", ""], **made)
 
 
-def test_a_model_without_attention_says_so(make_model: Make, byte_tokenizer: Any) -> None:
+def test_a_model_without_attention_says_so(byte_tokenizer: Any) -> None:
     with pytest.raises(ValueError, match=r"^model: .*has no attention"):
         extract_corpus(make_model("mamba"), TEXTS[:3], tokenizer=byte_tokenizer, progress=False)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,20 +17,19 @@ from torch import nn
 from attnviz import AttentionRecord
 from attnviz.demos import load as load_demo
 from attnviz.extraction import extract
-
-pytestmark = pytest.mark.models
+from models.kinds import largest_error, make_model, reference
 
 TEXT = "The cat sat on the mat."
 IDS = [7, 31, 12, 99, 5]
 
 
 @pytest.fixture(scope="module")
-def gpt2(make_model: Callable[..., Any]) -> Any:
+def gpt2() -> Any:
     return make_model("gpt2")
 
 
 @pytest.fixture(scope="module")
-def bart(make_model: Callable[..., Any]) -> Any:
+def bart() -> Any:
     return make_model("bart")
 
 
@@ -44,9 +42,7 @@ def same(one: AttentionRecord, other: AttentionRecord) -> bool:
 
 
 class TestModels:
-    def test_a_folder_brings_class_and_tokenizer(
-        self, tmp_path: Path, make_model: Callable[..., Any], byte_tokenizer: Any
-    ) -> None:
+    def test_a_folder_brings_class_and_tokenizer(self, tmp_path: Path, byte_tokenizer: Any) -> None:
         model = make_model("llama")
         folder = tmp_path / "tiny-llama"
         model.save_pretrained(folder)
@@ -59,7 +55,7 @@ class TestModels:
         assert same(record, extract(loaded, TEXT))
 
     def test_a_folder_without_architectures_loads_the_base_model(
-        self, tmp_path: Path, make_model: Callable[..., Any], word_tokenizer: Any
+        self, tmp_path: Path, word_tokenizer: Any
     ) -> None:
         model = make_model("bert")
         model.save_pretrained(tmp_path)
@@ -75,57 +71,16 @@ class TestModels:
         pipeline = transformers.pipeline("text-generation", model=gpt2, tokenizer=tokenizer)
         assert same(extract(pipeline, TEXT), extract(gpt2, TEXT, tokenizer=byte_tokenizer))
 
-    def test_a_compiled_model_is_captured_through_its_original(self, gpt2: Any) -> None:
-        assert same(extract(torch.compile(gpt2), IDS), extract(gpt2, IDS))
-
     def test_a_model_without_a_source_is_named_by_its_class(self, gpt2: Any) -> None:
         assert extract(gpt2, IDS).model == "GPT2LMHeadModel"
 
-    def test_a_hub_id_that_cannot_be_reached(self) -> None:
-        with pytest.raises(OSError, match="model: nothing that can be loaded under the hub id"):
-            extract("nobody/no-such-model", TEXT)
-
-    def test_a_folder_that_does_not_exist(self) -> None:
-        with pytest.raises(FileNotFoundError, match=r"model: there is no folder './missing'"):
-            extract("./missing", TEXT)
-
-    def test_a_folder_without_a_model(self, tmp_path: Path) -> None:
-        with pytest.raises((OSError, ValueError), match=r"^model: "):
-            extract(tmp_path, TEXT)
-
-    def test_a_configuration_of_an_unknown_model(self, tmp_path: Path) -> None:
-        (tmp_path / "config.json").write_text('{"model_type": "no-such-type"}')
-        with pytest.raises(ValueError, match=r"^model: transformers .* cannot load"):
-            extract(tmp_path, TEXT)
-
-    def test_something_else_as_a_model(self) -> None:
-        with pytest.raises(TypeError, match=r"model must be a transformers model.*got Linear"):
-            extract(torch.nn.Linear(2, 2), TEXT)
-
-    def test_something_else_as_a_tokenizer(self, gpt2: Any) -> None:
-        with pytest.raises(TypeError, match="tokenizer must be a tokenizer of transformers"):
-            extract(gpt2, TEXT, tokenizer=str.split)
-
-    def test_a_model_without_attention(self, make_model: Callable[..., Any]) -> None:
+    def test_a_model_without_attention(self) -> None:
         with pytest.raises(ValueError, match="MambaForCausalLM has no attention"):
             extract(make_model("mamba"), IDS)
 
-    def test_a_formula_that_is_not_known_is_never_shown(
-        self, gpt2: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        own = transformers.AttentionInterface._global_mapping["sdpa"]
-
-        def gated(*arguments: Any, **options: Any) -> Any:
-            output, weights = own(*arguments, **options)
-            return output * 0.9, weights
-
-        monkeypatch.setitem(transformers.AttentionInterface._global_mapping, "sdpa", gated)
-        with pytest.raises(NotImplementedError, match="is not softmax"):
-            extract(gpt2, IDS)
-
 
 class TestTexts:
-    def test_a_pair(self, make_model: Callable[..., Any], word_tokenizer: Any) -> None:
+    def test_a_pair(self, word_tokenizer: Any) -> None:
         model = make_model("bert")
         record = extract(model, ("The cat", "the dog"), tokenizer=word_tokenizer)
         assert set(record.tokens.sequence) == {None, 0, 1}
@@ -183,14 +138,7 @@ class TestTexts:
         assert any("target" in note for note in record.notes)
 
     @pytest.mark.parametrize("kind", ["bart", "t5"])
-    def test_a_target_of_an_encoder_decoder_model(
-        self,
-        kind: str,
-        make_model: Callable[..., Any],
-        piece_tokenizer: Any,
-        reference: Callable[..., Any],
-        largest_error: Callable[..., float],
-    ) -> None:
+    def test_a_target_of_an_encoder_decoder_model(self, kind: str, piece_tokenizer: Any) -> None:
         model = make_model(kind)
         record = extract(model, "The cat sat", tokenizer=piece_tokenizer, target="the dog")
         with pytest.raises(ValueError, match=r"target: .* has a decoder"):
@@ -282,29 +230,6 @@ class TestTexts:
         ):
             extract(bart, texts, tokenizer=piece_tokenizer, target="it")
 
-    @pytest.mark.parametrize(
-        ("inputs", "message"),
-        [
-            (None, "inputs: nothing was given"),
-            ("", "inputs: the text is empty"),
-            (("The cat", ""), "inputs: the second text is empty"),
-            ([], "inputs: the list is empty"),
-            (["The cat", ""], "inputs: the text is empty"),
-            ({}, "inputs: the encoded batch is empty"),
-            (torch.zeros(0, dtype=torch.long), "inputs: there are no tokens"),
-        ],
-    )
-    def test_nothing_given(self, inputs: Any, message: str, gpt2: Any, byte_tokenizer: Any) -> None:
-        with pytest.raises(ValueError, match=message):
-            extract(gpt2, inputs, tokenizer=byte_tokenizer, progress=False)
-
-    @pytest.mark.parametrize(
-        "inputs", [3.5, ("a", "b", "c"), ["a", 3], object(), torch.ones(2, 3), b"bytes"]
-    )
-    def test_unknown_inputs(self, inputs: Any, gpt2: Any, byte_tokenizer: Any) -> None:
-        with pytest.raises(TypeError, match=r"^inputs: "):
-            extract(gpt2, inputs, tokenizer=byte_tokenizer)
-
     def test_text_without_a_tokenizer(self, gpt2: Any, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"tokenizer: text was given.*tokenizer="):
             extract(gpt2, TEXT)
@@ -323,47 +248,19 @@ class TestTexts:
     @pytest.mark.parametrize(
         ("kind", "bound"), [("bert", 64), ("gpt2", 64), ("roberta", 62), ("bart", 64)]
     )
-    def test_more_tokens_than_positions(
-        self, kind: str, bound: int, make_model: Callable[..., Any]
-    ) -> None:
+    def test_more_tokens_than_positions(self, kind: str, bound: int) -> None:
         model = make_model(kind)
         decoder: dict[str, Any] = {"decoder_input_ids": [5, 6]} if kind == "bart" else {}
         extract(model, torch.full((bound,), 9), **decoder)
         with pytest.raises(ValueError, match=f"{bound + 1} tokens are too many.*for {bound}"):
             extract(model, torch.full((bound + 1,), 9), **decoder)
 
-    def test_more_target_tokens_than_positions(self, bart: Any) -> None:
-        with pytest.raises(ValueError, match=r"target: 65 tokens are too many"):
-            extract(bart, IDS, decoder_input_ids=[9] * 65)
-
-    def test_rotary_positions_have_no_bound(self, make_model: Callable[..., Any]) -> None:
+    def test_rotary_positions_have_no_bound(self) -> None:
         assert len(extract(make_model("llama"), torch.full((80,), 9)).tokens) == 80
-
-    def test_targets_that_do_not_fit(self, gpt2: Any, bart: Any, byte_tokenizer: Any) -> None:
-        with pytest.raises(ValueError, match="target: the text is empty"):
-            extract(gpt2, TEXT, tokenizer=byte_tokenizer, target="")
-        with pytest.raises(TypeError, match="target must be a text"):
-            extract(gpt2, TEXT, tokenizer=byte_tokenizer, target=3)  # type: ignore[call-overload]
-        with pytest.raises(ValueError, match="decoder_input_ids: GPT2LMHeadModel has no decoder"):
-            extract(gpt2, TEXT, tokenizer=byte_tokenizer, decoder_input_ids=[1])
-        with pytest.raises(ValueError, match="give one of them"):
-            extract(bart, IDS, target="a", decoder_input_ids=[1])
-        with pytest.raises(ValueError, match="decoder_input_ids must be whole numbers"):
-            extract(bart, IDS, decoder_input_ids=torch.ones(2, 3, dtype=torch.long))
-
-    def test_a_target_of_a_model_that_produces_nothing(
-        self, make_model: Callable[..., Any], word_tokenizer: Any
-    ) -> None:
-        with pytest.raises(ValueError, match="target: BertForMaskedLM produces no text"):
-            extract(make_model("bert"), TEXT, tokenizer=word_tokenizer, target="the dog")
 
     def test_chat_messages_without_a_template(self, gpt2: Any, word_tokenizer: Any) -> None:
         with pytest.raises(ValueError, match="no chat template"):
             extract(gpt2, [{"role": "user", "content": "hello"}], tokenizer=word_tokenizer)
-
-    def test_an_unknown_keyword(self, gpt2: Any) -> None:
-        with pytest.raises(TypeError, match="produce"):
-            extract(gpt2, IDS, produce=3)  # type: ignore[call-overload]
 
 
 class TestEncoded:
@@ -389,9 +286,7 @@ class TestEncoded:
         assert record.tokens.text == extract(gpt2, TEXT, tokenizer=byte_tokenizer).tokens.text
         assert not any("#id" in note for note in record.notes)
 
-    def test_a_padded_batch_keeps_what_the_tokenizer_knows(
-        self, make_model: Callable[..., Any], word_tokenizer: Any
-    ) -> None:
+    def test_a_padded_batch_keeps_what_the_tokenizer_knows(self, word_tokenizer: Any) -> None:
         pairs = [("The cat", "the dog sat on the mat"), ("The", "dog")]
         encoded = word_tokenizer(
             [first for first, _ in pairs],
@@ -410,18 +305,6 @@ class TestEncoded:
         with pytest.raises(ValueError, match="padding=True"):
             extract(gpt2, byte_tokenizer([TEXT, "The"]))
 
-    def test_a_mask_that_does_not_fit(self, gpt2: Any) -> None:
-        ids = torch.tensor([IDS, IDS])
-        with pytest.raises(ValueError, match="attention_mask must be as large as the ids"):
-            extract(gpt2, {"input_ids": ids, "attention_mask": torch.ones(2, 3)})
-        mask = torch.tensor([[1] * 5, [0] * 5])
-        with pytest.raises(ValueError, match="example 1 is all padding"):
-            extract(gpt2, {"input_ids": ids, "attention_mask": mask})
-
-    def test_a_target_behind_several_prompts(self, gpt2: Any, byte_tokenizer: Any) -> None:
-        with pytest.raises(ValueError, match="target: it goes behind one prompt"):
-            extract(gpt2, torch.tensor([IDS, IDS]), tokenizer=byte_tokenizer, target="a")
-
 
 class TestImages:
     @pytest.fixture
@@ -434,7 +317,7 @@ class TestImages:
         return Image.fromarray(pixels)
 
     def test_an_image_in_every_form(
-        self, make_model: Callable[..., Any], processor: Any, image: Image.Image, tmp_path: Path
+        self, processor: Any, image: Image.Image, tmp_path: Path
     ) -> None:
         model = make_model("vit")
         encoded = processor(images=image, return_tensors="pt")
@@ -456,26 +339,8 @@ class TestImages:
         )
         assert same(record, extract(pipeline, image))
 
-    def test_an_image_without_a_processor(
-        self, make_model: Callable[..., Any], image: Image.Image
-    ) -> None:
-        with pytest.raises(ValueError, match="processor: an image was given"):
-            extract(make_model("vit"), image)
 
-    def test_a_text_for_a_model_of_images(
-        self, make_model: Callable[..., Any], byte_tokenizer: Any
-    ) -> None:
-        with pytest.raises(TypeError, match="ViTForImageClassification takes images"):
-            extract(make_model("vit"), TEXT, tokenizer=byte_tokenizer)
-
-    def test_an_image_for_a_model_of_texts(self, gpt2: Any, image: Image.Image) -> None:
-        with pytest.raises(TypeError, match="GPT2LMHeadModel takes texts, and an image was given"):
-            extract(gpt2, image)
-
-
-def test_ids_without_a_tokenizer_are_said_once_for_both_sides(
-    make_model: Callable[..., Any],
-) -> None:
+def test_ids_without_a_tokenizer_are_said_once_for_both_sides() -> None:
     ids = torch.tensor([[3, 4, 5]])
     record = extract(make_model("t5"), {"input_ids": ids, "decoder_input_ids": ids})
     assert [note for note in record.notes if "#id" in note] == [
@@ -512,7 +377,7 @@ def test_ids_of_any_whole_numbers_and_texts_that_no_tokenizer_reads() -> None:
     ],
 )
 def test_a_record_is_named_after_its_model_and_not_after_a_folder_named_model(
-    make_model: Callable[..., Any], source: str, name: str
+    source: str, name: str
 ) -> None:
     model = make_model("bert")
     model.name_or_path = source
@@ -528,3 +393,98 @@ def test_loading_a_model_shows_no_bar_of_transformers(
     extract(checkpoint_folder, "the cat")
     assert "Loading weights" not in capfd.readouterr().err
     assert logging.is_progress_bar_enabled()
+
+
+REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
+    # Nothing.
+    ("gpt2", None, {}, ValueError, "inputs: nothing was given"),
+    ("gpt2", "", {}, ValueError, "inputs: the text is empty"),
+    ("gpt2", ("The cat", ""), {}, ValueError, "inputs: the second text is empty"),
+    ("gpt2", [], {}, ValueError, "inputs: the list is empty"),
+    ("gpt2", ["The cat", ""], {}, ValueError, "inputs: the text is empty"),
+    ("gpt2", {}, {}, ValueError, "inputs: the encoded batch is empty"),
+    ("gpt2", torch.zeros(0, dtype=torch.long), {}, ValueError, "inputs: there are no tokens"),
+    # What is no input.
+    *(
+        ("gpt2", inputs, {}, TypeError, "^inputs: ")
+        for inputs in (3.5, ("a", "b", "c"), ["a", 3], object(), torch.ones(2, 3), b"bytes")
+    ),
+    ("gpt2", TEXT, {"tokenizer": str.split}, TypeError, "tokenizer must be a tokenizer of"),
+    ("gpt2", IDS, {"produce": 3}, TypeError, "produce"),
+    # Targets.
+    ("gpt2", TEXT, {"target": ""}, ValueError, "target: the text is empty"),
+    ("gpt2", TEXT, {"target": 3}, TypeError, "target must be a text"),
+    ("gpt2", TEXT, {"decoder_input_ids": [1]}, ValueError, "GPT2LMHeadModel has no decoder"),
+    ("gpt2", torch.tensor([IDS, IDS]), {"target": "a"}, ValueError, "it goes behind one prompt"),
+    ("bart", IDS, {"target": "a", "decoder_input_ids": [1]}, ValueError, "give one of them"),
+    (
+        "bart",
+        IDS,
+        {"decoder_input_ids": torch.ones(2, 3, dtype=torch.long)},
+        ValueError,
+        "decoder_input_ids must be whole numbers",
+    ),
+    ("bart", IDS, {"decoder_input_ids": [9] * 65}, ValueError, "target: 65 tokens are too many"),
+    ("bert", TEXT, {"target": "the dog"}, ValueError, "BertForMaskedLM produces no text"),
+    # Encoded batches.
+    (
+        "gpt2",
+        {"input_ids": torch.tensor([IDS, IDS]), "attention_mask": torch.ones(2, 3)},
+        {},
+        ValueError,
+        "attention_mask must be as large as the ids",
+    ),
+    (
+        "gpt2",
+        {
+            "input_ids": torch.tensor([IDS, IDS]),
+            "attention_mask": torch.tensor([[1] * 5, [0] * 5]),
+        },
+        {},
+        ValueError,
+        "example 1 is all padding",
+    ),
+    ("gpt2", {"input_ids": None}, {}, TypeError, "input_ids must be a tensor.*got NoneType"),
+    (
+        "gpt2",
+        {"input_ids": torch.ones(1, 2, 2, dtype=torch.long)},
+        {},
+        ValueError,
+        r"input_ids must be \(examples, tokens\)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "inputs", "options", "error", "words"), REFUSED)
+def test_what_cannot_be_read_is_refused(  # noqa: PLR0917 - fixtures
+    kind: str,
+    inputs: Any,
+    options: dict[str, Any],
+    error: type[Exception],
+    words: str,
+    byte_tokenizer: Any,
+) -> None:
+    with pytest.raises(error, match=words):
+        extract(
+            make_model(kind), inputs, **{"tokenizer": byte_tokenizer, "progress": False} | options
+        )
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "words"),
+    [
+        ("nobody/no-such-model", OSError, "model: nothing that can be loaded under the hub id"),
+        ("./missing", FileNotFoundError, "model: there is no folder './missing'"),
+        ("empty", (OSError, ValueError), "^model: "),
+        ("unknown", ValueError, "^model: transformers .* cannot load"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded(
+    model: str, error: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "unknown"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "unknown" / "config.json").write_text('{"model_type": "no-such-type"}')
+    with pytest.raises(error, match=words):
+        extract(tmp_path / model if (tmp_path / model).is_dir() else model, TEXT)

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
-from packaging.version import Version
 from torch.utils.hooks import RemovableHandle
 from transformers.modeling_utils import AttentionInterface
 
@@ -21,12 +19,11 @@ from attnviz.extraction import extract
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink, report
 from attnviz.extraction.models import evaluate
 from attnviz.utils.restoring import Restoring
+from models.interrupts import state_of
+from models.kinds import make_model
 from models.tiny import IDS, arguments_of
 
-pytestmark = pytest.mark.models
-
 KINDS = ["bart", "bert", "gpt2", "llama", "t5", "vit"]
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 @contextmanager
@@ -37,95 +34,44 @@ def capturing(sink: Sink) -> Iterator[None]:
         yield
 
 
-def state_of(model: Any) -> dict[str, Any]:
-    return {
-        "config": model.config.to_dict(),
-        "implementation": model.config._attn_implementation,
-        "training": [module.training for module in model.modules()],
-        "hooks": [
-            [list(getattr(module, name).values()) for name in HOOKS] for module in model.modules()
-        ],
-        "attributes": [sorted(vars(module)) for module in model.modules()],
-        "dispatcher": AttentionInterface.__dict__["get_interface"],
-        "gradients": torch.is_grad_enabled(),
-        "parameters": [parameter.detach().clone() for parameter in model.parameters()],
-    }
-
-
-def assert_same_state(before: dict[str, Any], after: dict[str, Any]) -> None:
-    for name, value in before.items():
-        if name == "parameters":
-            assert all(map(torch.equal, value, after[name]))
-        elif name == "dispatcher":
-            assert after[name] is value
-        else:
-            assert after[name] == value, name
-
-
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_outputs_are_bit_identical_during_a_capture(
-    kind: str, implementation: str, make_model: Callable[..., Any]
-) -> None:
-    if kind == "t5" and Version(transformers.__version__) < Version("5.15"):
-        pytest.skip("T5 goes through the dispatcher from transformers 5.15 on")
-    model = make_model(kind)
-    model.set_attn_implementation(implementation)
-    arguments = arguments_of(kind)
-    calls: list[AttentionCall] = []
-    with torch.no_grad():
-        plain = model(**arguments)
-        with capturing(calls.append):
-            captured = model(**arguments)
-    assert len(calls) == (8 if kind in ("bart", "t5") else 3)
-    assert plain.keys() == captured.keys()
-    assert torch.equal(plain.logits, captured.logits)
-
-
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_state_is_the_same_after_as_before(
-    kind: str, training: bool, make_model: Callable[..., Any]
-) -> None:
+def test_the_state_is_the_same_after_as_before(kind: str, training: bool) -> None:
     model = make_model(kind).train(training)
     # A part that is frozen in another mode than the rest keeps its own.
     next(model.children()).eval()
-    before, numbers = state_of(model), torch.get_rng_state()
+    before, numbers = state_of([model]), torch.get_rng_state()
     record = extract(model, arguments_of(kind))
-    assert_same_state(before, state_of(model))
+    assert state_of([model]) == before
     # Sampling and training after it go on as if nothing had been.
     assert torch.equal(torch.get_rng_state(), numbers)
     assert not isinstance(record, list)
-    assert any("training mode" in note for note in record.notes) == any(before["training"])
+    assert any("training mode" in note for note in record.notes) == any(before["mode"])
 
 
-def test_the_state_is_the_same_after_an_error_in_the_forward(
-    make_model: Callable[..., Any],
-) -> None:
+def test_the_state_is_the_same_after_an_error_in_the_forward() -> None:
     model = make_model("bart").train()
 
     def fail(*_: Any) -> None:
         raise RuntimeError("raised inside the forward")
 
     list(model.modules())[-1].register_forward_pre_hook(fail)
-    before = state_of(model)
+    before = state_of([model])
     with pytest.raises(RuntimeError, match="raised inside the forward"):
         extract(model, arguments_of("bart"))
-    assert_same_state(before, state_of(model))
+    assert state_of([model]) == before
 
 
-def test_the_state_is_the_same_after_an_error_in_the_capture(
-    make_model: Callable[..., Any],
-) -> None:
+def test_the_state_is_the_same_after_an_error_in_the_capture() -> None:
     model = make_model("gpt2")
-    before = state_of(model)
+    before = state_of([model])
 
     def fail(_: AttentionCall) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), capturing(fail):
         model(IDS)
-    assert_same_state(before, state_of(model))
+    assert state_of([model]) == before
     calls: list[AttentionCall] = []
     with capturing(calls.append):
         pass
@@ -133,7 +79,7 @@ def test_the_state_is_the_same_after_an_error_in_the_capture(
     assert not calls
 
 
-def test_gradient_mode_belongs_to_the_caller(make_model: Callable[..., Any]) -> None:
+def test_gradient_mode_belongs_to_the_caller() -> None:
     model = make_model("gpt2")
     assert torch.is_grad_enabled()
     extract(model, IDS)
@@ -144,7 +90,7 @@ def test_gradient_mode_belongs_to_the_caller(make_model: Callable[..., Any]) -> 
     assert record.stacks["self"].weights(layer=0).shape == (4, 10, 10)
 
 
-def test_captures_inside_one_another_restore_in_turn(make_model: Callable[..., Any]) -> None:
+def test_captures_inside_one_another_restore_in_turn() -> None:
     model = make_model("gpt2")
     original = AttentionInterface.__dict__["get_interface"]
     outer: list[AttentionCall] = []
@@ -173,12 +119,12 @@ class Ends:
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("parts", [("whole", "whole"), ("whole", "inner"), ("inner", "whole")])
 def test_a_module_gets_its_mode_back_from_the_last_that_holds_it(
-    parts: tuple[str, str], order: tuple[int, int], make_model: Callable[..., Any]
+    parts: tuple[str, str], order: tuple[int, int]
 ) -> None:
     """Also where one extracts from a model, and another from a part of it."""
     model = make_model("llama").train()
     model.model.layers[1].eval()
-    before = state_of(model)
+    before = state_of([model])
     ends = Ends()
     held = [model if part == "whole" else model.model for part in parts]
     for each, undo in zip(held, ends.inside, strict=True):
@@ -189,7 +135,7 @@ def test_a_module_gets_its_mode_back_from_the_last_that_holds_it(
     assert not any(module.training for module in held[order[1]].modules())
     ends.end(order[1])
     torch.set_grad_enabled(True)
-    assert_same_state(before, state_of(model))
+    assert state_of([model]) == before
 
 
 def in_other_threads(model: Any, run: Callable[[], Any]) -> RemovableHandle:
@@ -206,9 +152,7 @@ def in_other_threads(model: Any, run: Callable[[], Any]) -> RemovableHandle:
 
 
 @pytest.mark.parametrize("way", ["weights", "value norm", "direct", "integrated", "generate"])
-def test_forwards_of_other_threads_change_no_number(
-    way: str, make_model: Callable[..., Any]
-) -> None:
+def test_forwards_of_other_threads_change_no_number(way: str) -> None:
     model = make_model("gpt2")
 
     def numbers() -> Any:
@@ -231,7 +175,7 @@ def test_forwards_of_other_threads_change_no_number(
         np.testing.assert_array_equal(numbers(), expected)
 
 
-def test_a_hook_that_is_removed_meanwhile_is_no_error(make_model: Callable[..., Any]) -> None:
+def test_a_hook_that_is_removed_meanwhile_is_no_error() -> None:
     """torch has noted the hooks of a module, and asks only then which of them take kwargs."""
     model = make_model("gpt2")
     own = threading.get_ident()

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from attnviz import extract
-
-pytestmark = pytest.mark.models
+from models.kinds import make_model
 
 TEXTS = [torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8]]), torch.tensor([[5, 17, 42, 17, 99]])]
 Weights = NDArray[np.float32]
@@ -58,7 +57,7 @@ def in_threads(*work: Callable[[], None]) -> None:
 
 
 @pytest.fixture
-def dropping(make_model: Callable[..., Any]) -> Any:
+def dropping() -> Any:
     """A model in training mode whose dropout would show; a part of it is not."""
     model = make_model("llama", attention_dropout=0.4).train()
     model.model.layers[1].eval()
@@ -66,7 +65,7 @@ def dropping(make_model: Callable[..., Any]) -> Any:
 
 
 @pytest.mark.parametrize("parts", ["one model", "models", "a model and its part"])
-def test_four_threads_at_once(parts: str, dropping: Any, make_model: Callable[..., Any]) -> None:
+def test_four_threads_at_once(parts: str, dropping: Any) -> None:
     models = {
         "one model": [dropping] * 4,
         "models": [dropping, make_model("bloom").train(), make_model("bert"), dropping],
@@ -83,9 +82,7 @@ def test_four_threads_at_once(parts: str, dropping: Any, make_model: Callable[..
     assert list(map(mode_of, models)) == before
 
 
-def test_other_threads_run_and_train_as_if_nothing_happened(
-    dropping: Any, make_model: Callable[..., Any]
-) -> None:
+def test_other_threads_run_and_train_as_if_nothing_happened(dropping: Any) -> None:
     # Random numbers are one sequence for all threads: without them training is the same again.
     none = dict.fromkeys(["attn_pdrop", "resid_pdrop", "embd_pdrop"], 0.0)
     shared, trained = make_model("gpt2"), make_model("gpt2", **none)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,8 @@ import torch
 import transformers
 
 from attnviz.extraction import extract
-from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.masks import BandMask, DistanceBias
+from models.kinds import largest_error, make_model, reference
 from models.tiny import arguments_of
-
-pytestmark = pytest.mark.models
 
 TOLERANCE = 1e-4
 # sdpa refuses a soft cap; gpt-oss has no sdpa for its sinks.
@@ -36,13 +32,7 @@ def implementations(kinds: list[str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("kind", "implementation"), implementations([*TEXT, *SEQ2SEQ, "vit"]))
-def test_weights_equal_the_models_own(
-    kind: str,
-    implementation: str,
-    make_model: Callable[..., Any],
-    reference: Callable[..., Any],
-    largest_error: Callable[..., float],
-) -> None:
+def test_weights_equal_the_models_own(kind: str, implementation: str) -> None:
     model = make_model(kind)
     model.set_attn_implementation(implementation)
     arguments = arguments_of(kind)
@@ -58,45 +48,10 @@ def test_weights_equal_the_models_own(
     assert error < TOLERANCE
 
 
-@pytest.mark.parametrize(
-    ("kind", "implementation"), implementations(["bert", "gpt2", "llama", "mistral", "gpt_oss"])
-)
-def test_padding_is_removed_from_a_batch(
-    kind: str,
-    implementation: str,
-    make_model: Callable[..., Any],
-    reference: Callable[..., Any],
-    largest_error: Callable[..., float],
-) -> None:
-    model = make_model(kind)
-    model.set_attn_implementation(implementation)
-    lengths = [5, 12, 9]
-    given, mask = ids(3, 12), torch.zeros(3, 12, dtype=torch.long)
-    kept = []
-    for row, length in enumerate(lengths):
-        # On the left, on neither side, and on the right.
-        places = (slice(12 - length, 12), slice(0, 12), slice(0, length))[row]
-        mask[row, places] = 1
-        kept.append(np.arange(12)[places])
-    arguments = {"input_ids": given * mask, "attention_mask": mask}
-
-    own = reference(model, arguments)
-    records = extract(model, arguments)
-
-    assert [len(record.tokens) for record in records] == lengths
-    for example, record in enumerate(records):
-        assert largest_error(record, own, example, {"input": kept[example]}) < TOLERANCE
-        assert record.tokens.ids == tuple(given[example, kept[example]].tolist())
-
-
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("kind", SEQ2SEQ)
 def test_padding_is_removed_on_both_sides_of_cross_attention(
-    kind: str,
-    implementation: str,
-    make_model: Callable[..., Any],
-    reference: Callable[..., Any],
-    largest_error: Callable[..., float],
+    kind: str, implementation: str
 ) -> None:
     model = make_model(kind)
     model.set_attn_implementation(implementation)
@@ -120,9 +75,7 @@ def test_padding_is_removed_on_both_sides_of_cross_attention(
         assert largest_error(record, own, example, keep) < TOLERANCE
 
 
-def test_a_list_gives_what_each_text_gives_by_itself(
-    make_model: Callable[..., Any], byte_tokenizer: Any, largest_error: Callable[..., float]
-) -> None:
+def test_a_list_gives_what_each_text_gives_by_itself(byte_tokenizer: Any) -> None:
     model = make_model("gpt2")
     texts = ["The cat sat on the mat.", "The dog", "A date such as 3 May 2021"]
     records = extract(model, texts, tokenizer=byte_tokenizer, progress=False)
@@ -134,9 +87,7 @@ def test_a_list_gives_what_each_text_gives_by_itself(
         assert largest_error(record, own) == 0.0
 
 
-def test_the_trained_checkpoint_finds_the_antecedent(
-    checkpoint_folder: Path, reference: Callable[..., Any], largest_error: Callable[..., float]
-) -> None:
+def test_the_trained_checkpoint_finds_the_antecedent(checkpoint_folder: Path) -> None:
     text = "The animal didn't cross the street because it was too tired."
     record = extract(str(checkpoint_folder), text)
     stack = record.stacks["self"]
@@ -153,28 +104,3 @@ def test_the_trained_checkpoint_finds_the_antecedent(
     error = largest_error(record, own)
     print(f"trained checkpoint: largest error {error:.1e}")  # noqa: T201
     assert error < TOLERANCE
-
-
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_masks_and_biases_are_small_and_shared(
-    implementation: str, make_model: Callable[..., Any]
-) -> None:
-    def kept(kind: str, name: str) -> list[QueryKeyAttention]:
-        model = make_model(kind)
-        model.set_attn_implementation(implementation)
-        stack = extract(model, arguments_of(kind)).stacks[name]
-        layers = [stack.attention(number) for number in stack.layers]
-        assert all(isinstance(layer, QueryKeyAttention) for layer in layers)
-        return layers
-
-    for kind, band in (("gpt2", BandMask(None, 0)), ("mistral", BandMask(4, 0))):
-        layers = kept(kind, "self")
-        assert layers[0].mask == band
-        assert all(layer.mask is layers[0].mask for layer in layers)
-    assert kept("bert", "self")[0].mask is None
-    encoder, decoder = kept("t5", "encoder"), kept("t5", "decoder")
-    assert isinstance(encoder[0].bias, DistanceBias)
-    assert encoder[0].bias is encoder[1].bias
-    assert decoder[0].mask == BandMask(None, 0)
-    assert decoder[0].bias is decoder[2].bias
-    assert kept("t5", "cross")[0].bias is None

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from attnviz import AttentionRecord, HeadView, ModelView, NeuronView
 from attnviz.record.tokens import visible
 from attnviz.views.record_view import RecordView
+from models.kinds import make_model
 from unit.page_data import data_of
 
 pytestmark = [
-    pytest.mark.models,
     # BertViz leaves the files that it reads open.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -86,7 +86,7 @@ def downloads_of_bertviz() -> None:
 
 
 @pytest.fixture(scope="module")
-def given_weights(make_model: Callable[..., Any], byte_tokenizer: Any) -> dict[str, Any]:
+def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
     """What the weights' tables call attention, tokens and so on."""
     text = "The animal didn't cross the street because it was too tired."
     decoder, both = make_model("gpt2"), make_model("t5", num_decoder_layers=2)

@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from attnviz import AttentionRecord
+from models.kinds import make_model
 from models.seeing import softmaxes
-
-pytestmark = pytest.mark.models
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "from-elsewhere.md"
 TEXT = "The animal didn't cross the street because it was too tired."
@@ -214,9 +213,7 @@ def lens(model: Any, tokenizer: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_transformer_lens(
-    kind: str, make_model: Callable[..., Any], byte_tokenizer: Any, tmp_path: Path
-) -> None:
+def test_transformer_lens(kind: str, byte_tokenizer: Any, tmp_path: Path) -> None:
     model = make_model(kind)
     byte_tokenizer.save_pretrained(tmp_path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,27 +13,26 @@ import pytest
 import torch
 import transformers
 
-from attnviz import AttentionRecord, demos, load
+from attnviz import demos
 from attnviz.extraction import extract
+from models.kinds import make_model
 from models.steps import IDS, assert_predictions, own_steps, stitched
-
-pytestmark = pytest.mark.models
 
 DECODERS = ["gpt2", "llama", "mistral", "gemma2", "gpt_oss"]
 ENCODER_DECODERS = ["bart", "t5"]
 
 
 @pytest.fixture(scope="module")
-def llama(make_model: Callable[..., Any]) -> Any:
+def llama() -> Any:
     return make_model("llama")
 
 
 @pytest.fixture(scope="module")
-def bart(make_model: Callable[..., Any]) -> Any:
+def bart() -> Any:
     return make_model("bart")
 
 
-def talkative(make_model: Callable[..., Any], kind: str) -> Any:
+def talkative(kind: str) -> Any:
     """A model of which ten tokens come, none like another."""
     # The encoder gets as many layers as the decoder: transformers counts them for its cache.
     model = make_model(kind, **({"num_layers": 3} if kind == "t5" else {}))
@@ -45,9 +44,7 @@ def talkative(make_model: Callable[..., Any], kind: str) -> Any:
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("kind", DECODERS)
-def test_rows_of_a_decoder_are_those_of_its_steps(
-    kind: str, implementation: str, make_model: Callable[..., Any]
-) -> None:
+def test_rows_of_a_decoder_are_those_of_its_steps(kind: str, implementation: str) -> None:
     model = make_model(kind)
     own = own_steps(model, 12)
     if kind != "gpt_oss":
@@ -71,10 +68,8 @@ def test_rows_of_a_decoder_are_those_of_its_steps(
 
 
 @pytest.mark.parametrize("kind", ENCODER_DECODERS)
-def test_rows_of_an_encoder_decoder_are_those_of_its_steps(
-    kind: str, make_model: Callable[..., Any]
-) -> None:
-    model = talkative(make_model, kind)
+def test_rows_of_an_encoder_decoder_are_those_of_its_steps(kind: str) -> None:
+    model = talkative(kind)
     own = own_steps(model, 9)
     record = extract(model, IDS, generate=9)
     count = own.sequences.shape[1] - 1
@@ -100,8 +95,8 @@ def test_rows_of_an_encoder_decoder_are_those_of_its_steps(
 
 
 @pytest.mark.parametrize("kind", ["llama", "bart"])
-def test_a_text_that_ends_early(kind: str, make_model: Callable[..., Any]) -> None:
-    model = talkative(make_model, kind)
+def test_a_text_that_ends_early(kind: str) -> None:
+    model = talkative(kind)
     prefix = 1 if kind == "bart" else 8
     whole = own_steps(model, 10).sequences[0, prefix:].tolist()
     assert len(set(whole)) == 10
@@ -205,18 +200,6 @@ def test_a_list_and_a_padded_batch_of_prompts(llama: Any, byte_tokenizer: Any) -
             assert np.abs(three.stacks["self"].weights(layer=2) - weights).max() < 1e-5
 
 
-def test_a_chat_goes_on_behind_the_template(llama: Any, byte_tokenizer: Any) -> None:
-    messages = [{"role": "user", "content": "hello"}]
-    record = extract(llama, messages, tokenizer=byte_tokenizer, generate=4)
-    prompt = byte_tokenizer.apply_chat_template(
-        messages, add_generation_prompt=True, return_dict=False
-    )
-    own = own_steps(llama, 4, torch.tensor([prompt]))
-    assert record.tokens.ids == tuple(own.sequences[0].tolist())
-    assert record.tokens[len(prompt) - 1] == "<|assistant|>"
-    assert record.tokens.predictions[0].query == len(prompt) - 1
-
-
 class TestSettings:
     def test_sampling_follows_the_seed(self, llama: Any) -> None:
         options: dict[str, Any] = {"max_new_tokens": 12, "do_sample": True}
@@ -241,7 +224,7 @@ class TestSettings:
         )
 
     @pytest.mark.parametrize("kind", ["llama", "bart"])
-    def test_a_search_with_beams(self, kind: str, make_model: Callable[..., Any]) -> None:
+    def test_a_search_with_beams(self, kind: str) -> None:
         model = make_model(kind)
         record = extract(model, IDS, generate={"max_new_tokens": 7, "num_beams": 3})
         with torch.no_grad():
@@ -261,9 +244,7 @@ class TestSettings:
             == record.tokens.ids
         )
 
-    def test_a_number_is_greedy_whatever_the_model_would_do(
-        self, make_model: Callable[..., Any], said: list[str]
-    ) -> None:
+    def test_a_number_is_greedy_whatever_the_model_would_do(self, said: list[str]) -> None:
         model = make_model("llama")
         expected = extract(model, IDS, generate=6).tokens.ids
         own: dict[str, Any] = {
@@ -308,9 +289,7 @@ def said() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bart"])
-def test_nothing_is_said_and_nothing_changes(
-    kind: str, make_model: Callable[..., Any], said: list[str]
-) -> None:
+def test_nothing_is_said_and_nothing_changes(kind: str, said: list[str]) -> None:
     model = make_model(kind).train()
     model.generation_config.pad_token_id = None
     before = copy.deepcopy(model.generation_config.to_dict())
@@ -326,29 +305,6 @@ def test_nothing_is_said_and_nothing_changes(
     own = own_steps(model, 4)
     tokens = record.stack("cross" if kind == "bart" else "self").query_tokens
     assert_predictions(tokens, own, 1 if kind == "bart" else 8)
-
-
-def test_an_interruption_leaves_everything_as_it_was(
-    make_model: Callable[..., Any], said: list[str]
-) -> None:
-    model = make_model("llama").train()
-    seen = []
-
-    class Impatient(transformers.StoppingCriteria):  # type: ignore[misc, unused-ignore]
-        def __call__(self, input_ids: torch.Tensor, *_: Any, **__: Any) -> Any:
-            seen.append(input_ids.shape[1])
-            if len(seen) == 3:
-                raise KeyboardInterrupt
-            return torch.zeros(1, dtype=torch.bool)
-
-    filters = [logging.getLogger("transformers.generation.utils").filters[:]]
-    with pytest.raises(KeyboardInterrupt):
-        extract(model, IDS, generate={"max_new_tokens": 20, "stopping_criteria": [Impatient()]})
-    assert seen == [9, 10, 11]
-    assert all(module.training for module in model.modules())
-    assert not any(module._forward_hooks for module in model.modules())
-    assert logging.getLogger("transformers.generation.utils").filters == filters[0]
-    assert torch.is_grad_enabled()
 
 
 def test_a_long_text_shows_a_bar(
@@ -388,21 +344,15 @@ class TestNotes:
         record = extract(llama, IDS, generate=4)
         assert not any("differ" in note for note in record.notes)
 
+    @pytest.mark.parametrize("kind", ["LlamaModel", "LlamaForTokenClassification"])
     def test_a_model_without_a_language_head_predicts_nothing(
-        self, llama: Any, byte_tokenizer: Any
+        self, kind: str, llama: Any, byte_tokenizer: Any
     ) -> None:
-        record = extract(llama.model, "The cat", target=" sat", tokenizer=byte_tokenizer)
-        assert not record.tokens.predictions
-        note = "LlamaModel has no language head: what it predicts is not known."
-        assert note in record.notes
-
-    def test_a_head_for_something_else_predicts_nothing(
-        self, llama: Any, byte_tokenizer: Any
-    ) -> None:
-        model = transformers.LlamaForTokenClassification(llama.config).eval()
+        model = getattr(transformers, kind)(llama.config).eval()
         record = extract(model, "The cat", target=" sat", tokenizer=byte_tokenizer)
         assert not record.tokens.predictions
-        assert any("has no language head" in note for note in record.notes)
+        note = f"{kind} has no language head: what it predicts is not known."
+        assert note in record.notes
 
     def test_one_token_is_told_as_one(self, llama: Any) -> None:
         record = extract(llama, IDS, generate=1)
@@ -420,73 +370,66 @@ def test_merged_words_have_no_predictions(llama: Any, byte_tokenizer: Any) -> No
     assert not record.merge_words().tokens.predictions
 
 
-def test_a_record_keeps_them(llama: Any, byte_tokenizer: Any, tmp_path: Any) -> None:
-    record = extract(llama, "The cat sat", tokenizer=byte_tokenizer, generate=6)
-    read: AttentionRecord = load(record.save(tmp_path / "generated.safetensors"))
-    assert read.tokens == record.tokens
-    assert read.notes == record.notes
+@pytest.mark.parametrize(
+    ("kind", "options", "error", "words"),
+    [
+        ("llama", {"generate": 0}, ValueError, "generate must be at least 1 token; got 0"),
+        ("llama", {"generate": -3}, ValueError, "generate must be at least 1 token; got -3"),
+        *(
+            ("llama", {"generate": wrong}, TypeError, "generate: .* cannot be read; .*generate=40")
+            for wrong in (True, 2.0, "40", [40], {1: 2})
+        ),
+        ("gpt2", {"generate": 57}, ValueError, "57 tokens are too many.*64 and 8 .*56 at most"),
+        ("bart", {"generate": 65}, ValueError, "65 tokens are too many.*for 64 at most"),
+        ("llama", {"generate": {"do_sample": True}}, ValueError, "number of tokens is missing"),
+        (
+            "llama",
+            {"generate": {"max_new_tokens": 0}},
+            ValueError,
+            "max_new_tokens must be at least 1; got 0",
+        ),
+        (
+            "llama",
+            {"generate": {"max_new_tokens": 4, "input_ids": IDS, "output_attentions": True}},
+            ValueError,
+            "generate: input_ids, output_attentions cannot be",
+        ),
+        (
+            "llama",
+            {"generate": {"max_new_tokens": 4, "num_return_sequences": 3}},
+            ValueError,
+            "one answer, and num_return_sequences asks for 3",
+        ),
+        (
+            "llama",
+            {"generate": 4, "target": " sat"},
+            ValueError,
+            "^generate lets the model choose.*target gives it",
+        ),
+        ("bert", {"generate": 4}, ValueError, "produces no text.*Leave generate out"),
+    ],
+)
+def test_what_cannot_be_generated_is_refused(
+    kind: str, options: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        extract(make_model(kind), IDS, **options)
 
 
-class TestErrors:
-    @pytest.mark.parametrize("given", [0, -3])
-    def test_no_tokens(self, llama: Any, given: int) -> None:
-        with pytest.raises(ValueError, match=rf"generate must be at least 1 token; got {given}"):
-            extract(llama, IDS, generate=given)
+def test_as_many_tokens_as_there_are_positions_are_generated() -> None:
+    assert len(extract(make_model("gpt2"), IDS, generate=56).tokens) <= 64
 
-    @pytest.mark.parametrize("given", [True, 2.0, "40", [40], {1: 2}])
-    def test_something_else(self, llama: Any, given: Any) -> None:
-        with pytest.raises(TypeError, match=r"generate: .* cannot be read; .*generate=40"):
-            extract(llama, IDS, generate=given)
 
-    def test_more_than_the_model_has_positions_for(
-        self, make_model: Callable[..., Any], bart: Any
-    ) -> None:
-        gpt2 = make_model("gpt2")
-        with pytest.raises(
-            ValueError, match=r"generate: 57 tokens are too many.*64 and 8 .*for 56 at most"
-        ):
-            extract(gpt2, IDS, generate=57)
-        assert len(extract(gpt2, IDS, generate=56).tokens) <= 64
-        with pytest.raises(ValueError, match=r"generate: 65 tokens are too many.*for 64 at most"):
-            extract(bart, IDS, generate=65)
+def test_labels_are_a_text_that_is_given(bart: Any) -> None:
+    with pytest.raises(ValueError, match=r"^generate lets the model choose.*labels in inputs"):
+        extract(bart, {"input_ids": IDS, "labels": IDS}, generate=4)
 
-    def test_a_mapping_that_names_no_number(self, llama: Any) -> None:
-        with pytest.raises(ValueError, match="generate: the number of tokens is missing"):
-            extract(llama, IDS, generate={"do_sample": True})
-        with pytest.raises(ValueError, match="max_new_tokens must be at least 1; got 0"):
-            extract(llama, IDS, generate={"max_new_tokens": 0})
 
-    def test_arguments_that_are_not_for_the_caller(self, llama: Any) -> None:
-        with pytest.raises(ValueError, match="generate: input_ids, output_attentions cannot be"):
-            extract(
-                llama,
-                IDS,
-                generate={"max_new_tokens": 4, "input_ids": IDS, "output_attentions": True},
-            )
-        with pytest.raises(ValueError, match="one answer, and num_return_sequences asks for 3"):
-            extract(llama, IDS, generate={"max_new_tokens": 4, "num_return_sequences": 3})
-
-    def test_a_text_that_is_given_twice(self, llama: Any, byte_tokenizer: Any) -> None:
-        with pytest.raises(ValueError, match=r"^generate lets the model choose.*target gives it"):
-            extract(llama, "The cat", target=" sat", generate=4, tokenizer=byte_tokenizer)
-
-    def test_labels_are_a_text_that_is_given(self, bart: Any) -> None:
-        with pytest.raises(ValueError, match=r"^generate lets the model choose.*labels in inputs"):
-            extract(bart, {"input_ids": IDS, "labels": IDS}, generate=4)
-
-    @pytest.mark.parametrize("kind", ["bert", "vit"])
-    def test_models_that_produce_no_text(self, kind: str, make_model: Callable[..., Any]) -> None:
-        inputs = torch.ones(1, 3, 32, 32) if kind == "vit" else IDS
-        with pytest.raises(ValueError, match=r"generate: .* produces no text.*Leave generate out"):
-            extract(make_model(kind), inputs, generate=4)
-
-    def test_models_without_a_language_head(self, llama: Any) -> None:
-        with pytest.raises(ValueError, match=r"LlamaModel produces no text.*AutoModelForCausalLM"):
-            extract(llama.model, IDS, generate=4)
-
-    def test_a_masked_language_model_with_a_decoders_class(self) -> None:
-        config = transformers.BertConfig(
-            hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
-        )
-        with pytest.raises(ValueError, match=r"generate: .* looks both ways"):
-            extract(transformers.BertLMHeadModel(config), IDS, generate=4)
+def test_models_without_a_language_head_produce_no_text(llama: Any) -> None:
+    with pytest.raises(ValueError, match=r"LlamaModel produces no text.*AutoModelForCausalLM"):
+        extract(llama.model, IDS, generate=4)
+    config = transformers.BertConfig(
+        hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+    )
+    with pytest.raises(ValueError, match=r"generate: .* looks both ways"):
+        extract(transformers.BertLMHeadModel(config), IDS, generate=4)

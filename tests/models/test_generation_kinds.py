@@ -12,8 +12,7 @@ from packaging.version import Version
 
 from attnviz.extraction import extract
 from models.steps import assert_predictions, own_steps, stitched
-
-pytestmark = pytest.mark.models
+from models.tiny import sharpen
 
 IMAGE = 150
 IDS = torch.tensor([[1, 5, IMAGE, IMAGE, IMAGE, IMAGE, 7, 9]])
@@ -41,10 +40,7 @@ VISION: dict[str, Any] = {
 
 def sharpened(model: Any) -> Any:
     """Rows that are peaked, so that a wrong one shows; and a text that goes on."""
-    with torch.no_grad():
-        for name, module in model.named_modules():
-            if name.rpartition(".")[2] in {"q_proj", "k_proj", "qkv"}:
-                module.weight *= 8
+    sharpen(model, 8.0)
     model.generation_config.update(eos_token_id=None, repetition_penalty=5.0)
     return model.eval()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +20,9 @@ from attnviz.analysis.token_kinds import KINDS
 from attnviz.corpus.measuring import SCORES
 from attnviz.demos.datasets.sentences import antecedent_sentence, repeated_halves
 from attnviz.extraction import extract as run_extract
+from models.conftest import SENTENCES
+from models.kinds import make_model
 from rounding import weights_error
-
-pytestmark = pytest.mark.models
-
-SENTENCES = [
-    "The animal didn't cross the street because it was too tired.",
-    "The cat sat on the mat and looked at the dog.",
-    "A date such as 3 May 2021 is written in nine ways.",
-    "user says hello, assistant answers the user.",
-]
-
-Make = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def decoder() -> tuple[Any, Any]:
-    model, tokenizer = attnviz.demos.load("decoder")
-    return model, tokenizer
 
 
 def decoder_texts(tokenizer: Any, count: int) -> list[str]:
@@ -91,13 +76,6 @@ class TestTheDemoDecoder:
             expected = np.mean([one[place] for one in each], axis=0)
             assert_allclose(np.array(stack.mean(name)), expected, atol=1e-5, err_msg=name)
 
-    def test_an_untrained_copy_has_none(self, decoder: tuple[Any, Any], texts: list[str]) -> None:
-        model, tokenizer = decoder
-        torch.manual_seed(0)
-        untrained = type(model)(model.config).eval()
-        found = head_statistics(untrained, texts, tokenizer=tokenizer, progress=False)
-        assert [name for layer in found.stack().roles().names for name in layer if name] == []
-
     def test_on_shuffled_texts_these_heads_do_the_same(
         self, decoder: tuple[Any, Any], texts: list[str], statistics: HeadStatistics
     ) -> None:
@@ -109,20 +87,6 @@ class TestTheDemoDecoder:
         here = statistics.stack()
         assert np.max(there.mean("previous token")[0]) > 0.98
         assert np.max(there.mean("induction")[1]) > np.max(here.mean("induction")[1]) - 0.1
-
-    def test_records_give_the_same_scores(
-        self, decoder: tuple[Any, Any], texts: list[str], statistics: HeadStatistics
-    ) -> None:
-        model, tokenizer = decoder
-        records = run_extract(model, texts, tokenizer=tokenizer, progress=False)
-        found = head_statistics(records, progress=False)
-        for name in statistics.stack().score_names:
-            assert_allclose(
-                np.array(found.stack().mean(name)),
-                np.array(statistics.stack().mean(name)),
-                atol=1e-5,
-                err_msg=name,
-            )
 
 
 def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
@@ -203,7 +167,7 @@ def test_stacks_of_an_encoder_decoder() -> None:
 
 
 @pytest.fixture
-def tiny_bert(make_model: Make, word_tokenizer: Any) -> tuple[Any, Any]:
+def tiny_bert(word_tokenizer: Any) -> tuple[Any, Any]:
     return make_model("bert"), word_tokenizer
 
 
@@ -269,7 +233,7 @@ class TestCheckpoint:
         assert head_statistics(model, self.TEXTS, resume=True, **options).texts == 12
 
     def test_one_of_something_else_is_refused_by_name(
-        self, tmp_path: Path, make_model: Make, tiny_bert: tuple[Any, Any]
+        self, tmp_path: Path, tiny_bert: tuple[Any, Any]
     ) -> None:
         model, tokenizer = tiny_bert
         path = tmp_path / "checkpoint.safetensors"
@@ -311,9 +275,7 @@ def test_parts_of_a_corpus_add_up_to_all_of_it(tmp_path: Path, tiny_bert: tuple[
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "gpt_oss"])
-def test_weights_of_many_heads_at_once_are_those_of_each(
-    kind: str, make_model: Make, byte_tokenizer: Any
-) -> None:
+def test_weights_of_many_heads_at_once_are_those_of_each(kind: str, byte_tokenizer: Any) -> None:
     """Grouped keys, windows, soft caps and sinks."""
     record = run_extract(make_model(kind), SENTENCES[0], tokenizer=byte_tokenizer, progress=False)
     stack = record.stack()
@@ -325,7 +287,7 @@ def test_weights_of_many_heads_at_once_are_those_of_each(
             assert_allclose(found, np.stack(each), rtol=0, atol=weights_error(attention))
 
 
-def test_records_with_some_layers_and_another_name(make_model: Make, byte_tokenizer: Any) -> None:
+def test_records_with_some_layers_and_another_name(byte_tokenizer: Any) -> None:
     model = make_model("bart")
     options = {"target": SENTENCES, "tokenizer": byte_tokenizer, "progress": False}
     records = run_extract(model, SENTENCES, **options)

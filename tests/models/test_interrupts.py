@@ -18,8 +18,6 @@ from torch import nn
 from models import interrupts
 from models.interrupts import Subject, Tracer, faults_at, positions, state_of, subjects
 
-pytestmark = pytest.mark.models
-
 # What changes something, and what takes it back.
 CHANGING = (
     *("restoring.py", "models.py", "dispatch.py", "forward.py", "trace.py", "spool.py"),

@@ -15,10 +15,9 @@ import transformers
 
 import attnviz as av
 from attnviz.interventions.changes import Change
+from models.kinds import make_model
 from models.tiny import built
 from rounding import UNIT
-
-pytestmark = pytest.mark.models
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 #: Two other texts.
@@ -61,7 +60,7 @@ TRACED: dict[str, tuple[Any, Any, str]] = {
 PROJECTIONS |= {kind: (name, None) for kind, (_, _, name) in TRACED.items()}
 
 
-def model_of(kind: str, make_model: Callable[..., Any]) -> Any:
+def model_of(kind: str) -> Any:
     return built(TRACED[kind][0].__name__, TRACED[kind][1]) if kind in TRACED else make_model(kind)
 
 
@@ -84,7 +83,7 @@ def difference(model: Any, arguments: Any, pair: tuple[int, int]) -> float:
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("kind", [kind for kind in PROJECTIONS if kind not in TRACED])
 def test_a_head_without_output_is_its_slice_of_the_projection_set_to_zero(
-    kind: str, implementation: str, make_model: Callable[..., Any]
+    kind: str, implementation: str
 ) -> None:
     model = make_model(kind)
     if kind not in ("gemma2", "gpt_oss"):
@@ -120,9 +119,7 @@ def four_axes(cut: list[tuple[int, int]], *, causal: bool) -> torch.Tensor:
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
-def test_a_knockout_is_a_mask_of_four_axes(
-    kind: str, implementation: str, make_model: Callable[..., Any]
-) -> None:
+def test_a_knockout_is_a_mask_of_four_axes(kind: str, implementation: str) -> None:
     model = make_model(kind)
     model.set_attn_implementation(implementation)
     mask = four_axes([(5, 1), (5, 3), (8, 1), (8, 3)], causal=kind != "bert")
@@ -142,9 +139,7 @@ def test_a_knockout_is_a_mask_of_four_axes(
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
-def test_a_hidden_token_is_one_that_the_attention_mask_leaves_out(
-    kind: str, make_model: Callable[..., Any]
-) -> None:
+def test_a_hidden_token_is_one_that_the_attention_mask_leaves_out(kind: str) -> None:
     model = make_model(kind)
     mask = torch.ones_like(IDS)
     mask[0, 3] = 0
@@ -211,10 +206,7 @@ def set_other(weights: torch.Tensor) -> None:
     ],
 )
 def test_weights_that_are_changed_after_the_softmax(
-    edit: Callable[[torch.Tensor], None],
-    change: Change,
-    make_model: Callable[..., Any],
-    register: Callable[..., str],
+    edit: Callable[[torch.Tensor], None], change: Change, register: Callable[..., str]
 ) -> None:
     model = make_model("gpt2")
     edited = copy.deepcopy(model)
@@ -229,7 +221,7 @@ def test_weights_that_are_changed_after_the_softmax(
     assert np.abs(found.stack().weights(layer=0) - wanted[0].numpy()).max() < 1e-6
 
 
-def test_what_is_left_of_a_row_is_shared_out(make_model: Callable[..., Any]) -> None:
+def test_what_is_left_of_a_row_is_shared_out() -> None:
     model = make_model("gpt_oss")
     own = av.extract(model, {"input_ids": IDS}).stack().weights(layer=0, head=HEAD)
     change = av.Knockout(queries=8, keys=[2, 6], layers=0, heads=HEAD)
@@ -254,9 +246,7 @@ def test_what_is_left_of_a_row_is_shared_out(make_model: Callable[..., Any]) -> 
         ("t5", "decoder"),
     ],
 )
-def test_effects_of_all_heads_are_those_of_each_alone(
-    kind: str, stack: str | None, make_model: Callable[..., Any]
-) -> None:
+def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | None) -> None:
     model = make_model(kind)
     # A base model without logits is measured by its hidden states.
     pair = None if kind == "albert" else (7, 8)
@@ -277,9 +267,7 @@ def test_effects_of_all_heads_are_those_of_each_alone(
 
 
 @pytest.mark.parametrize("position", [8, 3])
-def test_a_language_head_computes_what_is_asked_for(
-    position: int, make_model: Callable[..., Any]
-) -> None:
+def test_a_language_head_computes_what_is_asked_for(position: int) -> None:
     """BERT's computes logits of all positions; the effects are those of its own logits."""
     model = make_model("bert")
     seen: list[tuple[int, ...]] = []
@@ -322,11 +310,7 @@ WRONG: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("changes", "options", "error", "words"), WRONG)
 def test_what_makes_no_sense_is_refused(
-    changes: Any,
-    options: dict[str, Any],
-    error: type[Exception],
-    words: str,
-    make_model: Callable[..., Any],
+    changes: Any, options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     model = make_model("gpt2")
     with pytest.raises(error, match=words):
@@ -390,10 +374,8 @@ def test_effects_of_heads_past_the_dispatcher_are_slices_of_the_projection(kind:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", *TRACED])
-def test_effects_of_means_are_those_of_each_text_with_the_others(
-    kind: str, make_model: Callable[..., Any]
-) -> None:
-    model = model_of(kind, make_model)
+def test_effects_of_means_are_those_of_each_text_with_the_others(kind: str) -> None:
+    model = model_of(kind)
     texts = [IDS[0], *OTHERS]
     effects = av.head_effects(model, texts, answer=(7, 8), ablate="mean")
     assert effects.num_texts == 3
@@ -436,8 +418,8 @@ def with_mean(model: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert", "gpt_oss", "t5", *TRACED])
-def test_a_head_gives_its_mean_over_other_texts(kind: str, make_model: Callable[..., Any]) -> None:
-    model = model_of(kind, make_model)
+def test_a_head_gives_its_mean_over_other_texts(kind: str) -> None:
+    model = model_of(kind)
     name, stack = PROJECTIONS[kind]
     if kind == "t5":
         # Its encoder alone is changed.
@@ -507,7 +489,7 @@ def test_what_cannot_be_changed_is_refused_by_name() -> None:
         av.head_effects(siglip, pixels, stack="pooling")
 
 
-def test_what_was_cut_is_told(make_model: Callable[..., Any]) -> None:
+def test_what_was_cut_is_told() -> None:
     changes = [av.Knockout(8, [1, 2], layers=0, heads=1), av.Ablate(layers=2)]
     record = av.intervene(make_model("gpt2"), {"input_ids": IDS}, changes, answer=(7, 8))
     notes = " ".join(record.notes)
@@ -519,7 +501,7 @@ def test_what_was_cut_is_told(make_model: Callable[..., Any]) -> None:
     assert record.changes == tuple(changes)
 
 
-def test_a_changed_record_is_saved_as_it_is(tmp_path: Any, make_model: Callable[..., Any]) -> None:
+def test_a_changed_record_is_saved_as_it_is(tmp_path: Any) -> None:
     changes = [av.Knockout(8, [1, 2], layers=0, heads=1), av.HideTokens(3)]
     record = av.intervene(make_model("mistral"), {"input_ids": IDS}, changes)
     record.save(tmp_path / "changed.safetensors")

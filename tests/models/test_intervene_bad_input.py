@@ -12,8 +12,7 @@ import torch
 import transformers
 
 import attnviz as av
-
-pytestmark = pytest.mark.models
+from models.kinds import make_model
 
 #: The token 17 stands there twice.
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
@@ -66,18 +65,14 @@ WITH_ANSWER = [way for way in WAYS if way != "permutation_effect"]
     ],
 )
 def test_an_answer_that_is_not_there(
-    way: str,
-    options: dict[str, Any],
-    error: type[Exception],
-    words: str,
-    make_model: Callable[..., Any],
+    way: str, options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         WAYS[way](make_model("gpt2"), {"input_ids": IDS}, **options)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_inputs_that_are_not_there(way: str, make_model: Callable[..., Any]) -> None:
+def test_inputs_that_are_not_there(way: str) -> None:
     model = make_model("gpt2")
     for inputs, error in (([], ValueError), (None, ValueError), (3.5, TypeError)):
         with pytest.raises(error, match="inputs"):
@@ -89,9 +84,7 @@ def test_inputs_that_are_not_there(way: str, make_model: Callable[..., Any]) -> 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_model_in_training_answers_as_in_evaluation_and_stays_as_it_was(
-    way: str, make_model: Callable[..., Any]
-) -> None:
+def test_a_model_in_training_answers_as_in_evaluation_and_stays_as_it_was(way: str) -> None:
     model = make_model("gpt2")
     options = {"answer": (int(model(IDS).logits[0, -1].argmax()), 8)}
     expected = WAYS[way](model, {"input_ids": IDS}, **options)
@@ -109,7 +102,7 @@ def test_a_model_in_training_answers_as_in_evaluation_and_stays_as_it_was(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_inference_mode(way: str, make_model: Callable[..., Any]) -> None:
+def test_inference_mode(way: str) -> None:
     """Nothing but gradients needs to leave it."""
     model = make_model("gpt2")
     with torch.no_grad():
@@ -125,7 +118,7 @@ def test_inference_mode(way: str, make_model: Callable[..., Any]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_quantised_modules_without_gradients(make_model: Callable[..., Any]) -> None:
+def test_quantised_modules_without_gradients() -> None:
     """Gradients that go around them would be a part of the slope, and look like all of it."""
     model = make_model("llama")
     quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
@@ -140,7 +133,7 @@ def test_quantised_modules_without_gradients(make_model: Callable[..., Any]) -> 
     assert not any(module._forward_hooks for module in quantised.modules())
 
 
-def test_changes_that_leave_nothing(make_model: Callable[..., Any]) -> None:
+def test_changes_that_leave_nothing() -> None:
     """A query without keys gets an output of zeros; the answer is a number all the same."""
     model = make_model("llama")
     record = av.intervene(model, {"input_ids": IDS}, av.Knockout(), answer=(7, 8))

@@ -13,10 +13,9 @@ import torch
 import transformers
 
 import attnviz as av
+from models.kinds import make_model
 from models.tiny import SIZE
 from rounding import forwards_error
-
-pytestmark = pytest.mark.models
 
 TEXTS = [
     "The animal didn't cross the street because it was too tired.",
@@ -42,9 +41,7 @@ def assert_same(found: Any, alone: Any) -> None:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["bert", "llama"])
-def test_tokens_are_those_of_each_text(
-    kind: str, side: str, make_model: Callable[..., Any], byte_tokenizer: Any
-) -> None:
+def test_tokens_are_those_of_each_text(kind: str, side: str, byte_tokenizer: Any) -> None:
     """The same word stands elsewhere in each text, with and without padding."""
     model = make_model(kind)
     changes = [av.Knockout(queries=-1, keys="the", layers=1), av.Ablate(0, 1)]
@@ -66,7 +63,7 @@ def test_tokens_are_those_of_each_text(
             assert_same(other, one)
 
 
-def test_each_text_has_its_answer(make_model: Callable[..., Any], byte_tokenizer: Any) -> None:
+def test_each_text_has_its_answer(byte_tokenizer: Any) -> None:
     model = make_model("gpt2")
     answers = [(7, 8), (9, 10), None]
     options = {"tokenizer": byte_tokenizer}
@@ -80,7 +77,7 @@ def test_each_text_has_its_answer(make_model: Callable[..., Any], byte_tokenizer
         av.intervene(model, TEXTS, av.Knockout(keys="cat"), **options)
 
 
-def test_texts_are_generated_each(make_model: Callable[..., Any], byte_tokenizer: Any) -> None:
+def test_texts_are_generated_each(byte_tokenizer: Any) -> None:
     model = make_model("mistral")
     change = av.HideTokens("the")
     options = {"tokenizer": byte_tokenizer, "generate": 4}
@@ -93,7 +90,7 @@ def test_texts_are_generated_each(make_model: Callable[..., Any], byte_tokenizer
             assert found.stack().query_tokens.ids == one.stack().query_tokens.ids
 
 
-def test_pairs_of_texts(make_model: Callable[..., Any], word_tokenizer: Any) -> None:
+def test_pairs_of_texts(word_tokenizer: Any) -> None:
     model = make_model("bert")
     pairs = [("the cat sat", "it was tired"), ("it looked at the dog", "the mat")]
     change = av.Knockout(queries=0, keys="it", layers=[0, 2])
@@ -112,7 +109,7 @@ def test_pairs_of_texts(make_model: Callable[..., Any], word_tokenizer: Any) -> 
 
 
 @pytest.mark.parametrize("kind", ["bart", "t5"])
-def test_texts_with_targets(kind: str, make_model: Callable[..., Any], byte_tokenizer: Any) -> None:
+def test_texts_with_targets(kind: str, byte_tokenizer: Any) -> None:
     model = make_model(kind)
     targets = ["the dog sat", "a cat", "hello the user says"]
     changes = [
@@ -163,7 +160,7 @@ def test_pictures(register: Callable[..., str]) -> None:
         assert not record.stack().weights(layer=1)[:, 0, [3, 4, 9]].any()
 
 
-def test_several_changes_keep_their_order(make_model: Callable[..., Any]) -> None:
+def test_several_changes_keep_their_order() -> None:
     """What is set after a cut is not cut, whatever comes between."""
     model = make_model("gpt2")
     ids = torch.tensor([[5, 17, 42, 8, 23]])
@@ -182,9 +179,7 @@ def test_several_changes_keep_their_order(make_model: Callable[..., Any]) -> Non
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
-def test_padding_of_a_single_example_is_removed(
-    kind: str, side: str, make_model: Callable[..., Any]
-) -> None:
+def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
     """Both models count positions from the first padding token if they are given any."""
     model = make_model(kind)
     ids = torch.tensor([[5, 17, 42, 8, 23, 9]])
@@ -221,7 +216,7 @@ def test_padding_of_a_single_example_is_removed(
     assert np.allclose(moved, expected_moves, atol=1e-6)
 
 
-def test_padding_before_a_decoders_text_is_no_token(make_model: Callable[..., Any]) -> None:
+def test_padding_before_a_decoders_text_is_no_token() -> None:
     """T5 counts distances, so that its weights do not depend on where the text begins."""
     model = make_model("t5")
     ids = torch.tensor([[5, 17, 42, 8, 23, 9]])

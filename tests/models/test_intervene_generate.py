@@ -14,8 +14,7 @@ import transformers
 
 import attnviz as av
 from attnviz.interventions.changes import Change
-
-pytestmark = pytest.mark.models
+from models.kinds import make_model
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 COUNT = 6
@@ -96,10 +95,7 @@ def by_hand(window: int | None) -> Callable[..., Any]:
 @pytest.mark.parametrize("cache", CACHES, ids=["dynamic", "static", "none"])
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral"])
 def test_steps_are_full_forwards_with_the_same_change(
-    kind: str,
-    cache: dict[str, Any],
-    make_model: Callable[..., Any],
-    register: Callable[..., str],
+    kind: str, cache: dict[str, Any], register: Callable[..., str]
 ) -> None:
     model = make_model(kind)
     edited = copy.deepcopy(model)
@@ -152,7 +148,7 @@ EACH_STACK = [
 )
 @pytest.mark.parametrize("cache", CACHES, ids=["dynamic", "static", "none"])
 def test_steps_are_those_of_one_forward_under_the_change(
-    kind: str, changes: list[Any], cache: dict[str, Any], make_model: Callable[..., Any]
+    kind: str, changes: list[Any], cache: dict[str, Any]
 ) -> None:
     """Caps, sinks, windows, biases, attention past the dispatcher, and two kinds of text."""
     # Its cache has as many layers as its encoder.
@@ -189,7 +185,7 @@ def so_far(changes: Sequence[Change], count: int) -> list[Change]:
     return found
 
 
-def test_beams_are_changed_each(make_model: Callable[..., Any]) -> None:
+def test_beams_are_changed_each() -> None:
     """A search with beams runs several continuations at once; its result is checked by sums."""
     model = make_model("llama")
     projection = copy.deepcopy(model)
@@ -205,7 +201,7 @@ def test_beams_are_changed_each(make_model: Callable[..., Any]) -> None:
     assert list(hidden.stack().query_tokens.ids) != plain[0].tolist()
 
 
-def test_both_models_draw_from_the_same_random_state(make_model: Callable[..., Any]) -> None:
+def test_both_models_draw_from_the_same_random_state() -> None:
     model = make_model("gpt2")
     settings = {"max_new_tokens": COUNT, "do_sample": True, "top_k": 0}
     torch.manual_seed(3)
@@ -216,7 +212,7 @@ def test_both_models_draw_from_the_same_random_state(make_model: Callable[..., A
     assert own.stack().query_tokens.ids == record.stack().query_tokens.ids
 
 
-def test_weights_that_are_given_are_those_of_the_prompt(make_model: Callable[..., Any]) -> None:
+def test_weights_that_are_given_are_those_of_the_prompt() -> None:
     model = make_model("llama")
     even = np.tril(np.ones((9, 9))) / np.arange(1, 10)[:, None]
     other = av.extract(model, {"input_ids": IDS.flip(1)})
@@ -252,7 +248,7 @@ def test_tokens_by_text_are_those_of_the_prompt() -> None:
 
 
 def test_what_cannot_be_changed_is_refused_before_a_text_is_generated(
-    make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = make_model("gpt2")
     begun: list[Any] = []
@@ -272,7 +268,7 @@ def test_what_cannot_be_changed_is_refused_before_a_text_is_generated(
     assert not begun
 
 
-def test_a_generation_leaves_nothing_behind(make_model: Callable[..., Any]) -> None:
+def test_a_generation_leaves_nothing_behind() -> None:
     model = make_model("bloom").train()
     before = transformers.AttentionInterface.__dict__["get_interface"]
     produced(model, {"input_ids": IDS}, av.HideTokens(1))

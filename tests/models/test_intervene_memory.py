@@ -11,8 +11,7 @@ import torch
 import attnviz as av
 import attnviz.extraction.capture.memory
 from models.counting import LiveTensors
-
-pytestmark = pytest.mark.models
+from models.kinds import make_model
 
 IDS = torch.randint(5, 300, (1, 60), generator=torch.Generator().manual_seed(0))
 RUNS: dict[str, Callable[[Any, Any], Any]] = {
@@ -40,7 +39,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 
 @pytest.mark.parametrize("doing", RUNS)
 def test_too_little_memory_is_told_before_the_model_runs(
-    doing: str, make_model: Callable[..., Any], free: Callable[[int | None], None]
+    doing: str, free: Callable[[int | None], None]
 ) -> None:
     model = make_model("gpt2")
     run, begun = RUNS[doing], []
@@ -59,7 +58,7 @@ def test_too_little_memory_is_told_before_the_model_runs(
     run(model, {"input_ids": IDS[:, :4]})
 
 
-def test_outputs_of_one_text_at_a_time_are_kept(make_model: Callable[..., Any]) -> None:
+def test_outputs_of_one_text_at_a_time_are_kept() -> None:
     """Many texts hold no more tensors at once than one text, except for their ids."""
     model = make_model("gpt2")
     peaks = {}
@@ -72,7 +71,7 @@ def test_outputs_of_one_text_at_a_time_are_kept(make_model: Callable[..., Any]) 
 
 
 def test_many_texts_that_would_not_fit_are_told_before_the_model_runs(
-    make_model: Callable[..., Any], free: Callable[[int | None], None]
+    free: Callable[[int | None], None],
 ) -> None:
     model, begun = make_model("gpt2"), []
     # Weights that are held grow with the square of the length.
@@ -86,7 +85,7 @@ def test_many_texts_that_would_not_fit_are_told_before_the_model_runs(
 
 
 def test_what_a_changed_record_keeps_is_told_before_the_model_runs(
-    make_model: Callable[..., Any], free: Callable[[int | None], None]
+    free: Callable[[int | None], None],
 ) -> None:
     model = make_model("gpt2")
     begun: list[int] = []

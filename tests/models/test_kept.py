@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 import attnviz.extraction.capture.memory
 from attnviz import AttentionRecord, extract
 from attnviz.extraction.capture.copies import Copier
+from models.kinds import make_model, reference
 from models.tiny import IDS, SIZE, arguments_of, built
-
-pytestmark = pytest.mark.models
 
 Own = Callable[..., dict[str, list[NDArray[np.float32]]]]
 
@@ -84,9 +83,7 @@ KINDS = "bert albert gpt2 llama mistral gemma2 gpt_oss bart t5 vit bloom roberta
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kept_layers_have_the_models_own_weights(
-    kind: str, make_model: Callable[..., Any], reference: Own, copied: list[int]
-) -> None:
+def test_kept_layers_have_the_models_own_weights(kind: str, copied: list[int]) -> None:
     model, arguments = make_model(kind), arguments_of(kind)
     own = reference(model, arguments)
     record = extract(model, arguments, layers=[1])
@@ -100,7 +97,7 @@ def test_kept_layers_have_the_models_own_weights(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_memory_is_that_of_the_kept_layers(kind: str, make_model: Callable[..., Any]) -> None:
+def test_memory_is_that_of_the_kept_layers(kind: str) -> None:
     model, arguments = make_model(kind), arguments_of(kind)
     whole = extract(model, arguments)
     one_layer = extract(model, arguments, layers=[0])
@@ -115,7 +112,7 @@ def test_memory_is_that_of_the_kept_layers(kind: str, make_model: Callable[..., 
     assert held(narrow) == expected // 2
 
 
-def test_each_stack_keeps_the_layers_that_it_has(make_model: Callable[..., Any]) -> None:
+def test_each_stack_keeps_the_layers_that_it_has() -> None:
     """Bart's encoder has 2 layers of 4 heads, and its decoder 3 of 6."""
     model, arguments = make_model("bart"), arguments_of("bart")
     for layers, expected in (
@@ -127,9 +124,7 @@ def test_each_stack_keeps_the_layers_that_it_has(make_model: Callable[..., Any])
     assert record.only(-1).stacks["encoder"].layers == (1,)
 
 
-def test_layers_of_one_module_that_runs_again_are_counted(
-    make_model: Callable[..., Any], copied: list[int]
-) -> None:
+def test_layers_of_one_module_that_runs_again_are_counted(copied: list[int]) -> None:
     model = make_model("albert")
     record = extract(model, IDS, layers=[0, -1])
     assert_keeps(record, plain(model, IDS, lambda _, layer: layer != 1))
@@ -143,9 +138,7 @@ def test_weights_that_meet_several_values_count_once_where_they_are_left_out() -
         assert_keeps(record, plain(model, IDS, lambda _, layer: layer == 1))
 
 
-def test_padding_is_removed_from_what_is_kept(
-    make_model: Callable[..., Any], reference: Own
-) -> None:
+def test_padding_is_removed_from_what_is_kept() -> None:
     model = make_model("bert")
     ids = IDS.repeat(2, 1)
     mask = torch.ones_like(ids)
@@ -168,9 +161,7 @@ def test_padding_is_removed_from_what_is_kept(
 
 @pytest.mark.parametrize("dtype", ["float16", torch.bfloat16, "torch.float16"])
 @pytest.mark.parametrize("kind", ["bert", "gemma2", "llama", "t5", "gpt_oss"])
-def test_what_rounding_does_to_the_weights_is_stated(
-    kind: str, dtype: Any, make_model: Callable[..., Any]
-) -> None:
+def test_what_rounding_does_to_the_weights_is_stated(kind: str, dtype: Any) -> None:
     model, arguments = make_model(kind), arguments_of(kind)
     exact, rounded = extract(model, arguments), extract(model, arguments, dtype=dtype)
     name = str(dtype).removeprefix("torch.")
@@ -198,7 +189,7 @@ def test_what_rounding_does_to_the_weights_is_stated(
         assert not any("were kept in" in each for each in record.notes)
 
 
-def test_a_model_in_half_precision_keeps_it(make_model: Callable[..., Any]) -> None:
+def test_a_model_in_half_precision_keeps_it() -> None:
     model = make_model("llama").to(torch.bfloat16)
     record = extract(model, IDS, dtype="bfloat16")
     assert {each.dtype for each in tensors_of(record)} == {torch.bfloat16}
@@ -208,7 +199,7 @@ def test_a_model_in_half_precision_keeps_it(make_model: Callable[..., Any]) -> N
     assert any("were kept in float16" in each for each in record.notes)
 
 
-def test_numbers_too_large_for_a_dtype_are_refused(make_model: Callable[..., Any]) -> None:
+def test_numbers_too_large_for_a_dtype_are_refused() -> None:
     model = make_model("gpt2")
     with torch.no_grad():
         projection = model.transformer.h[1].attn.c_attn
@@ -323,10 +314,7 @@ def test_a_number_that_was_foretold_wrongly_is_found_all_the_same(layer: int, ti
     [{}, {"layers": [1]}, {"layers": [0, 1], "dtype": "bfloat16"}],
 )
 def test_the_estimate_is_what_is_then_held(
-    kind: str,
-    options: dict[str, Any],
-    make_model: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
+    kind: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, arguments = make_model(kind), arguments_of(kind)
     needed = held(extract(model, arguments, **options))
@@ -351,9 +339,7 @@ def test_weights_of_torchs_own_module_are_estimated_as_weights(
         extract(model, IDS)
 
 
-def test_the_model_does_not_run_where_there_is_no_room(
-    make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_does_not_run_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model("gpt2")
 
     def run(*_: Any, **__: Any) -> None:
@@ -392,26 +378,21 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("options", "error", "words"), BAD, ids=[str(each[0]) for each in BAD])
 def test_what_cannot_be_kept_is_said(
-    options: dict[str, Any],
-    error: type[Exception],
-    words: str,
-    make_model: Callable[..., Any],
+    options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         extract(make_model("gpt2"), IDS, **options)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_device_that_is_not_there_is_said_before_the_model_runs(
-    make_model: Callable[..., Any],
-) -> None:
+def test_a_device_that_is_not_there_is_said_before_the_model_runs() -> None:
     model = make_model("gpt2")
     model.transformer.wte.register_forward_pre_hook(lambda *_: pytest.fail("the model ran"))
     with pytest.raises(ValueError, match="device='cuda' cannot keep queries and keys"):
         extract(model, IDS, device="cuda")
 
 
-def test_none_leaves_queries_and_keys_where_they_are(make_model: Callable[..., Any]) -> None:
+def test_none_leaves_queries_and_keys_where_they_are() -> None:
     record = extract(make_model("gpt2"), IDS, device=None)
     assert {each.device.type for each in tensors_of(record)} == {"cpu"}
     # Copies all the same: the model's own buffers are its own.
@@ -420,9 +401,7 @@ def test_none_leaves_queries_and_keys_where_they_are(make_model: Callable[..., A
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("device", ["cpu", "cuda", None])
-def test_kept_layers_of_a_model_on_a_device(
-    device: str | None, make_model: Callable[..., Any], reference: Own
-) -> None:
+def test_kept_layers_of_a_model_on_a_device(device: str | None) -> None:
     model = make_model("llama")
     own = reference(model, {"input_ids": IDS})["self"]
     record = extract(model.cuda(), IDS, layers=[1], device=device)
@@ -433,9 +412,7 @@ def test_kept_layers_of_a_model_on_a_device(
 
 
 @pytest.mark.gpu
-def test_a_device_without_room_is_told(
-    make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_without_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model("llama").cuda()
     needed = held(extract(model, IDS, device=None))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (needed - 1, 10**9))
@@ -446,7 +423,7 @@ def test_a_device_without_room_is_told(
     extract(model, IDS)
 
 
-def test_layers_from_the_end(make_model: Callable[..., Any]) -> None:
+def test_layers_from_the_end() -> None:
     model = make_model("gpt2")
     whole = extract(model, IDS)
     stack = extract(model, IDS, layers=-1).stack()

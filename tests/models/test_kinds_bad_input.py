@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -13,10 +12,9 @@ import transformers
 from PIL import Image
 
 from attnviz import extract
+from models.kinds import make_model
 from models.seeing import MODELS, chat
 from models.tiny import SIZE, built, picture
-
-pytestmark = pytest.mark.models
 
 TEXT = "The cat"
 IMAGE = picture(32, 32)
@@ -55,7 +53,7 @@ def llava(byte_tokenizer: Any) -> tuple[Any, Any]:
 
 
 @pytest.fixture
-def gpt2(make_model: Callable[..., Any]) -> Any:
+def gpt2() -> Any:
     return make_model("gpt2")
 
 

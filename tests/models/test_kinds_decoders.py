@@ -17,8 +17,6 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
 from models.tiny import SIZE, assert_own, built, extracted, own_fields
 
-pytestmark = pytest.mark.models
-
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 7, 7, 12]])
 COUNT = IDS.shape[1]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -12,9 +11,8 @@ import torch
 import transformers
 
 from attnviz import extract
+from models.kinds import extract_own, make_model, reference
 from models.tiny import built, own_fields
-
-pytestmark = pytest.mark.models
 
 TOLERANCE = 1e-4
 DECODERS = ["gpt2", "llama", "mistral"]
@@ -29,12 +27,7 @@ APART[:4, :4] = APART[4:, 4:] = True
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("kind", [*DECODERS, "bert", "bart", "t5", "bloom"])
-def test_padding_on_the_left_and_masks_with_holes(
-    kind: str,
-    implementation: str,
-    make_model: Callable[..., Any],
-    extract_own: Callable[..., Any],
-) -> None:
+def test_padding_on_the_left_and_masks_with_holes(kind: str, implementation: str) -> None:
     """What a mask leaves out is no token: its rows and columns are not there."""
     model = make_model(kind, None if kind == "bloom" else implementation)
     mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [1, 1, 0, 1, 0, 0, 1, 1]])
@@ -50,12 +43,7 @@ def test_padding_on_the_left_and_masks_with_holes(
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("kind", [*DECODERS, "bert"])
-def test_position_ids(
-    kind: str,
-    implementation: str,
-    make_model: Callable[..., Any],
-    extract_own: Callable[..., Any],
-) -> None:
+def test_position_ids(kind: str, implementation: str) -> None:
     model = make_model(kind, implementation)
     later = {"input_ids": IDS[:1], "position_ids": torch.tensor([[9, 8, 20, 3, 4, 5, 40, 11]])}
     extract_own(model, later)
@@ -70,14 +58,7 @@ def test_position_ids(
 
 @pytest.mark.parametrize(("cache", "mask"), product([None, True, False], [False, True]), ids=str)
 @pytest.mark.parametrize("kind", DECODERS)
-def test_packed_texts_by_their_positions(
-    *,
-    kind: str,
-    cache: bool | None,
-    mask: bool,
-    make_model: Callable[..., Any],
-    extract_own: Callable[..., Any],
-) -> None:
+def test_packed_texts_by_their_positions(*, kind: str, cache: bool | None, mask: bool) -> None:
     """Transformers takes them apart where there is neither a mask nor a cache; the record too."""
     model = make_model(kind)
     arguments: dict[str, Any] = {"input_ids": IDS[:1], "position_ids": PACKED}
@@ -93,13 +74,7 @@ def test_packed_texts_by_their_positions(
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("kind", [*DECODERS, "bert"])
-def test_packed_texts_by_a_mask_of_pairs(
-    kind: str,
-    implementation: str,
-    make_model: Callable[..., Any],
-    reference: Callable[..., Any],
-    extract_own: Callable[..., Any],
-) -> None:
+def test_packed_texts_by_a_mask_of_pairs(kind: str, implementation: str) -> None:
     model = make_model(kind, implementation)
     allowed = APART if kind == "bert" else APART.tril()
     added = torch.zeros(1, 1, 8, 8).masked_fill(~allowed, torch.finfo(torch.float32).min)
@@ -119,7 +94,7 @@ def test_packed_texts_by_a_mask_of_pairs(
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_a_cache_that_is_given_is_refused(kind: str, make_model: Callable[..., Any]) -> None:
+def test_a_cache_that_is_given_is_refused(kind: str) -> None:
     model = make_model(kind)
     with torch.no_grad():
         cache = model(IDS[:1, :4], use_cache=True).past_key_values
@@ -137,7 +112,7 @@ def test_a_cache_that_is_given_is_refused(kind: str, make_model: Callable[..., A
         assert np.abs(record.stack().weights(layer=layer)[:, 4:] - own[0].numpy()).max() < TOLERANCE
 
 
-def test_an_encoder_that_ran_before_is_refused(make_model: Callable[..., Any]) -> None:
+def test_an_encoder_that_ran_before_is_refused() -> None:
     model = make_model("t5")
     with torch.no_grad():
         outputs = model.get_encoder()(IDS[:1])
@@ -156,10 +131,7 @@ def test_an_encoder_that_ran_before_is_refused(make_model: Callable[..., Any]) -
     ],
 )
 def test_dropout_of_a_model_in_training_mode_is_left_out_and_said(
-    kind: str,
-    names: list[str],
-    make_model: Callable[..., Any],
-    extract_own: Callable[..., Any],
+    kind: str, names: list[str]
 ) -> None:
     model = make_model(kind, **dict.fromkeys(names, 0.5)).train()
     arguments = {"input_ids": IDS[:1]}

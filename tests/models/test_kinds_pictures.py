@@ -26,8 +26,6 @@ from models.tiny import (
     with_patch,
 )
 
-pytestmark = pytest.mark.models
-
 
 def test_tiles_of_an_image_are_pictures_of_their_own(byte_tokenizer: Any) -> None:
     """Idefics 3: four tiles of an image of 64 x 64, and the whole of it made smaller."""

@@ -16,8 +16,6 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DistanceBias
 from models.tiny import SIZE, assert_own, built, own_fields
 
-pytestmark = pytest.mark.models
-
 T5 = {
     "vocab_size": 400,
     "d_model": 48,

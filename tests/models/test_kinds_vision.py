@@ -23,8 +23,6 @@ from models.tiny import (
     with_patch,
 )
 
-pytestmark = pytest.mark.models
-
 _PLAIN = {**SIZE, "image_size": 32, "patch_size": 8}
 _WIDE = {**_PLAIN, "image_size": (32, 48)}
 _STAGES = {

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
 from attnviz import AttentionRecord, extract
 from models.seeing import MODELS, chat, mixing_nothing
 from models.tiny import (
-    Weights,
     assert_own,
     changed_queries,
-    extracted,
     own_fields,
-    own_modules,
     picture,
     with_patch,
 )
-
-pytestmark = pytest.mark.models
 
 TEXT = "The cat sat"
 # Height and width that no processor changes; pixels of a patch; patches of a token of the text.
@@ -57,68 +51,6 @@ def encoded(processor: Any, *parts: Any) -> dict[str, Any]:
             chat(*parts), tokenize=True, return_dict=True, return_tensors="pt"
         )
     )
-
-
-def windows(height: int, width: int) -> Iterator[NDArray[np.int64]]:
-    """Which patches each window of Qwen2.5-VL's tower holds, in its order, by hand.
-
-    Windows of 4 x 4 patches row by row, in each blocks of 2 x 2 row by row, in each its patches.
-    """
-    numbers = np.arange(height * width).reshape(height, width)
-    for top in range(0, height, 4):
-        for left in range(0, width, 4):
-            window = numbers[top : top + 4, left : left + 4]
-            rows, columns = window.shape
-            blocks = window.reshape(rows // 2, 2, columns // 2, 2).transpose(0, 2, 1, 3)
-            yield blocks.reshape(-1)
-
-
-def spread(calls: list[Weights], places: list[NDArray[np.int64]], count: int) -> Weights:
-    """Weights of windows as one matrix a head."""
-    whole = np.zeros((calls[0].shape[1], count, count), np.float32)
-    for weights, tokens in zip(calls, places, strict=True):
-        rows, columns = np.meshgrid(tokens, tokens, indexing="ij")
-        whole[:, rows, columns] = weights[0]
-    return whole
-
-
-@pytest.mark.parametrize("kind", SIZES)
-def test_weights_of_both_parts_are_the_models_own(
-    kind: str, made: Callable[[str], tuple[Any, Any]]
-) -> None:
-    (height, width), patch, _ = SIZES[kind]
-    model, processor = made(kind)
-    inputs = encoded(processor, picture(height, width), TEXT)
-    record = extracted(model, inputs, processor=processor)
-    assert list(record.stacks)[:2] == ["self", "vision"]
-    own = own_fields(model, inputs)["attentions"]
-    assert_own(record, "self", {n: layer[0] for n, layer in enumerate(own)}, peak=0.25)
-    # Its tower gives none of its weights out, but computes them.
-    modules = own_modules(model, inputs)
-    calls = [each for name, each in modules.items() if "vision" in name or "visual" in name]
-    rows, columns = height // patch, width // patch
-    count = rows * columns + (kind == "llava")
-    order = list(windows(rows, columns))
-    if "qwen" in kind:
-        # Whole images are kept block by block.
-        (whole,) = [
-            np.arange(count)
-            .reshape(rows // 2, 2, columns // 2, 2)
-            .transpose(0, 2, 1, 3)
-            .reshape(-1)
-        ]
-        if kind == "qwen 2.5":
-            # And in the order of windows, in all layers.
-            whole = np.concatenate(order)
-    else:
-        whole = np.arange(count)
-    expected = {
-        number: spread(each, order if len(each) > 1 else [whole], count)
-        for number, each in enumerate(calls)
-    }
-    if kind == "qwen 2.5":
-        assert [len(each) for each in calls] == [4, 1, 4]
-    assert_own(record, "vision", expected, peak=0.2)
 
 
 @pytest.mark.parametrize("kind", SIZES)

@@ -27,8 +27,6 @@ from models.tiny import (
     with_patch,
 )
 
-pytestmark = pytest.mark.models
-
 _SWIN = {
     "image_size": 32,
     "patch_size": 2,

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers.modeling_utils import AttentionInterface
 
 from attnviz import AttentionRecord, HeadView, NeuronView, demos, show_head_view
 from attnviz.extraction import extract
@@ -20,10 +19,10 @@ from attnviz.extraction import live as live_extraction
 from attnviz.extraction.live import extract_live
 from attnviz.views import show as showing
 from attnviz.views.live import LiveGeneration
+from models.interrupts import state_of
+from models.kinds import make_model
 from models.steps import IDS
 from unit.records import assert_same
-
-pytestmark = pytest.mark.models
 
 TEXT = "the animal did not cross the street because"
 COUNT = 8
@@ -40,25 +39,11 @@ def never() -> bool:
     return False
 
 
-def state_of(model: Any) -> Any:
-    """What a generation must leave as it was."""
-    return (
-        [module.training for module in model.modules()],
-        [len(module._forward_hooks) for module in model.modules()],
-        [len(module._forward_pre_hooks) for module in model.modules()],
-        model.config.to_dict(),
-        model.generation_config.to_dict(),
-        AttentionInterface.__dict__["get_interface"],
-    )
-
-
 @pytest.mark.usefixtures("at_each_token")
 @pytest.mark.parametrize("name", ["gpt2", "mistral", "gpt_oss", "bloom", "bart"])
-def test_records_on_the_way_are_those_of_shorter_generations(
-    name: str, make_model: Callable[..., Any]
-) -> None:
+def test_records_on_the_way_are_those_of_shorter_generations(name: str) -> None:
     model = make_model(name)
-    before = state_of(model)
+    before = state_of([model])
     shown: list[tuple[AttentionRecord, int | None]] = []
     record = extract_live(
         model,
@@ -67,7 +52,7 @@ def test_records_on_the_way_are_those_of_shorter_generations(
         show=lambda *given: shown.append(given),
         is_stopped=never,
     )
-    assert state_of(model) == before
+    assert state_of([model]) == before
     assert [most for _, most in shown] == [COUNT] * len(shown)
     for count, (each, _) in enumerate(shown, 1):
         assert_same(each, extract(model, IDS, generate=count))
@@ -75,20 +60,7 @@ def test_records_on_the_way_are_those_of_shorter_generations(
     assert record is shown[-1][0]
 
 
-@pytest.mark.usefixtures("at_each_token")
-def test_sampling_gives_the_same_text(make_model: Callable[..., Any]) -> None:
-    model = make_model("gpt2")
-    settings = {"max_new_tokens": COUNT, "do_sample": True}
-    torch.manual_seed(3)
-    expected = extract(model, IDS, generate=settings)
-    torch.manual_seed(3)
-    found = extract_live(model, IDS, generate=settings, show=lambda *_: None, is_stopped=never)
-    assert_same(found, expected)
-
-
-def test_reading_takes_its_share_of_the_time(
-    make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_takes_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each token takes a second, and reading the text so far takes three."""
     now = 0.0
     model = make_model("gpt2")
@@ -114,7 +86,7 @@ def test_reading_takes_its_share_of_the_time(
 
 
 @pytest.mark.usefixtures("at_each_token")
-def test_a_search_with_beams_shows_its_end(make_model: Callable[..., Any]) -> None:
+def test_a_search_with_beams_shows_its_end() -> None:
     model = make_model("gpt2")
     settings = {"max_new_tokens": COUNT, "num_beams": 2, "do_sample": False}
     shown: list[AttentionRecord] = []
@@ -126,7 +98,7 @@ def test_a_search_with_beams_shows_its_end(make_model: Callable[..., Any]) -> No
 
 
 @pytest.mark.usefixtures("at_each_token")
-def test_what_has_come_stays_where_it_is_stopped(make_model: Callable[..., Any]) -> None:
+def test_what_has_come_stays_where_it_is_stopped() -> None:
     model = make_model("gpt2")
     shown: list[AttentionRecord] = []
     record = extract_live(
@@ -139,7 +111,7 @@ def test_what_has_come_stays_where_it_is_stopped(make_model: Callable[..., Any])
     assert_same(record, extract(model, IDS, generate=3))
 
 
-def test_several_prompts_are_refused(make_model: Callable[..., Any]) -> None:
+def test_several_prompts_are_refused() -> None:
     with pytest.raises(ValueError, match="inputs holds 2 prompts"):
         extract_live(
             make_model("gpt2"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,13 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 
 import attnviz
-from attnviz import AttentionRecord, Tokens, demos
+from attnviz import AttentionRecord, demos
 from attnviz.analysis import head_scores, patterns, patterns_of
 from attnviz.demos.datasets.sentences import repeated_halves
 from attnviz.extraction.tokens.text import display_tokens
 from models.conftest import SENTENCES
+from models.kinds import make_model
 from rounding import forwards_error
-
-pytestmark = pytest.mark.models
 
 TEXT = "The unbelievably tired animal didn't cross the tokenization street."
 SECOND = "Hydroelectricity was reintroduced."
@@ -119,9 +117,7 @@ def texts_of(record: AttentionRecord) -> dict[str, tuple[tuple[str, ...], tuple[
     }
 
 
-def test_a_byte_level_decoder_keeps_its_tokenizers_words(
-    make_model: Callable[..., Any], byte_tokenizer: Any
-) -> None:
+def test_a_byte_level_decoder_keeps_its_tokenizers_words(byte_tokenizer: Any) -> None:
     model = make_model("gpt2")
     record = attnviz.extract(model, "The tired animal didn't sit.", tokenizer=byte_tokenizer)
     merged = record.merge_words()
@@ -134,9 +130,7 @@ def test_a_byte_level_decoder_keeps_its_tokenizers_words(
         assert not np.triu(merged.stack().weights(layer=layer), k=1).any()
 
 
-def test_an_answer_and_a_chat_have_words(
-    make_model: Callable[..., Any], byte_tokenizer: Any
-) -> None:
+def test_an_answer_and_a_chat_have_words(byte_tokenizer: Any) -> None:
     model = make_model("gpt2")
     record = attnviz.extract(
         model, "The unsaid.", target=" undone dogs.", tokenizer=byte_tokenizer
@@ -148,9 +142,7 @@ def test_an_answer_and_a_chat_have_words(
     assert chat.tokens.text == ("<s>", "<|user|>", "hello", "·undone", "·dogs", "</s>")
 
 
-def test_encoder_decoder_and_cross_each_by_their_own(
-    make_model: Callable[..., Any], piece_tokenizer: Any
-) -> None:
+def test_encoder_decoder_and_cross_each_by_their_own(piece_tokenizer: Any) -> None:
     model = make_model("bart")
     record = attnviz.extract(
         model, "The cat undone.", target="user sat", tokenizer=piece_tokenizer
@@ -207,24 +199,11 @@ def test_patches_stay_and_other_stacks_need_no_words() -> None:
     assert len(set(words)) == len(words)
 
 
-def test_without_a_tokenizer_it_says_what_would_work(make_model: Callable[..., Any]) -> None:
+def test_without_a_tokenizer_it_says_what_would_work() -> None:
     record = attnviz.extract(make_model("gpt2"), torch.tensor([[5, 6, 7]]))
     assert record.tokens.words is None
     with pytest.raises(ValueError, match=r"query_tokens of stack 'self'.*Tokens\.of"):
         record.merge_words()
-
-
-def test_given_weights_of_a_pair_take_a_tokenizers_words(checkpoint: tuple[Any, Any]) -> None:
-    model, tokenizer = checkpoint
-    encoded = tokenizer(TEXT, SECOND, return_special_tokens_mask=True)
-    tokens = Tokens.of(
-        tokenizer.convert_ids_to_tokens(encoded["input_ids"]),
-        special=encoded["special_tokens_mask"],
-        sequence=encoded.sequence_ids(),
-        words=encoded.word_ids(),
-    )
-    extracted = attnviz.extract(model, (TEXT, SECOND), tokenizer=tokenizer)
-    assert tokens.words == extracted.tokens.words
 
 
 @torch.no_grad()

@@ -15,8 +15,6 @@ from transformers.masking_utils import AttentionMaskInterface
 from attnviz import AttentionRecord, extract
 from models.tiny import SIZE, built
 
-pytestmark = pytest.mark.models
-
 LENGTH, WINDOW = 24, 8
 # What a test changes in one call: logits (batch, heads, queries, keys) and what is allowed.
 Change = Callable[[torch.Tensor, torch.Tensor], None]

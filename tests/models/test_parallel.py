@@ -115,14 +115,18 @@ def test_divided_heads_are_refused(found: Callable[[str], Any], case: str) -> No
 
 @pytest.mark.parametrize("case", ["context_parallel", "context_parallel_whole_text"])
 def test_divided_tokens_are_refused(found: Callable[[str], Any], case: str) -> None:
-    for said in found(case):
+    both = found(case)
+    assert len(both) == 2
+    for said in both:
         assert isinstance(said, str), said.shape
         assert said.startswith("NotImplementedError: model: it runs in context parallel")
         assert "outside of context_parallel" in said
 
 
 def test_divided_layers_are_refused(found: Callable[[str], Any]) -> None:
-    for said in found("pipeline_parallel"):
+    both = found("pipeline_parallel")
+    assert len(both) == 2
+    for said in both:
         assert said.startswith("NotImplementedError: model: its layers are divided over processes")
         assert "without tp_plan" in said
 

@@ -8,7 +8,6 @@ import shutil
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,7 @@ from attnviz.corpus.head_statistics import _not_loaded
 from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.models import load
 from attnviz.extraction.preprocessors import find_tokenizer
-
-pytestmark = pytest.mark.models
+from models.kinds import make_model
 
 TEXT = "The cat sat on the mat."
 IDS = torch.tensor([[7, 31, 12, 99, 5]])
@@ -50,7 +48,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.fixture
-def saved(tmp_path: Path, make_model: Callable[..., Any], byte_tokenizer: Any) -> Path:
+def saved(tmp_path: Path, byte_tokenizer: Any) -> Path:
     make_model("llama").save_pretrained(tmp_path / "tiny")
     byte_tokenizer.save_pretrained(tmp_path / "tiny")
     return tmp_path / "tiny"
@@ -129,10 +127,7 @@ def test_files_may_come_later_and_go(
 
 
 def test_the_hub_is_not_asked_at_every_call(
-    make_model: Callable[..., Any],
-    byte_tokenizer: Any,
-    reads: Counter[str],
-    monkeypatch: pytest.MonkeyPatch,
+    byte_tokenizer: Any, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model("llama")
     model.name_or_path = "nobody/nothing"

@@ -61,14 +61,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         gc.collect()
 
 
-@pytest.fixture(scope="module")
-def demo() -> tuple[Any, Any]:
-    return av.demos.load("decoder")
-
-
-def statistics(demo: tuple[Any, Any], texts: Any, **options: Any) -> av.HeadStatistics:
+def statistics(decoder: tuple[Any, Any], texts: Any, **options: Any) -> av.HeadStatistics:
     return av.head_statistics(
-        demo[0], texts, tokenizer=demo[1], batch_size=1, progress=False, **options
+        decoder[0], texts, tokenizer=decoder[1], batch_size=1, progress=False, **options
     )
 
 
@@ -97,11 +92,11 @@ def wait_for(there: Any, seconds: float = 240) -> None:
 
 
 def test_statistics_are_those_of_one_process(
-    cluster: Any, demo: tuple[Any, Any], tmp_path: Path
+    cluster: Any, decoder: tuple[Any, Any], tmp_path: Path
 ) -> None:
     columns = {"half": ["first"] * 12 + ["second"] * 13}
-    alone = statistics(demo, TEXTS, columns=columns)
-    found = statistics(demo, TEXTS, columns=columns, engine=ENGINE)
+    alone = statistics(decoder, TEXTS, columns=columns)
+    found = statistics(decoder, TEXTS, columns=columns, engine=ENGINE)
     assert found.texts == 24
     assert found.left_out == 1
     # Sums, edges and text windows: the same to the bit.
@@ -112,10 +107,12 @@ def test_statistics_are_those_of_one_process(
         assert np.array_equal(one, other)
 
 
-def test_a_lost_actor_changes_nothing(cluster: Any, demo: tuple[Any, Any], tmp_path: Path) -> None:
+def test_a_lost_actor_changes_nothing(
+    cluster: Any, decoder: tuple[Any, Any], tmp_path: Path
+) -> None:
     """The process of an actor is killed while it reads."""
     marker = tmp_path / "killed"
-    model, tokenizer = demo
+    model, tokenizer = decoder
 
     class Killed(type(model)):  # type: ignore[misc]
         """Ends its own process once, in the middle of a text."""
@@ -142,49 +139,49 @@ def test_a_lost_actor_changes_nothing(cluster: Any, demo: tuple[Any, Any], tmp_p
         progress=False,
     )
     assert marker.exists()
-    alone = statistics(demo, TEXTS, name="demo")
+    alone = statistics(decoder, TEXTS, name="demo")
     assert saved(found, tmp_path) == saved(alone, tmp_path)
 
 
-def test_datasets_of_ray(cluster: Any, demo: tuple[Any, Any], tmp_path: Path) -> None:
+def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path) -> None:
     """JSONL and Parquet in; numbers of texts are those of rows."""
     import pandas as pd
 
     table = pd.DataFrame({"body": TEXTS, "half": ["first"] * 12 + ["second"] * 13})
     table.to_parquet(tmp_path / "texts.parquet")
     table.to_json(tmp_path / "texts.jsonl", orient="records", lines=True)
-    alone = statistics(demo, table, column="body", columns=["half"])
+    alone = statistics(decoder, table, column="body", columns=["half"])
     dataset = cluster.data.read_parquet(str(tmp_path / "texts.parquet"))
     given = RayTexts(dataset, "body", together=4)
     given.fetch(range(len(TEXTS)))
     assert [given[place] for place in range(len(TEXTS))] == TEXTS
     dataset = cluster.data.read_json(str(tmp_path / "texts.jsonl"), lines=True)
-    found = statistics(demo, dataset, column="body", columns=["half"], engine=ONE)
+    found = statistics(decoder, dataset, column="body", columns=["half"], engine=ONE)
     assert saved(found, tmp_path) == saved(alone, tmp_path)
     with pytest.raises(ValueError, match="column='text': the dataset has the columns"):
-        statistics(demo, dataset)
+        statistics(decoder, dataset)
     with pytest.raises(TypeError, match="of a Ray dataset columns is the name of a column"):
-        statistics(demo, dataset, column="body", columns={"half": [1]})
+        statistics(decoder, dataset, column="body", columns={"half": [1]})
     with pytest.raises(TypeError, match="of a Ray dataset target is not read"):
-        statistics(demo, dataset, column="body", target=["a"])
+        statistics(decoder, dataset, column="body", target=["a"])
 
 
-def test_what_cannot_be_read_is_named(cluster: Any, demo: tuple[Any, Any]) -> None:
+def test_what_cannot_be_read_is_named(cluster: Any, decoder: tuple[Any, Any]) -> None:
     broken: list[Any] = [*TEXTS[:7], 3.5, *TEXTS[8:]]
     with pytest.raises(TypeError, match=r"texts\[7\]"):
-        statistics(demo, broken, engine=ONE)
+        statistics(decoder, broken, engine=ONE)
     with pytest.raises(OSError, match="model: "):
         av.head_statistics("/no/such/model", TEXTS, engine=ONE, progress=False)
     with pytest.raises(
         ValueError, match="engine: an actor with num_cpus=1 and num_gpus=1 does not"
     ):
-        statistics(demo, TEXTS, engine=av.RayEngine(num_gpus=1))
+        statistics(decoder, TEXTS, engine=av.RayEngine(num_gpus=1))
     wait_for(lambda: not alive())
 
 
 @pytest.mark.usefixtures("interrupts_raised")
 def test_an_interrupt_leaves_no_actors(
-    cluster: Any, demo: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, decoder: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what was read goes on from its checkpoint."""
     checkpoint = tmp_path / "part.safetensors"
@@ -200,7 +197,7 @@ def test_an_interrupt_leaves_no_actors(
         patch.setattr("attnviz.corpus.head_statistics.results", interrupted)
         assert threading.current_thread() is threading.main_thread()
         with pytest.raises(KeyboardInterrupt):
-            statistics(demo, TEXTS, engine=ONE, checkpoint=checkpoint)
+            statistics(decoder, TEXTS, engine=ONE, checkpoint=checkpoint)
     wait_for(lambda: not alive())
-    found = statistics(demo, TEXTS, engine=ONE, checkpoint=checkpoint, resume=True)
-    assert saved(found, tmp_path) == saved(statistics(demo, TEXTS), tmp_path)
+    found = statistics(decoder, TEXTS, engine=ONE, checkpoint=checkpoint, resume=True)
+    assert saved(found, tmp_path) == saved(statistics(decoder, TEXTS), tmp_path)

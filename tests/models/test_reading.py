@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,12 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from attnviz import demos
 from attnviz.corpus.reading import ReadText, read_records
 from attnviz.corpus.texts import Texts
 from attnviz.extraction.capture.check import CheckedCalls
 from attnviz.extraction.modules import attention_modules
 from marks import slow
-
-pytestmark = pytest.mark.models
+from models.kinds import largest_error, make_model, reference
 
 TEXTS = [
     "The cat sat on the mat and looked at the dog.",
@@ -34,7 +32,6 @@ TEXTS = [
 TARGETS = ["a dog", "it was too tired", "3 May", "cat", "the street", "hello user", "the cat sat"]
 DECODERS = ["gpt2", "llama", "mistral", "gemma2", "gpt_oss", "bloom"]
 
-Make = Callable[..., Any]
 Weights = dict[str, list[NDArray[np.float32]]]
 
 
@@ -60,7 +57,7 @@ def read(model: Any, texts: Sequence[Any], **options: Any) -> list[ReadText]:
     return list(read_records(model, Texts(texts), range(len(texts)), **options))
 
 
-def alone(kind: str, model: Any, tokenizer: Any, reference: Make, place: int) -> Weights:
+def alone(kind: str, model: Any, tokenizer: Any, place: int) -> Weights:
     """The model's own eager weights of one text that runs by itself."""
     inputs = dict(tokenizer(TEXTS[place], return_tensors="pt"))
     inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
@@ -74,11 +71,7 @@ def alone(kind: str, model: Any, tokenizer: Any, reference: Make, place: int) ->
 
 @pytest.mark.parametrize("kind", ["bert", "albert", "roberta", *DECODERS, "bart", "t5"])
 def test_texts_that_are_read_together_have_their_own_weights(
-    kind: str,
-    make_model: Make,
-    reference: Make,
-    largest_error: Make,
-    request: pytest.FixtureRequest,
+    kind: str, request: pytest.FixtureRequest
 ) -> None:
     name = {"t5": "piece", "bart": "piece"}.get(kind, "byte" if kind in DECODERS else "word")
     tokenizer = request.getfixturevalue(f"{name}_tokenizer")
@@ -90,7 +83,7 @@ def test_texts_that_are_read_together_have_their_own_weights(
     assert sizes == [1, 6, 1]
     assert [each.place for each in found] == list(range(7))
     for each in found:
-        own = alone(kind, model, tokenizer, reference, each.place)
+        own = alone(kind, model, tokenizer, each.place)
         assert largest_error(each.record, own) < 1e-4
 
 
@@ -98,25 +91,17 @@ def test_texts_that_are_read_together_have_their_own_weights(
     "implementation",
     ["eager", "sdpa", slow("flex_attention")],
 )
-def test_whatever_computes_attention(
-    implementation: str,
-    make_model: Make,
-    byte_tokenizer: Any,
-    reference: Make,
-    largest_error: Make,
-) -> None:
+def test_whatever_computes_attention(implementation: str, byte_tokenizer: Any) -> None:
     model = make_model("llama", implementation)
     with Forwards(model) as sizes:
         found = read(model, TEXTS, tokenizer=byte_tokenizer, batch_size=3)
     assert sizes == [1, 3, 1, 3, 1]
     for each in found:
-        own = alone("llama", model, byte_tokenizer, reference, each.place)
+        own = alone("llama", model, byte_tokenizer, each.place)
         assert largest_error(each.record, own) < 1e-4
 
 
-def test_a_model_whose_texts_change_each_other_reads_each_by_itself(
-    make_model: Make, word_tokenizer: Any, reference: Make, largest_error: Make
-) -> None:
+def test_a_model_whose_texts_change_each_other_reads_each_by_itself(word_tokenizer: Any) -> None:
     model = make_model("bert")
 
     def leak(_: Any, args: tuple[Any, ...], output: Any) -> Any:
@@ -134,9 +119,7 @@ def test_a_model_whose_texts_change_each_other_reads_each_by_itself(
     handle.remove()
 
 
-def test_texts_that_begin_to_change_each_other_are_an_error(
-    make_model: Make, word_tokenizer: Any
-) -> None:
+def test_texts_that_begin_to_change_each_other_are_an_error(word_tokenizer: Any) -> None:
     model, seen = make_model("bert"), 0
 
     def leak(_: Any, args: tuple[Any, ...], output: Any) -> Any:
@@ -164,11 +147,7 @@ def test_texts_that_begin_to_change_each_other_are_an_error(
     ],
 )
 def test_positions_that_depend_on_the_longest_text(
-    rope: dict[str, Any],
-    make_model: Make,
-    byte_tokenizer: Any,
-    reference: Make,
-    largest_error: Make,
+    rope: dict[str, Any], byte_tokenizer: Any
 ) -> None:
     rope = {"rope_theta": 10_000.0, **rope}
     model = make_model("llama", rope_parameters=rope, max_position_embeddings=12)
@@ -179,7 +158,7 @@ def test_positions_that_depend_on_the_longest_text(
     for each in found:
         # A new one: a model keeps the frequencies of the longest text that it has read.
         new = make_model("llama", rope_parameters=dict(rope), max_position_embeddings=12)
-        own = alone("llama", new, byte_tokenizer, reference, each.place)
+        own = alone("llama", new, byte_tokenizer, each.place)
         assert largest_error(each.record, own) < 1e-4
 
 
@@ -204,9 +183,7 @@ def test_experts_that_take_so_many_tokens_of_all_texts_together(byte_tokenizer: 
     assert sizes == [1] * len(TEXTS)
 
 
-def test_a_decoder_without_a_padding_token(
-    make_model: Make, byte_tokenizer: Any, reference: Make, largest_error: Make
-) -> None:
+def test_a_decoder_without_a_padding_token(byte_tokenizer: Any) -> None:
     model = make_model("gpt2")
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=byte_tokenizer.backend_tokenizer, padding_side="left"
@@ -224,16 +201,7 @@ def test_a_decoder_without_a_padding_token(
         assert largest_error(each.record, own) < 1e-4
 
 
-def test_images_are_read_one_at_a_time() -> None:
-    model, processor = demos.load("vision")
-    picture = demos.example("vision")["inputs"]
-    with Forwards(model) as sizes:
-        found = read(model, [picture, picture.rotate(90), picture.rotate(180)], processor=processor)
-    assert sizes == [1, 1, 1]
-    assert all(each.record is not None and each.record.images for each in found)
-
-
-def test_a_forward_that_does_not_fit_is_halved(make_model: Make, word_tokenizer: Any) -> None:
+def test_a_forward_that_does_not_fit_is_halved(word_tokenizer: Any) -> None:
     model = make_model("bert")
 
     def fail(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -250,7 +218,7 @@ def test_a_forward_that_does_not_fit_is_halved(make_model: Make, word_tokenizer:
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_an_error_names_its_text_and_comes_after_what_was_read(
-    make_model: Make, word_tokenizer: Any, *, ordered: bool
+    word_tokenizer: Any, *, ordered: bool
 ) -> None:
     model = make_model("bert")
     texts: list[Any] = [*TEXTS[:4], torch.tensor([[9999]]), *TEXTS[4:]]
@@ -261,7 +229,7 @@ def test_an_error_names_its_text_and_comes_after_what_was_read(
     assert sorted(found) == [0, 1, 2, 3]
 
 
-def test_an_error_of_a_forward_names_its_text(make_model: Make, word_tokenizer: Any) -> None:
+def test_an_error_of_a_forward_names_its_text(word_tokenizer: Any) -> None:
     model = make_model("bert")
     bad = word_tokenizer(TEXTS[5], return_tensors="pt")["input_ids"][0, 1]
 
@@ -278,7 +246,7 @@ def test_an_error_of_a_forward_names_its_text(make_model: Make, word_tokenizer: 
     assert found == [0, 1, 2, 3, 4]
 
 
-def test_an_order_that_does_not_wait(make_model: Make, word_tokenizer: Any) -> None:
+def test_an_order_that_does_not_wait(word_tokenizer: Any) -> None:
     given = [TEXTS[0], "", *TEXTS[1:], "the cat " * 200]
     reading = read_records(
         make_model("bert"), Texts(given), range(9), tokenizer=word_tokenizer, ordered=False
@@ -290,7 +258,7 @@ def test_an_order_that_does_not_wait(make_model: Make, word_tokenizer: Any) -> N
 
 
 def test_every_call_is_checked_in_one_example_and_the_first_of_a_kind_in_two(
-    make_model: Make, word_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+    word_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[tuple[str, int, int]] = []
     own = CheckedCalls.examples
@@ -308,7 +276,7 @@ def test_every_call_is_checked_in_one_example_and_the_first_of_a_kind_in_two(
     assert {checked for _, checked in several} == {1, 2}
 
 
-def test_a_model_is_looked_through_again_when_a_module_is_another(make_model: Make) -> None:
+def test_a_model_is_looked_through_again_when_a_module_is_another() -> None:
     model = make_model("bert")
     layers = model.bert.encoder.layer
     before = attention_modules(model)

@@ -13,8 +13,6 @@ import torch
 
 from attnviz import AttentionRecord
 
-pytestmark = pytest.mark.models
-
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"

@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from numpy.typing import NDArray
 
 import attnviz as av
 from attnviz import AttentionRecord
+from models.kinds import largest_error, reference
 from models.seeing import TEXT, mixing_nothing
 from models.test_docs import parsed, run
 from models.tiny import SIZE, assert_own, built, changed_queries, own_fields, own_modules
-
-pytestmark = pytest.mark.models
 
 
 @pytest.fixture
@@ -36,21 +34,6 @@ def read(
         return names, capsys.readouterr().out
 
     return run_page
-
-
-def eager(model: Any, **arguments: Any) -> list[NDArray[np.float32]]:
-    """A model's own weights, (heads, queries, keys) a layer."""
-    own = copy.deepcopy(model).eval()
-    own.set_attn_implementation("eager")
-    with torch.no_grad():
-        outputs = own(**arguments, output_attentions=True)
-    return [layer[0].numpy() for layer in outputs.attentions]
-
-
-def assert_equal(found: AttentionRecord, own: list[NDArray[np.float32]]) -> None:
-    for weights, expected in zip(found.to_numpy("self"), own, strict=True):
-        assert weights.shape == expected.shape
-        assert np.abs(weights - expected).max() < 1e-4
 
 
 def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
@@ -82,7 +65,11 @@ _IMAGE_TOKENS = {
     "vision_start_token_id": 392,
     "vision_end_token_id": 393,
 }
-_QWEN_TEXT = {**TEXT, "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2]}}
+_QWEN_TEXT = {
+    **TEXT,
+    "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2], "rope_type": "default"},
+    "head_dim": 12,
+}
 _QWEN_VISION = {
     "num_heads": 2,
     "depth": 2,
@@ -94,26 +81,6 @@ _QWEN_VISION = {
 }
 
 
-def _qwen(name: str, patch: int, **config: Any) -> tuple[Any, dict[str, Any]]:
-    model = built(name, {**config, **_IMAGE_TOKENS}, factor=10)
-    ids = torch.tensor([[5, 392, *[390] * 12, 393, 9, 11]])
-    values = torch.randn(6 * 8, 3 * 2 * patch**2, generator=torch.Generator().manual_seed(0))
-    return model, {
-        "input_ids": ids,
-        "pixel_values": values,
-        "image_grid_thw": torch.tensor([[1, 6, 8]]),
-        "mm_token_type_ids": (ids == 390).int(),
-    }
-
-
-def _qwen2_5() -> tuple[Any, dict[str, Any]]:
-    # The first layer sees windows of 4 x 4 patches.
-    vision = {**_QWEN_VISION, "patch_size": 14, "window_size": 56, "fullatt_block_indexes": [1]}
-    return _qwen(
-        "Qwen2_5_VLForConditionalGeneration", 14, text_config=_QWEN_TEXT, vision_config=vision
-    )
-
-
 def _qwen3() -> tuple[Any, dict[str, Any]]:
     vision = {
         **_QWEN_VISION,
@@ -121,24 +88,16 @@ def _qwen3() -> tuple[Any, dict[str, Any]]:
         "deepstack_visual_indexes": [0],
         "num_position_embeddings": 64,
     }
-    rope = {**_QWEN_TEXT["rope_scaling"], "rope_type": "default"}
-    text = {**_QWEN_TEXT, "rope_scaling": rope, "head_dim": 12}
-    return _qwen("Qwen3VLForConditionalGeneration", 16, text_config=text, vision_config=vision)
-
-
-def _values(tiles: int) -> torch.Tensor:
-    return torch.randn(tiles, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-
-
-def _llava() -> tuple[Any, dict[str, Any]]:
-    config = transformers.LlavaConfig(
-        vision_config=transformers.CLIPVisionConfig(**SIZE, image_size=32, patch_size=8),
-        text_config=transformers.LlamaConfig(**TEXT),
-        image_token_id=390,
-    )
-    ids = torch.tensor([[5, *[390] * 16, 9, 11]])
-    model = built("LlavaForConditionalGeneration", config, factor=10)
-    return model, {"input_ids": ids, "pixel_values": _values(1)}
+    config = {"text_config": _QWEN_TEXT, "vision_config": vision, **_IMAGE_TOKENS}
+    model = built("Qwen3VLForConditionalGeneration", config, factor=10)
+    ids = torch.tensor([[5, 392, *[390] * 12, 393, 9, 11]])
+    values = torch.randn(6 * 8, 3 * 2 * 16**2, generator=torch.Generator().manual_seed(0))
+    return model, {
+        "input_ids": ids,
+        "pixel_values": values,
+        "image_grid_thw": torch.tensor([[1, 6, 8]]),
+        "mm_token_type_ids": (ids == 390).int(),
+    }
 
 
 def _internvl() -> tuple[Any, dict[str, Any]]:
@@ -151,15 +110,15 @@ def _internvl() -> tuple[Any, dict[str, Any]]:
         downsample_ratio=0.5,
     )
     ids = torch.tensor([[5, *[390] * 32, 9, 11]])
+    values = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     model = built("InternVLForConditionalGeneration", config, factor=10)
-    return model, {"input_ids": ids, "pixel_values": _values(2)}
+    return model, {"input_ids": ids, "pixel_values": values}
 
 
-# The rows and columns of each image: in the language model, in the tower.
+# The rows and columns of each image: in the language model, in the tower. The page's other models
+# are in test_kinds_vision_language.py.
 GRIDS = {
-    "Qwen2.5-VL": (_qwen2_5, [(3, 4)], [(6, 8)]),
     "Qwen3-VL": (_qwen3, [(3, 4)], [(6, 8)]),
-    "LLaVA 1.5": (_llava, [(4, 4)], [(4, 4)]),
     "InternVL 3": (_internvl, [(4, 4)] * 2, [(8, 8)] * 2),
 }
 
@@ -178,7 +137,7 @@ def _with_other_pixels(inputs: dict[str, Any], grid: tuple[int, int], tile: int)
 
 @pytest.mark.parametrize("name", GRIDS)
 def test_a_patch_of_other_pixels_is_the_token_of_its_name(name: str) -> None:
-    make, in_text, in_tower = GRIDS[name]
+    make, _, in_tower = GRIDS[name]
     model, inputs = make()
     model = mixing_nothing(model)
     tile = len(in_tower) - 1
@@ -186,9 +145,7 @@ def test_a_patch_of_other_pixels_is_the_token_of_its_name(name: str) -> None:
         model, None, (inputs, _with_other_pixels(inputs, in_tower[tile], tile)), "self", 0
     )
     tokens = av.extract(model, inputs, progress=False).stacks["self"].query_tokens
-    merged = in_tower != in_text
-    patch = "1,1" if merged else "3,2"
-    label = f"{tile + 1}: {patch}" if tile else patch
+    label = f"{tile + 1}: 1,1" if tile else "1,1"
     assert [tokens.text[each] for each in sorted(changed)] == [label]
 
 
@@ -243,9 +200,9 @@ def test_lora(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     inputs = tokenizer(text, return_tensors="pt")
     # What peft itself merges is the model after; the demo model loaded anew is the one before.
     merged = copy.deepcopy(adapted).merge_and_unload()
-    assert_equal(names["after"], eager(merged, **inputs))
+    assert largest_error(names["after"], reference(merged, inputs)) < 1e-4
     base, _ = av.demos.load("decoder")
-    assert_equal(names["before"], eager(base, **inputs))
+    assert largest_error(names["before"], reference(base, inputs)) < 1e-4
     assert max(distances.max() for distances in names["comparison"].distance()) > 0.3
     # The trap.
     trapped = av.compare((names["model"], adapted), text, tokenizer=tokenizer)

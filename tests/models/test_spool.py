@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,9 @@ import attnviz.extraction.capture.memory
 from attnviz import AttentionRecord, extract, load
 from attnviz.record.storage.safetensors_file import write_safetensors
 from attnviz.record.storage.spool import INDEX
+from models.kinds import make_model
 from models.tiny import IDS, arguments_of, built, picture
 from unit.records import assert_same
-
-pytestmark = pytest.mark.models
 
 KINDS = "albert llama gpt_oss bart t5 vit bloom".split()
 
@@ -61,7 +59,7 @@ def assert_mapped(record: AttentionRecord, folder: Path) -> None:
     "options", [{}, {"layers": [1]}, {"dtype": "float16"}, {"dtype": torch.float64}], ids=str
 )
 def test_what_is_kept_is_the_same_as_in_memory(
-    kind: str, options: dict[str, Any], make_model: Callable[..., Any], tmp_path: Path
+    kind: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     model, arguments = make_model(kind), arguments_of(kind)
     expected = extract(model, arguments, **options)
@@ -73,9 +71,7 @@ def test_what_is_kept_is_the_same_as_in_memory(
     assert len(files) == len(names_in(tmp_path / "x")) - 1 == num_layers(record)
 
 
-def test_layers_are_written_while_the_model_runs(
-    make_model: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_layers_are_written_while_the_model_runs(tmp_path: Path) -> None:
     model = make_model("llama")
     seen: list[int] = []
     for layer in model.model.layers:
@@ -101,7 +97,7 @@ def test_windows_and_pictures_come_back(tmp_path: Path) -> None:
     assert_mapped(record, tmp_path / "x")
 
 
-def test_a_generated_text_is_spooled(make_model: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_generated_text_is_spooled(tmp_path: Path) -> None:
     for kind in ("gpt2", "bart"):
         model = make_model(kind)
         expected = extract(model, {"input_ids": IDS}, generate=5)
@@ -112,9 +108,7 @@ def test_a_generated_text_is_spooled(make_model: Callable[..., Any], tmp_path: P
         assert any(predictions)
 
 
-def test_texts_and_rows_get_a_folder_each(
-    make_model: Callable[..., Any], byte_tokenizer: Any, tmp_path: Path
-) -> None:
+def test_texts_and_rows_get_a_folder_each(byte_tokenizer: Any, tmp_path: Path) -> None:
     model = make_model("gpt2")
     texts = ["The cat sat.", "A dog", "it was too tired"]
     given: dict[str, Any] = {"tokenizer": byte_tokenizer, "progress": False}
@@ -139,9 +133,7 @@ def test_texts_and_rows_get_a_folder_each(
     assert_same(expected[0], load(tmp_path / "single" / "0"))
 
 
-def test_a_text_that_fails_leaves_those_before_it(
-    make_model: Callable[..., Any], byte_tokenizer: Any, tmp_path: Path
-) -> None:
+def test_a_text_that_fails_leaves_those_before_it(byte_tokenizer: Any, tmp_path: Path) -> None:
     model = make_model("gpt2")
     texts = ["The cat sat.", "the dog " * 60]
     with pytest.raises(ValueError, match="tokens are too many"):
@@ -150,9 +142,7 @@ def test_a_text_that_fails_leaves_those_before_it(
     assert load(tmp_path / "x" / "0").stack().num_layers == 3
 
 
-def test_a_second_run_leaves_nothing_of_the_first(
-    make_model: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_second_run_leaves_nothing_of_the_first(tmp_path: Path) -> None:
     model, arguments = make_model("bigbird_pegasus"), arguments_of("bigbird_pegasus")
     runs: list[Any] = []
     model.register_forward_pre_hook(lambda *_: runs.append(1))
@@ -185,9 +175,7 @@ def failing(model: Any, error: BaseException) -> Any:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("in the model")])
-def test_an_interrupt_or_error_leaves_nothing(
-    error: BaseException, make_model: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_an_interrupt_or_error_leaves_nothing(error: BaseException, tmp_path: Path) -> None:
     model = make_model("llama")
     hook = failing(model, error)
     (tmp_path / "there").mkdir()
@@ -228,9 +216,7 @@ def run(lines: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="only POSIX kills like that")
-def test_a_killed_process_leaves_what_is_no_record(
-    make_model: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_killed_process_leaves_what_is_no_record(tmp_path: Path) -> None:
     kill = (
         "import os\n"
         "model.model.layers[2].register_forward_pre_hook("
@@ -257,7 +243,7 @@ def test_a_file_that_the_system_cuts_off_is_told_and_removed(tmp_path: Path) -> 
 
 
 def test_a_disk_that_fills_up_is_told_and_what_was_written_removed(
-    make_model: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
 
@@ -274,9 +260,7 @@ def test_a_disk_that_fills_up_is_told_and_what_was_written_removed(
     assert names_in(tmp_path) == []
 
 
-def test_places_are_refused_before_the_model_runs(
-    make_model: Callable[..., Any], tmp_path: Path, byte_tokenizer: Any
-) -> None:
+def test_places_are_refused_before_the_model_runs(tmp_path: Path, byte_tokenizer: Any) -> None:
     model = make_model("gpt2")
     extract(model, IDS, spool=tmp_path / "record")
     (tmp_path / "file").touch()
@@ -309,7 +293,7 @@ def test_places_are_refused_before_the_model_runs(
 
 
 def test_a_disk_without_room_is_told_before_the_model_runs(
-    make_model: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model("llama")
     # 4 heads and 2 key heads of 12 numbers for 10 tokens, in 3 layers.
@@ -349,7 +333,6 @@ def test_room_for_a_generated_text_is_asked_for_before_it_is_generated(
     bound: dict[str, int],
     *,
     spool: bool,
-    make_model: Callable[..., Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

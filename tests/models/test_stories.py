@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 import numpy as np
-import pytest
 import torch
 
 import attnviz as av
@@ -20,16 +19,8 @@ from attnviz.interventions.intervene import by_module, places_of, plan_of
 from attnviz.interventions.runs import Runs
 from train_demos.dates import WrittenDate, draw_date
 
-pytestmark = pytest.mark.models
-
 SEED = 4712
 LENGTH = 40
-
-
-@pytest.fixture(scope="module")
-def decoder() -> tuple[Any, Any]:
-    model, tokenizer = av.demos.load("decoder")
-    return model, tokenizer
 
 
 def share_right(model: Any, ids: torch.Tensor, head: tuple[int, int] | None) -> float:

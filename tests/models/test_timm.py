@@ -15,8 +15,6 @@ from transformers.models.timm_wrapper.configuration_timm_wrapper import TimmWrap
 from attnviz import extract
 from models.seeing import softmaxes
 
-pytestmark = pytest.mark.models
-
 
 @pytest.fixture
 def wrapped(timm_wrapper: None) -> Callable[..., Any]:

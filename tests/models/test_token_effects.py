@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,8 @@ import pytest
 import torch
 
 import attnviz as av
+from models.kinds import make_model
 from models.tiny import SIZE, built
-
-pytestmark = pytest.mark.models
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 PAIR = (7, 8)
@@ -25,7 +23,7 @@ def difference(model: Any, row: int = -1, **arguments: Any) -> float:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
-def test_a_masked_token_is_a_hidden_one(kind: str, make_model: Callable[..., Any]) -> None:
+def test_a_masked_token_is_a_hidden_one(kind: str) -> None:
     model = make_model(kind)
     given = {"input_ids": IDS}
     effects = av.token_effects(model, given, answer=PAIR)
@@ -38,7 +36,7 @@ def test_a_masked_token_is_a_hidden_one(kind: str, make_model: Callable[..., Any
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
-def test_a_token_is_deleted(kind: str, make_model: Callable[..., Any]) -> None:
+def test_a_token_is_deleted(kind: str) -> None:
     model = make_model(kind)
     given = {"input_ids": IDS}
     for position, row in ((8, -1), (5, -4)):
@@ -56,7 +54,7 @@ def test_a_token_is_deleted(kind: str, make_model: Callable[..., Any]) -> None:
         )
 
 
-def test_a_token_gets_the_mean_embedding(make_model: Callable[..., Any]) -> None:
+def test_a_token_gets_the_mean_embedding() -> None:
     model = make_model("llama")
     effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, leave_out="mean embedding")
     embedded = model.get_input_embeddings()(IDS).detach()
@@ -66,7 +64,7 @@ def test_a_token_gets_the_mean_embedding(make_model: Callable[..., Any]) -> None
     assert effects.values[4] == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_patch_gets_the_mean_color(make_model: Callable[..., Any]) -> None:
+def test_a_patch_gets_the_mean_color() -> None:
     model = make_model("vit")
     pixels = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     effects = av.token_effects(
@@ -84,7 +82,7 @@ def test_a_patch_gets_the_mean_color(make_model: Callable[..., Any]) -> None:
     assert after != before
 
 
-def test_an_encoder_is_read_without_a_token(make_model: Callable[..., Any]) -> None:
+def test_an_encoder_is_read_without_a_token() -> None:
     model = make_model("bart")
     given: dict[str, Any] = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
     effects = av.token_effects(model, given, answer=PAIR)
@@ -112,7 +110,7 @@ def test_positions_that_begin_behind_the_padding_id() -> None:
 
 
 @pytest.mark.parametrize("leave_out", ["mask", "mean embedding", "delete"])
-def test_the_noise_is_measured(leave_out: Any, make_model: Callable[..., Any]) -> None:
+def test_the_noise_is_measured(leave_out: Any) -> None:
     """A model that adds 1e-5 per example of the batch to one of the two logits."""
     model = make_model("gpt2")
     step = torch.zeros(model.config.vocab_size)
@@ -139,14 +137,12 @@ def test_the_noise_is_measured(leave_out: Any, make_model: Callable[..., Any]) -
         ({"leave_out": "mean color"}, "one image"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    options: dict[str, Any], words: str, make_model: Callable[..., Any]
-) -> None:
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         av.token_effects(make_model("gpt2"), {"input_ids": IDS}, **options)
 
 
-def test_an_image_has_no_mask(make_model: Callable[..., Any]) -> None:
+def test_an_image_has_no_mask() -> None:
     with pytest.raises(ValueError, match="mean color"):
         av.token_effects(make_model("vit"), {"pixel_values": torch.rand(1, 3, 32, 32)})
     with pytest.raises(TypeError, match="no generate="):

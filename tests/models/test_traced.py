@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import transformers
 from attnviz import extract
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias
+from models.kinds import largest_error, make_model, reference
 from models.tiny import built
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61]])
@@ -116,7 +116,7 @@ def test_disentangled_attention_says_that_products_are_a_part_only(kind: str) ->
     assert any("only a part of the logits" in note for note in record.notes)
 
 
-def test_a_batch_with_padding(make_model: Callable[..., Any]) -> None:
+def test_a_batch_with_padding() -> None:
     model = make_model("bloom")
     ids = torch.tensor([[5, 6, 7, 8], [0, 0, 9, 4]])
     mask = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])
@@ -131,13 +131,7 @@ def test_a_batch_with_padding(make_model: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_modules_that_the_forward_puts_in_the_place_of_others(
-    make_model: Callable[..., Any],
-    reference: Callable[..., Any],
-    largest_error: Callable[..., float],
-    *,
-    again: bool,
-) -> None:
+def test_modules_that_the_forward_puts_in_the_place_of_others(*, again: bool) -> None:
     """For a short text BigBird changes its encoder's modules to others while it runs."""
     model = make_model("bigbird_pegasus")
     arguments = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}

@@ -26,8 +26,6 @@ from transformers import (
 import attnviz as av
 from attnviz.integrations import AttentionCallback
 
-pytestmark = pytest.mark.models
-
 TOKENS, LENGTH = 64, 24
 
 

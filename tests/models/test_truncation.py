@@ -13,8 +13,6 @@ import transformers
 import attnviz as av
 from attnviz import demos, extract
 
-pytestmark = pytest.mark.models
-
 LONG = "The animal did not cross the street because it was too tired . " * 100
 
 

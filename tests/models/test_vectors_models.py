@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,8 @@ import pytest
 from attnviz.extraction import extract
 from attnviz.record.record import AttentionRecord
 from attnviz.server.server import RecordServer
+from models.kinds import make_model, reference
 from models.tiny import arguments_of
-
-pytestmark = pytest.mark.models
 
 TOLERANCE = 1e-4
 # What a layer has beside queries and keys, and how many heads share a key head.
@@ -81,9 +79,7 @@ def largest_differences(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_cells_add_up_to_the_models_own_weights(
-    kind: str, make_model: Callable[..., Any], reference: Callable[..., Any]
-) -> None:
+def test_cells_add_up_to_the_models_own_weights(kind: str) -> None:
     model = make_model(kind)
     model.set_attn_implementation("eager" if kind in EAGER_ONLY else "sdpa")
     arguments = arguments_of(kind)
@@ -98,9 +94,7 @@ def test_cells_add_up_to_the_models_own_weights(
     assert sum_error < TOLERANCE
 
 
-def test_a_model_whose_weights_alone_are_known_says_which_views_can_show_it(
-    make_model: Callable[..., Any], reference: Callable[..., Any]
-) -> None:
+def test_a_model_whose_weights_alone_are_known_says_which_views_can_show_it() -> None:
     from attnviz.views.neuron import NeuronView
 
     own = reference(make_model("bert"), arguments_of("bert"))["self"]

@@ -21,23 +21,15 @@ from attnviz.server.kernel import KernelChannel
 from attnviz.views.what_if import WhatIf
 from unit.asking import replies, whole_reply
 
-pytestmark = pytest.mark.models
-
 TEXT = "the animal did not cross the street because it was too wide so the"
 EDGE = {"kind": "knockout", "layer": 1, "head": 0, "query": 13, "key": 6}
 HEAD = {"kind": "ablate", "layer": 1, "head": 0}
 TOKEN = {"kind": "hide", "key": 6}
 
 
-@pytest.fixture(scope="module")
-def demo() -> tuple[Any, Any]:
-    model, tokenizer = av.demos.load("decoder")
-    return model, tokenizer
-
-
 @pytest.fixture
-def view(demo: tuple[Any, Any]) -> av.HeadView:
-    model, tokenizer = demo
+def view(decoder: tuple[Any, Any]) -> av.HeadView:
+    model, tokenizer = decoder
     record = av.extract(model, TEXT, tokenizer=tokenizer)
     return av.HeadView(record, model=model, inputs=TEXT, tokenizer=tokenizer, token=13, key=6)
 
@@ -87,10 +79,10 @@ def forwards(model: Any) -> Iterator[list[int]]:
     ],
 )
 def test_the_numbers_are_those_of_intervene(
-    asked: list[dict[str, Any]], change: Any, view: av.HeadView, demo: tuple[Any, Any]
+    asked: list[dict[str, Any]], change: Any, view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
     answer = ask(view, *asked)
-    effect = av.intervene(demo[0], TEXT, change, tokenizer=demo[1]).effect
+    effect = av.intervene(decoder[0], TEXT, change, tokenizer=decoder[1]).effect
     assert answer["measure"] == effect.measure
     assert answer["before"] == pytest.approx(effect.before, abs=1e-5)
     assert answer["after"] == pytest.approx(effect.after, abs=1e-5)
@@ -118,9 +110,9 @@ def test_an_answer_says_in_a_sentence_which_cut_it_was(view: av.HeadView) -> Non
 
 
 def test_after_the_unchanged_run_an_answer_costs_one_forward(
-    view: av.HeadView, demo: tuple[Any, Any]
+    view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
-    with forwards(demo[0]) as count:
+    with forwards(decoder[0]) as count:
         ask(view)
         # The unchanged run, and the one that tells the noise.
         assert count == [2]
@@ -136,10 +128,10 @@ def asked_of(view: WhatIf, **more: Any) -> dict[str, Any]:
 
 
 def test_a_pair_has_its_share_of_the_value_norm_from_the_runs_that_are_made_anyway(
-    view: av.HeadView, demo: tuple[Any, Any]
+    view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
     nothing = {"share": None, "why": "", "effect": "", "noise": ""}
-    with forwards(demo[0]) as count:
+    with forwards(decoder[0]) as count:
         # Before the reader asks, no model runs.
         assert asked_of(view) == {"model": "waits", **nothing}
         assert count == [0]
@@ -147,7 +139,7 @@ def test_a_pair_has_its_share_of_the_value_norm_from_the_runs_that_are_made_anyw
         found = {(layer, head): asked_of(view, layer=layer, head=head) for layer, head in HEADS}
         assert count == [2]
     # The value norm as `attribute` has it, and the row's own sum.
-    norms = av.attribute(demo[0], TEXT, method="value norm", tokenizer=demo[1]).stack()
+    norms = av.attribute(decoder[0], TEXT, method="value norm", tokenizer=decoder[1]).stack()
     for (layer, head), known in found.items():
         row = norms.weights(layer=layer, head=head, rows=slice(13, 14))[0].astype(float)
         assert known["share"] == pytest.approx(row[6] / row.sum(), abs=1e-5)
@@ -200,9 +192,9 @@ def changed_stacks(view: WhatIf) -> list[dict[str, Any]]:
     ],
 )
 def test_the_weights_of_the_changed_run_are_those_of_intervene(
-    asked: list[dict[str, Any]], change: Any, view: av.HeadView, demo: tuple[Any, Any]
+    asked: list[dict[str, Any]], change: Any, view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
-    with forwards(demo[0]) as count:
+    with forwards(decoder[0]) as count:
         ask(view)
         ask(view, *asked)
         # The run that answered has the weights, too.
@@ -210,7 +202,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
         record = view.changed_record
         assert count == [3]
     assert record is not None
-    wanted = av.intervene(demo[0], TEXT, change, tokenizer=demo[1])
+    wanted = av.intervene(decoder[0], TEXT, change, tokenizer=decoder[1])
     assert record.effect.after == pytest.approx(wanted.effect.after, abs=1e-5)
     assert len(record.changes) == len(asked)
     server = view._channel._server
@@ -267,9 +259,9 @@ def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:
 
 
 def test_a_page_of_a_changed_run_knows_the_file_of_its_record(
-    demo: tuple[Any, Any], view: av.HeadView, tmp_path: Path
+    decoder: tuple[Any, Any], view: av.HeadView, tmp_path: Path
 ) -> None:
-    model, tokenizer = demo
+    model, tokenizer = decoder
     path = view.record.save(tmp_path / "x.safetensors")
     view = av.HeadView(av.load(path), model=model, inputs=TEXT, tokenizer=tokenizer)
     view.changes = [HEAD]
@@ -294,8 +286,8 @@ def test_a_changed_record_needs_changes_and_a_model(view: av.HeadView) -> None:
         whole_reply(view._channel._server, "changed", {"changes": []})
 
 
-def test_a_part_of_a_record_is_compared_with_the_same_part(demo: tuple[Any, Any]) -> None:
-    model, tokenizer = demo
+def test_a_part_of_a_record_is_compared_with_the_same_part(decoder: tuple[Any, Any]) -> None:
+    model, tokenizer = decoder
     record = av.extract(model, TEXT, tokenizer=tokenizer, layers=1, dtype="float16")
     view = av.MatrixView(record, model=model, inputs=TEXT, tokenizer=tokenizer)
     with forwards(model) as count:
@@ -328,9 +320,9 @@ def test_an_answer_comes_without_weights_where_they_do_not_fit(
 
 
 def test_the_model_is_as_it_was_before_also_where_a_change_fails(
-    view: av.HeadView, demo: tuple[Any, Any]
+    view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
-    model, tokenizer = demo
+    model, tokenizer = decoder
     ids = torch.tensor([tokenizer(TEXT)["input_ids"]])
     with torch.no_grad():
         own = model(ids).logits
@@ -353,12 +345,12 @@ def _raise(error: type[BaseException]) -> Callable[..., None]:
     return hook
 
 
-def test_what_goes_wrong_comes_as_words(view: av.HeadView, demo: tuple[Any, Any]) -> None:
+def test_what_goes_wrong_comes_as_words(view: av.HeadView, decoder: tuple[Any, Any]) -> None:
     sent: list[dict[str, Any]] = []
     server = view._channel._server
     channel = KernelChannel(server, lambda message, _: sent.append(message))
     request = {"attnviz": "request", "name": "intervene"}
-    handle = demo[0].register_forward_hook(_raise(MemoryError))
+    handle = decoder[0].register_forward_hook(_raise(MemoryError))
     channel.receive({**request, "id": "1", "arguments": {"changes": []}})
     handle.remove()
     assert sent == [{"attnviz": "error", "id": "1", "message": "6 GB are needed"}]
@@ -387,10 +379,10 @@ def test_a_second_change_waits_for_the_first(
 
 
 def test_views_that_are_shown_have_the_model(
-    demo: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+    decoder: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnviz.views.show.show", lambda view: view)
-    model, tokenizer = demo
+    model, tokenizer = decoder
     for show in (av.show_head_view, av.show_matrix_view, av.show_model_view, av.dashboard):
         view: Any = show(model, TEXT, tokenizer=tokenizer)
         assert "animal" in ask(view, EDGE)["sentence"]
@@ -400,27 +392,6 @@ def test_views_that_are_shown_have_the_model(
     record = av.extract(model, TEXT, tokenizer=tokenizer)
     with pytest.raises(ValueError, match=r"Make the view with show_head_view\(model, text\)"):
         ask(av.show_head_view(record), EDGE)
-
-
-@pytest.mark.parametrize("kind", ["bert", "bart", "vit"])
-def test_other_architectures_answer_too(kind: str, make_model: Callable[..., Any]) -> None:
-    model = make_model(kind)
-    given = {
-        "bert": {"input_ids": torch.tensor([[5, 17, 42, 17]])},
-        "bart": {
-            "input_ids": torch.tensor([[5, 17, 42, 17]]),
-            "decoder_input_ids": torch.tensor([[2, 8, 9]]),
-        },
-        "vit": {"pixel_values": torch.rand(1, 3, 32, 32, generator=torch.manual_seed(1))},
-    }[kind]
-    record = av.extract(model, given)
-    view = av.HeadView(record, model=model, inputs=given)
-    stack = record.stack("cross" if kind == "bart" else None).name
-    change = {"stack": stack, "layer": 1, "head": 0, "query": 2, "key": 1, "kind": "knockout"}
-    answer = ask(view, change)
-    effect = av.intervene(model, given, av.Knockout(2, 1, 1, 0, stack=stack)).effect
-    assert answer["after"] == pytest.approx(effect.after, abs=1e-6)
-    assert answer["before"] == pytest.approx(effect.before, abs=1e-6)
 
 
 def test_pages_carry_what_was_answered(view: av.HeadView) -> None:
@@ -460,8 +431,8 @@ def test_changes_that_do_not_fit_are_refused(changes: Any, message: str, view: a
     ]
 
 
-def test_a_model_goes_with_its_inputs(demo: tuple[Any, Any]) -> None:
-    model, tokenizer = demo
+def test_a_model_goes_with_its_inputs(decoder: tuple[Any, Any]) -> None:
+    model, tokenizer = decoder
     record = av.extract(model, TEXT, tokenizer=tokenizer)
     with pytest.raises(TypeError, match="inputs is missing: what the model read"):
         av.HeadView(record, model=model)

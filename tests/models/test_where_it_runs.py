@@ -15,6 +15,7 @@ import transformers
 from numpy.typing import NDArray
 
 from attnviz import AttentionRecord, extract
+from models.kinds import largest_error, make_model, reference
 from rounding import forwards_error
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 40, 12]])
@@ -57,7 +58,7 @@ def all_weights(record: AttentionRecord) -> list[NDArray[np.float32]]:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kind", ["llama", "mistral"])
-def test_half_precision(make_model: Callable[..., Any], kind: str, dtype: torch.dtype) -> None:
+def test_half_precision(kind: str, dtype: torch.dtype) -> None:
     model = make_model(kind).to(dtype)
     found: list[AttentionRecord] = []
     calls = received(model, lambda: found.append(extract(model, IDS)))
@@ -77,12 +78,7 @@ def test_half_precision(make_model: Callable[..., Any], kind: str, dtype: torch.
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("kind", ["llama", "gemma2", "mistral"])
-def test_flex_attention(
-    make_model: Callable[..., Any],
-    reference: Callable[..., Any],
-    largest_error: Callable[..., float],
-    kind: str,
-) -> None:
+def test_flex_attention(kind: str) -> None:
     model = make_model(kind)
     own = reference(model, {"input_ids": IDS})
     model.set_attn_implementation("flex_attention")
@@ -92,7 +88,7 @@ def test_flex_attention(
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_flex_attention_with_padding(make_model: Callable[..., Any]) -> None:
+def test_flex_attention_with_padding() -> None:
     model = make_model("llama")
     ids = torch.tensor([[5, 6, 7, 8], [0, 0, 9, 4]])
     mask = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])
@@ -121,12 +117,7 @@ def counting_backend(counts: list[int]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("how", ["whole", "in place", "a layer", "its forward"])
-def test_a_compiled_model(
-    make_model: Callable[..., Any],
-    reference: Callable[..., Any],
-    largest_error: Callable[..., float],
-    how: str,
-) -> None:
+def test_a_compiled_model(how: str) -> None:
     model = make_model("llama")
     own = reference(model, {"input_ids": IDS})
     counts: list[int] = []
@@ -155,7 +146,7 @@ def test_a_compiled_model(
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_int8_weights(make_model: Callable[..., Any]) -> None:
+def test_int8_weights() -> None:
     model = make_model("llama")
     with torch.no_grad():
         quantised = torch.ao.quantization.quantize_dynamic(
@@ -167,7 +158,7 @@ def test_int8_weights(make_model: Callable[..., Any]) -> None:
         assert np.abs(weights - softmax_of(call)).max() < 1e-4
 
 
-def test_data_parallel(make_model: Callable[..., Any]) -> None:
+def test_data_parallel() -> None:
     model = make_model("llama")
     spread = torch.nn.DataParallel(model)
     for weights, again in zip(
@@ -177,7 +168,7 @@ def test_data_parallel(make_model: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("offloaded", [False, True])
-def test_device_map(make_model: Callable[..., Any], tmp_path: Path, *, offloaded: bool) -> None:
+def test_device_map(tmp_path: Path, *, offloaded: bool) -> None:
     """Weights of some layers stay on disk until they are needed, as with several devices."""
     pytest.importorskip("accelerate", reason="pip install accelerate")
     model = make_model("llama")
@@ -206,9 +197,7 @@ def test_device_map(make_model: Callable[..., Any], tmp_path: Path, *, offloaded
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-def test_lora(
-    make_model: Callable[..., Any], reference: Callable[..., Any], largest_error: Any
-) -> None:
+def test_lora() -> None:
     peft = pytest.importorskip("peft")
     config = peft.LoraConfig(r=4, target_modules=["q_proj", "k_proj"], init_lora_weights=False)
     adapted = peft.get_peft_model(copy.deepcopy(make_model("llama")), config).eval()
@@ -219,9 +208,7 @@ def test_lora(
 
 
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable`:FutureWarning")
-def test_a_model_in_training_with_gradient_checkpointing(
-    make_model: Callable[..., Any], reference: Callable[..., Any], largest_error: Any
-) -> None:
+def test_a_model_in_training_with_gradient_checkpointing() -> None:
     own = reference(make_model("llama"), {"input_ids": IDS})
     model = copy.deepcopy(make_model("llama"))
     model.gradient_checkpointing_enable()
@@ -232,9 +219,7 @@ def test_a_model_in_training_with_gradient_checkpointing(
     assert any("training mode" in note for note in record.notes)
 
 
-def test_hooks_of_the_user_run(
-    make_model: Callable[..., Any], reference: Callable[..., Any], largest_error: Any
-) -> None:
+def test_hooks_of_the_user_run() -> None:
     """The record has the attention of the model with its hooks."""
     model = copy.deepcopy(make_model("llama"))
     for layer in model.model.layers:

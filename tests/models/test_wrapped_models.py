@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import transformers
 from torch import nn
 
 from attnviz import AttentionRecord, extract, show_head_view
+from models.kinds import make_model
 from models.seeing import softmaxes
 from rounding import forwards_error
 from unit.asking import whole_reply
@@ -50,7 +50,7 @@ def test_a_cross_encoder(checkpoint_folder: Path) -> None:
     assert same(extract(encoder, pair), extract(str(checkpoint_folder), pair))
 
 
-def test_a_trainer(make_model: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_trainer(tmp_path: Path) -> None:
     model = make_model("llama")
     arguments = transformers.TrainingArguments(output_dir=str(tmp_path), report_to="none")
     trainer = transformers.Trainer(model=model, args=arguments)
@@ -66,13 +66,13 @@ class Lightning(nn.Module):
         self.parts = nn.ModuleDict(models)
 
 
-def test_a_module_around_one_model(make_model: Callable[..., Any]) -> None:
+def test_a_module_around_one_model() -> None:
     model = make_model("llama")
     compiled: Any = torch.compile(model, backend="eager")
     assert same(extract(Lightning(model=compiled), IDS), extract(model, IDS))
 
 
-def test_a_module_around_two_models_is_refused(make_model: Callable[..., Any]) -> None:
+def test_a_module_around_two_models_is_refused() -> None:
     model = make_model("llama")
     with pytest.raises(TypeError, match=r"Lightning, which has 2 of them inside: give the one"):
         extract(Lightning(student=model, teacher=copy.deepcopy(model)), IDS)
@@ -83,7 +83,7 @@ def test_a_module_without_a_model_is_refused() -> None:
         extract(nn.Linear(2, 2), IDS)
 
 
-def test_a_view_of_a_wrapped_model_can_run_it_again(make_model: Callable[..., Any]) -> None:
+def test_a_view_of_a_wrapped_model_can_run_it_again() -> None:
     view = show_head_view(Lightning(model=make_model("llama")), IDS)
     change = {"kind": "ablate", "stack": "self", "layer": 0, "head": 1, "to": "zero"}
     reply = whole_reply(view._channel._server, "intervene", {"changes": [change]})

@@ -52,7 +52,7 @@ IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8, 61, 17]])
 # What makes queries and keys, or both with the values.
 _SHARPENED = set(
     "q k query key q_proj k_proj qkv qkv_proj query_key_value Wqkv in_proj query_proj key_proj "
-    "q_b_proj kv_b_proj".split()
+    "q_b_proj kv_b_proj c_attn".split()
 )
 
 
@@ -84,9 +84,11 @@ def sharpen(model: Any, factor: float, inside: str = "") -> None:
     """Scale queries and keys, of modules that have a word in their path."""
     with torch.no_grad():
         for path, module in model.named_modules():
-            weight = getattr(module, "weight", None)
-            if inside in path and path.rpartition(".")[2] in _SHARPENED and weight is not None:
-                weight.mul_(factor)
+            name, weight = path.rpartition(".")[2], getattr(module, "weight", None)
+            if inside in path and name in _SHARPENED and weight is not None:
+                # GPT-2 has queries, keys and values side by side, and its inputs as rows.
+                part = weight[:, : weight.shape[1] // 3 * 2] if name == "c_attn" else weight
+                part.mul_(factor)
 
 
 def _run(model: Any, arguments: Mapping[str, Any], **options: Any) -> Any:
