@@ -1,0 +1,185 @@
+"""Tiny models of a kind, and what they compute by themselves."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+
+from attnviz import AttentionRecord, extract
+from models.tiny import sharpen
+
+__all__ = ["extract_own", "largest_error", "make_model", "reference"]
+
+
+def _config(kind: str) -> Any:
+    common: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    size = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
+    image = {"intermediate_size": 64, "image_size": 32, "patch_size": 8}
+    decoder = {**common, **size, "intermediate_size": 64, "vocab_size": 400}
+    text = {**decoder, "max_position_embeddings": 64}
+    grouped = {**text, "num_key_value_heads": 2}
+    seq2seq = {**common, "vocab_size": 400, "d_model": 48, "decoder_start_token_id": 2}
+    return {
+        "bert": lambda: transformers.BertConfig(**text),
+        "albert": lambda: transformers.AlbertConfig(**text, embedding_size=24),
+        "roberta": lambda: transformers.RobertaConfig(**{**text, "pad_token_id": 1}),
+        "gpt2": lambda: transformers.GPT2Config(
+            vocab_size=400, n_embd=48, n_layer=3, n_head=4, n_positions=64, **common
+        ),
+        "llama": lambda: transformers.LlamaConfig(**grouped),
+        "mistral": lambda: transformers.MistralConfig(**grouped, sliding_window=5),
+        "gemma2": lambda: transformers.Gemma2Config(
+            **grouped, head_dim=12, sliding_window=5, attn_logit_softcapping=4.0
+        ),
+        "gpt_oss": lambda: transformers.GptOssConfig(
+            **grouped, head_dim=12, sliding_window=5, num_local_experts=2, num_experts_per_tok=1
+        ),
+        # Different numbers of layers and heads in each stack.
+        "bart": lambda: transformers.BartConfig(
+            **seq2seq,
+            encoder_layers=2,
+            decoder_layers=3,
+            encoder_attention_heads=4,
+            decoder_attention_heads=6,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            max_position_embeddings=64,
+        ),
+        "t5": lambda: transformers.T5Config(
+            **{**seq2seq, "decoder_start_token_id": 0},
+            num_layers=2,
+            num_decoder_layers=3,
+            num_heads=4,
+            d_kv=12,
+            d_ff=64,
+        ),
+        "vit": lambda: transformers.ViTConfig(**size, **image),
+        "bigbird_pegasus": lambda: transformers.BigBirdPegasusConfig(
+            **seq2seq,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+        ),
+        "bloom": lambda: transformers.BloomConfig(
+            vocab_size=400, hidden_size=48, n_layer=2, n_head=4, **common
+        ),
+        "mamba": lambda: transformers.MambaConfig(
+            vocab_size=400, hidden_size=48, num_hidden_layers=2, **common
+        ),
+    }[kind]()
+
+
+_CLASSES = {
+    "bert": "BertForMaskedLM",
+    "albert": "AlbertModel",
+    "roberta": "RobertaModel",
+    "gpt2": "GPT2LMHeadModel",
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "bart": "BartForConditionalGeneration",
+    "t5": "T5ForConditionalGeneration",
+    "vit": "ViTForImageClassification",
+    "bigbird_pegasus": "BigBirdPegasusForConditionalGeneration",
+    "bloom": "BloomForCausalLM",
+    "mamba": "MambaForCausalLM",
+}
+
+# So that the mean of a row's largest weight lies near one half; T5 doesn't scale its products.
+_FACTORS = {"albert": 30.0, "bart": 12.0, "bert": 12.0, "roberta": 14.0, "t5": 2.5, "vit": 13.0}
+
+
+def make_model(kind: str, implementation: Any = None, **settings: Any) -> Any:
+    """Make a tiny model of a kind, the same one on every call; `implementation` is of attention."""
+    config = _config(kind)
+    for name, value in settings.items():
+        setattr(config, name, value)
+    torch.manual_seed(0)
+    model = getattr(transformers, _CLASSES[kind])(config)
+    if kind == "gemma2":
+        # As newer versions do by themselves: torch's own function knows no cap.
+        model.set_attn_implementation("eager")
+    if implementation is not None:
+        model.set_attn_implementation(implementation)
+    sharpen(model, _FACTORS.get(kind, 10.0))
+    return model.eval()
+
+
+def reference(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[NDArray[np.float32]]]:
+    """Compute a model's own weights: an eager copy of it with `output_attentions`.
+
+    For each stack a list with an array (examples, heads, queries, keys) for each layer.
+    """
+    eager = copy.deepcopy(model)
+    eager.set_attn_implementation("eager")
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        outputs = eager.eval()(**arguments, output_attentions=True)
+    single = "vision" if "pixel_values" in arguments else "self"
+    fields = {
+        single: "attentions",
+        "encoder": "encoder_attentions",
+        "decoder": "decoder_attentions",
+        "cross": "cross_attentions",
+    }
+    return {
+        stack: [layer.float().numpy() for layer in outputs[field]]
+        for stack, field in fields.items()
+        if outputs.get(field)
+    }
+
+
+def largest_error(
+    record: AttentionRecord | None,
+    own: Mapping[str, list[NDArray[np.float32]]],
+    example: int = 0,
+    keep: Mapping[str, NDArray[np.int64]] | None = None,
+) -> float:
+    """Hold a record against a model's own weights, every layer and head.
+
+    `keep` gives, for each side, the places of the example that are no padding.
+    """
+    assert record is not None
+    assert list(record.stacks) == list(own)
+    worst = 0.0
+    for name, layers in own.items():
+        stack = record.stacks[name]
+        assert stack.layers == tuple(range(len(layers)))
+        for number, layer in enumerate(layers):
+            expected = layer[example]
+            if keep is not None:
+                queries = keep["decoder" if name in ("decoder", "cross") else "input"]
+                keys = keep["decoder" if name == "decoder" else "input"]
+                expected = expected[:, queries][:, :, keys]
+            found = stack.weights(layer=number)
+            assert found.shape == expected.shape
+            worst = max(worst, float(np.abs(found - expected).max()))
+    return worst
+
+
+def extract_own(
+    model: Any, arguments: Mapping[str, Any], keep: Any = None, own: Any = None, **options: Any
+) -> Any:
+    """Extract a record, or one of each example, of which every weight is the model's own.
+
+    `keep` gives the places of each example that are no padding (see `largest_error`), and `own`
+    the model's own weights, where they are not those of a plain forward of these arguments.
+    """
+    own = reference(model, arguments) if own is None else own
+    extracted: Any = extract(model, arguments, **options)
+    records = extracted if isinstance(extracted, list) else [extracted]
+    for example, record in enumerate(records):
+        kept = None if keep is None else keep[example]
+        assert largest_error(record, own, example, kept) < 1e-4
+    return extracted
