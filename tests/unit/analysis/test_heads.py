@@ -197,17 +197,6 @@ def test_entropy_leaves_out_rows_of_zeros_and_the_share_of_a_sink() -> None:
     assert_allclose(head_entropy(stack), [[math.log(2)]], atol=1e-6)
 
 
-@pytest.mark.parametrize("record", [captured_record(), given_record(num_tokens=7)])
-def test_all_queries_of_a_sample_are_all_queries(record: AttentionRecord) -> None:
-    stack = record.stack()
-    for pattern in patterns_of(stack):
-        sampled = head_scores(stack, pattern, queries=1000)
-        for layer, scores in enumerate(head_scores(stack, pattern)):
-            assert_allclose(sampled[layer], scores, atol=2e-6, equal_nan=True)
-    for layer, entropies in enumerate(head_entropy(stack)):
-        assert_allclose(head_entropy(stack, queries=1000)[layer], entropies, atol=1e-6)
-
-
 def test_a_sample_is_measured_alone() -> None:
     num_tokens, taken = 300, 20
     layer = QueryKeyAttention(

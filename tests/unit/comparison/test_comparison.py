@@ -12,7 +12,7 @@ import torch
 import attnviz as av
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.inserted import AlignedWeights
-from attnviz.record.masks import BandMask, DistanceBias, InsertedMask
+from attnviz.record.masks import BandMask, DistanceBias
 from attnviz.record.tokens import Tokens
 
 THREE = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]
@@ -237,25 +237,6 @@ def test_queries_and_keys_stay_known_where_tokens_are_inserted(kind: str) -> Non
         assert np.allclose(weights, wanted[rows], atol=1e-6)
         assert np.array_equal(allowed, as_weights.weights_of_rows(head, rows)[1])
     assert attention.causal == layer.causal == as_weights.causal
-
-
-def test_only_some_heads_stay_known_and_shared_masks_stay_shared() -> None:
-    words = [f" w{number}" for number in range(5)]
-    a, b = random_record(0, words), random_record(1, [*words, " more"])
-    found = av.compare(a, b)
-    masks = [each.vectors.mask for each in map(found.a.stack().attention, (0, 1)) if each.vectors]
-    assert masks[0] is masks[1]
-    # What was aligned is aligned again: the other text has one more in the middle.
-    twice = av.compare(found.a, random_record(2, [*words[:2], " new", *words[2:], " more"]))
-    mask = twice.a.stack().attention(0).vectors
-    assert mask is not None
-    assert isinstance(mask.mask, InsertedMask)
-    assert isinstance(mask.mask.base, BandMask)
-    there = [each for each in range(7) if each not in (2, 6)]
-    given = a.stack().weights(layer=1, head=2)
-    both = twice.a.stack().weights(layer=1, head=2)
-    assert np.allclose(both[np.ix_(there, there)], given, atol=1e-6)
-    assert both.sum() == pytest.approx(5)
 
 
 def test_heads_that_only_one_has_are_not_compared() -> None:

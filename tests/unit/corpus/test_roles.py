@@ -126,15 +126,6 @@ def test_a_role_needs_its_margin_and_its_certainty() -> None:
     ]
 
 
-def test_many_heads_need_more_than_one() -> None:
-    """A p value of 0.02 is found among few heads, and is chance among many."""
-    error = 0.1 / scipy.stats.t.isf(0.02, 19)
-    alone = roles_of({"self": evidence([0.2], error=error)}, 1, level=0.05)
-    assert alone.tested(3, 0)[0].p_value == pytest.approx(0.02)
-    many = roles_of({"self": evidence([0.2] + [0.0] * 49, error=error)}, 50, level=0.05)
-    assert many.tested(3, 0)[0].p_value > 0.9
-
-
 def test_what_is_under_a_sink_comes_first() -> None:
     roles = roles_of(
         {

