@@ -13,7 +13,6 @@ from attnviz.corpus.edges import EdgeColumns
 from attnviz.corpus.roles import Role
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 from unit.records import vectors
@@ -141,18 +140,9 @@ def fixture_statistics() -> HeadStatistics:
 
 def causal_record(number: int, length: int = 9, layers: int = 2, heads: int = 3) -> AttentionRecord:
     """A record of random queries and keys, of which no query sees a later key."""
-    mask = BandMask(before=None, after=0)
-    given = {
-        layer: QueryKeyAttention(
-            3 * vectors(heads, length, 4, seed=100 * number + layer),
-            3 * vectors(heads, length, 4, seed=100 * number + layer + 50),
-            0.5,
-            mask=mask,
-        )
-        for layer in range(layers)
-    }
+    queries, keys = 3 * vectors(2, layers, heads, length, 4, seed=number)
     tokens = Tokens.of([f"·w{(number * 7 + place) % 5}" for place in range(length)])
-    return AttentionRecord({"self": AttentionStack("self", given, tokens)}, model="made")
+    return AttentionRecord.from_qk(queries, keys, tokens, causal=True, model="made")
 
 
 def cross_record(number: int, queries: int = 4, keys: int = 6) -> AttentionRecord:

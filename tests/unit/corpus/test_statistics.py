@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-import torch
 from numpy.testing import assert_allclose as numpy_allclose
 from numpy.typing import NDArray
 
 from attnviz import analysis
 from attnviz.corpus.statistics import HeadStatistics
-from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 from rounding import UNIT
-from unit.records import HOSTILE, shares
+from unit.records import HOSTILE, shares, vectors
 
 
 def assert_allclose(found: Any, expected: Any, **options: Any) -> None:
@@ -53,18 +50,10 @@ def statistics_of(*records: AttentionRecord, **options: Any) -> HeadStatistics:
 
 
 def causal_record(num_tokens: int, seed: int = 0, *, heads: int = 2) -> AttentionRecord:
-    generator = torch.Generator().manual_seed(seed)
-    layers = {
-        layer: QueryKeyAttention(
-            3 * torch.randn(heads, num_tokens, 4, generator=generator),
-            torch.randn(heads, num_tokens, 4, generator=generator),
-            0.5,
-            mask=BandMask(None, 0),
-        )
-        for layer in (0, 2)
-    }
+    queries, keys = vectors(2, 2, heads, num_tokens, 4, seed=seed)
     words = [f"w{number}" for number in np.random.default_rng(seed).integers(0, 9, num_tokens)]
-    return AttentionRecord({"self": AttentionStack("self", layers, Tokens.of(words))}, model="made")
+    options: Any = {"layers": [0, 2], "causal": True, "model": "made"}
+    return AttentionRecord.from_qk(3 * queries, keys, Tokens.of(words), **options)
 
 
 class TestByHand:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from attnviz.record.images import PatchGrid
 from attnviz.record.tokens import Candidate, Prediction, Tokens, visible
-from unit.records import HOSTILE
 
 ZERO_WIDTH_JOINER = "\u200d"
 
@@ -85,23 +84,12 @@ def test_tokens_read_like_a_list_of_what_is_shown() -> None:
     assert repr(Tokens.of(["a"] * 20)).endswith("a …>")
 
 
-def test_special_tokens_belong_to_neither_text_of_a_pair() -> None:
-    tokens = Tokens.of(["[CLS]", "a", "[SEP]"], special=[True, False, True], ids=[1, 2, 3])
-    assert tokens.sequence == (None, 0, None)
-    assert tokens.ids == (1, 2, 3)
-
-
 def test_numbers_of_any_library_become_plain_ones() -> None:
     columns: Any = {"special": np.array([0, 1]), "sequence": np.eye(2)[0], "ids": np.arange(2)}
     tokens = Tokens.of(["a", "b"], **columns)
     assert [type(value) for value in (*tokens.special, *tokens.sequence)] == [bool] * 2 + [int] * 2
     assert tokens.ids is not None
     assert [type(value) for value in tokens.ids] == [int, int]
-
-
-def test_tokens_are_equal_by_value() -> None:
-    assert Tokens.of(HOSTILE) == Tokens.of(HOSTILE)
-    assert Tokens.of(["a"]) != Tokens.of(["b"])
 
 
 @pytest.mark.parametrize(
