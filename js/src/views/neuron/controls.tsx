@@ -4,8 +4,9 @@ import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { printable } from "../../draw/marks";
 import { Switch } from "../../ui/controls/fields";
-import { OrderControl } from "../../ui/frame/frame";
+import { OrderControl, PairControl } from "../../ui/frame/frame";
 import { answerStart } from "../../ui/generated-token/state";
+import { pairOf, pairRange } from "../../ui/pairs";
 import { counted } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import type { Place } from "../../ui/view/record";
@@ -25,16 +26,18 @@ const MOST_TOKENS_NARROW = 32;
 /** The queries, one of them chosen. */
 function Queries({ context, place }: { context: ViewContext<NeuronState>; place: Place }) {
   const { text, special } = place.queries;
-  const token = tokenOf(place);
+  const pair = pairOf(place, context.state.pair.value);
+  const token = tokenOf(place, pair);
+  const [least, end] = pairRange(place.queries, pair, "query");
   const strip = useRef<HTMLDivElement>(null);
   // Where the reader looked around: for this query only, so that a chosen one is in sight.
   const looked = useSignal<{ token: number; start: number } | null>(null);
   const most = context.width.value < 640 ? MOST_TOKENS_NARROW : MOST_TOKENS;
   const wanted = looked.value?.token === token ? looked.value.start : token - most / 2;
-  const start = Math.max(0, Math.min(wanted, text.length - most));
-  const stop = Math.min(text.length, start + most);
+  const start = Math.max(least, Math.min(wanted, end - most));
+  const stop = Math.min(end, start + most);
   const choose = (next: number, focus: boolean): void => {
-    assign(context.state, { token: Math.max(0, Math.min(text.length - 1, next)) });
+    assign(context.state, { token: Math.max(least, Math.min(end - 1, next)) });
     if (!focus) return;
     requestAnimationFrame(() =>
       strip.current?.querySelector<HTMLButtonElement>("[aria-pressed='true']")?.focus(),
@@ -48,7 +51,7 @@ function Queries({ context, place }: { context: ViewContext<NeuronState>; place:
     event.stopPropagation();
   };
   const look = (by: number): void => {
-    looked.value = { token, start: Math.max(0, Math.min(text.length - most, start + by)) };
+    looked.value = { token, start: Math.max(least, Math.min(end - most, start + by)) };
   };
   const left = new Set(special);
   return (
@@ -56,14 +59,14 @@ function Queries({ context, place }: { context: ViewContext<NeuronState>; place:
       <span class="av-label">Query</span>
       {/* biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the buttons inside. */}
       <div class="av-tokens" ref={strip} onKeyDown={onKeyDown}>
-        {start > 0 && (
+        {start > least && (
           <button
             type="button"
             class="av-plain"
-            aria-label={`${start} earlier queries`}
+            aria-label={`${start - least} earlier queries`}
             onClick={() => look(-most)}
           >
-            ‹ {start}
+            ‹ {start - least}
           </button>
         )}
         {text.slice(start, stop).map((each, i) => {
@@ -85,14 +88,14 @@ function Queries({ context, place }: { context: ViewContext<NeuronState>; place:
             </button>,
           ];
         })}
-        {stop < text.length && (
+        {stop < end && (
           <button
             type="button"
             class="av-plain"
-            aria-label={`${text.length - stop} later queries`}
+            aria-label={`${end - stop} later queries`}
             onClick={() => look(most)}
           >
-            {text.length - stop} ›
+            {end - stop} ›
           </button>
         )}
       </div>
@@ -103,14 +106,14 @@ function Queries({ context, place }: { context: ViewContext<NeuronState>; place:
 /** Which keys of a long text are shown. */
 function KeyWindow({ context, store, place }: ControlProps & { place: Place }) {
   const table = store.table.value;
-  const numKeys = place.keys.text.length;
-  if (!table || numKeys <= MOST_KEYS) return null;
+  const within = pairRange(place.keys, pairOf(place, context.state.pair.value), "key");
+  if (!table || within[1] - within[0] <= MOST_KEYS) return null;
   const [start, stop] = table.vectors.keys;
   const move = (by: number): void => {
     store.moved.value = {
       stack: place.stack.name,
       key: place.key,
-      start: Math.max(0, Math.min(numKeys - MOST_KEYS, start + by)),
+      start: Math.max(within[0], Math.min(within[1] - MOST_KEYS, start + by)),
     };
   };
   return (
@@ -119,19 +122,19 @@ function KeyWindow({ context, store, place }: ControlProps & { place: Place }) {
         type="button"
         class="av-step"
         aria-label="Earlier keys"
-        disabled={start === 0}
+        disabled={start === within[0]}
         onClick={() => move(-MOST_KEYS)}
       >
         ‹
       </button>
       <output class="av-number">
-        keys {start} to {stop - 1} of {counted(numKeys)}
+        keys {start} to {stop - 1} of {counted(place.keys.text.length)}
       </output>
       <button
         type="button"
         class="av-step"
         aria-label="Later keys"
-        disabled={stop === numKeys}
+        disabled={stop === within[1]}
         onClick={() => move(MOST_KEYS)}
       >
         ›
@@ -176,6 +179,7 @@ export function NeuronControls({ context, store }: ControlProps) {
           />
         )}
         <KeyWindow context={context} store={store} place={place} />
+        <PairControl context={context} />
         <OrderControl context={context} />
       </div>
     </>

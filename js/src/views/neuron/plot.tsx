@@ -127,7 +127,7 @@ export function NeuronPlot({ context, store }: PlotProps) {
     const here = context.record.place.peek();
     if (!here) return;
     const last = here.queries.text.length - 1;
-    assign(state, { token: Math.max(0, Math.min(last, tokenOf(here) + by)) });
+    assign(state, { token: Math.max(0, Math.min(last, tokenOf(here, state.pair.value) + by)) });
   };
 
   const handleKey = (key: string): boolean => {

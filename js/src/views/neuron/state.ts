@@ -1,5 +1,6 @@
 /** The neuron view's traits, and the query and the head that they choose. */
 
+import { type Pair, pairOf, pairRange } from "../../ui/pairs";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/view/record";
 
 /** The neuron view's traits; the names are Python's. */
@@ -9,13 +10,13 @@ export interface NeuronState extends RecordState {
 
 export const NEURON_DEFAULTS: NeuronState = { ...RECORD_DEFAULTS, sort_dimensions: true };
 
-/** The query that is shown: the pinned one, or the last that is not a special token. */
-export function tokenOf(place: Place): number {
+/** The query that is shown: the pinned one, or the last of the pair that is not a special token. */
+export function tokenOf(place: Place, pair: Pair = "all"): number {
   if (place.token !== null) return place.token;
-  const { text, special } = place.queries;
-  const left = new Set(special);
-  for (let token = text.length - 1; token >= 0; token--) if (!left.has(token)) return token;
-  return Math.max(0, text.length - 1);
+  const [start, stop] = pairRange(place.queries, pairOf(place, pair), "query");
+  const special = new Set(place.queries.special);
+  for (let token = stop - 1; token >= start; token--) if (!special.has(token)) return token;
+  return Math.max(0, stop - 1);
 }
 
 /** The head that is shown. */

@@ -8,6 +8,7 @@ import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { type Scene, sceneOf } from "../../draw/marks";
 import { answerStart } from "../../ui/generated-token/state";
+import { type Pair, pairOf, pairRange } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
 import type { Place } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
@@ -26,7 +27,8 @@ interface Question {
   layer: number;
   head: number;
   token: number;
-  numKeys: number;
+  /** The keys that may be shown: those of the pair's text. */
+  within: Range;
   /** null: around the strongest key, which is not known yet. */
   keys: Range | null;
 }
@@ -39,37 +41,43 @@ interface MovedWindow {
 }
 
 /** Neighbouring keys with this one in their middle, as far as there are keys. */
-export function windowAround(key: number, numKeys: number): Range {
-  return windowFrom(key - MOST_KEYS / 2, numKeys);
+export function windowAround(key: number, within: Range): Range {
+  return windowFrom(key - MOST_KEYS / 2, within);
 }
 
 /** Neighbouring keys from this one on, as far as there are keys. */
-function windowFrom(start: number, numKeys: number): Range {
-  const first = Math.max(0, Math.min(start, numKeys - MOST_KEYS));
-  return [first, Math.min(numKeys, first + MOST_KEYS)];
+function windowFrom(start: number, [least, end]: Range): Range {
+  const first = Math.max(least, Math.min(start, end - MOST_KEYS));
+  return [first, Math.min(end, first + MOST_KEYS)];
 }
 
 /** What to request at a place; null where only its weights are known. */
-export function questionOf(place: Place, moved: MovedWindow | null): Question | null {
+export function questionOf(
+  place: Place,
+  moved: MovedWindow | null,
+  pair: Pair = "all",
+): Question | null {
   if (!place.stack.vectors) return null;
   const stack = place.stack.name;
-  const numKeys = place.keys.text.length;
+  const within = pairRange(place.keys, pairOf(place, pair), "key");
   let keys: Range | null = null;
-  if (numKeys <= MOST_KEYS) keys = [0, numKeys];
+  if (within[1] - within[0] <= MOST_KEYS) keys = within;
   else if (moved && moved.stack === stack && moved.key === place.key) {
-    keys = windowFrom(moved.start, numKeys);
-  } else if (place.key !== null) keys = windowAround(place.key, numKeys);
-  return { stack, layer: place.layer, head: headOf(place), token: tokenOf(place), numKeys, keys };
+    keys = windowFrom(moved.start, within);
+  } else if (place.key !== null) keys = windowAround(place.key, within);
+  const token = tokenOf(place, pair);
+  return { stack, layer: place.layer, head: headOf(place), token, within, keys };
 }
 
 async function load(source: Source, question: Question, signal: AbortSignal): Promise<Vectors> {
-  const { stack, layer, head, token, numKeys } = question;
+  const { stack, layer, head, token, within } = question;
   const ask = (keys: Range): Promise<Vectors> =>
     askVectors(source, { stack, layer, head, token, keys }, signal);
   if (question.keys) return ask(question.keys);
-  const first = await ask(windowFrom(0, numKeys));
-  const strongest = first.header.strongest[0]?.[0] ?? 0;
-  return strongest < first.keys[1] ? first : ask(windowAround(strongest, numKeys));
+  const first = await ask(windowFrom(within[0], within));
+  const strongest = first.header.strongest.find(([key]) => key >= within[0] && key < within[1]);
+  if (!strongest || strongest[0] < first.keys[1]) return first;
+  return ask(windowAround(strongest[0], within));
 }
 
 export interface NeuronStore {
@@ -120,7 +128,7 @@ export function createNeuronStore(context: ViewContext<NeuronState>): NeuronStor
   const everyDimension = signal(false);
 
   const question = computed<Question | null>(
-    () => record.place.value && questionOf(record.place.value, moved.value),
+    () => record.place.value && questionOf(record.place.value, moved.value, state.pair.value),
   );
   const answered = record.answer(question, (asked, signal) => load(source, asked, signal));
 

@@ -210,9 +210,9 @@ describe("what is asked for", () => {
   });
 
   it("is a window of at most 64 keys, around the pinned one", () => {
-    expect(windowAround(5, 300)).toEqual([0, 64]);
-    expect(windowAround(150, 300)).toEqual([118, 182]);
-    expect(windowAround(299, 300)).toEqual([236, 300]);
+    expect(windowAround(5, [0, 300])).toEqual([0, 64]);
+    expect(windowAround(150, [0, 300])).toEqual([118, 182]);
+    expect(windowAround(299, [0, 300])).toEqual([236, 300]);
     const text = Array.from({ length: 300 }, (_, i) => `t${i}`);
     expect(questionOf(placeOf(text), null)?.keys).toBeNull();
     expect(questionOf(placeOf(text, { key: 150 }), null)?.keys).toEqual([118, 182]);
@@ -221,6 +221,22 @@ describe("what is asked for", () => {
     // It was moved while another key was pinned.
     expect(questionOf(placeOf(text, { key: 20 }), moved)?.keys).toEqual([0, 64]);
     expect(questionOf(placeOf(TEXTS), null)?.keys).toEqual([0, 3]);
+  });
+
+  it("is of the texts that a pair names", () => {
+    const sequence = [0, 0, 1];
+    const place = placeOf(TEXTS, { token: null });
+    const tokens = { ...place.queries, sequence };
+    const pair = { ...place, queries: tokens, keys: tokens };
+    for (const [name, token, keys] of [
+      ["all", 2, [0, 3]],
+      ["a-b", 1, [2, 3]],
+      ["b-a", 2, [0, 2]],
+      ["b-b", 2, [2, 3]],
+    ] as const)
+      expect(questionOf(pair, null, name)).toMatchObject({ token, keys });
+    // One text has no pair.
+    expect(questionOf(place, null, "b-b")).toMatchObject({ token: 2, keys: [0, 3] });
   });
 
   it("is read from a message that begins anywhere", () => {
