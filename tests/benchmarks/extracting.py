@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from transformers import GPT2Config, GPT2Model
 
 import attnviz as av
 from benchmarks.building import measured
-from benchmarks.figures import Figure, median, megabytes, seconds, spread
+from benchmarks.figures import Figure, in_turns, median, megabytes, seconds, spread
 from benchmarks.section import Section
 
 WAYS = {
@@ -29,8 +30,7 @@ WAYS = {
     "extract": "attnviz.extract",
     "attentions": "a forward with output_attentions=True (eager)",
 }
-# The first turn loads what is loaded when it is first used.
-_TURNS = 3
+_TURNS = 2
 
 
 def _runs(ways: list[str]) -> dict[str, Callable[[int], Any]]:
@@ -63,22 +63,9 @@ def main(what: str, tokens: str) -> None:
         _, _, memory = measured(lambda: run(length))
         sys.stdout.write(json.dumps({tokens: {f"{what}_bytes": memory}}) + "\n")
         return
-    runs = _runs(list(WAYS))
-    took: dict[str, list[float]] = {way: [] for way in WAYS}
-    # In turns, so that what else the machine does falls on all of them.
-    for _ in range(_TURNS):
-        for way, run in runs.items():
-            start = time.perf_counter()
-            run(length)
-            took[way].append(time.perf_counter() - start)
-    figures = {f"{way}_s": each[1:] for way, each in took.items()}
-    ratios = {
-        f"{way}_ratio": [
-            one / plain for one, plain in zip(each[1:], took["plain"][1:], strict=True)
-        ]
-        for way, each in took.items()
-    }
-    sys.stdout.write(json.dumps({tokens: figures | ratios}) + "\n")
+    ways = {way: partial(run, length) for way, run in _runs(list(WAYS)).items()}
+    figures = in_turns(ways, _TURNS, time.perf_counter)
+    sys.stdout.write(json.dumps({tokens: figures}) + "\n")
 
 
 def rows(figures: Mapping[str, Mapping[str, Figure]]) -> list[list[str]]:

@@ -18,7 +18,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import attnviz as av
 from attnviz.extraction.live import extract_live
-from benchmarks.figures import Figure, seconds, spread
+from benchmarks.figures import Figure, in_turns, seconds, spread
 from benchmarks.section import Section
 
 PROMPT, TOKENS = 200, 50
@@ -44,17 +44,7 @@ def main(turns: str = str(_TURNS)) -> None:
         "live": lambda: extract_live(model, ids, generate=settings, **watched),
         "extract": lambda: av.extract(model, ids, generate=settings, progress=False),
     }
-    took: dict[str, list[float]] = {way: [] for way in ways}
-    # The first turn loads what is loaded when it is first used.
-    for _ in range(int(turns) + 1):
-        for way, run in ways.items():
-            start = time.process_time()
-            run()
-            took[way].append(time.process_time() - start)
-    figures: dict[str, Figure] = {f"{way}_s": each[1:] for way, each in took.items()}
-    for way, each in took.items():
-        pairs = zip(each[1:], took["plain"][1:], strict=True)
-        figures[f"{way}_ratio"] = [one / plain for one, plain in pairs]
+    figures = in_turns(ways, int(turns), time.process_time)
     sys.stdout.write(json.dumps(figures) + "\n")
 
 

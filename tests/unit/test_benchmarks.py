@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks.figures import Figure, seconds, spread
+from benchmarks.figures import Figure, in_turns, seconds, spread
 from benchmarks.growth import expected_seconds
 from benchmarks.guarded import ROOT, Limits, guarded
 from benchmarks.machine import Part
@@ -96,6 +96,20 @@ def test_the_cpu_time_of_what_it_started_is_counted() -> None:
 )
 def test_a_figure_has_its_spread(figure: Figure, words: str) -> None:
     assert spread(figure, seconds) == words
+
+
+def test_ways_take_turns_and_have_their_ratio_to_the_first() -> None:
+    now, calls = [0.0], []
+
+    def way(name: str, took: float) -> None:
+        calls.append(name)
+        now[0] += took
+
+    ways = {"plain": lambda: way("plain", 2.0), "ours": lambda: way("ours", 3.0)}
+    figures = in_turns(ways, 2, lambda: now[0])
+    assert calls == ["plain", "ours"] * 3
+    assert figures["plain_s"] == [2.0, 2.0]
+    assert figures["ours_ratio"] == [1.5, 1.5]
 
 
 def published() -> Results:

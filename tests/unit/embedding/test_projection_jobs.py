@@ -117,20 +117,6 @@ def test_frames_come_until_it_is_cancelled(temporary: Path) -> None:
     assert job.state == "cancelled"
 
 
-@pytest.mark.slow
-def test_a_new_one_ends_the_old_and_the_same_goes_on() -> None:
-    projector = Projector()
-    job, process = running(projector)
-    assert projector.start(MANY.copy(), LONG) is job
-    assert processes() == [process]
-    other = projector.start(POINTS, TSNE)
-    assert is_gone(process)
-    assert job.state == "cancelled"
-    assert other.wait() == "done", other.problem
-    other.cancel()
-    assert other.state == "done"
-
-
 def test_a_process_that_is_killed_is_told_of() -> None:
     job, process = running(Projector())
     process.kill()
@@ -168,12 +154,6 @@ def test_what_cannot_be_laid_out_is_refused_at_once(monkeypatch: pytest.MonkeyPa
     projector = Projector()
     with pytest.raises(ValueError, match="points: 1 of 3 are not finite"):
         projector.start(np.array([[1, 2], [3, np.nan], [4, 5]]), TSNE)
-    with pytest.raises(ValueError, match="all 9 have the same direction"):
-        projector.start(np.ones((9, 2)), TSNE)
-    with pytest.raises(TypeError, match="array of numbers"):
-        projector.start("points", TSNE)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="settings must be"):
-        projector.start(POINTS, "tsne")  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "openTSNE", None)
     with pytest.raises(ImportError, match=r"attnviz\[embedding\]"):
         projector.start(POINTS, TSNE)

@@ -57,12 +57,9 @@ def test_one_text_is_enough() -> None:
     [
         ({"text": 2}, "text=2: the corpus has texts 0 to 1"),
         ({"text": -1}, "text=-1: the corpus has texts 0 to 1"),
-        ({"token": 4}, "token=4: stack 'self' has queries 0 to 3"),
         ({"text": 1, "token": 6}, "token=6: stack 'self' has queries 0 to 5"),
         ({"text": 1, "key": 6}, "key=6: stack 'self' has keys 0 to 5"),
         ({"stack": "cross"}, "this corpus has 'self'"),
-        ({"layer": 2}, "layer=2: stack 'self' has layers 0"),
-        ({"heads": [3]}, "has heads 0 to 2"),
         ({"color": "entropy"}, "color='entropy' must be one of 'type', 'position'"),
         ({"selected": [3, 20]}, "there is no point 20; stack 'self' has points 0 to 19"),
         ({"selected": [-1]}, "there is no point -1"),

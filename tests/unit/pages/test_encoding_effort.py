@@ -68,26 +68,6 @@ def test_the_true_size_decides() -> None:
     assert data["embedded"]["form"] == "strongest"
 
 
-def test_packing_ends_where_the_page_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers: list[int] = []
-    whole = encoding._whole_layer
-
-    def counted(stack: Any, layer: int, *rest: Any, **more: Any) -> Any:
-        layers.append(layer)
-        return whole(stack, layer, *rest, **more)
-
-    monkeypatch.setattr(encoding, "_whole_layer", counted)
-    record = heads_of_all_sharpness()
-    size = len(HeadView(record).to_html(max_mb=400).encode())
-    assert layers == [0, 1, 2, 3, 4, 5]
-    # Where some queries tell that far more is needed than there is room for, nothing is packed.
-    for share, packed in ((0.95, [0, 1, 2, 3, 4, 5]), (1 / 3, [])):
-        layers.clear()
-        page = HeadView(heads_of_all_sharpness()).to_html(max_mb=share * size / 1e6)
-        assert data_of(page)["embedded"]["form"] == "strongest"
-        assert layers == packed
-
-
 def swept(record: av.AttentionRecord, room: float, collect: float) -> tuple[Cut, int]:
     """What fits into some bytes, and how many keys were held at most to find it."""
     sweep, most = Sweep(collect), 0

@@ -114,21 +114,6 @@ def test_queries_and_keys_that_do_not_fit_are_refused_before_computing() -> None
     assert "which is what max_mb=1 leaves beside the view's own code; allow more, or choose" in said
 
 
-def test_no_more_is_deflated_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces = []
-    take = vectors._Arrays._take
-
-    def counted(self: vectors._Arrays, parts: list[bytes], part: bytes) -> None:
-        pieces.append(len(part))
-        take(self, parts, part)
-
-    monkeypatch.setattr(vectors._Arrays, "_take", counted)
-    record = long_record(16_384, layers=4, heads=2, key_heads=2, head_dim=64)
-    with pytest.raises(OverflowError):
-        vectors.embedded_vectors(record.stacks.values(), max_bytes=400_000)
-    assert 300_000 < sum(pieces) < 300_000 + 2 * vectors._PIECE
-
-
 def test_a_neuron_page_that_is_a_little_too_large() -> None:
     view = NeuronView(captured_record())
     size = len(view.to_html().encode())

@@ -80,29 +80,8 @@ class Page(HTMLParser):
         return data_of(self.text)
 
 
-TAGS = [
-    "html",
-    "head",
-    "meta",
-    "meta",
-    "meta",
-    "meta",
-    "title",
-    "style",
-    "body",
-    "div",
-    "p",
-    "img",
-    "p",
-    "p",
-    "span",
-    "div",
-    "script",
-    "script",
-    "script",
-    "script",
-    "p",
-]
+TAGS = "html head meta meta meta meta title style".split()
+TAGS += "body div p img p p span div script script script script p".split()
 
 
 def hostile_record() -> AttentionRecord:

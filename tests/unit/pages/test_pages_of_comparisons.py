@@ -58,16 +58,6 @@ def test_a_page_has_the_codes_of_every_weight_and_of_every_difference(causal: bo
         assert codes.tobytes() == whole.data, f"{block['stack']}, layer {block['layer']}"
 
 
-@pytest.mark.parametrize(("layers", "heads"), [(2, 4), (6, 12)])
-def test_a_member_adds_at_most_its_weights_and_its_differences(layers: int, heads: int) -> None:
-    records = steps(7, layers, heads, 16)
-    sizes = [page_of(records[:count])[0] for count in (2, 3, 4)]
-    # One byte each in base64; deflate adds at most 11 bytes to what it cannot shrink, and each
-    # block has a header of less than 300 bytes.
-    blocks = 2 * layers
-    assert max(np.diff(sizes)) <= blocks * ((heads * 16 * 16 + 11) * 4 / 3 + 300) + 4_000
-
-
 def test_a_page_of_a_comparison_has_no_scores_that_it_does_not_show() -> None:
     _, data = page_of(steps(3, 1, 2, 6))
     assert data["scores"] == []

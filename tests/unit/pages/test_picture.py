@@ -181,13 +181,3 @@ def test_every_kind_of_page_says_what_it_contains_without_scripts() -> None:
         assert alt.startswith(
             {"compare": "Differences of", "embedding": "Queries (brown)"}.get(name, "Weights of")
         )
-
-
-def test_the_limit_counts_the_picture() -> None:
-    view = av.HeadView(av.AttentionRecord.from_weights(weights(4, 4, 128), texts(128)))
-    page = view.to_html()
-    size = len(page.encode())
-    assert view.to_html(max_mb=size / 1e6) == page
-    smaller = view.to_html(max_mb=(size - 1_000) / 1e6)
-    assert len(smaller.encode()) <= size - 1_000
-    assert still_of(smaller) == still_of(page)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,30 +74,3 @@ def test_what_is_saved_from_a_file_that_was_made_shorter_is_an_error(
     with pytest.raises(OSError, match="is shorter than when the record was loaded from it"):
         (view if "page" in way else record).save(tmp_path / "saved.html")
     assert not (tmp_path / "saved.html").exists()
-
-
-def test_the_same_reading_without_the_check_ends_the_process(tmp_path: Path) -> None:
-    """Why the check is there; where a platform reads on, nothing is lost."""
-    _, path, _ = saved(tmp_path)
-    code = (
-        "import os, sys, attnviz as av\n"
-        "record = av.load(sys.argv[1]); os.truncate(sys.argv[1], 1000)\n"
-        "from attnviz.server.server import RecordServer\n"
-        f"try: RecordServer(record).reply('block', {BLOCK!r})\n"
-        "except OSError as error: print('told')\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=False)
-    assert (ended.returncode, ended.stdout.strip()) == (0, b"told")
-
-
-def test_a_closed_view_and_two_views_of_a_record_answer_or_say_nothing() -> None:
-    record = long_record(40)
-    first, second = av.HeadView(record), av.HeadView(record)
-    first.close()
-    message = {"attnviz": "request", "id": "1", "name": "describe", "arguments": {}}
-    # What was sent before the view was closed may still arrive; nobody hears the answer.
-    first._channel.receive(message)
-    sent: list[dict[str, Any]] = []
-    second._channel._send = lambda content, _: sent.append(content)
-    second._channel.receive(message)
-    assert [each["attnviz"] for each in sent] == ["reply"]

@@ -196,12 +196,3 @@ def test_the_reply_says_how_to_read_it() -> None:
     numbers = np.frombuffer(reply.data, "<f4")[16:]
     np.testing.assert_array_equal(numbers[:16], expected.weights.ravel())
     np.testing.assert_array_equal(numbers[16:], expected.sums.ravel())
-
-
-def test_nan_is_an_error() -> None:
-    broken = torch.full((1, 3, 4), torch.nan)
-    stack = AttentionStack(
-        "self", {0: QueryKeyAttention(broken, broken, 1.0)}, Tokens.of(list("abc"))
-    )
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        asked(stack, heads=[0])

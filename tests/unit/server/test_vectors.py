@@ -235,14 +235,6 @@ def test_more_than_a_reply_holds_is_refused() -> None:
     assert parts["keys"].shape == (900, 256)
 
 
-def test_numbers_that_are_none_are_named() -> None:
-    attention = random_layer()
-    attention.queries[1, 5, 0] = torch.nan
-    record = record_of(attention)
-    with pytest.raises(ValueError, match=r"layer 3, head 1, query 5.*NaN"):
-        asked(record, layer=3, head=1, token=5, keys=[0, 40])
-
-
 def test_the_strongest_keys_of_the_whole_row_are_named() -> None:
     record = record_of(random_layer())
     row = record.stack().weights(layer=3, head=1, rows=slice(39, 40))[0]

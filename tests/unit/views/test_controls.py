@@ -7,25 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from traitlets import TraitError
 
 import attnviz as av
 from unit.page_data import data_of
+from unit.records import captured_record
 
 FORMS = ("auto", "full", "compact", "none")
 CLASSES = ("HeadView", "MatrixView", "ModelView", "NeuronView", "Dashboard", "EmbeddingView")
 
 
-def record() -> av.AttentionRecord:
-    queries, keys = (
-        torch.randn(2, 2, 4, 8, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
-    )
-    return av.AttentionRecord.from_qk(queries, keys, list("abcd"))
-
-
 def made(name: str, **traits: Any) -> Any:
-    shown = [record(), record()] if name == "EmbeddingView" else record()
+    shown = [captured_record()] if name == "EmbeddingView" else captured_record()
     return getattr(av, name)(shown, **traits)
 
 

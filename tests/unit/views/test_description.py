@@ -12,12 +12,7 @@ import attnviz as av
 from attnviz.server.description import describe
 from attnviz.server.server import RecordServer
 from attnviz.views import base
-
-
-def record(tokens: int = 4, seed: int = 0) -> av.AttentionRecord:
-    generator = torch.Generator().manual_seed(seed)
-    weights = torch.softmax(torch.randn(2, 3, tokens, tokens, generator=generator), -1)
-    return av.AttentionRecord.from_weights(weights, [f"t{at}" for at in range(tokens)])
+from unit.records import given_record
 
 
 @pytest.fixture
@@ -36,7 +31,7 @@ def opening_state(view: Any) -> Any:
 
 @pytest.mark.usefixtures("kernel")
 def test_it_is_in_the_message_that_opens_the_widget_and_in_no_other() -> None:
-    shown = record()
+    shown = given_record()
     view = av.HeadView(shown)
     assert opening_state(view) == {**describe(shown), "record": 0}
     assert view.get_state()["_description"] is None
@@ -45,8 +40,8 @@ def test_it_is_in_the_message_that_opens_the_widget_and_in_no_other() -> None:
 
 @pytest.mark.usefixtures("kernel")
 def test_it_says_which_record_it_is_of() -> None:
-    view = av.HeadView(record())
-    view.record = other = record(6)
+    view = av.HeadView(given_record())
+    view.record = other = given_record((2, 3), 6)
     assert opening_state(view) == {**describe(other), "record": 1}
 
 
@@ -60,7 +55,7 @@ def test_a_long_one_is_asked_for() -> None:
 
 @pytest.mark.usefixtures("kernel")
 def test_an_error_is_left_to_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = av.HeadView(record())
+    view = av.HeadView(given_record())
 
     def broken(*_: object) -> None:
         raise OSError("the file is gone")
@@ -71,7 +66,7 @@ def test_an_error_is_left_to_the_request(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_outside_a_kernel_nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RecordServer, "reply", lambda *_: pytest.fail("it was asked"))
-    assert opening_state(av.HeadView(record())) is None
+    assert opening_state(av.HeadView(given_record())) is None
 
 
 def test_the_widget_itself_is_small() -> None:
@@ -84,7 +79,7 @@ def test_the_widget_itself_is_small() -> None:
 
 
 def test_a_browser_cannot_set_it() -> None:
-    view = av.HeadView(record())
+    view = av.HeadView(given_record())
     view.set_state({"_description": {"stacks": []}, "layer": 1})
     assert view.layer == 1
     assert view._description is None

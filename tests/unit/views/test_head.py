@@ -15,7 +15,7 @@ from traitlets import TraitError
 import attnviz.pages.html
 from attnviz.record.record import AttentionRecord
 from attnviz.views.head import HeadView
-from unit.records import captured_record, encoder_decoder_record, given_record, shares, words
+from unit.records import captured_record, encoder_decoder_record, given_record, shares
 
 
 def test_what_is_shown_first() -> None:
@@ -291,13 +291,6 @@ def test_a_front_end_that_is_not_built_says_how_to(
     monkeypatch.setattr(attnviz.pages.html, "_STATIC", tmp_path)
     with pytest.raises(FileNotFoundError, match="the front-end of the head view is not built"):
         HeadView(given_record())
-
-
-def test_a_view_reads_well() -> None:
-    record = AttentionRecord.from_weights([shares(1, 2, 2)], words(2), model="m")
-    assert repr(HeadView(record)) == (
-        "<HeadView of <AttentionRecord of m: <self: layers 0, 1 head each, 2 tokens>>>"
-    )
 
 
 def test_a_threshold_may_exceed_one_where_weights_do() -> None:

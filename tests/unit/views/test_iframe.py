@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
 import attnviz as av
 from unit.page_data import data_of
+from unit.pages.test_html import Page
 from unit.records import HOSTILE, shares
 
 CLASSES = ("HeadView", "MatrixView", "ModelView", "Dashboard")
@@ -23,20 +23,8 @@ def record(tokens: list[str] | None = None, layers: int = 2) -> av.AttentionReco
     )
 
 
-class Elements(HTMLParser):
-    """All elements of a text, with their attributes as a browser reads them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-
 def frame_of(text: str) -> dict[str, Any]:
-    [(tag, attributes)] = Elements(text).found
+    [(tag, attributes)] = Page(text).tags
     assert tag == "iframe"
     return attributes
 

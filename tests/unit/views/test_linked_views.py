@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 import traitlets
 
 from attnviz.views.dashboard import Dashboard
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
-from attnviz.views.record_view import RecordView
 from unit.records import encoder_decoder_record, given_record
 
 VIEWS = [HeadView, ModelView, MatrixView, Dashboard]
 SHARED = {"stack", "layer", "heads", "token", "key", "pair", "order", "scores", "theme"}
 SHARED |= {"prediction", "as_query"}
-
-
-@pytest.mark.parametrize("first", VIEWS)
-@pytest.mark.parametrize("second", VIEWS)
-def test_any_two_views_are_linked_by_traitlets(
-    first: type[RecordView], second: type[RecordView]
-) -> None:
-    record = given_record((3, 3))
-    one, other = first(record), second(record)
-    links = [traitlets.link((one, name), (other, name)) for name in ("layer", "heads", "token")]
-    one.layer, one.heads, other.token = 1, [2, 0], 3
-    assert (other.layer, other.heads, one.token) == (1, [2, 0], 3)
-    for link in links:
-        link.unlink()
-    one.token = None
-    assert other.token == 3
 
 
 def test_a_link_over_stacks_moves_what_does_not_fit() -> None:

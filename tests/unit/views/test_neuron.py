@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -47,11 +48,30 @@ def test_traits_are_checked_against_the_record() -> None:
         NeuronView(record, sorted_dimensions=True)
 
 
-def test_weights_alone_are_refused_with_the_views_that_can_show_them() -> None:
-    with pytest.raises(
-        ValueError, match=r"made from weights.*attnviz\.extract.*HeadView, ModelView and MatrixView"
-    ):
-        NeuronView(given_record())
+def in_words() -> AttentionRecord:
+    starts = np.array([0, 1, 3])
+    merged = MergedWeights(captured_record().stack().attention(2), starts, starts)
+    return AttentionRecord({"self": AttentionStack("self", {2: merged}, Tokens.of(list("abc")))})
+
+
+def signed() -> AttentionRecord:
+    numbers = [[[[0.5, -0.5], [0.1, 0.2]]]]
+    return AttentionRecord.from_weights(numbers, ["a", "b"], signed=True, measure="difference")
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (given_record, r"made from weights.*attnviz\.extract.*HeadView, ModelView and MatrixView"),
+        (signed, r"\(difference\) are signed.*record of weights.*HeadView"),
+        (in_words, r"merged into words.*before merge_words\(\).*HeadView"),
+    ],
+)
+def test_records_without_vectors_are_refused_with_what_can_be_shown(
+    record: Callable[[], AttentionRecord], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        NeuronView(record())
 
 
 def test_stacks_with_vectors_keep_the_images_of_the_record() -> None:
@@ -64,23 +84,6 @@ def test_stacks_with_vectors_keep_the_images_of_the_record() -> None:
     shown = NeuronView(both).served_record
     assert list(shown.stacks) == ["self"]
     np.testing.assert_array_equal(shown.images[0], record.images[0])
-
-
-def test_signed_numbers_are_refused_with_the_record_that_can_be_shown() -> None:
-    record = AttentionRecord.from_weights(
-        [[[[0.5, -0.5], [0.1, 0.2]]]], ["a", "b"], signed=True, measure="difference"
-    )
-    with pytest.raises(ValueError, match=r"\(difference\) are signed.*record of weights.*HeadView"):
-        NeuronView(record)
-
-
-def test_words_are_refused_with_the_record_that_can_be_shown() -> None:
-    stack = captured_record().stack()
-    starts = np.array([0, 1, 3])
-    merged = MergedWeights(stack.attention(2), starts, starts)
-    record = AttentionRecord({"self": AttentionStack("self", {2: merged}, Tokens.of(list("abc")))})
-    with pytest.raises(ValueError, match=r"merged into words.*before merge_words\(\).*HeadView"):
-        NeuronView(record)
 
 
 def test_stacks_of_weights_are_left_out_where_others_remain() -> None:

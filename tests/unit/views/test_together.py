@@ -5,7 +5,6 @@ Every answer is compared with the weights of the record, computed here from its 
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import sys
 import zlib
@@ -76,20 +75,6 @@ def test_views_of_four_threads() -> None:
         views = list(threads.map(Seen, range(4)))
         for done in [threads.submit(views[number % 4].check, 6) for number in range(16)]:
             done.result()
-
-
-def test_views_of_tasks() -> None:
-    async def use(seed: int) -> None:
-        seen = Seen(seed)
-        for _ in range(3):
-            await asyncio.sleep(0)
-            seen.check(2)
-            await asyncio.to_thread(seen.check, 2)
-
-    async def all_of_them() -> None:
-        await asyncio.gather(*map(use, range(4)))
-
-    asyncio.run(all_of_them())
 
 
 def _in_a_fork(seed: int) -> None:
