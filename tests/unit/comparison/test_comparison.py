@@ -171,8 +171,6 @@ def test_nothing_as_large_as_queries_times_keys_is_held(monkeypatch: pytest.Monk
     a, b = random_record(0, words).only(0), random_record(1, [*words[:50], *words[51:]]).only(0)
     found = av.compare(a, b)
     largest = 0
-    from attnviz.record.attention import QueryKeyAttention
-
     real = QueryKeyAttention.shared_logits
 
     def shared_logits(self: QueryKeyAttention, *arguments: Any) -> torch.Tensor:

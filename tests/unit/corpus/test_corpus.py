@@ -41,6 +41,12 @@ def merged_record() -> AttentionRecord:
 
 def test_vectors_are_those_of_the_records() -> None:
     assert_vectors_are_the_records(corpus([4, 1, 3]), "self")
+    cross = Corpus([cross_record(2, 5), cross_record(4, 1, seed=3)])
+    assert_vectors_are_the_records(cross, "cross")
+    assert not cross.same_tokens("cross")
+    some = corpus([30], points=14)
+    assert not some.points().whole
+    assert_vectors_are_the_records(some, "self")
 
 
 def test_grouped_heads_share_their_keys() -> None:
@@ -49,19 +55,6 @@ def test_grouped_heads_share_their_keys() -> None:
     keys = made.vectors("self", 0).keys
     assert torch.equal(keys[0], keys[2])
     assert not torch.equal(keys[2], keys[3])
-
-
-def test_queries_and_keys_of_different_tokens_are_gathered_each_by_its_own() -> None:
-    made = Corpus([cross_record(2, 5), cross_record(4, 1, seed=3)])
-    assert_vectors_are_the_records(made, "cross")
-    assert not made.same_tokens("cross")
-    assert corpus([2]).same_tokens()
-
-
-def test_of_a_long_text_the_vectors_of_some_tokens_are_gathered() -> None:
-    made = corpus([30], points=14)
-    assert not made.points().whole
-    assert_vectors_are_the_records(made, "self")
 
 
 def test_some_heads_and_some_texts_are_copied_alone() -> None:
@@ -102,13 +95,6 @@ def test_images_are_named_by_their_number() -> None:
     made = Corpus([picture, picture], places=[4, 9], texts_in_all=12)
     assert made.names == ("image 4", "image 9")
     assert (made.places, made.texts_in_all) == ((4, 9), 12)
-
-
-def test_notes_of_records_are_said_once() -> None:
-    records = [record(3), record(4)]
-    for each in records:
-        each.notes = ("Rounded.",)
-    assert Corpus(records).notes == ["Rounded."]
 
 
 def test_a_stack_of_some_texts_or_of_weights_alone_is_left_out_with_a_word() -> None:

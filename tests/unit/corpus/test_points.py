@@ -114,9 +114,5 @@ def test_a_number_of_points_that_is_none_is_refused(
 ) -> None:
     with pytest.raises(error, match=words):
         checked_points(points)
-
-
-def test_huge_numbers_of_points_are_taken() -> None:
     assert checked_points(10**30) == 10**30
     assert checked_points(np.int64(7)) == 7
-    assert len(sampled_points([3], [3], points=10**30)) == 6

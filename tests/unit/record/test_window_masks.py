@@ -37,16 +37,15 @@ def windows(*, with_bias: bool = False, causal: bool = False) -> list[QueryKeyAt
 
 def by_hand(parts: list[QueryKeyAttention], head: int) -> NDArray[np.float64]:
     """Each window's softmax on the diagonal, nothing elsewhere."""
-    whole = np.zeros((TOKENS, TOKENS))
-    for window, part in enumerate(parts):
-        logits = part.queries[head].double().numpy() @ part.keys[head].double().numpy().T * 0.5
+    blocks = []
+    for part in parts:
+        logits = part.queries[head].double() @ part.keys[head].double().T * 0.5
         if part.bias is not None:
-            logits += part.bias.added(head, slice(0, SIZE), slice(0, SIZE)).numpy()
+            logits += part.bias.added(head, slice(0, SIZE), slice(0, SIZE))
         if part.mask is not None:
-            logits[np.triu_indices(SIZE, 1)] = -np.inf
-        powers = np.exp(logits)
-        place = slice(window * SIZE, (window + 1) * SIZE)
-        whole[place, place] = powers / powers.sum(1, keepdims=True)
+            logits = logits.masked_fill(torch.ones(SIZE, SIZE).triu(1) > 0, -torch.inf)
+        blocks.append(logits.softmax(1))
+    whole: NDArray[np.float64] = torch.block_diag(*blocks).numpy()
     return whole
 
 

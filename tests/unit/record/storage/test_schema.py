@@ -77,10 +77,13 @@ def test_records_come_back_the_same(make: Callable[[], AttentionRecord], tmp_pat
 
 
 def test_the_dtype_is_kept(tmp_path: Path) -> None:
-    record = load(captured_record().save(tmp_path / "x.safetensors"))
+    path = captured_record().save(tmp_path / "x.safetensors")
+    record = load(path)
     found = [record.stacks["self"].attention(layer) for layer in (2, 7, 11)]
     dtypes = [found.queries.dtype for found in found if isinstance(found, QueryKeyAttention)]
     assert dtypes == [torch.float32, torch.bfloat16, torch.float16]
+    # The file is plain safetensors.
+    assert safetensors.torch.load_file(path)["self/7/queries"].dtype == torch.bfloat16
 
 
 @st.composite
@@ -150,13 +153,6 @@ def test_layers_of_one_tensor_are_written_apart(tmp_path: Path) -> None:
         [whole[0].transpose(0, 1).contiguous().transpose(0, 1)], words(4)
     )
     assert_same(transposed, load(transposed.save(tmp_path / "y.safetensors")))
-
-
-def test_the_file_is_plain_safetensors(tmp_path: Path) -> None:
-    path = captured_record().save(tmp_path / "x.safetensors")
-    arrays = safetensors.torch.load_file(path)
-    assert arrays["self/2/queries"].shape == (4, 6, 8)
-    assert arrays["cross/0/weights"].shape == (3, 6, 2)
 
 
 def change_header(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

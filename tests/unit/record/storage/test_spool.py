@@ -101,27 +101,6 @@ def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
 # What may go wrong.
 
 
-def interrupted(folder: Path, error: BaseException) -> None:
-    with taken(SpoolFolders(folder, several=False), 1) as spools:
-        spools[0].write("layer", {"queries": vectors(2, 3, 4)})
-        assert len(names_in(folder)) == 1
-        raise error
-
-
-def test_an_error_or_interrupt_leaves_nothing(tmp_path: Path) -> None:
-    for error in (FAULT, KeyboardInterrupt(), RuntimeError("in the model")):
-        for there in (False, True):
-            folder = tmp_path / "x"
-            if there:
-                folder.mkdir()
-            with pytest.raises(type(error)):
-                interrupted(folder, error)
-            assert folder.exists() == there
-            if there:
-                assert names_in(folder) == []
-                folder.rmdir()
-
-
 def test_an_error_leaves_none_of_the_folders_of_several_records(tmp_path: Path) -> None:
     def fail(folders: SpoolFolders) -> None:
         with taken(folders, 2) as spools:
@@ -207,25 +186,6 @@ def test_two_do_not_write_to_one_folder(tmp_path: Path) -> None:
         other.discard()
     record = record_of(long_layers())
     assert_same(record, first.finish(record))
-
-
-def test_what_lies_there_is_left_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "0000-notes.safetensors").write_text("mine")
-    (tmp_path / "file").write_text("mine")
-    spooled(record_of(long_layers()), tmp_path / "record")
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    for name, error, said in (
-        ("mine", FileExistsError, "the folder is not empty; give another one"),
-        ("file", NotADirectoryError, "it is a file; give the name of a folder"),
-        ("record", FileExistsError, "the folder is not empty"),
-        ("no/such", FileNotFoundError, "there is no folder to make it in"),
-    ):
-        spool = Spool(tmp_path / name)
-        with pytest.raises(error, match=f"spool='.*{name}' cannot be written: {said}"):
-            spool.begin()
-        spool.discard()
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
