@@ -12,6 +12,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -37,6 +38,15 @@ SENTENCES = [
 def decoder() -> tuple[Any, Any]:
     """The demo decoder and its tokenizer."""
     return demos.load("decoder")
+
+
+@pytest.fixture(scope="module")
+def minilm(checkpoint_folder: Path) -> tuple[Any, Any]:
+    """A trained BERT of 6 layers with 12 heads, and its tokenizer."""
+    return (
+        transformers.AutoModel.from_pretrained(checkpoint_folder, dtype=torch.float32).eval(),
+        transformers.AutoTokenizer.from_pretrained(checkpoint_folder),
+    )
 
 
 @pytest.fixture

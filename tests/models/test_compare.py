@@ -12,22 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer
 
 import attnviz as av
 from models.kinds import reference
 
 HE = "The doctor asked the nurse a question because he was tired."
 SHE = HE.replace(" he ", " she ")
-
-
-@pytest.fixture(scope="module")
-def minilm(checkpoint_folder: Path) -> tuple[Any, Any]:
-    """A trained BERT of 6 layers with 12 heads, and its tokenizer."""
-    return (
-        AutoModel.from_pretrained(checkpoint_folder, dtype=torch.float32).eval(),
-        AutoTokenizer.from_pretrained(checkpoint_folder),
-    )
 
 
 def eager(model: Any, tokenizer: Any, text: str) -> list[np.ndarray]:

@@ -400,18 +400,6 @@ def test_none_leaves_queries_and_keys_where_they_are() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("device", ["cpu", "cuda", None])
-def test_kept_layers_of_a_model_on_a_device(device: str | None) -> None:
-    model = make_model("llama")
-    own = reference(model, {"input_ids": IDS})["self"]
-    record = extract(model.cuda(), IDS, layers=[1], device=device)
-    assert {each.device.type for each in tensors_of(record)} == {device or "cuda"}
-    assert np.abs(record.stack().weights(layer=1) - own[1][0]).max() < 1e-3
-    rounded = extract(model, IDS, dtype="bfloat16", device=device)
-    assert any("were kept in bfloat16" in note for note in rounded.notes)
-
-
-@pytest.mark.gpu
 def test_a_device_without_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model("llama").cuda()
     needed = held(extract(model, IDS, device=None))

@@ -15,8 +15,6 @@ from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 
 import attnviz
 from attnviz import AttentionRecord, demos
-from attnviz.analysis import head_scores, patterns, patterns_of
-from attnviz.demos.datasets.sentences import repeated_halves
 from attnviz.extraction.tokens.text import display_tokens
 from models.conftest import SENTENCES
 from models.kinds import make_model
@@ -204,29 +202,3 @@ def test_without_a_tokenizer_it_says_what_would_work() -> None:
     assert record.tokens.words is None
     with pytest.raises(ValueError, match=r"query_tokens of stack 'self'.*Tokens\.of"):
         record.merge_words()
-
-
-@torch.no_grad()
-def test_the_demo_decoders_heads_are_found_by_their_scores() -> None:
-    model, tokenizer = demos.load("decoder")
-    words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
-    rows = repeated_halves(np.random.default_rng(12), words, rows=1, length=30)
-    stack = attnviz.extract(model, {"input_ids": rows}, tokenizer=tokenizer).stacks["self"]
-    assert "next token" not in patterns_of(stack)
-    assert {"previous token", "induction", "same token"} <= set(patterns_of(stack))
-
-    model.set_attn_implementation("eager")
-    own = [
-        layer[0].numpy()
-        for layer in model(torch.from_numpy(rows), output_attentions=True).attentions
-    ]
-    previous = np.stack(head_scores(stack, "previous token"))
-    inducing = np.stack(head_scores(stack, "induction"))
-    for layer, weights in enumerate(own):
-        expected = patterns.previous_token(weights)
-        np.testing.assert_allclose(previous[layer], expected, atol=1e-5)
-        expected = patterns.repeated_induction(weights, 30)
-        np.testing.assert_allclose(inducing[layer], expected, atol=1e-5)
-    assert previous.max() > 0.9
-    assert inducing.max() > 0.8
-    assert inducing.max(axis=1).argmax() > previous.max(axis=1).argmax()

@@ -203,10 +203,10 @@ def test_what_can_be_shown_passes_the_checks(decoder: tuple[Any, Any]) -> None:
 def command(folder: Path, decoder: tuple[Any, Any]) -> list[str]:
     """The demo model as a folder, and a file of texts."""
     model, tokenizer = decoder
-    model.save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
+    model.save_pretrained(folder / "tiny")
+    tokenizer.save_pretrained(folder / "tiny")
     (folder / "texts.txt").write_text("\n\n".join(TEXTS) + "\n", encoding="utf-8")
-    return ["embedding-view", str(folder / "model"), str(folder / "texts.txt")]
+    return ["embedding-view", str(folder / "tiny"), str(folder / "texts.txt")]
 
 
 def test_the_command_writes_a_page(
@@ -216,7 +216,7 @@ def test_the_command_writes_a_page(
     options = ["--layer", "1", "--heads", "2", "--color", "position", "--enlarged"]
     options += ["--top-keys", "3", "--layers", "0,1", "--points", "60", "--theme", "dark"]
     assert main([*command(tmp_path, decoder), *options]) == 0
-    data = data_of(tmp_path / "model-embedding-view.html")
+    data = data_of(tmp_path / "tiny-embedding-view.html")
     state, embedded = data["state"], data["embedding"]
     assert (state["layer"], state["heads"], state["enlarged"]) == (1, [2], True)
     assert (state["color"], state["theme"], embedded["top_keys"]) == ("position", "dark", 3)
@@ -233,7 +233,7 @@ def test_the_command_waits_for_a_method_that_takes_time(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([*command(tmp_path, decoder), "--method", "tsne", "--enlarged", "--seed", "4"]) == 0
-    data = data_of(tmp_path / "model-embedding-view.html")
+    data = data_of(tmp_path / "tiny-embedding-view.html")
     [plot] = data["embedding"]["projections"]
     assert data["state"]["enlarged"] is True
     assert (plot["method"], plot["seed"], plot["header"]["work"]["state"]) == ("tsne", 4, "done")
@@ -248,7 +248,7 @@ def test_the_command_reads_lines_as_a_text_file_has_them(
     lines = "\ufeffthe cat sat\u2028on the dog\r\n\r\nthe dog sat\r\n"
     (tmp_path / "texts.txt").write_bytes(lines.encode())
     assert main(given) == 0
-    [stack] = data_of(tmp_path / "model-embedding-view.html")["embedding"]["stacks"]
+    [stack] = data_of(tmp_path / "tiny-embedding-view.html")["embedding"]["stacks"]
     told = json.loads(zlib.decompress(base64.b64decode(stack["corpus"])))
     assert told["names"] == ["the cat sat on the dog", "the dog sat"]
 

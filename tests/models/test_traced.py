@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -114,20 +113,6 @@ def test_a_bias_of_positions_stays_small_and_a_causal_mask_is_seen() -> None:
 def test_disentangled_attention_says_that_products_are_a_part_only(kind: str) -> None:
     record = extract(made(kind), {"input_ids": IDS})
     assert any("only a part of the logits" in note for note in record.notes)
-
-
-def test_a_batch_with_padding() -> None:
-    model = make_model("bloom")
-    ids = torch.tensor([[5, 6, 7, 8], [0, 0, 9, 4]])
-    mask = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])
-    records = extract(model, {"input_ids": ids, "attention_mask": mask})
-    eager = copy.deepcopy(model)
-    with torch.no_grad():
-        own = eager(input_ids=ids, attention_mask=mask, output_attentions=True).attentions
-    for layer, expected in enumerate(own):
-        whole, padded = (record.stacks["self"].weights(layer=layer) for record in records)
-        assert np.abs(whole - expected[0].numpy()).max() < 1e-5
-        assert np.abs(padded - expected[1, :, 2:, 2:].numpy()).max() < 1e-5
 
 
 @pytest.mark.parametrize("again", [False, True])

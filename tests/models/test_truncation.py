@@ -16,21 +16,13 @@ from attnviz import demos, extract
 LONG = "The animal did not cross the street because it was too tired . " * 100
 
 
-@pytest.fixture(scope="module")
-def bert(checkpoint_folder: Path) -> tuple[Any, Any]:
-    return (
-        transformers.AutoModel.from_pretrained(checkpoint_folder),
-        transformers.AutoTokenizer.from_pretrained(checkpoint_folder),
-    )
-
-
 def note_of(record: av.AttentionRecord) -> str:
     (note,) = [note for note in record.notes if "was cut" in note]
     return note
 
 
-def test_as_many_tokens_as_the_model_takes(bert: tuple[Any, Any]) -> None:
-    model, tokenizer = bert
+def test_as_many_tokens_as_the_model_takes(minilm: tuple[Any, Any]) -> None:
+    model, tokenizer = minilm
     with pytest.raises(ValueError, match=r"1302 tokens are too many, .* 512.*truncation=True"):
         extract(model, LONG, tokenizer=tokenizer)
     record = extract(model, LONG, tokenizer=tokenizer, truncation=True)
@@ -43,8 +35,8 @@ def test_as_many_tokens_as_the_model_takes(bert: tuple[Any, Any]) -> None:
     assert record.tokens[-1] == "[SEP]"
 
 
-def test_to_a_number_of_tokens(bert: tuple[Any, Any]) -> None:
-    model, tokenizer = bert
+def test_to_a_number_of_tokens(minilm: tuple[Any, Any]) -> None:
+    model, tokenizer = minilm
     number: Any = np.int64(12)
     record = extract(model, LONG, tokenizer=tokenizer, truncation=number)
     assert len(record.tokens) == 12
@@ -55,8 +47,8 @@ def test_to_a_number_of_tokens(bert: tuple[Any, Any]) -> None:
     assert short.notes == extract(model, "The cat sat.", tokenizer=tokenizer).notes
 
 
-def test_pairs_and_lists(bert: tuple[Any, Any]) -> None:
-    model, tokenizer = bert
+def test_pairs_and_lists(minilm: tuple[Any, Any]) -> None:
+    model, tokenizer = minilm
     pair = extract(model, ("Who was tired?", LONG), tokenizer=tokenizer, truncation=64)
     assert len(pair.tokens) == 64
     assert {0, 1} <= set(pair.tokens.sequence)
@@ -65,8 +57,8 @@ def test_pairs_and_lists(bert: tuple[Any, Any]) -> None:
     assert ["was cut" in " ".join(record.notes) for record in records] == [False, True]
 
 
-def test_the_side_that_the_tokenizer_cuts(bert: tuple[Any, Any]) -> None:
-    model, tokenizer = bert
+def test_the_side_that_the_tokenizer_cuts(minilm: tuple[Any, Any]) -> None:
+    model, tokenizer = minilm
     tokenizer.truncation_side = "left"
     try:
         record = extract(model, LONG, tokenizer=tokenizer, truncation=8)
@@ -102,8 +94,8 @@ def test_a_decoders_target_is_cut_too() -> None:
     assert "The target was cut: these are the first" in note_of(record)
 
 
-def test_a_model_without_a_table_of_positions(bert: tuple[Any, Any]) -> None:
-    _, tokenizer = bert
+def test_a_model_without_a_table_of_positions(minilm: tuple[Any, Any]) -> None:
+    _, tokenizer = minilm
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         vocab_size=tokenizer.vocab_size,
@@ -131,22 +123,24 @@ def test_a_model_without_a_table_of_positions(bert: tuple[Any, Any]) -> None:
         (2, ValueError, "truncation leaves room for 2 tokens, 2 of which are special"),
     ],
 )
-def test_bad_values(bert: tuple[Any, Any], given: Any, kind: type[Exception], message: str) -> None:
-    model, tokenizer = bert
+def test_bad_values(
+    minilm: tuple[Any, Any], given: Any, kind: type[Exception], message: str
+) -> None:
+    model, tokenizer = minilm
     with pytest.raises(kind, match=message):
         extract(model, LONG, tokenizer=tokenizer, truncation=given)
 
 
-def test_what_is_encoded_is_not_cut(bert: tuple[Any, Any]) -> None:
-    model, tokenizer = bert
+def test_what_is_encoded_is_not_cut(minilm: tuple[Any, Any]) -> None:
+    model, tokenizer = minilm
     with pytest.raises(TypeError, match="truncation cuts texts, and inputs is BatchEncoding"):
         extract(model, tokenizer(LONG, return_tensors="pt"), tokenizer=tokenizer, truncation=True)
 
 
 def test_views_and_corpora_take_it(
-    bert: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    minilm: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, tokenizer = bert
+    model, tokenizer = minilm
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     view = av.show_head_view(model, LONG, tokenizer=tokenizer, truncation=16)
     assert len(view.record.tokens) == 16
