@@ -35,6 +35,20 @@ __all__ = ["View"]
 
 # Names that other libraries, or other functions of this one, have for a view's traits.
 _OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}
+# Arguments of BertViz that have no name here, and what does the same.
+_OF_BERTVIZ = {
+    "prettify_tokens": "give tokens=Tokens.of(tokens), which stay as they are",
+    "html_action": "view.to_html() gives the page, and view.save('view.html') writes it",
+    "model_type": "it is not needed",
+    "sentence_a": "give the text, or (sentence_a, sentence_b), after the model",
+    "sentence_b": "give (sentence_a, sentence_b) after the model",
+    **dict.fromkeys(
+        (f"{each}_{what}" for each in ("encoder", "decoder") for what in ("attention", "tokens")),
+        "give AttentionRecord.from_weights(encoder_attentions=..., encoder_tokens=..., "
+        "decoder_attentions=..., cross_attentions=..., decoder_tokens=...)",
+    ),
+}
+_OF_BERTVIZ["cross_attention"] = _OF_BERTVIZ["encoder_attention"]
 
 # By what a browser makes a widget and the box that it stands in.
 _EMBEDDED_TRAITS = [
@@ -294,6 +308,10 @@ class View(anywidget.AnyWidget):
         unknown = sorted(set(names) - set(own))
         if unknown:
             instead = did_you_mean(unknown[0], own, _OTHER_NAMES)
+            if unknown[0] in _OF_BERTVIZ:
+                raise TypeError(
+                    f"{cls.__name__} has no argument {unknown[0]!r}: {_OF_BERTVIZ[unknown[0]]}"
+                )
             takes = ["include_layers", *own] if cls.offers_layers else own
             raise TypeError(
                 f"{cls.__name__} has no argument {unknown[0]!r}{instead}; it takes "

@@ -159,7 +159,7 @@ def _show_function(
     of_records = {each.name for each in parameters} - of_views
 
     def function(
-        model: Any,
+        model: Any = None,
         inputs: Any = None,
         *,
         include_layers: int | Iterable[int] | None = None,
@@ -449,6 +449,12 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def _record_of_weights(
     weights: Any, for_weights: dict[str, Any], for_models: dict[str, Any]
 ) -> AttentionRecord:
+    if isinstance(weights, list | tuple) and not weights:
+        raise TypeError(
+            "model is (), which has no weights in it. If it is outputs[-1], give "
+            "outputs.attentions: the last of a model's outputs may be its cross attentions, which "
+            "are empty where it has none"
+        )
     if isinstance(weights, list | tuple) and all(each is None for each in weights):
         raise TypeError(f"model is {weights!r}, which has no weights in it: {NOT_RETURNED}")
     title = for_models.pop("name", "")

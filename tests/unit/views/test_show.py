@@ -56,7 +56,12 @@ def test_a_models_own_outputs_are_shown(opened: list[str]) -> None:
         ([WEIGHTS], {}, "tokens is missing: weights alone do not say"),
         ([WEIGHTS, "the cat"], {}, "leave out inputs"),
         ([WEIGHTS], {"tokens": words(3), "target": "x"}, "model is weights.*leave out target"),
-        ([[]], {}, "which has no weights in it: the model ran without"),
+        ([[None]], {}, "which has no weights in it: the model ran without"),
+        # What transformers 5 has at the end of a model's outputs.
+        ([()], {}, r"no weights in it\. If it is outputs\[-1\], give outputs.attentions"),
+        ([WEIGHTS], {"prettify_tokens": False}, r"'prettify_tokens': give tokens=Tokens.of"),
+        ([WEIGHTS], {"html_action": "return"}, r"'html_action': view.to_html\(\) gives the page"),
+        ([], {"cross_attention": WEIGHTS}, "'cross_attention': give AttentionRecord.from_weights"),
         ([{"attentions": WEIGHTS}], {"tokens": words(3)}, "a dict, .* give .* outputs.attentions"),
         ([lambda: [given_record()] * 2], {}, r"a list of 2 records, .*: give records\[i\]"),
         ([given_record, "the cat"], {}, "model is a record.*leave out inputs"),

@@ -255,7 +255,8 @@ export function sentenceOf(store: ModelStore, place: Place, grid: HeadGrid, live
   if (grid.rows.length === 0)
     return grid.offered === 0 ? "No head of this stack is offered." : "No head has this score.";
   if (!opened) {
-    const what = layersInWords(place.stack);
+    const some = grid.offered < grid.all ? `; ${grid.offered} of ${grid.all} are offered` : "";
+    const what = `${layersInWords(place.stack)}${some}`;
     const predicting =
       place.token === null ? "" : predictingInWords(place, place.token).slice(0, -1);
     const row =
