@@ -89,7 +89,7 @@ def check_column_names(names: Iterable[Any]) -> None:
     """
     for name in names:
         if not isinstance(name, str) or not name:
-            raise TypeError(f"columns: a name must be a text that is nott empty; got {name!r}")
+            raise TypeError(f"columns: a name must be a text that is not empty; got {name!r}")
         # One colouring would hide the other, and the legend would be of neither.
         if name in COLORINGS:
             raise ValueError(

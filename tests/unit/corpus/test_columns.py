@@ -100,7 +100,7 @@ def test_what_tables_know_as_missing_is_unknown() -> None:
         ({"it": [1 + 2j, 1, 2]}, TypeError, "got complex"),
         ({"it": pd.date_range("2021", periods=3)}, TypeError, r"got Timestamp: give str\(value\)"),
         ({"it": np.arange(3).astype("datetime64[ns]")}, TypeError, "got datetime64: give str"),
-        ({3: [1, 2, 3]}, TypeError, "a name must be a text that is nott empty; got 3"),
+        ({3: [1, 2, 3]}, TypeError, "a name must be a text that is not empty; got 3"),
         ([1, 2, 3], TypeError, "columns must be a mapping of names to values"),
     ],
 )

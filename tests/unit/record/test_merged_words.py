@@ -127,16 +127,6 @@ def test_every_side_is_merged_by_its_own_tokens() -> None:
     assert len(encoder.key_tokens) == 3
 
 
-def test_a_stack_without_words_stays_beside_one_that_has_them() -> None:
-    patches = Tokens.of(["0,0", "0,1"], words=[0, 1])
-    vision = AttentionStack("vision", {0: GivenWeights(torch.full((1, 2, 2), 0.5))}, patches)
-    record = AttentionRecord({"vision": vision, "self": by_hand().stacks["self"]})
-    merged = record.merge_words()
-    assert merged.stacks["vision"] is vision
-    assert len(merged.stacks["self"].query_tokens) == 4
-    assert AttentionRecord({"vision": vision}).merge_words().notes == ()
-
-
 def test_where_nothing_tells_words_the_side_is_named() -> None:
     with pytest.raises(ValueError, match=r"^query_tokens of stack 'encoder': nothing tells"):
         encoder_decoder_record().merge_words()
