@@ -92,33 +92,6 @@ describe("attention of a page", () => {
     expect(tile.matrices[0]?.[0]).toBeCloseTo(sum / (count * queries * keys), 6);
   });
 
-  it.each(cases)("adds up, key by key: $name", async ({ layer, arrays, rows }) => {
-    const source = sourceOf(layer, arrays);
-    for (const { head, token } of rows) {
-      const found = await askVectors(source, {
-        stack: "self",
-        layer: 3,
-        head,
-        token,
-        keys: [1, layer.num_keys],
-      });
-      const { header, headDim } = found;
-      for (let i = 0; i < found.weights.length; i++) {
-        if (!found.allowed[i]) continue;
-        let sum = 0;
-        for (let d = 0; d < headDim; d++) {
-          const k = found.keyVectors[i * headDim + d] as number;
-          sum += (found.query[d] as number) * k * header.scale;
-        }
-        const cap = header.softcap;
-        const bounded = cap === null ? sum : cap * Math.tanh(sum / cap);
-        expect(bounded + (found.bias[i] as number)).toBeCloseTo(found.logits[i] as number, 4);
-        const power = Math.exp((found.logits[i] as number) - (header.log_sum_exp as number));
-        expect(power).toBeCloseTo(found.weights[i] as number, 5);
-      }
-    }
-  });
-
   it("does not overflow where logits are large", () => {
     const row = attentionRow({
       query: Float32Array.of(1000),

@@ -318,27 +318,6 @@ describe("big requests", () => {
       expect(heads(await third)).toEqual([0]);
       expect(asked).toHaveLength(2);
     });
-
-    it("are not given to who gave it up, and still to who asked first", async () => {
-      const { asked, of } = waiting();
-      const given = new AbortController();
-      const [first, second] = [of([0]), of([0], given.signal)];
-      given.abort();
-      asked[0]?.answer();
-      expect(heads(await first)).toEqual([0]);
-      await expect(second).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));
-    });
-
-    it("fail for both, and are asked for anew by the next", async () => {
-      const { asked, of } = waiting();
-      const both = [of([0]), of([0])];
-      asked[0]?.fail(new Error("no such layer"));
-      for (const one of both) await expect(one).rejects.toThrow("no such layer");
-      const next = of([0]);
-      expect(asked).toHaveLength(2);
-      asked[1]?.answer();
-      expect(heads(await next)).toEqual([0]);
-    });
   });
 
   it("are forgotten, the oldest first, when too much is kept", async () => {

@@ -107,20 +107,6 @@ describe("the strongest keys of a page", () => {
     });
   });
 
-  it.each(each)("%s: a part of it", async (_name, one) => {
-    const [, rows, columns] = one.header.shape;
-    const [top, left] = [rows - 1, Math.floor(columns / 2)];
-    const piece = await sourceOf(one).block({
-      ...{ ...at, heads: [0] },
-      rows: [top, rows],
-      columns: [left, columns],
-    });
-    const expected = denseOf(one)[0]?.[top]?.slice(left) as number[];
-    expected.forEach((weight, i) => {
-      expect(piece.matrices[0]?.[i]).toBeCloseTo(weight, 6);
-    });
-  });
-
   it.each(each)("%s: pooled over all heads", async (_name, one) => {
     const dense = denseOf(one);
     const [count] = one.header.shape;

@@ -5,7 +5,7 @@ import type { BlockRequest, StackDescription, TileRequest } from "../../../src/c
 import { Source } from "../../../src/client/source";
 import { PALETTES, type ThemeName } from "../../../src/ui/colors/palette";
 import { coverage } from "../../../src/ui/heat-map/captions";
-import { scaleLabels, scaleSwitch } from "../../../src/ui/heat-map/legend";
+import { scaleLabels } from "../../../src/ui/heat-map/legend";
 import type { HeatMap } from "../../../src/ui/heat-map/marks";
 import { hintOf } from "../../../src/ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
@@ -14,7 +14,6 @@ import type { ViewContext } from "../../../src/ui/view/define-view";
 import { createHistory } from "../../../src/ui/view/history";
 import { createRecordStore, type RecordState } from "../../../src/ui/view/record";
 import { assign, makeSignals, type Signals } from "../../../src/ui/view/state";
-import { cellsCsv } from "../../../src/views/matrix/figure";
 
 const COUNT = 6;
 const EXACT = Math.fround(0.12345);
@@ -201,28 +200,6 @@ describe("a live matrix", () => {
     expect(numbers()).toEqual(["0", "0.5", "1"]);
     assign(state, { color_scale: "log" });
     expect(numbers()).toEqual(["≤0.0001", "0.01", "1"]);
-  });
-
-  it("ends its scale at the largest weight, and at the largest there can be, by turns", async () => {
-    await settled();
-    const end = (): number | undefined => store.base.value?.end;
-    const toggle = () => scaleSwitch(store, store.heatMap.value as HeatMap);
-    // By itself it is fitted where all weights are small.
-    expect([end(), toggle().on]).toEqual([0.2, true]);
-    toggle().onChange();
-    expect([end(), toggle().on]).toEqual([1, false]);
-    toggle().onChange();
-    expect([end(), toggle().on]).toEqual([0.2, true]);
-  });
-
-  it("gives the cells in sight as a table", async () => {
-    assign(state, { query_window: [1, 2], key_window: [0, 2] });
-    await settled();
-    expect(cellsCsv(store.heatMap.value as HeatMap).split("\r\n")).toEqual([
-      "stack,layer,heads,query,query_token,key,key_token,weight,largest_error",
-      '"self",0,"1",1,"b",0,"a",0.1246,0.004',
-      '"self",0,"1",1,"b",1,"b",0.1246,0.004',
-    ]);
   });
 
   it("zooms, pans and comes back by its functions", async () => {

@@ -2,7 +2,6 @@ import { render } from "preact";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { AtlasStatistic } from "../../../src/client/protocol";
 import { markDrawn } from "../../../src/ui/view/define-view";
-import { assign } from "../../../src/ui/view/state";
 import { AtlasView } from "../../../src/views/atlas";
 import type { AtlasState } from "../../../src/views/atlas/state";
 import { FIXTURE, Kernel, pageCarrier, type Room, roomWith, STACK } from "./kernel";
@@ -35,7 +34,6 @@ async function drawn(place?: string): Promise<void> {
 }
 
 const settle = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 30));
-const grid = (): HTMLElement => root.querySelector("[role=grid]") as HTMLElement;
 const cells = (): string[] =>
   [...root.querySelectorAll("[role=gridcell]")].map(
     (each) => each.getAttribute("aria-label") ?? "",
@@ -72,18 +70,6 @@ afterEach(() => {
 });
 
 describe("the grid of heads", () => {
-  it("says of each head its role with the evidence, or that it has none", async () => {
-    await open();
-    expect(root.getAttribute("data-attnviz-drawn")).toBe("atlas:self:2");
-    expect(cells()).toEqual([
-      "Layer 2, head 0: previous 0.98 ± 0.01 (baseline 0.25), 3 texts",
-      "Layer 2, head 1: none of 2 roles: no score exceeds its baseline by more than 0.1 at a false discovery rate of 5%",
-      "Layer 5, head 0: none of 2 roles: no score exceeds its baseline by more than 0.1 at a false discovery rate of 5%",
-      "Layer 5, head 1: first 0.50 ± 0.01 (baseline 0.25), 3 texts",
-    ]);
-    expect(root.textContent).toContain("1 text was left out, being empty or too long.");
-  });
-
   it("is a legend of roles with the heads that have each", async () => {
     await open();
     const roles = [...root.querySelectorAll(".av-atlas-roles button")].map(
@@ -96,52 +82,6 @@ describe("the grid of heads", () => {
     button("first").click();
     await settle();
     expect(button("first").getAttribute("aria-pressed")).toBe("false");
-  });
-
-  it("says any statistic with its error, baseline and texts", async () => {
-    await open({ color: "previous token" });
-    const { means, errors } = FIXTURE.values.table;
-    const [mean, error] = [means[0]?.[0]?.[0] as number, errors[0]?.[0]?.[0] as number];
-    expect(cells()[0]).toBe(
-      `Layer 2, head 0: previous token ${mean.toFixed(2)} ± ${error.toFixed(2)} (baseline 0.25), 3 texts`,
-    );
-    // Its only baseline that is not known.
-    expect(cells()[2]).not.toContain("baseline");
-    expect(root.querySelector(".av-atlas-scale")?.textContent).toContain("▲ baseline 0.25");
-  });
-
-  it("is ordered by a statistic or by role, all layers in one list", async () => {
-    await open({ order: "first token" });
-    const wanted = FIXTURE.values.table.means[1] as number[][];
-    const names = [
-      ["2, head 0", wanted[0]?.[0]],
-      ["2, head 1", wanted[0]?.[1]],
-      ["5, head 0", wanted[1]?.[0]],
-      ["5, head 1", wanted[1]?.[1]],
-    ] as [string, number][];
-    names.sort((a, b) => b[1] - a[1]);
-    expect(cells().map((each) => /Layer (.*?):/.exec(each)?.[1])).toEqual(
-      names.map(([name]) => name),
-    );
-    assign(room.state, { order: "role" });
-    await settle();
-    expect(cells().map((each) => /Layer (.*?):/.exec(each)?.[1])).toEqual([
-      "2, head 0",
-      "5, head 1",
-      "2, head 1",
-      "5, head 0",
-    ]);
-  });
-
-  it("takes the keyboard: an arrow chooses the next head", async () => {
-    await open();
-    press(grid(), "ArrowRight");
-    await drawn();
-    expect([room.state.layer.value, room.state.heads.value]).toEqual([2, [1]]);
-    press(grid(), "ArrowDown");
-    await drawn("atlas:self:5");
-    expect([room.state.layer.value, room.state.heads.value]).toEqual([5, [1]]);
-    expect(root.querySelector(".av-atlas-head h2")?.textContent).toBe("Layer 5, head 1");
   });
 });
 
@@ -216,15 +156,6 @@ describe("the chosen head", () => {
     expect(edges().length).toBe(3);
     expect(root.querySelector(".av-atlas-words")?.textContent).toContain("not how often");
   });
-
-  it("shows hostile tokens as text", async () => {
-    await open({ edges: "strongest", heads: [0] });
-    for (const each of [0, 1]) {
-      assign(room.state, { layer: [2, 5][each] as number, heads: [0] });
-      await drawn();
-    }
-    expect(root.querySelector("script")).toBeNull();
-  });
 });
 
 describe("the offsets", () => {
@@ -256,24 +187,6 @@ describe("the offsets", () => {
     await settle();
     expect(room.state.offsets.value).toBeNull();
     expect(edges().length).toBe(2);
-  });
-
-  it("are filtered by a drag, and by a click on the filter no more", async () => {
-    await open();
-    const last = room.context.width.value;
-    const down = (type: string, x: number): void => {
-      const event = new MouseEvent(type, { bubbles: true, clientX: x, buttons: 1 });
-      plot().dispatchEvent(event);
-    };
-    down("pointerdown", last);
-    down("pointermove", 0);
-    down("pointerup", 0);
-    await settle();
-    // The texts have up to six tokens, and no query attends to a later key.
-    expect(room.state.offsets.value).toEqual([-5, 0]);
-    button("offset −5 to 0").click();
-    await settle();
-    expect(room.state.offsets.value).toBeNull();
   });
 
   it("can be typed", async () => {
@@ -319,17 +232,6 @@ describe("a search", () => {
     expect(timer.mock.calls.map(([, wait]) => wait)).toContain(60.4);
   });
 
-  it("for a class that there is not says which there are", async () => {
-    await open();
-    type("Key", "pos:NOPE");
-    await vi.waitFor(
-      () =>
-        expect(root.textContent).toContain("No pos is “NOPE”; there are DET, NOUN, PUNCT, VERB."),
-      PATIENT,
-    );
-    expect(cells()[0]).toContain("previous");
-  });
-
   it("says how far it is, layer by layer", async () => {
     const kernel = new Kernel();
     await open({}, kernel);
@@ -356,31 +258,6 @@ describe("a search", () => {
 });
 
 describe("the text of an edge", () => {
-  it("opens below it with what the page contains, and says what it leaves out", async () => {
-    await open();
-    edges()[0]?.click();
-    await settle();
-    const { text, query, key } = FIXTURE.values.edges[0]?.sampled ?? {
-      text: [],
-      query: [],
-      key: [],
-    };
-    expect([room.state.text.value, room.state.edge.value]).toEqual([text[0], [query[0], key[0]]]);
-    const pane = root.querySelector(".av-atlas-text") as HTMLElement;
-    expect(pane.textContent).toContain("not the whole text nor its other weights");
-    expect(pane.closest("li")?.querySelector("button")).toBe(edges()[0]);
-    expect(edges()[0]?.getAttribute("aria-expanded")).toBe("true");
-    const marked = [...pane.querySelectorAll("mark")].map((each) => each.textContent);
-    const shown = (FIXTURE.texts[text[0] as number]?.tokens ?? []).map((each) =>
-      each.replace("·", ""),
-    );
-    expect(new Set(marked)).toEqual(new Set([shown[query[0] as number], shown[key[0] as number]]));
-    press(pane, "Escape");
-    await settle();
-    expect(root.querySelector(".av-atlas-text")).toBeNull();
-    expect([room.state.text.value, room.state.edge.value]).toEqual([null, null]);
-  });
-
   it("is the same in a live view, and asks the kernel for nothing", async () => {
     const kernel = new Kernel();
     await open({}, kernel);
@@ -424,33 +301,5 @@ describe("exports", () => {
     await open({}, kernel);
     const table = await room.context.root.attnviz?.csv();
     expect(table).toContain(`,"'=1+1","'=1+1, standard error","'=1+1, baseline",`);
-  });
-
-  it("are a table of all heads and a figure with the grid and the chosen head", async () => {
-    await open();
-    const exporter = room.context.root.attnviz;
-    const lines = (await exporter?.csv())?.split("\r\n") ?? [];
-    expect(lines[0]).toContain(
-      "stack,layer,head,role,role_score,role_standard_error,role_baseline",
-    );
-    expect(lines[0]).toContain('"previous token","previous token, standard error"');
-    expect(lines.length).toBe(5);
-    const { means } = FIXTURE.values.table;
-    expect(lines[1]).toBe(
-      `"self",2,0,"previous",0.97531,0.012346,0.25,0.68,0.77,1.2e-12,3,${means[0]?.[0]?.[0]},` +
-        `${FIXTURE.values.table.errors[0]?.[0]?.[0]},0.25,3,${means[1]?.[0]?.[0]},` +
-        `${FIXTURE.values.table.errors[1]?.[0]?.[0]},3`,
-    );
-    expect(lines[2]).toContain('"none",,,,,,,,');
-    const svg = (await exporter?.svg()) ?? "";
-    for (const words of [
-      "fixture",
-      "Layer 2, head 0",
-      "previous 1",
-      "none 2",
-      "mean weight by offset",
-      "class of token, and its edges.",
-    ])
-      expect(svg).toContain(words);
   });
 });

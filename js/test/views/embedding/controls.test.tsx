@@ -9,7 +9,7 @@ import {
   summaryOf,
 } from "../../../src/views/embedding/captions";
 import { colorings, EmbeddingControls, Work } from "../../../src/views/embedding/controls";
-import { EmbeddingLegend, switched } from "../../../src/views/embedding/legend";
+import { EmbeddingLegend } from "../../../src/views/embedding/legend";
 import { MeanPlot } from "../../../src/views/embedding/mean/plot";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
@@ -149,28 +149,6 @@ describe("controls", () => {
     expect(colorings(null).map(([, label]) => label)).toContain("query or key");
   });
 
-  it("count what a search finds, and clear it by Escape", async () => {
-    const { box, state } = await open();
-    const field = box.querySelector<HTMLInputElement>("[aria-label='Find token']");
-    if (!field) throw new Error("no field");
-    field.value = "the";
-    field.dispatchEvent(new Event("input", { bubbles: true }));
-    await later();
-    // Of each side "the" twice and "The" once.
-    expect(box.querySelector(".av-find output")?.textContent).toBe("6 points · 12 in the texts");
-    choose(box, "match case", "on");
-    const match = select(box, "match case") as unknown as HTMLInputElement;
-    match.checked = true;
-    match.dispatchEvent(new Event("change", { bubbles: true }));
-    await later();
-    expect(box.querySelector(".av-find output")?.textContent).toBe("4 points · 10 in the texts");
-    field.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
-    expect(state.search.value).toBe("");
-    assign(state, { search: "zebra" });
-    await later();
-    expect(box.querySelector(".av-find output")?.textContent).toBe("none");
-  });
-
   it("show running work with a bar and its words, and end it", async () => {
     const each = await open({ enlarged: true });
     each.kernel.work = { state: "running", done: 250, of: 750, words: "t-SNE, step 250 of 750" };
@@ -215,42 +193,9 @@ describe("controls", () => {
     choose(embedded.box, "Method", "embedded");
     expect([embedded.state.method.value, embedded.state.seed.value]).toEqual(["tsne", 4]);
   });
-
-  it("each have a name", async () => {
-    const { box } = await open({ enlarged: true, method: "umap" });
-    for (const control of box.querySelectorAll("input, select, progress")) {
-      const name = control.getAttribute("aria-label") ?? control.closest("label")?.textContent;
-      expect(name?.trim()).toBeTruthy();
-    }
-  });
 });
 
 describe("the legend", () => {
-  it("says which shapes are queries and keys with their numbers, and leaves one out", async () => {
-    const { box, state } = await open();
-    const entries = Array.from(box.querySelectorAll<HTMLButtonElement>(".av-legend-entry"));
-    expect(entries.map((each) => each.textContent)).toEqual(["queries6", "keys6"]);
-    expect(entries[0]?.querySelector(".av-dot")).not.toBeNull();
-    expect(entries[1]?.querySelector(".av-square")).not.toBeNull();
-    entries[0]?.click();
-    expect(state.points.value).toBe("keys");
-    expect(switched("keys", "queries")).toBe("both");
-    expect(switched("keys", "keys")).toBe("queries");
-  });
-
-  it("has kinds with their numbers, and scales with their ends", async () => {
-    const { box, state } = await open({ color: "tag" });
-    const list = (): string[] =>
-      Array.from(box.querySelectorAll("ul .av-legend-entry"), (each) => each.textContent ?? "");
-    expect(list()).toEqual(["other8", "noun2", "not known2"]);
-    // Shapes are the same in every colouring.
-    expect(box.querySelectorAll("button.av-legend-entry")).toHaveLength(2);
-    assign(state, { color: "frequency" });
-    await later();
-    // Of the tokens that are points: "The" occurs twice, "the" ten times.
-    expect(box.querySelector(".av-ramp-words")?.textContent).toBe("2frequency, logarithmic10");
-  });
-
   it("of the mean by position changes between even steps and even ratios", async () => {
     const { box } = await open({ enlarged: true, shown: "aggregate" });
     await until(() => expect(box.querySelector(".av-color-legend")).not.toBeNull());
@@ -264,23 +209,6 @@ describe("the legend", () => {
 });
 
 describe("the mean by position", () => {
-  it("is asked for only while it is shown, and says its largest cell", async () => {
-    const each = await open({ enlarged: true });
-    await until(() => expect(each.store.current.value).toBe(true));
-    expect(each.kernel.of("aggregate")).toHaveLength(0);
-    const marks: (string | null)[] = [];
-    each.context.setDrawn = (place) => marks.push(place);
-    assign(each.state, { shown: "aggregate" });
-    await until(() => expect(each.kernel.of("aggregate")).toHaveLength(1));
-    await until(() =>
-      expect(sentenceOf(each.context, each.store)).toContain("query 0 → key 0: 1.00"),
-    );
-    expect(coverageOf(each.context, each.store)).toBe(
-      "Mean over 2 of 3 texts; far positions exist in few of them.",
-    );
-    await until(() => expect(marks.at(-1)).toBe("embedding:self:0"));
-  });
-
   it("is gone over by the keyboard, and left by it", async () => {
     const { box, store, state } = await open({ enlarged: true, shown: "aggregate" });
     await until(() => expect(sentenceOf(made[0]?.context as never, store)).toContain("Largest"));

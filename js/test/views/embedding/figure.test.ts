@@ -72,31 +72,6 @@ afterEach(() => {
 });
 
 describe("the figure", () => {
-  it("of one head has its title, legend, trust and how it was made", async () => {
-    const { context, store } = await make({ enlarged: true, layer: 5, heads: [2] });
-    await vi.waitFor(() => expect(store.headTrust.value).not.toBeNull(), PATIENT);
-    const { scene, title } = await embeddingExports(context, store, drawnScenes).figure();
-    expect(drawn).toEqual(["plot"]);
-    expect(title).toContain("Layer 5, head 2");
-    const words = wordsOf(toSvg(scene, title));
-    expect(words).toContain("Layer 5, head 2: 6 queries and 6 keys by principal components.");
-    // The kernel's trust of layer 5 is −0.5.
-    expect(words).toMatch(/distance follows q·k with r = −0\.50/);
-    expect(words).toContain("queries 6 keys 6");
-    expect(words).toMatch(/By principal components; scaled by their norms \(c = 1\.5\)/);
-    expect(words).toContain("12 of 20 points: 2 of 9 texts, some of their tokens");
-    expect(words).toContain("Sinks.");
-    expect(words).not.toContain("Click");
-    expect(scene.background).toBe(PALETTES.light.background);
-  });
-
-  it("of all heads is that of all heads", async () => {
-    const { context, store } = await make();
-    const { title } = await embeddingExports(context, store, drawnScenes).figure();
-    expect(drawn).toEqual(["overview"]);
-    expect(title).toContain("all 7 heads of 3 layers");
-  });
-
   it("of the mean by position has cells, axes and a scale, and none of the points", async () => {
     const { context, store } = await make({ enlarged: true, shown: "aggregate" });
     const exports = embeddingExports(context, store, drawnScenes);
@@ -187,18 +162,6 @@ describe("the tables", () => {
     const { context, store } = await make({ enlarged: true, color: name }, kernel);
     const [names] = rowsOf(await embeddingExports(context, store, drawnScenes).csv());
     expect(names?.at(-1)).toBe(`"'=HYPERLINK(""http://a"")"`);
-  });
-
-  it("of all heads are their trust and their problems", async () => {
-    const { context, store } = await make();
-    await vi.waitFor(() => expect(store.trust.value.size).toBe(7), PATIENT);
-    const rows = rowsOf(await embeddingExports(context, store, drawnScenes).csv());
-    expect(rows).toHaveLength(8);
-    const [names, , , five, , , , last] = rows;
-    expect(names?.slice(0, 4)).toEqual(["stack", "layer", "head", "problem"]);
-    expect(five?.slice(0, 4)).toEqual(['"self"', "5", "0", ""]);
-    expect(five?.[names?.indexOf("r_plot_allowed") ?? 0]).toBe("-0.5");
-    expect(last?.[3]).toBe('"all points are the same"');
   });
 
   it("name what a colouring stands for", () => {

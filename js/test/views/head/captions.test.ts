@@ -2,7 +2,6 @@
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
 import { wrap } from "../../../src/draw/figure";
-import { niceMaximum } from "../../../src/ui/colors/color-scales";
 import {
   formatShare,
   formatWeight,
@@ -62,12 +61,6 @@ describe("numbers", () => {
       "exact to 0.004",
       "exact to 0.1",
       "exact to 2",
-    ]);
-  });
-
-  it("end scales where a reader expects it", () => {
-    expect([0.03, 0.17, 0.21, 0.25, 0.68, 1].map(niceMaximum)).toEqual([
-      0.05, 0.2, 0.25, 0.25, 1, 1,
     ]);
   });
 });

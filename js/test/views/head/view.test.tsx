@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { PageData } from "../../../src/client/page";
 import type { StackDescription, TokenList } from "../../../src/client/protocol";
 import type { AttnvizElement } from "../../../src/ui/view/define-view";
-import makeWidget, { openPage } from "../../../src/views/head";
+import { openPage } from "../../../src/views/head";
 import type { HeadState } from "../../../src/views/head/state";
 
 function tokens(text: string[], sequence?: (number | null)[]): TokenList {
@@ -105,48 +105,6 @@ afterEach(() => {
 });
 
 describe("the head view on an exported page", () => {
-  it("marks what it has drawn, and says what it shows", async () => {
-    await open({ token: 0 });
-    expect(root.getAttribute("data-attnviz-drawn")).toBe("head:self:2");
-    expect(root.getAttribute("data-attnviz-state")).toBe("ready");
-    expect(root.classList.contains("attnviz")).toBe(true);
-    expect(words()).toContain("Layer 2, head 1. “one” attends most to “two”: 1.00.");
-    expect(root.querySelector(".av-header")?.textContent).toContain(
-      "self-attention · 4 tokens · exact to 0.004",
-    );
-    expect(root.textContent).toContain("A note.");
-  });
-
-  it("shows markup in names and tokens as text", async () => {
-    await open({ token: 2 });
-    expect(root.querySelector(".av-title")?.textContent).toBe("<b>tiny</b>");
-    expect(words()).toContain("</script>");
-    expect(root.querySelectorAll("img, script, b")).toHaveLength(0);
-    const svg = new DOMParser().parseFromString((await root.attnviz?.svg()) ?? "", "image/svg+xml");
-    expect(svg.querySelector("parsererror")).toBeNull();
-    expect(svg.querySelectorAll("img, script")).toHaveLength(0);
-    expect(svg.documentElement.textContent).toContain("<b>tiny</b>");
-  });
-
-  it("gives the lines that are drawn as a table", async () => {
-    await open({ heads: [1] });
-    const rows = (await root.attnviz?.csv())?.split("\r\n") ?? [];
-    expect(rows[0]).toBe("stack,layer,head,query,query_token,key,key_token,weight,largest_error");
-    expect(rows[1]).toBe('"self",2,1,0,"one",1,"two",1,0.004');
-    expect(rows).toHaveLength(5);
-  });
-
-  it("changes the layer, and shows the chosen heads that it has", async () => {
-    await open({ heads: [2, 0] });
-    button("Layer 5").click();
-    await drawn("head:self:5");
-    expect(words()).toContain("Layer 5, head 0.");
-    expect(location.hash).toBe("#stack=self&layer=5&heads=2,0");
-    button("Layer 2").click();
-    await drawn("head:self:2");
-    expect(words()).toContain("heads 2, 0");
-  });
-
   it("toggles a head by click, and shows it alone by double click, and all as before by another", async () => {
     await open({ heads: [1, 2] });
     const head = button("Head 0");
@@ -165,11 +123,6 @@ describe("the head view on an exported page", () => {
     twice();
     await drawn();
     expect(words()).toContain("heads 1, 2, 0");
-  });
-
-  it("names the mean where no head is chosen", async () => {
-    await open({ heads: [] });
-    expect(words()).toContain("Layer 2, mean of 3 heads.");
   });
 
   it("changes the stack: its tokens, its first layer, no pins", async () => {
@@ -221,21 +174,6 @@ describe("the head view on an exported page", () => {
     document.removeEventListener("keydown", heard);
   });
 
-  it("offers sentence pairs where there are two sentences", async () => {
-    await open({ pair: "a-b", heads: [2] });
-    expect(words()).toContain(
-      "All lines drawn: 100% of the weight. To tokens outside sentence B: 0%.",
-    );
-    expect(root.textContent).toContain("A to B");
-  });
-
-  it("opens at what the URL says", async () => {
-    history.replaceState(null, "", "#layer=5&heads=1&token=3");
-    await open();
-    expect(root.getAttribute("data-attnviz-drawn")).toBe("head:self:5");
-    expect(words()).toContain("Pinned: query “four”");
-  });
-
   it("says why it opened where it is, as long as it is there", async () => {
     const opening = {
       ...{ stack: "self", layer: 2, head: 1, pattern: "previous token" },
@@ -279,71 +217,4 @@ describe("the head view on an exported page", () => {
       expect(words()).not.toContain("Pinned");
     },
   );
-
-  it("says what the page does not contain, in the view, and keeps what is drawn", async () => {
-    const data = pageData();
-    data.blocks = data.blocks.slice(0, 1);
-    end = openPage(root, data);
-    await drawn();
-    button("Layer 5").click();
-    await vi.waitFor(() => expect(root.getAttribute("data-attnviz-state")).toBe("error"));
-    expect(root.querySelector(".av-error")?.textContent).toContain("does not contain layer 5");
-    expect(root.getAttribute("data-attnviz-drawn")).toBeNull();
-    expect(words()).toContain("Layer 2");
-    button("Layer 2").click();
-    await drawn("head:self:2");
-    // The maps of the layer come after the picture.
-    await vi.waitFor(() => expect(root.getAttribute("data-attnviz-state")).toBe("ready"), PATIENT);
-  });
-});
-
-describe("the head view as a widget", () => {
-  type Listener = (...args: unknown[]) => void;
-
-  /** A model whose kernel answers only when it is told to. */
-  function makeModel(values: Record<string, unknown>) {
-    const listeners = new Map<string, Set<Listener>>();
-    const sent: { attnviz: string; id: string; name: string }[] = [];
-    return {
-      sent,
-      listeners,
-      get: (name: string) => values[name],
-      set: (name: string, value: unknown) => {
-        values[name] = value;
-      },
-      save_changes: () => undefined,
-      send: (content: unknown) => sent.push(content as (typeof sent)[number]),
-      on: (event: string, listener: Listener) => {
-        listeners.set(event, (listeners.get(event) ?? new Set()).add(listener));
-      },
-      off: (event?: string | null, listener?: Listener | null) => {
-        if (event && listener) listeners.get(event)?.delete(listener);
-      },
-      answer: (message: object) => {
-        for (const listener of listeners.get("msg:custom") ?? []) listener(message);
-      },
-    };
-  }
-
-  it("shows an error of the kernel, asks again, and leaves nothing behind", async () => {
-    const model = makeModel({ stack: "self", layer: 2, heads: [] });
-    const widget = makeWidget();
-    const end = widget.initialize({ model: model as never });
-    const close = widget.render({ model: model as never, el: root });
-    const requests = () => model.sent.filter((each) => each.attnviz === "request");
-    await vi.waitFor(() => expect(requests()).toHaveLength(1));
-    expect(requests()[0]).toMatchObject({ attnviz: "request", name: "describe" });
-    model.answer({ attnviz: "error", id: requests()[0]?.id, message: "NaN in layer 2" });
-    const view = root.querySelector(".attnviz") as HTMLElement;
-    await vi.waitFor(() => expect(view.getAttribute("data-attnviz-state")).toBe("error"));
-    expect(view.textContent).toContain("NaN in layer 2");
-    [...view.querySelectorAll("button")].find((each) => each.textContent === "Try again")?.click();
-    await vi.waitFor(() =>
-      expect(model.sent.filter((each) => each.name === "describe")).toHaveLength(2),
-    );
-    close();
-    end();
-    expect(root.children).toHaveLength(0);
-    expect([...model.listeners.values()].every((each) => each.size === 0)).toBe(true);
-  });
 });

@@ -168,31 +168,6 @@ describe("an exported page", () => {
     expect([corpus.count, corpus.tokenOf(1), corpus.names.length]).toEqual([COUNT, " cat", 3]);
   });
 
-  it("has every head's plot, to sixteen bits", async () => {
-    const plot = await projectionOf(sourceOf(), { ...HEAD, way: WAY, ...PCA });
-    expect(plot).toMatchObject({ count: COUNT, low: [-1, 1], size: 3, factor: 1.5, work: null });
-    expect(plot).toMatchObject({ explained: [0.5, 0.25], problem: null, dimensions: 2 });
-    for (let point = 0; point < COUNT; point++) {
-      const [x, y] = [codeOf(1, 0, point), codeOf(1, 1, point)];
-      expect(plot.coordinates[2 * point]).toBeCloseTo(-1 + (3 * x) / 65_535, 5);
-      expect(plot.coordinates[2 * point + 1]).toBeCloseTo(1 + (3 * y) / 65_535, 5);
-    }
-  });
-
-  it("has small plots of all heads, to eight bits", async () => {
-    const overview = await overviewOf(sourceOf(), { stack: "self", layers: [LAYER], way: WAY });
-    expect(overview).toMatchObject({ stride: 1, points: COUNT });
-    expect(overview.heads.map(({ layer, head, problem }) => [layer, head, problem])).toEqual([
-      [LAYER, 0, "all keys are the same"],
-      [LAYER, 2, null],
-    ]);
-    overview.heads.forEach(({ coordinates }, place) => {
-      for (let point = 0; point < COUNT; point++)
-        for (const axis of [0, 1])
-          expect(coordinates[2 * point + axis]).toBe(codeOf(place, axis, point) >> 8);
-    });
-  });
-
   it("leaves points out of its small plots where there are many", async () => {
     const data = pageData();
     const [stack] = data.embedding.stacks;

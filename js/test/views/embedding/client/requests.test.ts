@@ -6,8 +6,6 @@ import { Source } from "../../../../src/client/source";
 import {
   aggregateOf,
   corpusOf,
-  linesOf,
-  normsOf,
   overviewOf,
   type ProjectionRequest,
   projectionOf,
@@ -73,15 +71,6 @@ describe("a corpus", () => {
     expect(each.asked.map(([, args]) => args.part)).toEqual([undefined, 1, 2]);
     expect([corpus.count, corpus.numQueries, corpus.inAll, corpus.seed]).toEqual([12, 6, 20, 7]);
     expect(await corpusOf(each.source, "self")).toBe(corpus);
-  });
-
-  it("knows the text, position and token of every point", () => {
-    const corpus = corpusWith();
-    const tokens = ["the", " cat", ",", "the", "The", "</s>"];
-    expect(Array.from({ length: 12 }, (_, i) => corpus.tokenOf(i))).toEqual([...tokens, ...tokens]);
-    expect([corpus.textOf(5), corpus.positionOf(5), corpus.kindOf(5)]).toEqual([2, 2, "query"]);
-    expect([corpus.textOf(11), corpus.positionOf(11), corpus.kindOf(11)]).toEqual([2, 2, "key"]);
-    expect([corpus.textOf(12), corpus.tokenOf(12)]).toEqual([-1, ""]);
   });
 
   it("finds the point of a token, where it has one", () => {
@@ -256,12 +245,6 @@ describe("what else is asked of a head", () => {
     expect(lengths).toEqual([4, 4, 4, 4, 4]);
   });
 
-  it("norms", async () => {
-    const data = uint16(0, 65535);
-    const each = carrier(() => ({ header: { low: 2, high: 6 }, data }));
-    expect([...(await normsOf(each.source, place))]).toEqual([2, 6]);
-  });
-
   it("mean weights by position", async () => {
     const header = {
       rows: 1,
@@ -281,15 +264,6 @@ describe("what else is asked of a head", () => {
     expect(aggregate).toMatchObject({ texts: 2, ofTexts: 9, queries: 7, ofQueries: 30 });
     const short = carrier(() => ({ header, data: values }));
     await expect(aggregateOf(short.source, { ...place, size: 64 })).rejects.toThrow("needs 8");
-  });
-
-  it("lines", async () => {
-    const header = { points: [9, 7], weights: [0.5, 0.25], covered: 0.75, of: 4 };
-    const each = carrier(() => ({ header, data: null }));
-    const lines = await linesOf(each.source, { ...place, point: 2 });
-    expect([...lines.points]).toEqual([9, 7]);
-    expect([...lines.weights]).toEqual([0.5, 0.25]);
-    expect(lines).toMatchObject({ point: 2, layer: 3, head: 1, covered: 0.75, of: 4 });
   });
 });
 

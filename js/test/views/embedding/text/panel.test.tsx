@@ -132,48 +132,6 @@ describe("the text of the chosen point", () => {
     expect(box.querySelector(".av-text-words")?.textContent).toContain("Opacity = weight ÷ 0.75.");
   });
 
-  it("chooses queries by a click, keys by an Alt-click or by the switch", async () => {
-    const { box, state } = await open({ text: 1, token: 3 });
-    click(token(box, 1));
-    expect([state.token.value, state.key.value]).toEqual([1, null]);
-    click(token(box, 2), { altKey: true });
-    expect([state.token.value, state.key.value]).toEqual([null, 2]);
-    await later();
-    expect(box.querySelector(".av-text-words")?.textContent).toMatch(/^Key “,”, position 2/);
-    const byKey = box.querySelector<HTMLInputElement>(".av-text-header input");
-    if (!byKey) throw new Error("no switch");
-    byKey.checked = true;
-    byKey.dispatchEvent(new Event("change", { bubbles: true }));
-    await later();
-    click(token(box, 0));
-    expect([state.token.value, state.key.value]).toEqual([null, 0]);
-    click(token(box, 1), { altKey: true });
-    expect([state.token.value, state.key.value]).toEqual([1, null]);
-    await later();
-    // Chosen once more it is let go, and the text stays.
-    click(token(box, 1), { altKey: true });
-    expect([state.text.value, state.token.value]).toEqual([1, null]);
-  });
-
-  it("is gone through by the keyboard", async () => {
-    const { box, state } = await open({ text: 1, token: 0 });
-    const key = (name: string): void => {
-      const from = box.querySelector(".av-running [tabindex='0']") as HTMLElement;
-      from.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true }));
-    };
-    expect(box.querySelectorAll(".av-running [tabindex='0']")).toHaveLength(1);
-    key("ArrowRight");
-    await later();
-    key("ArrowRight");
-    await later();
-    key("Enter");
-    expect(state.token.value).toBe(2);
-    key("End");
-    await later();
-    key(" ");
-    expect(state.token.value).toBe(3);
-  });
-
   it("lights what is pointed at on the plot, and points there itself", async () => {
     const { box, store } = await open({ text: 1, token: 0 });
     store.hovered.value = 2;
@@ -199,33 +157,6 @@ describe("the text of the chosen point", () => {
     expect(of(4)).toBe(0);
     assign(state, { text: 99 });
     expect(of(4)).toBeNull();
-  });
-
-  it("can be closed", async () => {
-    const { box, state } = await open({ text: 1, token: 0 });
-    click(box.querySelector("[aria-label='Close the text']"));
-    expect([state.text.value, state.token.value]).toEqual([null, null]);
-    await later();
-    expect(box.textContent).toContain("Click a point");
-  });
-
-  it("of a page has the strongest keys with their numbers, to go on from", async () => {
-    const { box, state } = await open({ text: 1, token: 3 }, false);
-    await until(() => expect(box.querySelector(".av-text-strongest")).not.toBeNull());
-    const chips = Array.from(box.querySelectorAll(".av-text-strongest button"));
-    expect(chips.map((each) => each.textContent)).toEqual(["“the” (0) 0.75", "“ cat” (1) 0.25"]);
-    click(chips[1] ?? null);
-    expect([state.token.value, state.key.value]).toEqual([null, 1]);
-  });
-
-  it("of a page says what is not embedded, and asks about no text", async () => {
-    const each = await open({}, false);
-    each.kernel.failing = new Map([["lines", "This page was made without; top_keys=5 adds 1 MB."]]);
-    assign(each.state, { text: 1, token: 2 });
-    await until(() => expect(each.box.textContent).toContain("top_keys=5 adds 1 MB"));
-    await later(250);
-    expect(each.kernel.ofTexts("describe")).toEqual([]);
-    expect(tokens(each.box)).toHaveLength(4);
   });
 });
 
