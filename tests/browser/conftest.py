@@ -3,8 +3,10 @@
 ``page``
     An empty page for one test, cut off from the network: open an exported file in it with
     ``page.goto(path.as_uri())``. Console errors, uncaught errors and requests fail the test.
+``show``
+    Exports a view, opens its page in ``page``, and gives the view's root once it has drawn.
 ``phone``
-    The same on a small screen that is touched. ``browser.touch`` has several fingers.
+    An empty page on a small screen that is touched. ``browser.touch`` has several fingers.
 ``lab``
     A real JupyterLab, one tab for the whole run: ``lab.open([...cells...])`` gives a notebook. Its
     kernel is shared with the notebooks of other files, one after another; what ends or changes a
@@ -16,6 +18,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +27,7 @@ from playwright.sync_api import expect, sync_playwright
 from browser.chromium import TIMEOUT, Watch, launch
 from browser.jupyter import LAB_VIEWPORT, JupyterLab, JupyterServer
 from browser.notebook7 import JupyterNotebook
+from browser.pages import open_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, BrowserContext, Page
 
+    from browser.pages import Show
 
 # On a busy machine a kernel's answer may take longer than Playwright's five seconds.
 expect.set_options(timeout=TIMEOUT)
@@ -85,6 +90,13 @@ def _watched(context: BrowserContext) -> Iterator[Page]:
 def page(offline: BrowserContext) -> Iterator[Page]:
     """An empty page without network; exported pages store nothing that the next could find."""
     yield from _watched(offline)
+
+
+@pytest.fixture
+def show(page: Page, tmp_path: Path) -> Show:
+    """Open the exported page of a view."""
+
+    return partial(open_view, page, tmp_path)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import io
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,8 @@ import attnviz as av
 from unit.made_corpora import attention
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator
 
 TEXTS = (
     "[CLS] The cat saw the dog . The dog ran",
@@ -49,38 +46,13 @@ def prose(layers: int = LAYERS, heads: int = HEADS) -> av.Corpus:
     return av.Corpus(records, columns=columns)
 
 
-def opened(
-    page: Page,
-    view: av.EmbeddingView,
-    folder: Path,
-    place: str = "all",
-    **options: Any,
-) -> Locator:
-    path = view.save(folder / "view.html", **options)
-    page.goto(path.as_uri())
-    root = page.locator(".attnviz")
-    drawn(root, place, view.stack)
-    return root
-
-
 def drawn(root: Locator, place: str | int, stack: str = "self") -> None:
     expect(root).to_have_attribute("data-attnviz-drawn", f"embedding:{stack}:{place}")
 
 
-def one_head(page: Page, corpus: av.Corpus, folder: Path, **traits: Any) -> Locator:
-    """A page with layer 1, head 2 enlarged."""
-    options = {"top_keys": traits.pop("top_keys", 0)}
-    view = av.EmbeddingView(corpus, layer=1, heads=[2], enlarged=True, **traits)
-    return opened(page, view, folder, place="1", **options)
-
-
-def says(root: Locator, text: str) -> None:
-    expect(root).to_contain_text(text)
-
-
-def table(page: Page) -> list[dict[str, str]]:
-    text = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
-    return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
+def one_head(corpus: av.Corpus, **traits: Any) -> av.EmbeddingView:
+    """A view with layer 1, head 2 enlarged."""
+    return av.EmbeddingView(corpus, layer=1, heads=[2], enlarged=True, **traits)
 
 
 def coordinates(

@@ -49,6 +49,8 @@ class HostedView:
         What the reader tabs to, as a selector within the view.
     next_layer, previous_layer : str
         Keys of the keyboard.
+    pin : tuple of str
+        Keys that choose a token while a picture has the focus; none if the view has no tokens.
     given : str
         What is given beside the record, in Python.
     several : bool
@@ -64,6 +66,7 @@ class HostedView:
     focus: str = ".av-plot"
     next_layer: str = "]"
     previous_layer: str = "["
+    pin: tuple[str, ...] = ("ArrowDown", "Enter")
     given: str = "layer=0"
     several: bool = False
     compared: bool = False
@@ -112,7 +115,7 @@ VIEWS = [
         # With a head open the arrows open its neighbours.
         given="layer=0, heads=[0]",
     ),
-    HostedView("NeuronView", "neuron"),
+    HostedView("NeuronView", "neuron", pin=("ArrowLeft",)),
     HostedView("MatrixView", "matrix"),
     HostedView("Dashboard", "dashboard", focus=".av-pane-head .av-plot"),
     HostedView(
@@ -125,13 +128,20 @@ VIEWS = [
         compared=True,
     ),
     # All heads at once have no layer.
-    HostedView("EmbeddingView", "embedding", given="layer=0, enlarged=True", several=True),
+    HostedView(
+        "EmbeddingView",
+        "embedding",
+        pin=("ArrowRight",),
+        given="layer=0, enlarged=True",
+        several=True,
+    ),
     HostedView(
         "AtlasView",
         "atlas",
         focus=".av-grid-box",
         next_layer="ArrowDown",
         previous_layer="ArrowUp",
+        pin=(),
         given="layer=0, heads=[0]",
         measured=True,
     ),

@@ -12,12 +12,13 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from browser.accessibility import check
-from marks import slow
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Locator, Page
+
+    from browser.pages import Show
 
 VIEWS = ["HeadView", "ModelView", "NeuronView", "MatrixView", "Dashboard"]
 PROMPT = "the animal did not cross the street because it was too wide so the"
@@ -48,13 +49,6 @@ def dates() -> Any:
     return av.extract(model, "Sunday, 17 November 2019", tokenizer=tokenizer, generate=20)
 
 
-def opened(page: Page, view: Any, folder: Path, fragment: str = "") -> Locator:
-    page.goto(view.save(folder / "view.html").as_uri() + fragment)
-    root = page.locator(".attnviz").first
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile(f"^{view.name}:"))
-    return root
-
-
 def written(probability: float) -> str:
     """A probability as it is shown, by the words of the help: two decimals, never quite 0 or 1."""
     if 0 < probability < 0.005:
@@ -82,9 +76,9 @@ def expected(prediction: av.Prediction) -> list[tuple[str, str, bool]]:
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_a_walk_by_keyboard(name: str, page: Page, record: Any, tmp_path: Path) -> None:
+def test_a_walk_by_keyboard(show: Show, name: str, page: Page, record: Any) -> None:
     view = getattr(av, name)(record, layer=2)
-    root = opened(page, view, tmp_path)
+    root = show(view)
     answer = root.get_by_role("group", name="Answer")
     expect(answer).to_have_count(1)
     expect(answer).to_contain_text("8 tokens")
@@ -111,9 +105,9 @@ def test_a_walk_by_keyboard(name: str, page: Page, record: Any, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["HeadView", "NeuronView", "MatrixView"])
-def test_the_row_that_is_said(name: str, page: Page, record: Any, tmp_path: Path) -> None:
+def test_the_row_that_is_said(show: Show, name: str, record: Any) -> None:
     view = getattr(av, name)(record, layer=2, heads=[0], prediction=1)
-    root = opened(page, view, tmp_path)
+    root = show(view)
     each = record.tokens.predictions[1]
     assert (each.token.text, each.query) == ("lay", 14)
     said = f"“street” (14), predicting “lay” ({written(each.token.probability)}),"
@@ -131,8 +125,8 @@ def test_the_row_that_is_said(name: str, page: Page, record: Any, tmp_path: Path
     expect(root.locator(".av-summary")).to_contain_text("Query 15, “lay”")
 
 
-def test_thumbnails_are_outlined_at_the_row(page: Page, record: Any, tmp_path: Path) -> None:
-    root = opened(page, av.ModelView(record, prediction=0), tmp_path)
+def test_thumbnails_are_outlined_at_the_row(show: Show, page: Page, record: Any) -> None:
+    root = show(av.ModelView(record, prediction=0))
     said = root.locator(".av-sentence")
     expect(said).to_contain_text("Outlined: “the” (13), predicting “street” (>0.99).")
     pixels = "document.querySelector('.attnviz canvas').toDataURL()"
@@ -143,8 +137,8 @@ def test_thumbnails_are_outlined_at_the_row(page: Page, record: Any, tmp_path: P
     page.wait_for_function(f"(outlined) => {pixels} !== outlined", arg=outlined)
 
 
-def test_pins_and_the_walk_are_one(page: Page, record: Any, tmp_path: Path) -> None:
-    root = opened(page, av.HeadView(record, layer=2, prediction=2), tmp_path)
+def test_pins_and_the_walk_are_one(show: Show, page: Page, record: Any) -> None:
+    root = show(av.HeadView(record, layer=2, prediction=2))
     answer = root.get_by_role("group", name="Answer")
     expect(answer).to_contain_text("3 of 8")
     root.locator(".av-plot").focus()
@@ -162,9 +156,9 @@ def test_pins_and_the_walk_are_one(page: Page, record: Any, tmp_path: Path) -> N
     expect(answer).to_contain_text("8 tokens")
 
 
-def test_the_page_opens_where_the_view_was(page: Page, record: Any, tmp_path: Path) -> None:
+def test_the_page_opens_where_the_view_was(show: Show, page: Page, record: Any) -> None:
     view = av.MatrixView(record, layer=1, prediction=3, as_query=True)
-    root = opened(page, view, tmp_path)
+    root = show(view)
     answer = root.get_by_role("group", name="Answer")
     expect(answer).to_contain_text(". as query")
     expect(answer).to_contain_text("4 of 8")
@@ -174,12 +168,12 @@ def test_the_page_opens_where_the_view_was(page: Page, record: Any, tmp_path: Pa
     expect(answer).to_contain_text("“quiet” predicting .")
     assert "prediction=3&token=16" in page.evaluate("() => location.hash")
     page.goto("about:blank")
-    root = opened(page, av.MatrixView(record), tmp_path, "#layer=1&as_query=true&token=16")
+    root = show(av.MatrixView(record), "#layer=1&as_query=true&token=16")
     expect(answer).to_contain_text("quiet as query")
 
 
-def test_a_token_that_was_never_read(page: Page, dates: Any, tmp_path: Path) -> None:
-    root = opened(page, av.HeadView(dates, stack="cross", layer=1, prediction=9), tmp_path)
+def test_a_token_that_was_never_read(show: Show, dates: Any) -> None:
+    root = show(av.HeadView(dates, stack="cross", layer=1, prediction=9))
     answer = root.get_by_role("group", name="Answer")
     switch = root.get_by_role("checkbox", name="as query")
     switch.check()
@@ -198,15 +192,13 @@ def test_a_token_that_was_never_read(page: Page, dates: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["HeadView", "MatrixView", "Dashboard"])
-def test_a_long_answer_stays_in_sight(
-    name: str, page: Page, long_record: Any, tmp_path: Path
-) -> None:
+def test_a_long_answer_stays_in_sight(show: Show, name: str, page: Page, long_record: Any) -> None:
     unlikely = next(
         number
         for number, each in enumerate(long_record.tokens.predictions)
         if number > 60 and each.token.id not in [candidate.id for candidate in each.candidates]
     )
-    root = opened(page, getattr(av, name)(long_record, prediction=unlikely), tmp_path)
+    root = show(getattr(av, name)(long_record, prediction=unlikely))
     answer = root.get_by_role("group", name="Answer")
     expect(answer).to_contain_text(f"{unlikely + 1} of 114")
     # The one that came is the sixth, and marked.
@@ -222,7 +214,7 @@ def test_a_long_answer_stays_in_sight(
     expect(root).not_to_contain_text("out of sight")
 
 
-def test_prompt_and_answer_are_named(page: Page, record: Any, tmp_path: Path) -> None:
+def test_prompt_and_answer_are_named(show: Show, page: Page, record: Any, tmp_path: Path) -> None:
     for name in ("HeadView", "MatrixView", "NeuronView"):
         view = getattr(av, name)(record, layer=2, prediction=1)
         figure = ET.parse(view.save(tmp_path / "x.svg")).getroot()  # noqa: S314 - our own file
@@ -235,25 +227,11 @@ def test_prompt_and_answer_are_named(page: Page, record: Any, tmp_path: Path) ->
     plain = av.extract(av.demos.load("decoder")[0], list(record.tokens.ids))
     view = av.HeadView(plain)
     assert "answer" not in view.save(tmp_path / "y.svg").read_text(encoding="utf-8")
-    root = opened(page, view, tmp_path)
+    root = show(view)
     expect(root.get_by_role("group", name="Answer")).to_have_count(0)
-    root = opened(page, av.HeadView(record), tmp_path)
+    root = show(av.HeadView(record))
     root.get_by_label("Texts").select_option("b-a")
     expect(root.locator(".av-footer")).to_contain_text("To tokens outside the prompt")
-
-
-@pytest.mark.parametrize(("scheme", "width"), [("light", 400), slow("dark", 1100)])
-@pytest.mark.parametrize("name", VIEWS)
-def test_nobody_is_shut_out(  # noqa: PLR0917 - fixtures
-    name: str, scheme: Any, width: int, page: Page, record: Any, tmp_path: Path
-) -> None:
-    page.emulate_media(color_scheme=scheme)
-    page.set_viewport_size({"width": width, "height": 900})
-    view = getattr(av, name)(record, layer=1, prediction=1)
-    root = opened(page, view, tmp_path)
-    expect(root.get_by_role("list", name="Candidates")).to_be_visible()
-    check(page.locator("html"))
-    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
 def sources(root: Locator) -> list[tuple[str, int, str, str]]:
@@ -291,8 +269,8 @@ def sources_by_hand(record: Any, stack: str, query: int) -> list[tuple[str, int,
 
 
 @pytest.mark.parametrize("name", ["HeadView", "ModelView", "Dashboard"])
-def test_where_a_token_came_from(page: Page, tmp_path: Path, record: Any, name: str) -> None:
-    root = opened(page, getattr(av, name)(record, prediction=3), tmp_path)
+def test_where_a_token_came_from(show: Show, page: Page, record: Any, name: str) -> None:
+    root = show(getattr(av, name)(record, prediction=3))
     panel = root.locator(".av-sources")
     assert sources(root) == []
     panel.get_by_text("Where it came from, over all heads").click()
@@ -318,10 +296,8 @@ def test_where_a_token_came_from(page: Page, tmp_path: Path, record: Any, name: 
     check(page.locator("html"))
 
 
-def test_where_a_token_of_an_encoder_decoder_came_from(
-    page: Page, tmp_path: Path, dates: Any
-) -> None:
-    root = opened(page, av.HeadView(dates, stack="cross", prediction=2), tmp_path)
+def test_where_a_token_of_an_encoder_decoder_came_from(show: Show, dates: Any) -> None:
+    root = show(av.HeadView(dates, stack="cross", prediction=2))
     root.get_by_text("Where it came from, over all heads").click()
     query = dates.stacks["cross"].query_tokens.predictions[2].query
     expect(root.locator(".av-sources li").first).to_be_visible()

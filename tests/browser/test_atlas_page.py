@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +10,14 @@ import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
-from browser.accessibility import check
-from marks import slow
+from browser.pages import svg, table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Locator, Page
+
+    from browser.pages import Show
 
 VOCABULARY = ["the", "cat", "dog", "saw", "it", ",", "ran", "a"]
 KINDS = {"the": "DET", "a": "DET", "cat": "NOUN", "dog": "NOUN", "it": "PRON", ",": "PUNCT"}
@@ -60,14 +59,6 @@ def statistics() -> av.HeadStatistics:
     return measured()
 
 
-def opened(page: Page, view: av.AtlasView, folder: Path, width: int = 1200) -> Locator:
-    page.set_viewport_size({"width": width, "height": 900})
-    page.goto(view.save(folder / "view.html").as_uri())
-    root = page.locator(".attnviz")
-    drawn(root, view.layer)
-    return root
-
-
 def drawn(root: Locator, layer: int) -> None:
     expect(root).to_have_attribute("data-attnviz-drawn", f"atlas:self:{layer}")
 
@@ -85,9 +76,9 @@ def edges(root: Locator) -> Locator:
 
 
 def test_heads_have_their_roles_and_the_chosen_one_its_numbers(
-    page: Page, tmp_path: Path, statistics: av.HeadStatistics
+    show: Show, statistics: av.HeadStatistics
 ) -> None:
-    root = opened(page, av.AtlasView(statistics, layer=0, heads=[1]), tmp_path)
+    root = show(av.AtlasView(statistics, layer=0, heads=[1]))
     assert root.get_by_role("gridcell").count() == LAYERS * HEADS
     for (layer, head), name in ((PREVIOUS, "previous token"), (FIRST, "first token")):
         label = cell(root, layer, head).get_attribute("aria-label")
@@ -117,9 +108,9 @@ def test_heads_have_their_roles_and_the_chosen_one_its_numbers(
 
 
 def test_offsets_are_those_of_the_statistics_and_a_drag_filters_edges(
-    page: Page, tmp_path: Path, statistics: av.HeadStatistics
+    show: Show, page: Page, statistics: av.HeadStatistics
 ) -> None:
-    root = opened(page, av.AtlasView(statistics, layer=1, heads=[0]), tmp_path)
+    root = show(av.AtlasView(statistics, layer=1, heads=[0]))
     plot = root.locator(".av-atlas-profile .av-plot")
     plot.focus()
     stack = statistics.stack()
@@ -153,10 +144,8 @@ def test_offsets_are_those_of_the_statistics_and_a_drag_filters_edges(
     expect(root.locator(".av-atlas-listed")).to_have_text("60 sampled edges")
 
 
-def test_a_search_counts_over_all_heads(
-    page: Page, tmp_path: Path, statistics: av.HeadStatistics
-) -> None:
-    root = opened(page, av.AtlasView(statistics), tmp_path)
+def test_a_search_counts_over_all_heads(show: Show, statistics: av.HeadStatistics) -> None:
+    root = show(av.AtlasView(statistics))
     field(root, "Query").fill("pos:NOUN")
     field(root, "Key").fill('"the"')
     counts = {}
@@ -180,9 +169,9 @@ def test_a_search_counts_over_all_heads(
 
 
 def test_an_edge_opens_its_text_with_what_the_page_has(
-    page: Page, tmp_path: Path, statistics: av.HeadStatistics
+    show: Show, page: Page, statistics: av.HeadStatistics
 ) -> None:
-    root = opened(page, av.AtlasView(statistics, layer=0, heads=[1]), tmp_path)
+    root = show(av.AtlasView(statistics, layer=0, heads=[1]))
     edge = edges(root).nth(3)
     number = int(edge.locator(".av-unseen").inner_text().strip(": ").rsplit(" ", 1)[1])
     edge.click()
@@ -197,9 +186,9 @@ def test_an_edge_opens_its_text_with_what_the_page_has(
 
 
 def test_colours_orders_and_the_address(
-    page: Page, tmp_path: Path, statistics: av.HeadStatistics
+    show: Show, page: Page, statistics: av.HeadStatistics
 ) -> None:
-    root = opened(page, av.AtlasView(statistics), tmp_path)
+    root = show(av.AtlasView(statistics))
     root.get_by_label("Colour").select_option("first token")
     expect(root.locator(".av-atlas-scale")).to_contain_text("first token")
     expect(cell(root, *FIRST)).to_have_attribute(
@@ -219,12 +208,9 @@ def test_colours_orders_and_the_address(
     expect(root.get_by_label("Heads by")).to_have_value("first token")
 
 
-def test_the_table_and_the_picture(
-    page: Page, tmp_path: Path, statistics: av.HeadStatistics
-) -> None:
-    opened(page, av.AtlasView(statistics, layer=0, heads=[1]), tmp_path)
-    text = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
-    rows = list(csv.DictReader(io.StringIO(text)))
+def test_the_table_and_the_picture(show: Show, statistics: av.HeadStatistics) -> None:
+    root = show(av.AtlasView(statistics, layer=0, heads=[1]))
+    rows = table(root)
     assert len(rows) == LAYERS * HEADS
     stack = statistics.stack()
     for row in rows:
@@ -235,41 +221,9 @@ def test_the_table_and_the_picture(
             mean = stack.mean(name)[layer][head]
             given = float(row[name]) if row[name] else np.nan
             assert given == pytest.approx(mean, rel=1e-4, nan_ok=True)
-    svg = page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()")
+    picture = svg(root)
     for words in ("made", "Layer 0, head 1", "previous token", "mean weight by offset", "none"):
-        assert words in svg
-
-
-@pytest.mark.parametrize("window", [("light", 360), slow(("dark", 1100))], ids=str)
-def test_axe_finds_no_fault(
-    page: Page, tmp_path: Path, statistics: av.HeadStatistics, window: Any
-) -> None:
-    scheme, width = window
-    page.emulate_media(color_scheme=scheme)
-    view = av.AtlasView(statistics, layer=0, heads=[1], key_search="kind:word")
-    root = opened(page, view, tmp_path, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    check(page.locator("html"))
-    edges(root).first.click()
-    field(root, "Key").fill("")
-    root.get_by_label("Colour").select_option("entropy")
-    root.get_by_role("button", name="strongest").click()
-    drawn(root, 0)
-    check(page.locator("html"))
-
-
-def test_print_and_forced_colours(
-    page: Page, tmp_path: Path, statistics: av.HeadStatistics
-) -> None:
-    root = opened(page, av.AtlasView(statistics, layer=0, heads=[1], theme="dark"), tmp_path)
-    page.emulate_media(media="print")
-    expect(root).to_have_attribute("data-theme", "light")
-    expect(root.get_by_label("Colour")).to_be_hidden()
-    expect(root.locator(".av-printed").first).to_contain_text("layer 0 · head 1")
-    page.emulate_media(media="screen", forced_colors="active")
-    chosen = cell(root, 0, 1)
-    expect(chosen).to_have_attribute("aria-selected", "true")
-    assert chosen.evaluate("cell => getComputedStyle(cell).outlineStyle") != "none"
+        assert words in picture
 
 
 def test_a_thousand_heads_are_few_nodes_and_take_the_keyboard(page: Page, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +10,13 @@ import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
+from browser.pages import svg, table
 from unit.records import shares
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Locator, Page
+
+    from browser.pages import Show
 
 WORDS = ["the", "doctor", "asked", "the", "nurse", "whether", "he", "sleeps"]
 LAYERS, HEADS, N = 2, 3, len(WORDS)
@@ -50,23 +49,15 @@ def made(*, several: bool = False, **traits: Any) -> av.CompareView:
     return av.CompareView(comparison, **traits)
 
 
-def opened(page: Page, view: av.CompareView, folder: Path, width: int = 1200) -> Locator:
-    page.set_viewport_size({"width": width, "height": 900})
-    page.goto(view.save(folder / "view.html").as_uri())
-    root = page.locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", f"compare:self:{view.layer}")
-    return root
-
-
 def left_of(element: Locator) -> tuple[float, float]:
     box = element.bounding_box()
     assert box is not None
     return box["x"], box["y"]
 
 
-def test_what_a_page_says_are_the_records_numbers(page: Page, tmp_path: Path) -> None:
+def test_what_a_page_says_are_the_records_numbers(show: Show) -> None:
     view = made()
-    root = opened(page, view, tmp_path)
+    root = show(view)
     first, second, _ = weights()
     distances = np.abs(second - first).sum(-1).mean(-1) / 2
     assert (view.layer, view.heads) == (1, [2])
@@ -84,9 +75,9 @@ def test_what_a_page_says_are_the_records_numbers(page: Page, tmp_path: Path) ->
         f"{moved} head, from “nurse” (−0.75) to “doctor” (+0.75)."
     )
     # The table has every pair that has a weight, as exact as it says.
-    table = list(csv.DictReader(io.StringIO(root.evaluate("(root) => root.attnviz.csv()"))))
-    assert len(table) == (N - 1) * N + 2
-    for row in table:
+    rows = table(root)
+    assert len(rows) == (N - 1) * N + 2
+    for row in rows:
         query, key = int(row["query"]), int(row["key"])
         error = float(row["largest_error"]) + 1e-9
         a, b = first[MOVED][query, key], second[MOVED][query, key]
@@ -96,8 +87,8 @@ def test_what_a_page_says_are_the_records_numbers(page: Page, tmp_path: Path) ->
         assert (row["a_name"], row["b_name"]) == ("he", "she")
 
 
-def test_a_token_pinned_in_one_pane_is_pinned_in_all(page: Page, tmp_path: Path) -> None:
-    root = opened(page, made(layer=0, heads=[0]), tmp_path)
+def test_a_token_pinned_in_one_pane_is_pinned_in_all(show: Show, page: Page) -> None:
+    root = show(made(layer=0, heads=[0]))
     panes = [root.locator(f".av-pane-{name}") for name in ("a", "b", "difference")]
     for pane, title in zip(panes, ("he", "she", "she − he"), strict=True):
         expect(pane.get_by_role("heading", name=title, exact=True)).to_be_visible()
@@ -118,8 +109,8 @@ def test_a_token_pinned_in_one_pane_is_pinned_in_all(page: Page, tmp_path: Path)
     )
 
 
-def test_heads_are_chosen_and_ordered_by_keyboard(page: Page, tmp_path: Path) -> None:
-    root = opened(page, made(), tmp_path)
+def test_heads_are_chosen_and_ordered_by_keyboard(show: Show, page: Page) -> None:
+    root = show(made())
     root.locator(".av-grid-box").focus()
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowLeft")
@@ -142,8 +133,8 @@ def test_heads_are_chosen_and_ordered_by_keyboard(page: Page, tmp_path: Path) ->
     expect(root.get_by_label("Head as")).to_have_value("head")
 
 
-def test_a_slider_leads_through_several_members(page: Page, tmp_path: Path) -> None:
-    root = opened(page, made(several=True, layer=1, heads=[2], token=QUERY), tmp_path)
+def test_a_slider_leads_through_several_members(show: Show, page: Page) -> None:
+    root = show(made(several=True, layer=1, heads=[2], token=QUERY))
     sentence = root.locator(".av-compare-side .av-sentence")
     expect(sentence).to_contain_text("moved 0.75 of the attention")
     slider = root.get_by_role("slider", name="What is compared with start")
@@ -158,10 +149,10 @@ def test_a_slider_leads_through_several_members(page: Page, tmp_path: Path) -> N
     assert "member=2" in page.evaluate("() => location.hash")
     # The sentence, the table and the picture have the same numbers, within what they say.
     first, _, third = weights()
-    table = list(csv.DictReader(io.StringIO(root.evaluate("(root) => root.attnviz.csv()"))))
-    assert {(row["a_name"], row["b_name"]) for row in table} == {("start", "middle")}
+    rows = table(root)
+    assert {(row["a_name"], row["b_name"]) for row in rows} == {("start", "middle")}
     changes = {}
-    for row in table:
+    for row in rows:
         at, error = (int(row["query"]), int(row["key"])), float(row["largest_error"]) + 1e-9
         a, b = first[MOVED][at], third[MOVED][at]
         assert float(row["a"]) == pytest.approx(a, abs=error)
@@ -175,23 +166,23 @@ def test_a_slider_leads_through_several_members(page: Page, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("width", [360, 1000])
 def test_panes_stand_beside_each_other_where_there_is_room(
-    page: Page, tmp_path: Path, width: int
+    show: Show, page: Page, width: int
 ) -> None:
-    root = opened(page, made(), tmp_path, width)
+    page.set_viewport_size({"width": width, "height": 900})
+    root = show(made())
     corners = [left_of(root.locator(f".av-pane-{name}")) for name in ("a", "b", "difference")]
     beside = width == 1000
     assert [len({round(x) for x, _ in corners}), len({round(y) for _, y in corners})] == (
         [3, 1] if beside else [1, 3]
     )
-    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
     # The same token stands on the same line in all of them.
     if beside:
         plots = [left_of(root.locator(f".av-pane-{name} .av-plot")) for name in ("a", "b")]
         assert plots[0][1] == plots[1][1]
 
 
-def test_a_picture_has_the_grid_all_panes_and_the_sentence(page: Page, tmp_path: Path) -> None:
-    root = opened(page, made(), tmp_path)
-    svg = root.evaluate("(root) => root.attnviz.svg()")
+def test_a_picture_has_the_grid_all_panes_and_the_sentence(show: Show) -> None:
+    root = show(made())
+    picture = svg(root)
     for said in ("layer 1", "head 2", "moved 0.75", "she − he", "hatched", "rounding"):
-        assert said in svg
+        assert said in picture

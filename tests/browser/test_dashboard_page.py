@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
-from browser.accessibility import check
+from browser.pages import svg
 from unit.records import encoder_decoder_record, shares, words
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Locator, Page
+
+    from browser.pages import Show
 
 PICTURES = (".av-pane-model .av-grid", ".av-pane-head .av-plot", ".av-pane-matrix .av-plot")
 Rect = dict[str, float]
 
 
+@pytest.fixture(autouse=True)
+def _wide(page: Page) -> None:
+    page.set_viewport_size({"width": 1300, "height": 900})
+
+
 def record() -> av.AttentionRecord:
     weights = shares(6 * 12, 16, 16).reshape(6, 12, 16, 16)
     return av.AttentionRecord.from_weights(weights, words(16), model="six")
-
-
-def opened(page: Page, view: av.Dashboard, folder: Path, size: tuple[int, int]) -> Locator:
-    page.set_viewport_size({"width": size[0], "height": size[1]})
-    page.goto(view.save(folder / "view.html").as_uri())
-    root = page.locator("[data-attnviz-state]")
-    expect(root).to_have_attribute("data-attnviz-drawn", f"dashboard:{view.stack}:{view.layer}")
-    return root
 
 
 def rect(element: Locator) -> Rect:
@@ -44,13 +41,12 @@ def rect(element: Locator) -> Rect:
     return found
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [(1300, 900), (920, 780)])
 def test_all_pictures_are_in_sight_beside_each_other(
-    page: Page, tmp_path: Path, size: tuple[int, int], scheme: Any
+    show: Show, page: Page, size: tuple[int, int]
 ) -> None:
-    page.emulate_media(color_scheme=scheme)
-    root = opened(page, av.Dashboard(record(), layer=3, heads=[1], token=2), tmp_path, size)
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    root = show(av.Dashboard(record(), layer=3, heads=[1], token=2))
     pictures = [rect(root.locator(each)) for each in PICTURES]
     for picture in pictures:
         assert picture["left"] >= 0
@@ -63,11 +59,10 @@ def test_all_pictures_are_in_sight_beside_each_other(
     cells = [rect(each) for each in root.get_by_role("gridcell").all()]
     assert len(cells) == 72
     assert max(each["right"] for each in cells) <= model["right"] + 1
-    check(page.locator("html"))
 
 
-def test_what_is_chosen_in_one_pane_is_shown_in_the_others(page: Page, tmp_path: Path) -> None:
-    root = opened(page, av.Dashboard(record()), tmp_path, (1300, 900))
+def test_what_is_chosen_in_one_pane_is_shown_in_the_others(show: Show, page: Page) -> None:
+    root = show(av.Dashboard(record()))
     root.get_by_role("gridcell", name="Layer 4, head 7", exact=True).click()
     for pane in ("model", "head", "matrix"):
         expect(root.locator(f".av-pane-{pane} .av-sentence")).to_contain_text("Layer 4, head 7.")
@@ -84,16 +79,16 @@ def test_what_is_chosen_in_one_pane_is_shown_in_the_others(page: Page, tmp_path:
 
 
 @pytest.mark.parametrize("width", [360, 800])
-def test_narrow_screens_stack_the_panes(page: Page, tmp_path: Path, width: int) -> None:
-    root = opened(page, av.Dashboard(record()), tmp_path, (width, 800))
+def test_narrow_screens_stack_the_panes(show: Show, page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    root = show(av.Dashboard(record()))
     model, head, matrix = (rect(root.locator(each)) for each in PICTURES)
     assert model["bottom"] <= min(head["top"], matrix["top"])
     assert (head["bottom"] <= matrix["top"]) == (width == 360)
-    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
-def test_controls_of_the_panes_are_behind_their_button(page: Page, tmp_path: Path) -> None:
-    root = opened(page, av.Dashboard(record()), tmp_path, (1300, 900))
+def test_controls_of_the_panes_are_behind_their_button(show: Show, page: Page) -> None:
+    root = show(av.Dashboard(record()))
     pane = root.locator(".av-pane-head")
     lines = pane.get_by_label("Lines")
     expect(lines).to_have_count(0)
@@ -104,25 +99,25 @@ def test_controls_of_the_panes_are_behind_their_button(page: Page, tmp_path: Pat
     expect(lines).to_have_count(0)
 
 
-def test_all_controls_show_where_they_are_asked_for(page: Page, tmp_path: Path) -> None:
-    root = opened(page, av.Dashboard(record(), controls="full"), tmp_path, (1300, 900))
+def test_all_controls_show_where_they_are_asked_for(show: Show, page: Page) -> None:
+    root = show(av.Dashboard(record(), controls="full"))
     expect(root.locator(".av-pane-head").get_by_label("Lines")).to_be_visible()
     expect(root.get_by_label("Heads by")).to_be_visible()
 
 
-def test_the_choice_of_a_stack_stays_in_sight(page: Page, tmp_path: Path) -> None:
-    root = opened(page, av.Dashboard(encoder_decoder_record()), tmp_path, (1300, 900))
+def test_the_choice_of_a_stack_stays_in_sight(show: Show, page: Page) -> None:
+    root = show(av.Dashboard(encoder_decoder_record()))
     root.get_by_label("Stack").select_option(label="cross-attention")
     expect(root).to_have_attribute("data-attnviz-drawn", "dashboard:cross:0")
 
 
-def test_bars_of_a_pinned_token_have_room_in_a_notebooks_width(page: Page, tmp_path: Path) -> None:
+def test_bars_of_a_pinned_token_have_room_in_a_notebooks_width(show: Show, page: Page) -> None:
     view = av.Dashboard(record(), layer=3, heads=[1, 7], token=10)
-    root = opened(page, view, tmp_path, (912, 780))
+    page.set_viewport_size({"width": 912, "height": 780})
+    root = show(view)
     page.mouse.move(0, 0)
     pane = root.locator(".av-pane-head")
-    svg = pane.evaluate("(pane) => pane.attnviz.svg()")
-    assert "from “t10”" in svg
+    assert "from “t10”" in svg(pane)
     # Headers of the panes end in them.
     for each in root.locator(".av-pane").all():
         assert rect(each.get_by_role("button", name="Export"))["right"] <= rect(each)["right"] + 1

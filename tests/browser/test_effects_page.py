@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,19 +14,17 @@ from attnviz.interventions.token_effects import TokenEffects
 from attnviz.views.head import HeadView
 from attnviz.views.model import ModelView
 from browser.accessibility import check
+from browser.pages import SVG, figure, table
 from unit.records import shares, words
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Locator, Page
 
-SVG = "{http://www.w3.org/2000/svg}"
+    from browser.pages import Show
+
 # The ends of the diverging scale, on a light ground.
 NEGATIVE, POSITIVE = "#d96f0e", "#1b6ab3"
 MEASURE = "logit of 'a' minus logit of 'b'"
-SVG_NOW = "() => document.querySelector('.attnviz').attnviz.svg()"
-CSV_NOW = "() => document.querySelector('.attnviz').attnviz.csv()"
 
 
 def record() -> av.AttentionRecord:
@@ -43,27 +38,19 @@ def effects() -> HeadEffects:
     return HeadEffects(values, None, 3.4e-6, MEASURE, "self", (0, 1), 1)
 
 
-def opened(page: Page, view: ModelView | HeadView, folder: Path) -> Locator:
-    page.goto(view.save(folder / "view.html").as_uri())
-    root = page.locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^(model|head):"))
-    return root
-
-
-def bars(page: Page) -> list[tuple[str, float, float]]:
+def bars(root: Locator) -> list[tuple[str, float, float]]:
     """Colour, left edge and width of the bars in the view's picture."""
-    picture = ET.fromstring(page.evaluate(SVG_NOW))  # noqa: S314 - our own picture
     return [
         (mark.get("fill", ""), float(mark.get("x", 0)), float(mark.get("width", 0)))
-        for mark in picture.iter(f"{SVG}rect")
+        for mark in figure(root).iter(f"{SVG}rect")
         # A legend's are rounded.
         if mark.get("fill") in (NEGATIVE, POSITIVE) and mark.get("rx") is None
     ]
 
 
-def test_effects_of_heads_are_bars_in_the_order_of_their_size(page: Page, tmp_path: Path) -> None:
+def test_effects_of_heads_are_bars_in_the_order_of_their_size(show: Show, page: Page) -> None:
     view = ModelView(record(), scores={"effect": effects()}, theme="light")
-    root = opened(page, view, tmp_path)
+    root = show(view)
     cells = root.get_by_role("gridcell")
     assert [each.get_attribute("aria-label") for each in cells.all()] == [
         "Layer 0, head 1, effect −4.00",
@@ -89,11 +76,11 @@ def test_effects_of_heads_are_bars_in_the_order_of_their_size(page: Page, tmp_pa
     wanted = [(-0.5, 0.5), (0, 0.25), (-0.125, 0.125), (0, 0.0625), (0, 0.03125), (0, 0)]
     assert np.allclose([place[:2] for place in places], wanted, atol=0.03)
     assert all(place[2] for place in places)
-    drawn = bars(page)
+    drawn = bars(root)
     assert [color for color, *_ in drawn] == [NEGATIVE, POSITIVE, NEGATIVE, POSITIVE, POSITIVE]
     widths = np.array([width for *_, width in drawn])
     assert np.allclose(widths / widths[0], [1, 0.5, 0.25, 0.125, 0.0625], atol=0.01)
-    rows = list(csv.DictReader(io.StringIO(page.evaluate(CSV_NOW))))
+    rows = table(root)
     assert [row["score: effect"] for row in rows] == ["-4", "2", "-1", "0.5", "0.25", ""]
     assert MEASURE in rows[0]["score_measure"]
     root.get_by_label("Least size, effect").fill("1")
@@ -105,7 +92,7 @@ def test_effects_of_heads_are_bars_in_the_order_of_their_size(page: Page, tmp_pa
     check(page.locator("html"))
 
 
-def test_effects_of_tokens_are_bars_beside_the_keys(page: Page, tmp_path: Path) -> None:
+def test_effects_of_tokens_are_bars_beside_the_keys(show: Show, page: Page) -> None:
     given = record()
     values = np.array([1.0, -8.0, 0.0, 4.0, np.nan])
     tokens = given.stack().key_tokens
@@ -113,7 +100,7 @@ def test_effects_of_tokens_are_bars_beside_the_keys(page: Page, tmp_path: Path) 
     view = HeadView(
         given, scores={"effect": effects()}, token_scores=token_effects, layer=0, theme="light"
     )
-    root = opened(page, view, tmp_path)
+    root = show(view)
     heads = root.locator(".av-head")
     assert [each.get_attribute("aria-label") for each in heads.all()] == [
         "Head 1, −4.00 (effect)",
@@ -125,13 +112,13 @@ def test_effects_of_tokens_are_bars_beside_the_keys(page: Page, tmp_path: Path) 
     footer = root.locator(".av-footer")
     expect(footer).to_contain_text(f"leaving a token out (mask) on: {MEASURE}; noise 0.2")
     expect(footer).to_contain_text("1 of 5 keys has no number, and no bar.")
-    drawn = bars(page)
+    drawn = bars(root)
     assert [color for color, *_ in drawn] == [POSITIVE, NEGATIVE, POSITIVE]
     assert np.allclose([width / drawn[1][2] for *_, width in drawn], [0.125, 1, 0.5], atol=0.01)
     # One zero line: what is above it begins where what is below it ends.
     zero = drawn[1][1] + drawn[1][2]
     assert np.allclose([drawn[0][1], drawn[2][1]], zero, atol=0.1)
-    rows = list(csv.DictReader(io.StringIO(page.evaluate(CSV_NOW))))
+    rows = table(root)
     for row in rows:
         value = values[int(row["key"])]
         assert row["key score: effect"] == ("" if np.isnan(value) else f"{value:g}")

@@ -20,18 +20,16 @@ from browser.embedding_pages import (
     drawn,
     inked,
     one_head,
-    opened,
     pixels,
     places,
     prose,
-    says,
-    table,
 )
+from browser.pages import says, table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Locator, Page
+
+    from browser.pages import Show
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +41,9 @@ def tile(root: Locator, layer: int, head: int) -> Locator:
     return root.get_by_role("gridcell", name=re.compile(rf"^layer {layer}, head {head},"))
 
 
-def test_all_heads_are_drawn_and_say_how_far_to_trust_them(
-    page: Page, corpus: av.Corpus, tmp_path: Path
-) -> None:
+def test_all_heads_are_drawn_and_say_how_far_to_trust_them(show: Show, corpus: av.Corpus) -> None:
     view = av.EmbeddingView(corpus)
-    root = opened(page, view, tmp_path)
+    root = show(view)
     says(root, "self-attention · 3 texts · 48 points")
     says(root, "all 12 heads of 3 layers: queries and keys by principal components.")
     assert root.get_by_role("gridcell").count() == LAYERS * HEADS
@@ -62,11 +58,11 @@ def test_all_heads_are_drawn_and_say_how_far_to_trust_them(
         assert inked(row, "key").any()
 
 
-def test_points_are_no_elements_of_the_page(page: Page, tmp_path: Path) -> None:
+def test_points_are_no_elements_of_the_page(show: Show, page: Page) -> None:
     counts = []
     for texts in (1, 12):
         records = prose().records * texts
-        root = opened(page, av.EmbeddingView(records), tmp_path)
+        root = show(av.EmbeddingView(records))
         drawn(root, "all")
         counts.append(page.evaluate("() => document.querySelectorAll('*').length"))
     assert counts[0] == counts[1]
@@ -74,9 +70,9 @@ def test_points_are_no_elements_of_the_page(page: Page, tmp_path: Path) -> None:
 
 
 def test_a_click_leads_into_a_head_and_escape_back(
-    page: Page, corpus: av.Corpus, tmp_path: Path
+    show: Show, page: Page, corpus: av.Corpus
 ) -> None:
-    root = opened(page, av.EmbeddingView(corpus), tmp_path)
+    root = show(av.EmbeddingView(corpus))
     tile(root, 2, 3).click()
     drawn(root, 2)
     says(root, "Layer 2, head 3: 24 queries and 24 keys by principal components.")
@@ -95,10 +91,27 @@ def test_a_click_leads_into_a_head_and_escape_back(
     drawn(root, "all")
 
 
-def test_arrows_move_over_the_heads_and_from_head_to_head(
-    page: Page, corpus: av.Corpus, tmp_path: Path
+def test_the_wheel_leads_into_a_head_and_out_again(
+    show: Show, page: Page, corpus: av.Corpus
 ) -> None:
-    root = opened(page, av.EmbeddingView(corpus), tmp_path)
+    root = show(av.EmbeddingView(corpus))
+    tile(root, 1, 2).hover()
+    page.keyboard.down("Control")
+    for _ in range(3):
+        page.mouse.wheel(0, -30)
+    drawn(root, 1)
+    expect(root.get_by_role("heading", name="Layer 1, head 2")).to_be_visible()
+    root.locator(".av-plot").hover()
+    for _ in range(4):
+        page.mouse.wheel(0, 60)
+    page.keyboard.up("Control")
+    drawn(root, "all")
+
+
+def test_arrows_move_over_the_heads_and_from_head_to_head(
+    show: Show, page: Page, corpus: av.Corpus
+) -> None:
+    root = show(av.EmbeddingView(corpus))
     grid = root.get_by_role("grid")
     grid.focus()
     for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowUp"):
@@ -125,12 +138,10 @@ def test_arrows_move_over_the_heads_and_from_head_to_head(
     drawn(root, layer - 1)
 
 
-def test_points_stand_where_the_principal_components_are(
-    page: Page, corpus: av.Corpus, tmp_path: Path
-) -> None:
-    root = one_head(page, corpus, tmp_path)
+def test_points_stand_where_the_principal_components_are(show: Show, corpus: av.Corpus) -> None:
+    root = show(one_head(corpus))
     expected = coordinates(corpus)
-    shown = table(page)
+    shown = table(root)
     given = np.array([[float(row["x"]), float(row["y"])] for row in shown])
     # Two bytes over the larger side, and five digits in the table.
     step = np.ptp(expected, axis=0).max() / 65535
@@ -161,9 +172,9 @@ def test_points_stand_where_the_principal_components_are(
 
 
 def test_the_pointer_hears_what_a_point_is_and_a_click_chooses_it(
-    page: Page, corpus: av.Corpus, tmp_path: Path
+    show: Show, page: Page, corpus: av.Corpus
 ) -> None:
-    root = one_head(page, corpus, tmp_path)
+    root = show(one_head(corpus))
     plot, hint = root.locator(".av-plot"), root.locator(".av-hint")
     where = places(root, coordinates(corpus))
     points = corpus.points()
@@ -195,10 +206,8 @@ def test_the_pointer_hears_what_a_point_is_and_a_click_chooses_it(
     drawn(root, 1)
 
 
-def test_lines_of_a_query_are_its_strongest_weights(
-    page: Page, corpus: av.Corpus, tmp_path: Path
-) -> None:
-    root = one_head(page, corpus, tmp_path, text=0, token=8, top_keys=3)
+def test_lines_of_a_query_are_its_strongest_weights(show: Show, corpus: av.Corpus) -> None:
+    root = show(one_head(corpus, text=0, token=8), top_keys=3)
     weights = corpus.records[0].stack().weights(layer=1, head=2)[8]
     strongest = np.argsort(-weights)[:3]
     words = TEXTS[0].split(" ")
@@ -225,17 +234,17 @@ def test_lines_of_a_query_are_its_strongest_weights(
     says(root, "contains the strongest keys of queries, and no lines of keys")
 
 
-def test_a_page_without_lines_says_so(page: Page, corpus: av.Corpus, tmp_path: Path) -> None:
-    root = one_head(page, corpus, tmp_path, text=1, token=3)
+def test_a_page_without_lines_says_so(show: Show, page: Page, corpus: av.Corpus) -> None:
+    root = show(one_head(corpus, text=1, token=3), top_keys=0)
     says(root, "This page was made without the strongest keys of its queries")
     expect(root.locator(".av-text-strongest")).to_have_count(0)
     expect(root).to_have_attribute("data-attnviz-state", "ready")
 
 
 def test_tokens_of_the_text_choose_queries_and_keys(
-    page: Page, corpus: av.Corpus, tmp_path: Path
+    show: Show, page: Page, corpus: av.Corpus
 ) -> None:
-    root = one_head(page, corpus, tmp_path, text=1, token=3, top_keys=2)
+    root = show(one_head(corpus, text=1, token=3), top_keys=2)
     pane = root.get_by_role("region", name="Text of the chosen point")
     pane.get_by_role("button", name="slept 8").click()
     says(root, "Query “slept”, position 8 of text 1")
@@ -271,8 +280,8 @@ SEARCHES = [
 ]
 
 
-def test_a_search_counts_what_it_finds(page: Page, corpus: av.Corpus, tmp_path: Path) -> None:
-    root = one_head(page, corpus, tmp_path)
+def test_a_search_counts_what_it_finds(show: Show, corpus: av.Corpus) -> None:
+    root = show(one_head(corpus))
     told = root.locator(".av-find output")
     for wanted, match_case, matching in SEARCHES:
         root.get_by_label("Find token").fill(wanted)
@@ -285,5 +294,5 @@ def test_a_search_counts_what_it_finds(page: Page, corpus: av.Corpus, tmp_path: 
             # Each token is a query and a key.
             expect(told).to_have_text(f"{2 * count} points · {count} in the texts")
             says(root, f"{2 * count} of 48 points")
-        found = [row["token"] for row in table(page) if row["found"] == "1"]
+        found = [row["token"] for row in table(root) if row["found"] == "1"]
         assert found == matching.split() * 2

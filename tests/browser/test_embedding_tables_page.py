@@ -20,18 +20,16 @@ from browser.embedding_pages import (
     drawn,
     inked,
     one_head,
-    opened,
     pixels,
     places,
     prose,
-    says,
-    table,
 )
+from browser.pages import figure, says, table, texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Page
+
+    from browser.pages import Show
 
 SVG = "{http://www.w3.org/2000/svg}"
 WORDS = " ".join(TEXTS).split(" ")
@@ -58,10 +56,8 @@ def norms(corpus: av.Corpus) -> list[float]:
     return [float(norm) for side in both for norm in side]
 
 
-def test_every_colouring_has_its_values_and_its_legend(
-    page: Page, corpus: av.Corpus, tmp_path: Path
-) -> None:
-    root = one_head(page, corpus, tmp_path)
+def test_every_colouring_has_its_values_and_its_legend(show: Show, corpus: av.Corpus) -> None:
+    root = show(one_head(corpus))
     choice = root.get_by_role("combobox", name="Colour")
     assert len(choice.get_by_role("option").all()) == 9
     counts = Counter(WORDS)
@@ -77,19 +73,19 @@ def test_every_colouring_has_its_values_and_its_legend(
     for label, expected in values.items():
         choice.select_option(label=label)
         name = "frequency" if label == "token frequency" else label
-        assert [row[name] for row in table(page)] == [f"{value}" for value in expected] * 2
+        assert [row[name] for row in table(root)] == [f"{value}" for value in expected] * 2
         if label in ("position mod 5", "kind"):
             for kind, count in Counter(expected).items():
                 says(legend, f"{kind}{2 * count}")
     says(legend, "0surprise11")
     says(legend, "not known2")
-    assert "not known 2" in words_of(figure(page))
+    assert "not known 2" in " ".join(texts(figure(root)))
     choice.select_option(label="vector length")
     says(root, "Lengths of the vectors of layer 1, head 2.")
     lengths = norms(corpus)
     # A byte between the shortest and the longest, five digits in the table.
     step = (max(lengths) - min(lengths)) / 255
-    given = [float(row["norm"]) for row in table(page)]
+    given = [float(row["norm"]) for row in table(root)]
     assert np.abs(np.array(given) - lengths).max() <= 0.51 * step
     choice.select_option(label="text")
     says(legend, f"THE end .{2 * 4}")
@@ -99,24 +95,24 @@ def test_every_colouring_has_its_values_and_its_legend(
     expect(root.get_by_role("button", name="queries 24")).to_be_visible()
 
 
-def test_queries_or_keys_can_be_left_out(page: Page, corpus: av.Corpus, tmp_path: Path) -> None:
-    root = one_head(page, corpus, tmp_path)
+def test_queries_or_keys_can_be_left_out(show: Show, page: Page, corpus: av.Corpus) -> None:
+    root = show(one_head(corpus))
     assert inked(pixels(root), "key").any()
     root.get_by_role("combobox", name="Points").select_option("queries")
-    assert {row["kind"] for row in table(page)} == {"query"}
+    assert {row["kind"] for row in table(root)} == {"query"}
     assert not inked(pixels(root), "key").any()
     says(root, "Layer 1, head 2: 24 queries by principal components.")
     # Both may not go.
     root.get_by_role("button", name="queries").click()
-    assert {row["kind"] for row in table(page)} == {"key"}
+    assert {row["kind"] for row in table(root)} == {"key"}
     assert not inked(pixels(root), "query").any()
     assert "points=keys" in page.url
 
 
 def test_the_text_of_a_point_that_is_left_out_still_stands_out(
-    page: Page, corpus: av.Corpus, tmp_path: Path
+    show: Show, corpus: av.Corpus
 ) -> None:
-    root = one_head(page, corpus, tmp_path, text=0, key=5, points="queries")
+    root = show(one_head(corpus, text=0, key=5, points="queries"))
     says(root, "Key “dog”, position 5 of text 0")
     where = places(root, coordinates(corpus))
     canvas = pixels(root, ".av-plot .av-front")
@@ -128,8 +124,8 @@ def test_the_text_of_a_point_that_is_left_out_still_stands_out(
     assert inks == [point < 10 for point in range(24)]
 
 
-def test_a_lasso_takes_the_points_in_it(page: Page, corpus: av.Corpus, tmp_path: Path) -> None:
-    root = one_head(page, corpus, tmp_path)
+def test_a_lasso_takes_the_points_in_it(show: Show, page: Page, corpus: av.Corpus) -> None:
+    root = show(one_head(corpus))
     where = places(root, coordinates(corpus))
     box = root.locator(".av-plot").bounding_box()
     assert box is not None
@@ -150,15 +146,15 @@ def test_a_lasso_takes_the_points_in_it(page: Page, corpus: av.Corpus, tmp_path:
         page.mouse.move(x + corner[0], y + corner[1], steps=3)
     page.mouse.up()
     says(root.locator(".av-sentence"), f"{len(inside)} points in the lasso.")
-    assert [int(row["point"]) for row in table(page) if row["in_lasso"] == "1"] == [*inside]
+    assert [int(row["point"]) for row in table(root) if row["in_lasso"] == "1"] == [*inside]
     # It stays at another head, whose points are the same tokens, and among all heads.
     page.keyboard.press("]")
     drawn(root, 2)
-    assert sum(row["in_lasso"] == "1" for row in table(page)) == len(inside)
+    assert sum(row["in_lasso"] == "1" for row in table(root)) == len(inside)
     root.locator(".av-plot").focus()
     page.keyboard.press("Escape")
     expect(root.locator(".av-sentence")).not_to_contain_text("lasso")
-    assert "in_lasso" not in table(page)[0]
+    assert "in_lasso" not in table(root)[0]
     drawn(root, 2)
 
 
@@ -172,9 +168,9 @@ def gap(values: Any, share: float) -> float:
 
 
 def test_the_mean_by_position_is_the_mean_of_the_weights(
-    page: Page, corpus: av.Corpus, tmp_path: Path
+    show: Show, page: Page, corpus: av.Corpus
 ) -> None:
-    root = one_head(page, corpus, tmp_path)
+    root = show(one_head(corpus))
     root.get_by_role("combobox", name="Show").select_option("aggregate")
     lengths = [len(record.stack("self").query_tokens) for record in corpus.records]
     assert lengths.count(max(lengths)) == 2
@@ -188,7 +184,7 @@ def test_the_mean_by_position_is_the_mean_of_the_weights(
         counts[:size, :size] += np.tri(size)
     with np.errstate(invalid="ignore"):
         means = sums / counts
-    rows = table(page)
+    rows = table(root)
     assert len(rows) == np.count_nonzero(counts)
     for row in rows:
         query, key = int(row["query"]), int(row["key"])
@@ -206,12 +202,10 @@ def test_the_mean_by_position_is_the_mean_of_the_weights(
     drawn(root, 1)
 
 
-def test_the_table_of_all_heads_is_their_trust(
-    page: Page, corpus: av.Corpus, tmp_path: Path
-) -> None:
+def test_the_table_of_all_heads_is_their_trust(show: Show, corpus: av.Corpus) -> None:
     view = av.EmbeddingView(corpus)
-    opened(page, view, tmp_path)
-    rows = table(page)
+    root = show(view)
+    rows = table(root)
     assert len(rows) == LAYERS * HEADS
     for row, told in zip(rows, view.trust(), strict=True):
         assert (int(row["layer"]), int(row["head"])) == (told["layer"], told["head"])
@@ -226,14 +220,6 @@ def test_the_table_of_all_heads_is_their_trust(
         assert int(row["queries_measured"]) == told["queries"]
 
 
-def figure(page: Page) -> ET.Element:
-    return ET.fromstring(page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()"))  # noqa: S314
-
-
-def words_of(svg: ET.Element) -> str:
-    return " ".join("".join(mark.itertext()) for mark in svg.iter(f"{SVG}text"))
-
-
 def dots_of(svg: ET.Element) -> np.ndarray[Any, Any]:
     """Where the dots of a figure are: lines of no length with round or square ends."""
     found = [
@@ -244,11 +230,9 @@ def dots_of(svg: ET.Element) -> np.ndarray[Any, Any]:
     return np.array(found)
 
 
-def test_a_figure_has_the_points_and_the_words(
-    page: Page, corpus: av.Corpus, tmp_path: Path
-) -> None:
-    root = one_head(page, corpus, tmp_path)
-    svg = figure(page)
+def test_a_figure_has_the_points_and_the_words(show: Show, corpus: av.Corpus) -> None:
+    root = show(one_head(corpus))
+    svg = figure(root)
     dots = dots_of(svg)
     where = places(root, coordinates(corpus))
     assert len(dots) == 48
@@ -259,7 +243,7 @@ def test_a_figure_has_the_points_and_the_words(
     assert sorted(nearest.argmin(axis=1)) == list(range(48))
     root.get_by_label("Find token").fill("dog")
     says(root, "4 of 48 points hold “dog”.")
-    text = words_of(figure(page))
+    text = " ".join(texts(figure(root)))
     assert "made" in text
     assert "Layer 1, head 2: 24 queries and 24 keys by principal components." in text
     assert "4 of 48 points hold “dog”." in text
@@ -269,21 +253,19 @@ def test_a_figure_has_the_points_and_the_words(
     assert text.count("queries") >= 2
 
 
-def test_a_figure_of_all_heads_names_them(page: Page, corpus: av.Corpus, tmp_path: Path) -> None:
-    opened(page, av.EmbeddingView(corpus), tmp_path)
-    svg = figure(page)
+def test_a_figure_of_all_heads_names_them(show: Show, corpus: av.Corpus) -> None:
+    root = show(av.EmbeddingView(corpus))
+    svg = figure(root)
     assert len(dots_of(svg)) == 48 * LAYERS * HEADS
-    text = words_of(svg)
+    text = " ".join(texts(svg))
     assert all(f"head {head}" in text for head in range(HEADS))
     assert all(f"layer {layer}" in text for layer in range(LAYERS))
 
 
-def test_three_dimensions_are_carried_and_turned(
-    page: Page, corpus: av.Corpus, tmp_path: Path
-) -> None:
-    root = one_head(page, corpus, tmp_path, dimensions=3)
+def test_three_dimensions_are_carried_and_turned(show: Show, page: Page, corpus: av.Corpus) -> None:
+    root = show(one_head(corpus, dimensions=3))
     expected = coordinates(corpus, dimensions=3)
-    given = np.array([[float(row[axis]) for axis in "xyz"] for row in table(page)])
+    given = np.array([[float(row[axis]) for axis in "xyz"] for row in table(root)])
     step = np.ptp(expected, axis=0).max() / 65535
     assert np.abs(given - expected).max() <= step + 5e-6 * np.abs(expected).max()
     before = pixels(root)
@@ -294,26 +276,26 @@ def test_three_dimensions_are_carried_and_turned(
     assert (pixels(root) == before).all()
     root.get_by_role("combobox", name="Method").select_option("pca")
     drawn(root, 1)
-    assert "z" not in table(page)[0]
+    assert "z" not in table(root)[0]
 
 
 def test_a_page_has_the_other_method_of_the_head_that_was_shown_alone(
-    page: Page, corpus: av.Corpus, tmp_path: Path
+    show: Show, page: Page, corpus: av.Corpus
 ) -> None:
-    root = one_head(page, corpus, tmp_path, method="tsne", perplexity=3, seed=7)
+    root = show(one_head(corpus, method="tsne", perplexity=3, seed=7))
     says(root, "24 queries and 24 keys by t-SNE")
-    assert {row["method"] for row in table(page)} == {"tsne"}
+    assert {row["method"] for row in table(root)} == {"tsne"}
     root.locator(".av-plot").focus()
     page.keyboard.press(".")
     says(root, "This page does not contain this plot (it has it of layer 1, head 2)")
     says(root, "Layer 1, head 3: 24 queries and 24 keys by principal components.")
     drawn(root, 1)
     expect(root).to_have_attribute("data-attnviz-state", "ready")
-    rows = table(page)
+    rows = table(root)
     assert {row["method"] for row in rows} == {"pca"}
     expected = coordinates(corpus, 1, 3)
     given = np.array([[float(row["x"]), float(row["y"])] for row in rows])
     assert np.abs(given - expected).max() <= np.ptp(expected, axis=0).max() / 65535 + 1e-4
     page.keyboard.press(",")
     says(root, "24 queries and 24 keys by t-SNE")
-    assert {row["method"] for row in table(page)} == {"tsne"}
+    assert {row["method"] for row in table(root)} == {"tsne"}

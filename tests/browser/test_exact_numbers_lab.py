@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+
+from browser.pages import figure, table, texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,15 +61,6 @@ def view(notebook: Notebook, cell: int, kind: str) -> Locator:
     return found
 
 
-def texts(root: Locator) -> list[str]:
-    svg = ET.fromstring(root.evaluate("(root) => root.attnviz.svg()"))  # noqa: S314 - our own
-    return ["".join(mark.itertext()) for mark in svg.iter("{http://www.w3.org/2000/svg}text")]
-
-
-def table(root: Locator) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(root.evaluate("(root) => root.attnviz.csv()"))))
-
-
 def two_digits(weight: Any) -> str:
     return f"{float(weight):.2f}"
 
@@ -90,19 +80,19 @@ def test_cells_bars_captions_and_table_of_the_matrix_are_one_number(
     root = view(notebook, 1, "matrix")
     expect(root).to_contain_text("mean of 3 heads · exact")
     mean = mean_of(own)
-    shown = [text for text in texts(root) if re.fullmatch(r"1?\.\d\d", text)]
+    shown = [text for text in texts(figure(root)) if re.fullmatch(r"1?\.\d\d", text)]
     assert shown == [two_digits(each).lstrip("0") for each in mean.ravel() if each >= 0.005]
     rows = table(root)
     assert [float(row["weight"]) for row in rows] == [in_table(each) for each in mean.ravel()]
     assert {row["largest_error"] for row in rows} == {"0"}
     # Each query in turn: its bars, and the sentence about it.
-    scale = {text for text in texts(root) if re.fullmatch(r"[01]\.\d\d", text)}
+    scale = {text for text in texts(figure(root)) if re.fullmatch(r"[01]\.\d\d", text)}
     for query in (2, 9, 14):
         notebook.execute(f"matrix.token = {query}")
         strongest = int(mean[query].argmax())
         weight = two_digits(mean[query, strongest])
         expect(root).to_contain_text(f"“t{query}” attends most to “t{strongest}”: {weight}.")
-        bars = [text for text in texts(root) if re.fullmatch(r"[01]\.\d\d", text)]
+        bars = [text for text in texts(figure(root)) if re.fullmatch(r"[01]\.\d\d", text)]
         expected = [two_digits(each) for each in mean[query] if each >= 0.005]
         assert set(bars) - scale <= set(expected)
         assert weight in bars
@@ -146,7 +136,7 @@ def test_bars_hints_and_table_of_the_head_view_are_one_number(
     for query in (3, 11):
         notebook.execute(f"head.token = {query}")
         expect(root).to_contain_text(f"Pinned: query “t{query}”")
-        bars = [text for text in texts(root) if re.fullmatch(r"[01]\.\d\d", text)]
+        bars = [text for text in texts(figure(root)) if re.fullmatch(r"[01]\.\d\d", text)]
         expected = {two_digits(each) for each in own[:, query].ravel()}
         assert bars
         assert set(bars) <= expected

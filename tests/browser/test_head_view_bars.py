@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
+from browser.pages import SVG, figure, texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from playwright.sync_api import Page
 
-    from playwright.sync_api import Locator, Page
+    from browser.pages import Show
 
-SVG = "{http://www.w3.org/2000/svg}"
 TOKENS, HEADS, QUERY, FAR = 150, 12, 70, 5
 WINDOW = [60, 92]
 
@@ -37,34 +36,19 @@ def record() -> av.AttentionRecord:
 RECORD = record()
 
 
-def opened(page: Page, view: av.HeadView, folder: Path, **options: Any) -> Locator:
-    page.goto(view.save(folder / "view.html", **options).as_uri())
-    root = page.locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:"))
-    return root
-
-
-def drawing(page: Page) -> ET.Element:
-    return ET.fromstring(page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()"))  # noqa: S314 - our own picture
-
-
-def written(svg: ET.Element) -> list[str]:
-    return ["".join(each.itertext()) for each in svg.iter(f"{SVG}text")]
-
-
 @pytest.mark.parametrize("max_mb", [None, 0.28])
 def test_a_small_weight_has_a_short_bar_where_the_largest_is_out_of_sight(
-    page: Page, tmp_path: Path, max_mb: float | None
+    show: Show, max_mb: float | None
 ) -> None:
     view = av.HeadView(RECORD, heads=[3], token=QUERY, query_window=WINDOW, key_window=WINDOW)
-    root = opened(page, view, tmp_path, max_mb=max_mb)
+    root = show(view, max_mb=max_mb)
     if max_mb is not None:
         expect(root.locator(".av-note")).to_contain_text("strongest keys")
     expect(root.locator(".av-words")).to_contain_text(
         "A full bar is 0.98, from “it” (70) to “animal” (5), out of sight."
     )
-    svg = drawing(page)
-    assert "<0.01" in written(svg)
+    svg = figure(root)
+    assert "<0.01" in texts(svg)
     # All weights in sight are 0.0001: a ten-thousandth of a bar.
     own = (
         root.locator(".av-head")
@@ -77,20 +61,20 @@ def test_a_small_weight_has_a_short_bar_where_the_largest_is_out_of_sight(
     assert max(float(each.get("width", 0)) for each in inside) < 1
 
 
-def test_many_heads_keep_colours_and_the_strongest_is_named(page: Page, tmp_path: Path) -> None:
+def test_many_heads_keep_colours_and_the_strongest_is_named(show: Show, page: Page) -> None:
     view = av.HeadView(
         RECORD, heads=list(range(HEADS)), token=QUERY, query_window=WINDOW, key_window=WINDOW
     )
-    root = opened(page, view, tmp_path)
+    root = show(view)
     legend = root.locator(".av-head-legend > span")
     expect(legend).to_have_text(
         ["heads 0, 1", "heads 2, 3", "heads 4, 5", "heads 6, 7", "heads 8, 9", "heads 10, 11"]
     )
-    texts = written(drawing(page))
-    assert {"heads 0, 1", "heads 10, 11"} <= set(texts)
+    said = texts(figure(root))
+    assert {"heads 0, 1", "heads 10, 11"} <= set(said)
     # Key by key, as exact as the page is: 0.004.
     weights = RECORD.stack().weights(layer=0)[:, QUERY, slice(*WINDOW)]
-    named = [re.fullmatch(r"<?(0\.\d\d), head (\d+)", text) for text in texts]
+    named = [re.fullmatch(r"<?(0\.\d\d), head (\d+)", text) for text in said]
     found = [(float(match[1]), int(match[2])) for match in named if match]
     assert len(found) == WINDOW[1] - WINDOW[0]
     for (value, head), of_heads in zip(found, weights.T, strict=True):
@@ -99,9 +83,9 @@ def test_many_heads_keep_colours_and_the_strongest_is_named(page: Page, tmp_path
     assert len({head for _, head in found}) > 6
 
 
-def test_the_pointer_on_the_legend_brings_its_heads_out(page: Page, tmp_path: Path) -> None:
+def test_the_pointer_on_the_legend_brings_its_heads_out(show: Show, page: Page) -> None:
     view = av.HeadView(RECORD, heads=list(range(HEADS)), query_window=WINDOW, key_window=WINDOW)
-    root = opened(page, view, tmp_path)
+    root = show(view)
     back = root.locator(".av-back")
     expect(back).to_have_css("opacity", "1")
     root.locator(".av-head-legend > span").nth(1).hover()

@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 
     from browser.jupyter import JupyterLab, Notebook
 
-HOSTILE = [
-    "</script><script>document.title='ran'</script>",
-    "<img src=x onerror=\"document.title='ran'\">",
-    "\u202eright to left",
-    "nul\x00",
-    "👩‍🔬",
-]
 SETUP = """
 import attnviz as av, torch
 from transformers import AutoModel, AutoTokenizer
@@ -36,9 +29,9 @@ SHOW = """
 view = av.show_head_view(model, text, layer=3, heads=[1, 7, 9])
 view
 """
-SECOND = f"""
+SECOND = """
 weights = torch.softmax(torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(0)), -1)
-second = av.HeadView(av.AttentionRecord.from_weights(weights, {HOSTILE!r}, model="hostile"))
+second = av.HeadView(av.AttentionRecord.from_weights(weights, list("abcde")))
 second
 """
 BROKEN = """
@@ -137,15 +130,6 @@ def test_two_views_on_one_page_are_two(notebook: Notebook) -> None:
     page = notebook.lab.page
     ids = page.eval_on_selector_all(".attnviz [id]", "all => all.map((one) => one.id)")
     assert len(ids) == len(set(ids))
-
-
-def test_hostile_tokens_are_text(notebook: Notebook) -> None:
-    second = view_in(notebook, 2)
-    assert second.locator("img, script").count() == 0
-    assert "ran" not in notebook.lab.page.title()
-    notebook.execute("second.token = 0")
-    expect(second).to_contain_text("</script>")
-    assert "ran" not in notebook.lab.page.title()
 
 
 def test_an_error_in_the_kernel_is_shown_in_the_view(notebook: Notebook) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
+from browser.pages import table
 from browser.test_head_view_lab import drawn, view_in
 from unit.long_records import NEEDLE, long_record
 
@@ -187,11 +186,6 @@ def test_what_is_left_out_is_counted_within_the_window(notebook: Notebook, view:
     expect(view).to_contain_text(f"{percent(outside())} outside of the window.")
 
 
-def lines_of(view: Locator) -> list[dict[str, str]]:
-    text = view.evaluate("root => root.attnviz.csv()")
-    return list(csv.DictReader(io.StringIO(text)))
-
-
 @pytest.mark.slow
 def test_a_picture_of_131072_tokens_takes_little(notebook: Notebook) -> None:
     """Counted: what is asked for, sent, drawn and put into the page."""
@@ -217,7 +211,7 @@ def test_a_picture_of_131072_tokens_takes_little(notebook: Notebook) -> None:
     asked: list[tuple[str, int]] = notebook.evaluate("asked")
     assert len(asked) == 1
     assert sum(size for _, size in asked) < 20_000
-    lines = lines_of(view)
+    lines = table(view)
     assert 0 < len(lines) <= 3 * 64
     assert all(65_500 <= int(line["key"]) < 65_564 for line in lines)
     assert view.locator("*").count() < 250

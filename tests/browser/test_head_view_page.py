@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,22 +13,14 @@ import torch
 from playwright.sync_api import expect
 
 import attnviz as av
+from browser.pages import SVG, figure, says, table, texts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Page
 
-SVG = "{http://www.w3.org/2000/svg}"
-HOSTILE = [
-    "</script><script>document.title='ran'</script>",
-    "<img src=x onerror=\"document.title='ran'\">",
-    "<!--",
-    "\u202eright to left",
-    "nul\x00",
-    "👩‍🔬",
-    "&lt;b&gt;",
-]
+    from browser.pages import Show
 
 
 def softmax_weights(layers: int, heads: int, queries: int, keys: int) -> torch.Tensor:
@@ -45,41 +35,21 @@ def minilm(checkpoint_folder: Path) -> av.AttentionRecord:
     return av.extract(str(checkpoint_folder), text)
 
 
-def opened(page: Page, view: av.HeadView, folder: Path, fragment: str = "") -> Locator:
-    path = view.save(folder / "view.html")
-    page.goto(path.as_uri() + fragment)
-    root = page.locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:"))
-    return root
-
-
-def says(root: Locator, text: str) -> None:
-    expect(root).to_contain_text(text)
-
-
-def lines_of(page: Page) -> list[dict[str, str]]:
-    """The lines that are drawn, as they are exported."""
-    text = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
-    return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
-
-
-def test_the_page_says_what_it_shows(
-    page: Page, minilm: av.AttentionRecord, tmp_path: Path
-) -> None:
-    root = opened(page, av.HeadView(minilm, layer=3, heads=[1, 7, 9], token=10), tmp_path)
+def test_the_page_says_what_it_shows(show: Show, minilm: av.AttentionRecord) -> None:
+    root = show(av.HeadView(minilm, layer=3, heads=[1, 7, 9], token=10))
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:3")
     says(root, "16 tokens · exact to 0.004")
     says(root, "“it” attends most to “animal”: 0.68 in head 1.")
 
 
 def test_the_mean_of_all_heads_is_the_default_above_four(
-    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+    show: Show, minilm: av.AttentionRecord
 ) -> None:
-    root = opened(page, av.HeadView(minilm, layer=3), tmp_path)
+    root = show(av.HeadView(minilm, layer=3))
     says(root, "mean of 12 heads")
     # Of the weights that the model itself gives.
     mean = minilm.stack().weights(layer=3).mean(axis=0)
-    lines = lines_of(page)
+    lines = table(root)
     assert {line["layer"] for line in lines} == {"3"}
     drawn = {(int(line["query"]), int(line["key"])): float(line["weight"]) for line in lines}
     assert len(drawn) == len(lines) > len(mean)
@@ -90,69 +60,8 @@ def test_the_mean_of_all_heads_is_the_default_above_four(
     assert max(others, default=0) <= min(drawn.values()) + 0.004
 
 
-def test_state_is_kept_in_the_address(
-    page: Page, minilm: av.AttentionRecord, tmp_path: Path
-) -> None:
-    root = opened(page, av.HeadView(minilm), tmp_path, "#stack=self&layer=3&heads=1&token=10")
-    says(root, "Layer 3, head 1")
-    says(root, "0.68")
-    root.get_by_role("button", name="Head 7", exact=True).click()
-    says(root, "Layer 3, heads 1, 7")
-    address = page.evaluate("() => location.hash")
-    assert "heads=1,7" in address
-    page.reload()
-    says(root, "Layer 3, heads 1, 7")
-
-
-def test_an_address_that_makes_no_sense_is_passed_over(
-    page: Page, minilm: av.AttentionRecord, tmp_path: Path
-) -> None:
-    fragment = "#stack=none&layer=99&heads=77,-1,x&token=1e9&key=%00"
-    root = opened(page, av.HeadView(minilm), tmp_path, fragment)
-    expect(root).to_have_attribute("data-attnviz-state", "ready")
-
-
-def test_everything_by_keyboard(page: Page, minilm: av.AttentionRecord, tmp_path: Path) -> None:
-    root = opened(page, av.HeadView(minilm, layer=3), tmp_path)
-    root.locator(".av-plot").focus()
-    page.keyboard.press("1")
-    says(root, "Layer 3, head 1")
-    for _ in range(11):
-        page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    says(root, "Pinned: query “it”")
-    page.keyboard.press("]")
-    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:4")
-    page.keyboard.press("Escape")
-    expect(root).not_to_contain_text("Pinned")
-
-
-def test_every_control_is_reached_by_tab(
-    page: Page, minilm: av.AttentionRecord, tmp_path: Path
-) -> None:
-    root = opened(page, av.HeadView(minilm, layer=3, heads=[1]), tmp_path)
-    page.locator("body").click(position={"x": 1, "y": 1})
-    controls = root.locator(
-        "button:visible:not([disabled]), select:visible, input:visible, [tabindex='0']:visible"
-    ).count()
-    reached = set()
-    for _ in range(2 * controls):
-        page.keyboard.press("Tab")
-        place = page.evaluate(
-            """() => {
-              const one = document.activeElement;
-              return one.closest(".attnviz") && one !== document.body
-                ? [...document.querySelectorAll(".attnviz *")].indexOf(one) : -1;
-            }"""
-        )
-        if place >= 0:
-            reached.add(place)
-    # Groups of buttons may be one stop with arrows inside; at least these kinds are stops.
-    assert len(reached) >= 8
-
-
-def test_hover_and_click_on_a_token(page: Page, minilm: av.AttentionRecord, tmp_path: Path) -> None:
-    root = opened(page, av.HeadView(minilm, layer=3, heads=[1]), tmp_path)
+def test_hover_and_click_on_a_token(show: Show, page: Page, minilm: av.AttentionRecord) -> None:
+    root = show(av.HeadView(minilm, layer=3, heads=[1]))
     place = token_place(page, "“it”, query 10")
     page.mouse.move(*place)
     says(root, "“it” attends most to “animal”: 0.68")
@@ -186,35 +95,6 @@ def token_place(page: Page, title: str) -> tuple[float, float]:
     pytest.fail(f"no token under the pointer said {title!r}")
 
 
-def test_hostile_tokens_are_text_and_never_run(page: Page, tmp_path: Path) -> None:
-    # As wide as Python's own pictures, so that labels are cut at the same places.
-    page.set_viewport_size({"width": 1100, "height": 800})
-    count = len(HOSTILE)
-    weights = softmax_weights(2, 2, count, count)
-    record = av.AttentionRecord.from_weights(weights, HOSTILE, model=HOSTILE[0])
-    view = av.HeadView(record, token=0)
-    root = opened(page, view, tmp_path)
-    assert root.locator("img, script").count() == 0
-    says(root, "</script>")
-    assert page.title().startswith("</script><script>document.title='ran'</script>")
-    svg = svg_of(page)
-    shown = [text for text in texts(svg) if "script" in text or "onerror" in text]
-    assert shown
-    assert not list(svg.iter(f"{SVG}script"))
-    assert not list(svg.iter(f"{SVG}image"))
-    # Export in the browser and in Python are the same list of marks.
-    saved = ET.parse(view.save(tmp_path / "view.svg")).getroot()  # noqa: S314 - our own file
-    assert texts(saved) == texts(svg)
-
-
-def svg_of(page: Page) -> ET.Element:
-    return ET.fromstring(page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()"))  # noqa: S314 - our own picture
-
-
-def texts(svg: ET.Element) -> list[str]:
-    return ["".join(mark.itertext()) for mark in svg.iter(f"{SVG}text")]
-
-
 def test_the_svg_has_a_line_for_every_weight_and_real_text(tmp_path: Path) -> None:
     weights = [[[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]]]
     view = av.HeadView(av.AttentionRecord.from_weights(weights, ["one", "two", "three"]))
@@ -240,7 +120,7 @@ def test_of_very_many_lines_the_strongest_are_drawn_and_exported(
     share = f"{100 * strongest.sum() / weights.sum():.0f}%"
     says(root, f"The strongest 20,000 of 24,960 lines drawn: {share} of the weight.")
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
-    drawn = lines_of(page)
+    drawn = table(root)
     assert len(drawn) == 20_000
     for line in drawn:
         head, query, key = (int(line[name]) for name in ("head", "query", "key"))
@@ -256,63 +136,37 @@ def test_of_very_many_lines_the_strongest_are_drawn_and_exported(
         assert opacities == sorted(opacities)
 
 
-def test_the_png_is_a_picture(tmp_path: Path, minilm: av.AttentionRecord) -> None:
-    from PIL import Image
-
-    path = av.HeadView(minilm, layer=3, heads=[1], token=10).save(tmp_path / "view.png")
-    with Image.open(path) as image:
-        # Two pixels for each of the picture's own.
-        assert image.width >= 900
-        assert image.info["dpi"] == pytest.approx((192, 192), abs=0.02)
-        colours = image.convert("RGB").getcolors(maxcolors=1 << 24)
-    assert colours is not None
-    assert len(colours) > 100
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_and_dark_follow_the_reader(
-    page: Page, minilm: av.AttentionRecord, tmp_path: Path, scheme: Any
-) -> None:
-    page.emulate_media(color_scheme=scheme)
-    root = opened(page, av.HeadView(minilm), tmp_path)
-    expect(root).to_have_attribute("data-theme", scheme)
-    other: Any = "dark" if scheme == "light" else "light"
-    page.emulate_media(color_scheme=other)
-    expect(root).to_have_attribute("data-theme", other)
-
-
-def test_top_k_states_the_share_that_it_covers(page: Page, tmp_path: Path) -> None:
-    # Each query gives 0.6, 0.3 and 0.1: its strongest key alone is 60% of the weight.
+def test_top_k_states_the_share_that_it_covers(show: Show) -> None:
     weights = [[[[0.6, 0.3, 0.1], [0.1, 0.6, 0.3], [0.3, 0.1, 0.6]]]]
     record = av.AttentionRecord.from_weights(weights, ["a", "b", "c"])
-    root = opened(page, av.HeadView(record, top_k=1), tmp_path)
+    root = show(av.HeadView(record, top_k=1))
     says(root, "60%")
     root.get_by_label("Lines").select_option("all")
     says(root, "100%")
 
 
-def test_what_is_left_out_is_stated_and_not_renormalised(page: Page, tmp_path: Path) -> None:
+def test_what_is_left_out_is_stated_and_not_renormalised(show: Show) -> None:
     weights = [[[[1.0, 0.0, 0.0], [0.9, 0.1, 0.0], [0.5, 0.1, 0.4]]]]
     record = av.AttentionRecord.from_weights(weights, ["a", "b", "c"])
-    root = opened(page, av.HeadView(record, leave_out=["first"], token=2), tmp_path)
+    root = show(av.HeadView(record, leave_out=["first"], token=2))
     # (1.0 + 0.9 + 0.5) / 3 of the weight goes to the first token, each exact to 0.004 and more.
     says(root, "80.0% ± 0.5%")
     says(root, "0.40")
 
 
-def test_renormalised_weights_say_how_exact_they_are(page: Page, tmp_path: Path) -> None:
+def test_renormalised_weights_say_how_exact_they_are(show: Show) -> None:
     rows = np.array([[1, 0, 0], [0.9, 0.1, 0], [0.5, 0.1, 0.4]])
     record = av.AttentionRecord.from_weights([[rows]], ["a", "b", "c"])
     view = av.HeadView(record, leave_out=["first"], token=2, renormalize=True)
-    root = opened(page, view, tmp_path)
+    root = show(view)
     # 0.4 of the 0.5 that is left.
     says(root, "0.80")
     says(root, "before renormalising")
     # A sink leaves a tenth of a row, so that dividing by it enlarges what a byte rounds.
-    errors = {float(line["largest_error"]) for line in lines_of(page)}
+    errors = {float(line["largest_error"]) for line in table(root)}
     assert len(errors) == 1
     assert 0.004 < max(errors) < 0.2
-    for line in lines_of(page):
+    for line in table(root):
         row = rows[int(line["query"])]
         exact = row[int(line["key"])] / row[1:].sum()
         assert abs(float(line["weight"]) - exact) <= max(errors)
@@ -320,14 +174,14 @@ def test_renormalised_weights_say_how_exact_they_are(page: Page, tmp_path: Path)
     expect(root).not_to_contain_text("before renormalising")
 
 
-def test_a_long_text_is_shown_in_a_window_and_searched(page: Page, tmp_path: Path) -> None:
+def test_a_long_text_is_shown_in_a_window_and_searched(show: Show, page: Page) -> None:
     count = 300
     tokens = [f"t{position}" for position in range(count)]
     tokens[250] = "needle"
     weights = softmax_weights(1, 2, count, count)
-    root = opened(page, av.HeadView(av.AttentionRecord.from_weights(weights, tokens)), tmp_path)
+    root = show(av.HeadView(av.AttentionRecord.from_weights(weights, tokens)))
     says(root, "300 tokens")
-    assert "needle" not in " ".join(texts(svg_of(page)))
+    assert "needle" not in " ".join(texts(figure(root)))
     find = root.get_by_label("Find token")
     find.fill("needle")
     find.press("Enter")
@@ -338,7 +192,7 @@ def test_a_long_text_is_shown_in_a_window_and_searched(page: Page, tmp_path: Pat
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
 
 
-def test_the_strongest_key_is_named_wherever_it_lies(page: Page, tmp_path: Path) -> None:
+def test_the_strongest_key_is_named_wherever_it_lies(show: Show) -> None:
     """The whole row's strongest lies outside of the window."""
     count = 300
     weights = np.full((1, 1, count, count), 0.2 / 298, np.float32)
@@ -346,14 +200,14 @@ def test_the_strongest_key_is_named_wherever_it_lies(page: Page, tmp_path: Path)
     tokens = [f"t{position}" for position in range(count)]
     record = av.AttentionRecord.from_weights(weights, tokens)
     view = av.HeadView(record, token=5, key_window=[0, 64])
-    root = opened(page, view, tmp_path)
+    root = show(view)
     says(root, "“t5” attends most to “t290” outside the window: 0.50")
     says(root, "“t290” 290 0.50")
     view = av.HeadView(record, token=5, key_window=[0, 300])
-    says(opened(page, view, tmp_path), "“t5” attends most to “t290”: 0.50")
+    says(show(view), "“t5” attends most to “t290”: 0.50")
 
 
-def test_stacks_of_different_depth_and_heads(page: Page, tmp_path: Path) -> None:
+def test_stacks_of_different_depth_and_heads(show: Show) -> None:
     record = av.AttentionRecord.from_weights(
         encoder_attentions=softmax_weights(3, 2, 4, 4),
         decoder_attentions=softmax_weights(1, 6, 2, 2).tril(),
@@ -362,17 +216,17 @@ def test_stacks_of_different_depth_and_heads(page: Page, tmp_path: Path) -> None
         decoder_tokens=["x", "y"],
         normalized=False,
     )
-    root = opened(page, av.HeadView(record, layer=2), tmp_path)
+    root = show(av.HeadView(record, layer=2))
     expect(root).to_have_attribute("data-attnviz-drawn", "head:encoder:2")
     root.get_by_label("Stack").select_option("cross")
     expect(root).to_have_attribute("data-attnviz-drawn", "head:cross:0")
     says(root, "2 queries, 4 keys")
 
 
-def test_sentence_pairs(page: Page, tmp_path: Path) -> None:
+def test_sentence_pairs(show: Show, page: Page) -> None:
     weights = [[[[0.5, 0.5, 0.0, 0.0]] * 4]]
     record = av.AttentionRecord.from_weights(weights, ["a1", "a2", "b1", "b2"], sentence_b_start=2)
-    root = opened(page, av.HeadView(record), tmp_path)
+    root = show(av.HeadView(record))
     root.get_by_label("Sentences").select_option("a-b")
     # Nothing of A's weight goes to B.
     page.wait_for_function(
@@ -382,15 +236,6 @@ def test_sentence_pairs(page: Page, tmp_path: Path) -> None:
     page.wait_for_function(
         "async () => (await document.querySelector('.attnviz').attnviz.svg()).includes('<path')"
     )
-
-
-def test_the_numbers_are_exported_as_they_are(page: Page, tmp_path: Path) -> None:
-    weights = np.array([[[[1.0, 0.0], [0.25, 0.75]]]])
-    record = av.AttentionRecord.from_weights(weights, ["a,1", 'b"2'])
-    opened(page, av.HeadView(record), tmp_path)
-    table = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
-    assert '"a,1"' in table
-    assert '"b""2"' in table
 
 
 def test_the_page_contains_nothing_that_runs_and_asks_for_nothing(
@@ -403,12 +248,12 @@ def test_the_page_contains_nothing_that_runs_and_asks_for_nothing(
     assert json.loads(data[1])["description"]["stacks"][0]["layers"] == [0, 1, 2, 3, 4, 5]
 
 
-def test_the_window_can_be_read_in_a_narrow_cell(page: Page, tmp_path: Path) -> None:
+def test_the_window_can_be_read_in_a_narrow_cell(show: Show, page: Page) -> None:
     weights = softmax_weights(1, 1, 300, 300)
     record = av.AttentionRecord.from_weights(weights, [f"t{place}" for place in range(300)])
     page.set_viewport_size({"width": 400, "height": 800})
     view = av.HeadView(record, query_window=[100, 164], key_window=[120, 200])
-    root = opened(page, view, tmp_path)
+    root = show(view)
     for name in ("Queries", "Keys"):
         window = root.get_by_role("group", name=name, exact=True)
         # The text itself, which may be wider than its element.

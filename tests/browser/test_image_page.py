@@ -16,16 +16,14 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from attnviz.record.attention import GivenWeights
-from browser.accessibility import check
-from marks import slow
+from browser.pages import SVG, figure, texts
 from unit.records import captioned_record, drawn_image, image_record, shares
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Locator, Page, Position
 
-SVG = "{http://www.w3.org/2000/svg}"
+    from browser.pages import Show
+
 ROWS, COLUMNS = 2, 3
 # One colour a patch, which no other part of a page has.
 COLORS = np.array(
@@ -59,16 +57,6 @@ def small_record(image: NDArray[np.uint8]) -> av.AttentionRecord:
 def colored() -> av.AttentionRecord:
     """Every patch of a colour of its own."""
     return small_record(COLORS.repeat(20, axis=0).repeat(20, axis=1))
-
-
-def opened(
-    page: Page, record: av.AttentionRecord, folder: Path, view: str = "HeadView", **traits: object
-) -> Locator:
-    path = getattr(av, view)(record, **traits).save(folder / "view.html")
-    page.goto(path.as_uri())
-    root = page.locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^[a-z]+:self:"))
-    return root
 
 
 def pixels_of(canvas: Locator) -> NDArray[np.uint8]:
@@ -120,9 +108,9 @@ def at_patch(root: Locator, row: int, column: int) -> Position:
 
 @pytest.mark.parametrize("orientation", ["vertical", "horizontal"])
 def test_patches_stand_in_the_columns_in_their_order(
-    page: Page, tmp_path: Path, colored: av.AttentionRecord, orientation: str
+    show: Show, colored: av.AttentionRecord, orientation: str
 ) -> None:
-    root = opened(page, colored, tmp_path, orientation=orientation)
+    root = show(av.HeadView(colored, orientation=orientation))
     canvas = pixels_of(root.locator(".av-plot").first.locator(".av-front"))
     across, along = (1, 0) if orientation == "vertical" else (0, 1)
     places = []
@@ -140,9 +128,9 @@ def test_patches_stand_in_the_columns_in_their_order(
     assert_allclose(steps, steps[0], atol=1)
 
 
-def test_opacity_over_the_image_follows_the_weight(page: Page, tmp_path: Path) -> None:
+def test_opacity_over_the_image_follows_the_weight(show: Show) -> None:
     picture = np.full((40, 60, 3), (90, 160, 40), np.uint8)
-    root = opened(page, small_record(picture), tmp_path, heads=[0], token=0)
+    root = show(av.HeadView(small_record(picture), heads=[0], token=0))
     canvas = pixels_of(root.locator(".av-image .av-front"))
     # Luma by Rec. 709; the picture keeps 0.45 of its contrast on white.
     luma = 0.2126 * 90 + 0.7152 * 160 + 0.0722 * 40
@@ -156,9 +144,9 @@ def test_opacity_over_the_image_follows_the_weight(page: Page, tmp_path: Path) -
 
 
 def test_the_pointer_hears_the_number_and_lights_the_token(
-    page: Page, tmp_path: Path, colored: av.AttentionRecord
+    show: Show, colored: av.AttentionRecord
 ) -> None:
-    root = opened(page, colored, tmp_path, heads=[0, 1], token=0)
+    root = show(av.HeadView(colored, heads=[0, 1], token=0))
     columns = root.locator(".av-plot").first.locator(".av-front")
     before = pixels_of(columns)
     panel(root).hover(position=at_patch_of_tile(root))
@@ -176,9 +164,9 @@ def at_patch_of_tile(root: Locator) -> Position:
 
 
 def test_a_click_on_a_patch_chooses_it_as_the_query(
-    page: Page, tmp_path: Path, colored: av.AttentionRecord
+    show: Show, page: Page, colored: av.AttentionRecord
 ) -> None:
-    root = opened(page, colored, tmp_path, heads=[1])
+    root = show(av.HeadView(colored, heads=[1]))
     says(root, "Attention received: the mean over all 7 queries")
     panel(root).click(position=at_patch(root, 1, 1))
     expect(page).to_have_url(re.compile("token=5"))
@@ -189,8 +177,8 @@ def test_a_click_on_a_patch_chooses_it_as_the_query(
     assert "token=" not in page.url
 
 
-def test_keys_move_over_the_image(page: Page, tmp_path: Path, colored: av.AttentionRecord) -> None:
-    root = opened(page, colored, tmp_path, heads=[0], token=0)
+def test_keys_move_over_the_image(show: Show, page: Page, colored: av.AttentionRecord) -> None:
+    root = show(av.HeadView(colored, heads=[0], token=0))
     panel(root).focus()
     for key in ["ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight"]:
         page.keyboard.press(key)
@@ -203,10 +191,10 @@ def test_keys_move_over_the_image(page: Page, tmp_path: Path, colored: av.Attent
     expect(page).not_to_have_url(re.compile("token="))
 
 
-def test_a_token_of_text_lays_its_weights_over_several_images(page: Page, tmp_path: Path) -> None:
+def test_a_token_of_text_lays_its_weights_over_several_images(show: Show) -> None:
     record = captioned_record(images=2)
     question = len(record.tokens) - 1
-    root = opened(page, record, tmp_path, heads=[0], token=question)
+    root = show(av.HeadView(record, heads=[0], token=question))
     row = record.stacks["self"].weights(layer=0, head=0)[question]
     first, second = row[3:19].sum(), row[19:35].sum()
     says(root, "Weights of “?” on image 0")
@@ -217,7 +205,7 @@ def test_a_token_of_text_lays_its_weights_over_several_images(page: Page, tmp_pa
     says(root, f"Most on “patch {best // 4},{best % 4} of image 1”, {row[19 + best]:.3f}")
 
 
-def test_where_queries_are_text_a_click_chooses_a_key(page: Page, tmp_path: Path) -> None:
+def test_where_queries_are_text_a_click_chooses_a_key(show: Show, page: Page) -> None:
     [grid] = image_record(ROWS, COLUMNS).tokens.grids
     keys = av.Tokens.of(["[CLS]", *["patch"] * 6])
     keys = av.Tokens(keys.text, keys.special, keys.sequence, grids=(grid,))
@@ -225,7 +213,7 @@ def test_where_queries_are_text_a_click_chooses_a_key(page: Page, tmp_path: Path
     stack = av.AttentionStack("self", {0: weights}, av.Tokens.of(["a", "red", "disc"]), keys)
     image = drawn_image(40, 60)
     record = av.AttentionRecord({"self": stack}, images=[image])
-    root = opened(page, record, tmp_path)
+    root = show(av.HeadView(record))
     panel(root).click(position=at_patch(root, 0, 2))
     expect(page).to_have_url(re.compile("key=3"))
     # A key that queries of text attend to has no weights of patches: what keys receive stays.
@@ -233,9 +221,9 @@ def test_where_queries_are_text_a_click_chooses_a_key(page: Page, tmp_path: Path
 
 
 def test_the_matrix_has_patches_on_both_sides_and_follows_its_cells(
-    page: Page, tmp_path: Path, colored: av.AttentionRecord
+    show: Show, page: Page, colored: av.AttentionRecord
 ) -> None:
-    root = opened(page, colored, tmp_path, "MatrixView", heads=[0])
+    root = show(av.MatrixView(colored, heads=[0]))
     plot = root.locator(".av-plot").first
     canvas = pixels_of(plot.locator(".av-front"))
     boxes = []
@@ -260,32 +248,30 @@ def test_the_matrix_has_patches_on_both_sides_and_follows_its_cells(
 
 
 def test_the_opened_head_of_the_model_view_has_the_image(
-    page: Page, tmp_path: Path, colored: av.AttentionRecord
+    show: Show, colored: av.AttentionRecord
 ) -> None:
-    root = opened(page, colored, tmp_path, "ModelView", heads=[1], token=0)
+    root = show(av.ModelView(colored, heads=[1], token=0))
     says(root, "head 1: 70% on the image, 30% on “[CLS]”")
     panel(root).click(position=at_patch(root, 0, 1))
     says(root, "Weights of “patch 0,1” on the image")
 
 
-def test_the_dashboard_has_the_image_once(
-    page: Page, tmp_path: Path, colored: av.AttentionRecord
-) -> None:
-    root = opened(page, colored, tmp_path, "Dashboard", token=0)
+def test_the_dashboard_has_the_image_once(show: Show, colored: av.AttentionRecord) -> None:
+    root = show(av.Dashboard(colored, token=0))
     expect(root.locator(".av-image")).to_have_count(1)
 
 
 @pytest.mark.parametrize("view", ["HeadView", "MatrixView"])
 def test_figures_hold_the_pictures_and_the_words(
-    page: Page, tmp_path: Path, colored: av.AttentionRecord, view: str
+    show: Show, page: Page, colored: av.AttentionRecord, view: str
 ) -> None:
-    opened(page, colored, tmp_path, view, heads=[0], token=0)
-    svg = ET.fromstring(page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()"))  # noqa: S314
+    root = show(getattr(av, view)(colored, heads=[0], token=0))
+    svg = figure(root)
     images = svg.findall(f".//{SVG}image")
     # A picture a patch on each side, and the grey one below the weights.
     assert len(images) == 2 * ROWS * COLUMNS + 1
     assert all(each.get("href", "").startswith("data:image/png;base64,") for each in images)
-    text = [each.text or "" for each in svg.iter(f"{SVG}text")]
+    text = texts(svg)
     assert "Weights of “[CLS]” on the image" in text
     assert any("70% on the image" in each for each in text)
     assert not any("Click" in each for each in text)
@@ -303,8 +289,8 @@ def heat_of(rect: ET.Element, color: str | None) -> bool:
 
 
 @pytest.mark.parametrize("side", [4, 14, 24])
-def test_large_grids_are_drawn(page: Page, tmp_path: Path, side: int) -> None:
-    root = opened(page, image_record(side, side), tmp_path, heads=[0], token=side)
+def test_large_grids_are_drawn(show: Show, side: int) -> None:
+    root = show(av.HeadView(image_record(side, side), heads=[0], token=side))
     says(root, f"Weights of “patch 0,{side - 1}” on the image")
     _, top, right, bottom = image_box(root)
     # In the image's own proportions, whatever the grid.
@@ -312,9 +298,9 @@ def test_large_grids_are_drawn(page: Page, tmp_path: Path, side: int) -> None:
 
 
 @pytest.mark.parametrize("view", ["HeadView", "MatrixView"])
-def test_a_patch_out_of_sight_is_brought_into_it(page: Page, tmp_path: Path, view: str) -> None:
+def test_a_patch_out_of_sight_is_brought_into_it(show: Show, page: Page, view: str) -> None:
     windows = {"query_window": [0, 20], "key_window": [0, 20]}
-    root = opened(page, image_record(12, 12), tmp_path, view, heads=[0], **windows)
+    root = show(getattr(av, view)(image_record(12, 12), heads=[0], **windows))
     _, _, right, bottom = image_box(root)
     # The last patch of the last row.
     panel(root).click(position={"x": right - 4.0, "y": bottom - 4.0})
@@ -322,18 +308,7 @@ def test_a_patch_out_of_sight_is_brought_into_it(page: Page, tmp_path: Path, vie
     expect(root).to_contain_text("Pinned: query “patch 11,11” (Esc clears)")
 
 
-def test_a_record_without_images_has_no_panel(page: Page, tmp_path: Path) -> None:
+def test_a_record_without_images_has_no_panel(show: Show) -> None:
     record = av.AttentionRecord.from_weights([shares(2, 4, 4)], ["a", "b", "c", "d"])
-    root = opened(page, record, tmp_path)
+    root = show(av.HeadView(record))
     expect(root.locator(".av-image")).to_have_count(0)
-
-
-@pytest.mark.parametrize("window", [("light", 420), slow(("dark", 1100))], ids=str)
-@pytest.mark.parametrize("view", ["HeadView", "MatrixView", "ModelView"])
-def test_nobody_is_shut_out(page: Page, tmp_path: Path, view: str, window: tuple[str, int]) -> None:
-    scheme, width = window
-    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-    page.set_viewport_size({"width": width, "height": 900})
-    root = opened(page, captioned_record(images=2), tmp_path, view, heads=[1], token=9)
-    expect(panel(root)).to_be_visible()
-    check(page.locator("html"))

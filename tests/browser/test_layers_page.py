@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import re
 from typing import TYPE_CHECKING
 
@@ -15,6 +13,7 @@ from playwright.sync_api import expect
 import attnviz as av
 from attnviz.pages.image import find_browser
 from browser.chromium import FLAGS, TIMEOUT, until
+from browser.pages import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,8 +125,7 @@ def layer_button(page: Page, layer: int) -> Locator:
 
 def check_weights(page: Page, weights: torch.Tensor, layer: int) -> None:
     """Every line's weight is that of the model, as exact as the page says."""
-    written = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
-    lines = list(csv.DictReader(io.StringIO(written)))
+    lines = table(root(page))
     assert {int(line["layer"]) for line in lines} == {layer}
     assert len(lines) > TOKENS
     for line in lines:

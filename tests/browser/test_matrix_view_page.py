@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import csv
 import io
 import re
-import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from attnviz.views.matrix import MatrixView
+from browser.pages import SVG, figure, says, table, texts
 from marks import slow
 
 if TYPE_CHECKING:
@@ -23,16 +22,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Locator, Page
 
-SVG = "{http://www.w3.org/2000/svg}"
-HOSTILE = [
-    "</script><script>document.title='ran'</script>",
-    "<img src=x onerror=\"document.title='ran'\">",
-    "<!--",
-    "\u202eright to left",
-    "nul\x00",
-    "👩‍🔬",
-    "=1+1",
-]
+    from browser.pages import Show
+
 CELL = 40
 LONG = 700
 
@@ -66,31 +57,6 @@ def long() -> av.AttentionRecord:
     return record_of(softmax_weights(1, 1, LONG, LONG, causal=True))
 
 
-def opened(page: Page, view: MatrixView, folder: Path, fragment: str = "") -> Locator:
-    path = view.save(folder / "view.html")
-    page.goto(path.as_uri() + fragment)
-    root = page.locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^matrix:"))
-    return root
-
-
-def says(root: Locator, text: str) -> None:
-    expect(root).to_contain_text(text)
-
-
-def svg_of(page: Page) -> ET.Element:
-    return ET.fromstring(page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()"))  # noqa: S314 - our own picture
-
-
-def texts(svg: ET.Element) -> list[str]:
-    return ["".join(mark.itertext()) for mark in svg.iter(f"{SVG}text")]
-
-
-def rows_of(page: Page) -> list[dict[str, str]]:
-    table = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
-    return list(csv.DictReader(io.StringIO(table)))
-
-
 def corner(page: Page) -> tuple[float, float]:
     """Where the cells begin: the frame around them is the first of what stands still."""
     box = page.locator(".av-plot").bounding_box()
@@ -117,10 +83,8 @@ def hover(page: Page, row: int, column: int) -> Locator:
     return page.locator(".av-hint")
 
 
-def test_the_page_says_what_it_shows(
-    page: Page, minilm: av.AttentionRecord, tmp_path: Path
-) -> None:
-    root = opened(page, MatrixView(minilm, layer=3, heads=[1], token=10), tmp_path)
+def test_the_page_says_what_it_shows(show: Show, minilm: av.AttentionRecord) -> None:
+    root = show(MatrixView(minilm, layer=3, heads=[1], token=10))
     expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:3")
     says(root, "self-attention · 16 tokens · head 1 · exact to 0.004")
     says(root, "Layer 3, head 1. “it” attends most to “animal”: 0.68.")
@@ -130,13 +94,11 @@ def test_the_page_says_what_it_shows(
     assert summary.count(";") == 4
 
 
-def test_the_mean_of_all_heads_is_the_default(
-    page: Page, minilm: av.AttentionRecord, tmp_path: Path
-) -> None:
-    root = opened(page, MatrixView(minilm, layer=0), tmp_path)
+def test_the_mean_of_all_heads_is_the_default(show: Show, minilm: av.AttentionRecord) -> None:
+    root = show(MatrixView(minilm, layer=0))
     says(root, "mean of 12 heads")
     mean = minilm.stack().weights(layer=0).mean(0)
-    found = np.array([float(row["weight"]) for row in rows_of(page)]).reshape(mean.shape)
+    found = np.array([float(row["weight"]) for row in table(root)]).reshape(mean.shape)
     np.testing.assert_allclose(found, mean, atol=0.004)
     root.get_by_role("button", name="Head 7", exact=True).click()
     root.get_by_role("button", name="Head 2", exact=True).click()
@@ -144,33 +106,33 @@ def test_the_mean_of_all_heads_is_the_default(
 
 
 def test_every_cell_is_the_model_s_own_weight(
-    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+    show: Show, page: Page, minilm: av.AttentionRecord
 ) -> None:
-    root = opened(page, MatrixView(minilm, layer=3, heads=[1]), tmp_path)
+    root = show(MatrixView(minilm, layer=3, heads=[1]))
     own = minilm.stack().weights(layer=3, head=1)
     hint = hover(page, 10, 2)
     expect(hint).to_contain_text("“it” (10) → “animal” (2)")
     said = re.search(r"weight +([\d.]+)", hint.inner_text())
     assert said is not None
     assert abs(float(said[1]) - own[10, 2]) < 0.0045
-    found = np.array([float(row["weight"]) for row in rows_of(page)]).reshape(own.shape)
+    found = np.array([float(row["weight"]) for row in table(root)]).reshape(own.shape)
     np.testing.assert_allclose(found, own, atol=0.004)
     # The numbers in the cells, of which those below 0.005 are left out.
-    numbers = [text for text in texts(svg_of(page)) if re.fullmatch(r"\.\d\d|1\.00", text)]
+    numbers = [text for text in texts(figure(root)) if re.fullmatch(r"\.\d\d|1\.00", text)]
     # What the table rounds to 0.005 lies a little below it.
     assert len(numbers) == (found > 0.005).sum()
     says(root, "Each cell is one weight.")
 
 
-def test_hover_click_and_escape(page: Page, minilm: av.AttentionRecord, tmp_path: Path) -> None:
-    root = opened(page, MatrixView(minilm, layer=3, heads=[1]), tmp_path)
+def test_hover_click_and_escape(show: Show, page: Page, minilm: av.AttentionRecord) -> None:
+    root = show(MatrixView(minilm, layer=3, heads=[1]))
     hover(page, 10, 2)
     left, top = corner(page)
     page.mouse.click(left + 2.5 * CELL, top + 10.5 * CELL)
     says(root, "“it” attends to “animal”: 0.68.")
     says(root, "Pinned: query “it”, key “animal”")
     # Its row and column as bars.
-    assert {"weight from “it”", "to “animal”"} <= set(texts(svg_of(page)))
+    assert {"weight from “it”", "to “animal”"} <= set(texts(figure(root)))
     page.mouse.click(left + 2.5 * CELL, top + 10.5 * CELL)
     expect(root).not_to_contain_text("Pinned")
     # A label pins its own side alone.
@@ -180,8 +142,8 @@ def test_hover_click_and_escape(page: Page, minilm: av.AttentionRecord, tmp_path
     expect(root).not_to_contain_text("Pinned")
 
 
-def test_everything_by_keyboard(page: Page, minilm: av.AttentionRecord, tmp_path: Path) -> None:
-    root = opened(page, MatrixView(minilm, layer=3), tmp_path)
+def test_everything_by_keyboard(show: Show, page: Page, minilm: av.AttentionRecord) -> None:
+    root = show(MatrixView(minilm, layer=3))
     root.locator(".av-plot").focus()
     page.keyboard.press("1")
     says(root, "Layer 3, head 1")
@@ -203,12 +165,12 @@ def test_everything_by_keyboard(page: Page, minilm: av.AttentionRecord, tmp_path
 
 
 def test_zoom_from_all_to_single_weights_and_back(
-    page: Page, long: av.AttentionRecord, tmp_path: Path
+    show: Show, page: Page, long: av.AttentionRecord
 ) -> None:
-    root = opened(page, MatrixView(long), tmp_path)
+    root = show(MatrixView(long))
     own = long.stack().weights(layer=0, head=0)
     says(root, "Each cell is the mean of 2 × 2 weights.")
-    rows = rows_of(page)
+    rows = table(root)
     assert len(rows) == (LONG // 2) ** 2
     assert rows[LONG // 2]["query_stop"] == "4"
     mean = own.reshape(LONG // 2, 2, LONG // 2, 2).mean((1, 3))
@@ -221,7 +183,7 @@ def test_zoom_from_all_to_single_weights_and_back(
     # As near as it gets: sixteen by sixteen near the middle.
     expect(root.get_by_role("button", name="Zoom in")).to_be_disabled()
     expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:0")
-    near = rows_of(page)
+    near = table(root)
     assert "query_stop" not in near[0]
     first, key = int(near[0]["query"]), int(near[0]["key"])
     assert abs(first + 8 - LONG // 2) <= 4
@@ -232,7 +194,7 @@ def test_zoom_from_all_to_single_weights_and_back(
     share = part.sum() / 16
     says(root, f"where a query's weights sum to {share:.2f} on average")
     # Its tokens have labels now.
-    assert texts(svg_of(page)).count(f"t{LONG // 2}") == 2
+    assert texts(figure(root)).count(f"t{LONG // 2}") == 2
     page.keyboard.press("Home")
     says(root, "Each cell is the mean")
 
@@ -242,8 +204,8 @@ def in_sight(side: str) -> str:
     return f"""Number(document.querySelector('[aria-label="Queries: {side} in sight"]').value)"""
 
 
-def test_wheel_drag_and_double_click(page: Page, long: av.AttentionRecord, tmp_path: Path) -> None:
-    root = opened(page, MatrixView(long, query_window=[300, 400], key_window=[300, 400]), tmp_path)
+def test_wheel_drag_and_double_click(show: Show, page: Page, long: av.AttentionRecord) -> None:
+    root = show(MatrixView(long, query_window=[300, 400], key_window=[300, 400]))
     box = root.locator(".av-plot").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -299,12 +261,12 @@ def pointed_at(page: Page) -> tuple[range, range]:
 @pytest.mark.parametrize("tokens", [48, 330, slow(700)])
 @pytest.mark.parametrize(("right", "down"), [(0.31, 0.77), slow(0.97, 0.03)])
 def test_zoom_keeps_the_cell_under_the_pointer_and_all_else_in_its_place(
-    page: Page, tmp_path: Path, tokens: int, right: float, down: float
+    show: Show, page: Page, tokens: int, right: float, down: float
 ) -> None:
     record = record_of(softmax_weights(1, 1, tokens, tokens))
     own = record.stack().weights(layer=0, head=0)
     page.set_viewport_size({"width": 1000, "height": 1300})
-    root = opened(page, MatrixView(record), tmp_path)
+    root = show(MatrixView(record))
     before = places(page)
     left, top = corner(page)
     page.mouse.move(left + right * 640, top + down * 640)
@@ -343,8 +305,8 @@ def test_zoom_keeps_the_cell_under_the_pointer_and_all_else_in_its_place(
     assert steps > 0
 
 
-def test_a_pin_moves_nothing(page: Page, minilm: av.AttentionRecord, tmp_path: Path) -> None:
-    root = opened(page, MatrixView(minilm, layer=3, heads=[1]), tmp_path)
+def test_a_pin_moves_nothing(show: Show, page: Page, minilm: av.AttentionRecord) -> None:
+    root = show(MatrixView(minilm, layer=3, heads=[1]))
     before = places(page)
     left, top = corner(page)
     page.mouse.click(left + 2.5 * CELL, top + 10.5 * CELL)
@@ -352,8 +314,8 @@ def test_a_pin_moves_nothing(page: Page, minilm: av.AttentionRecord, tmp_path: P
     assert places(page)[:3] == before[:3]
 
 
-def test_windows_can_be_typed(page: Page, long: av.AttentionRecord, tmp_path: Path) -> None:
-    root = opened(page, MatrixView(long), tmp_path)
+def test_windows_can_be_typed(show: Show, long: av.AttentionRecord) -> None:
+    root = show(MatrixView(long))
     root.get_by_label("Keys: last in sight").fill("19")
     root.get_by_label("Keys: last in sight").press("Enter")
     root.get_by_label("Queries: first in sight").fill("690")
@@ -361,14 +323,14 @@ def test_windows_can_be_typed(page: Page, long: av.AttentionRecord, tmp_path: Pa
     says(root, "Queries 690–699 of 700, keys 0–19 of 700 in sight")
 
 
-def test_colours_are_linear_or_logarithmic(page: Page, tmp_path: Path) -> None:
+def test_colours_are_linear_or_logarithmic(show: Show) -> None:
     weights = [[[[1.0, 0.0], [0.99, 0.01]]]]
-    root = opened(page, MatrixView(record_of(weights, ["a", "b"])), tmp_path)
+    root = show(MatrixView(record_of(weights, ["a", "b"])))
 
     def fills() -> list[str]:
         group = next(
             group
-            for group in svg_of(page).iter(f"{SVG}g")
+            for group in figure(root).iter(f"{SVG}g")
             if group.get("shape-rendering") == "crispEdges"
         )
         return [mark.get("fill", "") for mark in group]
@@ -389,22 +351,20 @@ def test_colours_are_linear_or_logarithmic(page: Page, tmp_path: Path) -> None:
     assert logarithm[0] == linear[0]
 
 
-def test_cells_show_the_mean_or_the_maximum(
-    page: Page, long: av.AttentionRecord, tmp_path: Path
-) -> None:
-    root = opened(page, MatrixView(long), tmp_path)
+def test_cells_show_the_mean_or_the_maximum(show: Show, long: av.AttentionRecord) -> None:
+    root = show(MatrixView(long))
     root.get_by_label("Cells show").select_option("max")
     says(root, "Each cell is the maximum of 2 × 2 weights.")
     expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:0")
     own = long.stack().weights(layer=0, head=0)
-    found = np.array([float(row["weight"]) for row in rows_of(page)]).reshape(LONG // 2, LONG // 2)
+    found = np.array([float(row["weight"]) for row in table(root)]).reshape(LONG // 2, LONG // 2)
     np.testing.assert_allclose(
         found, own.reshape(LONG // 2, 2, LONG // 2, 2).max((1, 3)), atol=0.004
     )
 
 
 def test_only_what_is_in_sight_is_asked_for(
-    page: Page, long: av.AttentionRecord, tmp_path: Path
+    show: Show, page: Page, long: av.AttentionRecord
 ) -> None:
     page.add_init_script(
         """(() => {
@@ -416,14 +376,14 @@ def test_only_what_is_in_sight_is_asked_for(
           };
         })()"""
     )
-    opened(page, MatrixView(long, query_window=[250, 270], key_window=[230, 270]), tmp_path)
+    show(MatrixView(long, query_window=[250, 270], key_window=[230, 270]))
     sizes = page.evaluate("() => window.sizes")
     assert [40, 20] in sizes
     assert [LONG, LONG] not in sizes
     assert [LONG // 2, LONG // 2] not in sizes
 
 
-def test_rectangular_stacks(page: Page, tmp_path: Path) -> None:
+def test_rectangular_stacks(show: Show) -> None:
     record = av.AttentionRecord.from_weights(
         encoder_attentions=softmax_weights(1, 2, 900, 900),
         decoder_attentions=softmax_weights(1, 2, 2, 2, causal=True),
@@ -431,10 +391,10 @@ def test_rectangular_stacks(page: Page, tmp_path: Path) -> None:
         encoder_tokens=[f"e{place}" for place in range(900)],
         decoder_tokens=["yes", "no"],
     )
-    root = opened(page, MatrixView(record, stack="cross", heads=[1]), tmp_path)
+    root = show(MatrixView(record, stack="cross", heads=[1]))
     says(root, "cross-attention · 2 queries, 900 keys · head 1")
     own = record.stack("cross").weights(layer=0, head=1)
-    rows = rows_of(page)
+    rows = table(root)
     # The two queries have a row each, however many keys share a pixel.
     assert {row["query_token"] for row in rows} == {"yes", "no"}
     each = -(-900 // (len(rows) // 2))
@@ -445,25 +405,25 @@ def test_rectangular_stacks(page: Page, tmp_path: Path) -> None:
     says(root, "2 tokens")
 
 
-def test_a_pair_of_texts(page: Page, tmp_path: Path) -> None:
+def test_a_pair_of_texts(show: Show) -> None:
     weights = np.full((1, 1, 5, 5), 0.2)
     record = record_of(weights, ["a1", "a2", "b1", "b2", "b3"], sentence_b_start=2)
-    root = opened(page, MatrixView(record), tmp_path)
-    muted = [mark for mark in svg_of(page).iter(f"{SVG}line") if mark.get("stroke") == "#656c7a"]
+    root = show(MatrixView(record))
+    muted = [mark for mark in figure(root).iter(f"{SVG}line") if mark.get("stroke") == "#656c7a"]
     # One border down and one across.
     assert len(muted) == 2
     root.get_by_label("Sentences").select_option("a-b")
     says(root, "Queries 0–1 of 5, keys 2–4 of 5 in sight")
     says(root, "where a query's weights sum to 0.60 on average.")
-    assert {(row["query_token"], row["key_token"]) for row in rows_of(page)} == {
+    assert {(row["query_token"], row["key_token"]) for row in table(root)} == {
         (query, key) for query in ("a1", "a2") for key in ("b1", "b2", "b3")
     }
 
 
 @pytest.mark.parametrize("count", [1, 2, 15, 70, 75, 256])
-def test_every_length_fits(page: Page, tmp_path: Path, count: int) -> None:
+def test_every_length_fits(show: Show, page: Page, count: int) -> None:
     record = record_of(softmax_weights(1, 1, count, count))
-    root = opened(page, MatrixView(record, token=count - 1, key=0), tmp_path)
+    root = show(MatrixView(record, token=count - 1, key=0))
     for width in (360, 1000):
         page.set_viewport_size({"width": width, "height": 800})
         expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:0")
@@ -471,59 +431,40 @@ def test_every_length_fits(page: Page, tmp_path: Path, count: int) -> None:
         page.wait_for_function(
             "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth"
         )
-    svg = svg_of(page)
+    svg = figure(root)
     edge = float(svg.get("width", ""))
     for mark in svg.iter(f"{SVG}text"):
         assert -1 <= float(mark.get("x", "")) <= edge
 
 
-def test_fault_cases_say_what_they_are(page: Page, tmp_path: Path) -> None:
+def test_fault_cases_say_what_they_are(show: Show) -> None:
     empty = [[[[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]]]
-    root = opened(page, MatrixView(record_of(empty, normalized=False)), tmp_path)
+    root = show(MatrixView(record_of(empty, normalized=False)))
     says(root, "1 query has no weight at all.")
     large = [[[[5.0, 0.25], [0.0, 2.5]]]]
-    root = opened(page, MatrixView(record_of(large, normalized=False)), tmp_path)
+    root = show(MatrixView(record_of(large, normalized=False)))
     expect(root.locator(".av-color-legend .av-ramp-words")).to_have_text("02.55")
-    found = [float(row["weight"]) for row in rows_of(page)]
+    found = [float(row["weight"]) for row in table(root)]
     np.testing.assert_allclose(found, [5, 0.25, 0, 2.5], atol=0.02)
-    root = opened(page, MatrixView(record_of([[[[1.0]]]], ["only"])), tmp_path)
+    root = show(MatrixView(record_of([[[[1.0]]]], ["only"])))
     says(root, "Strongest: “only” to “only”, 1.00.")
 
 
-def test_hostile_tokens_are_text_and_never_run(page: Page, tmp_path: Path) -> None:
-    page.set_viewport_size({"width": 1100, "height": 800})
-    count = len(HOSTILE)
-    record = record_of(softmax_weights(2, 2, count, count), HOSTILE, model=HOSTILE[0])
-    view = MatrixView(record, heads=[0], token=0, key=1)
-    root = opened(page, view, tmp_path)
-    assert root.locator("img, script").count() == 0
-    assert page.title().startswith("</script><script>document.title='ran'</script>")
-    svg = svg_of(page)
-    assert [text for text in texts(svg) if "script" in text]
-    assert not list(svg.iter(f"{SVG}script"))
-    assert not list(svg.iter(f"{SVG}image"))
-    # What a spreadsheet would run is text.
-    assert {row["key_token"] for row in rows_of(page)} >= {"'=1+1"}
-    # Export in the browser and in Python are the same list of marks.
-    saved = ET.parse(view.save(tmp_path / "view.svg")).getroot()  # noqa: S314 - our own file
-    assert texts(saved) == texts(svg)
-
-
 def test_a_small_matrix_is_rectangles_and_a_large_one_pixels(
-    page: Page, tmp_path: Path, long: av.AttentionRecord
+    show: Show, long: av.AttentionRecord
 ) -> None:
     from PIL import Image
 
     weights = [[[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]]]]
-    opened(page, MatrixView(record_of(weights, ["one", "two", "three"])), tmp_path)
-    svg = svg_of(page)
+    root = show(MatrixView(record_of(weights, ["one", "two", "three"])))
+    svg = figure(root)
     groups = [g for g in svg.iter(f"{SVG}g") if g.get("shape-rendering") == "crispEdges"]
     # Two equal neighbours are one rectangle, and cells without weight none.
     assert len(groups[0]) == 5
     for token in ("one", "two", "three"):
         assert texts(svg).count(token) == 2
-    opened(page, MatrixView(long), tmp_path)
-    [image] = svg_of(page).iter(f"{SVG}image")
+    show(MatrixView(long))
+    [image] = figure(root).iter(f"{SVG}image")
     head, data = image.get("href", "").split(",")
     assert head == "data:image/png;base64"
     with Image.open(io.BytesIO(base64.b64decode(data))) as picture:
@@ -534,39 +475,3 @@ def test_a_small_matrix_is_rectangles_and_a_large_one_pixels(
     assert not pixels[..., 3][np.triu_indices(cells, 1)].any()
     mean = long.stack().weights(layer=0, head=0).reshape(cells, 2, cells, 2).mean((1, 3))
     assert pixels[..., 3][mean > 1e-5].all()
-
-
-def test_the_png_is_a_picture(tmp_path: Path, minilm: av.AttentionRecord) -> None:
-    from PIL import Image
-
-    path = MatrixView(minilm, layer=3, heads=[1], token=10).save(tmp_path / "view.png")
-    with Image.open(path) as image:
-        # Two pixels for each of the picture's own.
-        assert image.width >= 900
-        assert image.info["dpi"] == pytest.approx((192, 192), abs=0.02)
-        colours = image.convert("RGB").getcolors(maxcolors=1 << 24)
-    assert colours is not None
-    assert len(colours) > 100
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_and_dark_follow_the_reader(
-    page: Page, minilm: av.AttentionRecord, tmp_path: Path, scheme: Any
-) -> None:
-    page.emulate_media(color_scheme=scheme)
-    root = opened(page, MatrixView(minilm), tmp_path)
-    expect(root).to_have_attribute("data-theme", scheme)
-
-
-def test_tokens_are_found(page: Page, tmp_path: Path) -> None:
-    tokens = [f"t{place}" for place in range(300)]
-    tokens[250] = "needle"
-    record = record_of(softmax_weights(1, 1, 300, 300), tokens)
-    view = MatrixView(record, query_window=[0, 40], key_window=[0, 40])
-    root = opened(page, view, tmp_path)
-    find = root.get_by_label("Find token")
-    find.fill("needle")
-    find.press("Enter")
-    expect(root.locator(".av-find")).to_contain_text("1 of 1")
-    first = int(root.get_by_label("Queries: first in sight").input_value())
-    assert first <= 250 < first + 40

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,15 +12,16 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from attnviz.views.model import ModelView
-from browser.accessibility import check
-from unit.records import HOSTILE, captured_record, encoder_decoder_record, shares, words
+from browser.pages import SVG, table, texts
+from unit.records import encoder_decoder_record, shares, words
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Locator, Page
 
-SVG = "{http://www.w3.org/2000/svg}"
+    from browser.pages import Show
+
 # A weight of one byte is off by no more, and a hint rounds to two digits.
 CLOSE = 0.004 + 0.005
 RAGGED = {0: 3, 4: 1, 9: 5}
@@ -38,24 +37,12 @@ def ragged_record(num_tokens: int = 6) -> av.AttentionRecord:
     )
 
 
-def opened(page: Page, view: ModelView, folder: Path, fragment: str = "") -> Locator:
-    path = view.save(folder / "view.html")
-    page.goto(path.as_uri() + fragment)
-    root = page.locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^model:"))
-    return root
-
-
 def cell(root: Locator, layer: int, head: int) -> Locator:
     return root.get_by_role("gridcell", name=re.compile(rf"^Layer {layer}, head {head}(,|$)"))
 
 
-def texts(svg: ET.Element) -> list[str]:
-    return ["".join(mark.itertext()) for mark in svg.iter(f"{SVG}text")]
-
-
-def test_ragged_heads_are_drawn_under_their_own_numbers(page: Page, tmp_path: Path) -> None:
-    root = opened(page, ModelView(ragged_record()), tmp_path)
+def test_ragged_heads_are_drawn_under_their_own_numbers(show: Show) -> None:
+    root = show(ModelView(ragged_record()))
     expect(root).to_have_attribute("data-attnviz-drawn", "model:self:0")
     expect(root).to_contain_text("3 layers of 1 to 5 heads · 6 tokens · exact to 0.004")
     assert root.get_by_role("rowheader").all_text_contents() == ["layer 0", "layer 4", "layer 9"]
@@ -73,9 +60,9 @@ def test_ragged_heads_are_drawn_under_their_own_numbers(page: Page, tmp_path: Pa
     expect(cell(root, 4, 1)).to_have_count(0)
 
 
-def test_hover_says_the_strongest_weight_and_its_tokens(page: Page, tmp_path: Path) -> None:
+def test_hover_says_the_strongest_weight_and_its_tokens(show: Show) -> None:
     record = ragged_record()
-    root = opened(page, ModelView(record), tmp_path)
+    root = show(ModelView(record))
     hint = root.locator(".av-hint")
     for layer, heads in RAGGED.items():
         for head in range(heads):
@@ -89,12 +76,12 @@ def test_hover_says_the_strongest_weight_and_its_tokens(page: Page, tmp_path: Pa
             assert abs(float(said[3]) - weights.max()) <= CLOSE
 
 
-def test_thumbnails_have_the_ink_of_the_weights(page: Page, tmp_path: Path) -> None:
+def test_thumbnails_have_the_ink_of_the_weights(show: Show, page: Page) -> None:
     weights = np.zeros((2, 2, 4, 4), np.float32)
     weights[..., 0] = 1
     weights[1, 1] = np.eye(4)
     weights[1, 1, 1] = (0.75, 0.25, 0, 0)
-    root = opened(page, ModelView(av.AttentionRecord.from_weights(weights, list("abcd"))), tmp_path)
+    root = show(ModelView(av.AttentionRecord.from_weights(weights, list("abcd"))))
     pixels = page.evaluate(
         """() => {
           const canvas = document.querySelectorAll(".av-grid-row canvas")[1];
@@ -111,8 +98,8 @@ def test_thumbnails_have_the_ink_of_the_weights(page: Page, tmp_path: Path) -> N
     assert root.get_by_role("gridcell").count() == 4
 
 
-def test_a_click_opens_a_head_and_arrows_walk_to_its_neighbours(page: Page, tmp_path: Path) -> None:
-    root = opened(page, ModelView(ragged_record()), tmp_path)
+def test_a_click_opens_a_head_and_arrows_walk_to_its_neighbours(show: Show, page: Page) -> None:
+    root = show(ModelView(ragged_record()))
     page.evaluate(
         "() => { window.heard = []; "
         "document.addEventListener('keydown', (event) => window.heard.push(event.key)); }"
@@ -137,8 +124,8 @@ def test_a_click_opens_a_head_and_arrows_walk_to_its_neighbours(page: Page, tmp_
     assert page.evaluate("() => window.heard") == []
 
 
-def test_the_detail_stands_beside_the_grid_or_below_it(page: Page, tmp_path: Path) -> None:
-    root = opened(page, ModelView(ragged_record(), layer=4, heads=[0]), tmp_path)
+def test_the_detail_stands_beside_the_grid_or_below_it(show: Show, page: Page) -> None:
+    root = show(ModelView(ragged_record(), layer=4, heads=[0]))
     grid, detail = root.get_by_role("grid"), root.locator(".av-model-detail")
     one, other = grid.bounding_box(), detail.bounding_box()
     assert one is not None
@@ -155,9 +142,9 @@ def test_the_detail_stands_beside_the_grid_or_below_it(page: Page, tmp_path: Pat
     expect(grid).to_be_focused()
 
 
-def test_numbers_of_the_detail_are_the_weights(page: Page, tmp_path: Path) -> None:
+def test_numbers_of_the_detail_are_the_weights(show: Show, page: Page) -> None:
     record = ragged_record()
-    root = opened(page, ModelView(record, layer=0, heads=[1]), tmp_path)
+    root = show(ModelView(record, layer=0, heads=[1]))
     cell(root, 9, 2).click()
     expect(root.get_by_role("heading", name="Layer 9, head 2")).to_be_visible()
     plot = root.locator(".av-model-detail .av-plot")
@@ -178,8 +165,8 @@ def test_numbers_of_the_detail_are_the_weights(page: Page, tmp_path: Path) -> No
         assert abs(weight - weights[query, key]) <= 0.0045
 
 
-def test_keys_in_the_detail_keep_one_head_open(page: Page, tmp_path: Path) -> None:
-    root = opened(page, ModelView(ragged_record(), layer=9, heads=[2]), tmp_path)
+def test_keys_in_the_detail_keep_one_head_open(show: Show, page: Page) -> None:
+    root = show(ModelView(ragged_record(), layer=9, heads=[2]))
     root.locator(".av-model-detail .av-plot").focus()
     chosen = root.locator("[aria-selected=true]")
     page.keyboard.press("n")
@@ -196,9 +183,9 @@ def test_keys_in_the_detail_keep_one_head_open(page: Page, tmp_path: Path) -> No
     expect(chosen).to_have_count(0)
 
 
-def test_the_summary_names_the_five_strongest_weights(page: Page, tmp_path: Path) -> None:
+def test_the_summary_names_the_five_strongest_weights(show: Show) -> None:
     record = ragged_record()
-    root = opened(page, ModelView(record, layer=9, heads=[2]), tmp_path)
+    root = show(ModelView(record, layer=9, heads=[2]))
     weights = record.stack().weights(layer=9, head=2)
     summary = root.locator(".av-summary")
     expect(summary).to_contain_text("3 layers of 1 to 5 heads. self-attention. Layer 9, head 2.")
@@ -210,17 +197,17 @@ def test_the_summary_names_the_five_strongest_weights(page: Page, tmp_path: Path
         assert abs(weights[int(query), int(key)] - expected) <= 2 * 0.004
 
 
-def test_several_heads_from_another_view_are_outlined(page: Page, tmp_path: Path) -> None:
-    root = opened(page, ModelView(ragged_record(), layer=9, heads=[3, 0]), tmp_path)
+def test_several_heads_from_another_view_are_outlined(show: Show) -> None:
+    root = show(ModelView(ragged_record(), layer=9, heads=[3, 0]))
     expect(root.locator("[aria-selected=true]")).to_have_count(2)
     expect(root.get_by_role("heading", name="Layer 9, head 3")).to_be_visible()
 
 
-def test_one_side_of_a_pair(page: Page, tmp_path: Path) -> None:
+def test_one_side_of_a_pair(show: Show) -> None:
     weights = np.zeros((1, 1, 5, 5), np.float32)
     weights[0, 0, :3, :3], weights[0, 0, :3, 3], weights[0, 0, 3:, 0] = 0.3, 0.1, 1
     record = av.AttentionRecord.from_weights(weights, words(5), sentence_b_start=3)
-    root = opened(page, ModelView(record), tmp_path)
+    root = show(ModelView(record))
     cell(root, 0, 0).hover()
     expect(root.locator(".av-hint")).to_contain_text("“t3” to “t0”, 1.00")
     root.get_by_label("Sentences").select_option("a-b")
@@ -228,8 +215,8 @@ def test_one_side_of_a_pair(page: Page, tmp_path: Path) -> None:
     expect(root.locator(".av-hint")).to_contain_text("“t0” to “t3”, 0.10")
 
 
-def test_every_stack_is_shown(page: Page, tmp_path: Path) -> None:
-    root = opened(page, ModelView(encoder_decoder_record()), tmp_path)
+def test_every_stack_is_shown(show: Show) -> None:
+    root = show(ModelView(encoder_decoder_record()))
     for name, cells, said in (
         ("encoder self-attention", 6, "6 tokens"),
         ("decoder self-attention", 6, "4 tokens"),
@@ -243,9 +230,9 @@ def test_every_stack_is_shown(page: Page, tmp_path: Path) -> None:
     expect(root.locator(".av-sentence")).to_contain_text("Layer 1, head 4. Strongest: “d")
 
 
-def test_many_heads_scroll_and_only_those_in_sight_are_there(page: Page, tmp_path: Path) -> None:
+def test_many_heads_scroll_and_only_those_in_sight_are_there(show: Show, page: Page) -> None:
     weights = shares(64 * 64, 16, 16).reshape(64, 64, 16, 16)
-    root = opened(page, ModelView(av.AttentionRecord.from_weights(weights, words(16))), tmp_path)
+    root = show(ModelView(av.AttentionRecord.from_weights(weights, words(16))))
     count = "() => document.querySelectorAll('*').length"
     nodes = page.evaluate(count)
     assert nodes < 64 * 64 / 2
@@ -273,16 +260,16 @@ def test_many_heads_scroll_and_only_those_in_sight_are_there(page: Page, tmp_pat
     expect(cell(root, 33, 63)).to_be_in_viewport()
 
 
-def test_an_address_opens_a_head_far_down(page: Page, tmp_path: Path) -> None:
+def test_an_address_opens_a_head_far_down(show: Show) -> None:
     weights = shares(40 * 2, 3, 3).reshape(40, 2, 3, 3)
     view = ModelView(av.AttentionRecord.from_weights(weights, words(3)))
-    root = opened(page, view, tmp_path, "#layer=38&heads=1")
+    root = show(view, "#layer=38&heads=1")
     expect(root).to_have_attribute("data-attnviz-drawn", "model:self:38")
     expect(cell(root, 38, 1)).to_be_in_viewport()
 
 
-def test_lines_instead_of_heat_maps(page: Page, tmp_path: Path) -> None:
-    root = opened(page, ModelView(ragged_record(40)), tmp_path)
+def test_lines_instead_of_heat_maps(show: Show, page: Page) -> None:
+    root = show(ModelView(ragged_record(40)))
     pixels = "document.querySelector('.av-grid-row canvas').toDataURL()"
     before = page.evaluate(pixels)
     root.get_by_label("Thumbnails").select_option("lines")
@@ -292,29 +279,26 @@ def test_lines_instead_of_heat_maps(page: Page, tmp_path: Path) -> None:
     page.wait_for_function(f"(before) => {pixels} !== before", arg=before)
 
 
-def test_pooled_thumbnails_say_so(page: Page, tmp_path: Path) -> None:
+def test_pooled_thumbnails_say_so(show: Show, page: Page) -> None:
     weights = shares(2, 2, 150, 150)
     weights[1, 1] *= 0.5
     weights[1, 1, 140, 20] = 1
     record = av.AttentionRecord.from_weights(weights, words(150), normalized=False)
-    root = opened(page, ModelView(record), tmp_path)
+    root = show(ModelView(record))
     expect(root).to_contain_text("Thumbnails are pooled by maximum to 64 × 64.")
     cell(root, 1, 1).hover()
     # floor(59 * 150 / 64) = 138, floor(60 * 150 / 64) = 140: query 140 is the first of cell 60.
     expect(root.locator(".av-hint")).to_contain_text(
         "strongest: 1.00, between queries 140 to 141 and keys 18 to 20"
     )
-    rows = list(csv.DictReader(io.StringIO(page.evaluate(CSV))))
+    rows = table(root)
     assert [rows[3][name] for name in ("strongest_weight", "query", "key")] == ["1", "140", "20"]
 
 
-CSV = "() => document.querySelector('.attnviz').attnviz.csv()"
-
-
-def test_the_table_has_every_head_with_its_strongest_weight(page: Page, tmp_path: Path) -> None:
+def test_the_table_has_every_head_with_its_strongest_weight(show: Show) -> None:
     record = ragged_record()
-    opened(page, ModelView(record), tmp_path)
-    rows = list(csv.DictReader(io.StringIO(page.evaluate(CSV))))
+    root = show(ModelView(record))
+    rows = table(root)
     assert [(int(row["layer"]), int(row["head"])) for row in rows] == [
         (layer, head) for layer, heads in RAGGED.items() for head in range(heads)
     ]
@@ -325,10 +309,10 @@ def test_the_table_has_every_head_with_its_strongest_weight(page: Page, tmp_path
         assert abs(weights[int(row["query"]), int(row["key"])] - weights.max()) <= 2 * 0.004
 
 
-def test_given_scores_make_a_gallery(page: Page, tmp_path: Path) -> None:
+def test_given_scores_make_a_gallery(show: Show, page: Page) -> None:
     scores = [[0.1, 0.9, np.nan], [0.5], [0.2, 0.3, 0.4, 0.6, 0.7]]
     view = ModelView(ragged_record(), scores={"<mine>": scores}, least_score=0.4)
-    root = opened(page, view, tmp_path)
+    root = show(view)
     names = root.get_by_role("gridcell").evaluate_all(
         "(cells) => cells.map((cell) => cell.getAttribute('aria-label'))"
     )
@@ -346,12 +330,12 @@ def test_given_scores_make_a_gallery(page: Page, tmp_path: Path) -> None:
     expect(root.locator(".av-sentence")).to_contain_text("Layer 9, head 3.")
 
 
-def test_a_pattern_makes_a_gallery(page: Page, tmp_path: Path) -> None:
+def test_a_pattern_makes_a_gallery(show: Show) -> None:
     weights = np.full((3, 2, 5, 5), 0.2, np.float32)
     weights[2, 1] = np.eye(5, k=-1, dtype=np.float32)
     weights[2, 1, 0, 0] = 1
     record = av.AttentionRecord.from_weights(weights, words(5))
-    root = opened(page, ModelView(record), tmp_path)
+    root = show(ModelView(record))
     root.get_by_label("Heads by").select_option("previous token")
     first = root.get_by_role("gridcell").first
     expect(first).to_have_attribute("aria-label", "Layer 2, head 1, previous token 1.00")
@@ -359,8 +343,8 @@ def test_a_pattern_makes_a_gallery(page: Page, tmp_path: Path) -> None:
     expect(root.get_by_role("rowheader")).to_have_count(3)
 
 
-def test_heads_to_offer(page: Page, tmp_path: Path) -> None:
-    root = opened(page, ModelView(ragged_record(), include_heads={9: [1, 4], 0: [1]}), tmp_path)
+def test_heads_to_offer(show: Show) -> None:
+    root = show(ModelView(ragged_record(), include_heads={9: [1, 4], 0: [1]}))
     expect(root).to_contain_text("3 of 9 heads offered")
     assert root.get_by_role("gridcell").count() == 3
     assert root.get_by_role("rowheader").all_text_contents() == ["layer 0", "layer 9"]
@@ -387,63 +371,11 @@ def test_the_svg_has_a_cell_for_every_head_and_real_text(tmp_path: Path) -> None
     assert len(list(drawn.iter(f"{SVG}path"))) == 120
 
 
-def test_hostile_names_and_tokens_are_text(page: Page, tmp_path: Path) -> None:
-    count = len(HOSTILE)
-    record = av.AttentionRecord.from_weights(
-        shares(2, 2, count, count), list(HOSTILE), model=HOSTILE[1]
-    )
-    scores = {"<img src=x onerror=\"document.title='ran'\">": np.ones((2, 2))}
-    root = opened(page, ModelView(record, scores=scores, layer=0, heads=[0]), tmp_path)
-    for place in root.get_by_role("gridcell").all():
-        place.hover()
-    assert root.locator("img, script").count() == 0
-    assert "ran" not in page.title().split()
-    svg = page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()")
-    picture = ET.fromstring(svg)  # noqa: S314 - our own picture
-    assert HOSTILE[1] in texts(picture)
-    assert not list(picture.iter(f"{SVG}script"))
-    page.evaluate(CSV)
-
-
 @pytest.mark.parametrize("heads", [(1,), (2, 1)])
-def test_one_token_is_enough(page: Page, tmp_path: Path, heads: tuple[int, ...]) -> None:
+def test_one_token_is_enough(show: Show, heads: tuple[int, ...]) -> None:
     record = av.AttentionRecord.from_weights([np.ones((each, 1, 1)) for each in heads], ["alone"])
-    root = opened(page, ModelView(record), tmp_path)
+    root = show(ModelView(record))
     cell(root, 0, 0).click()
     expect(root.locator(".av-sentence")).to_contain_text("Strongest: “alone” to “alone”, 1.00")
     root.get_by_label("Thumbnails").select_option("lines")
     expect(root).to_contain_text("opacity = weight")
-
-
-def test_a_head_without_any_weight_says_so(page: Page, tmp_path: Path) -> None:
-    record = captured_record()
-    root = opened(page, ModelView(record, include_layers=[5]), tmp_path)
-    expect(root.get_by_role("rowheader")).to_have_text(["layer 5"])
-    assert root.get_by_role("gridcell").count() == record.stack().attention(5).num_heads
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nobody_is_shut_out(page: Page, tmp_path: Path, scheme: Any) -> None:
-    page.emulate_media(color_scheme=scheme)
-    root = opened(page, ModelView(ragged_record(), layer=9, heads=[3, 1]), tmp_path)
-    check(page.locator("html"))
-    root.get_by_role("grid").focus()
-    page.keyboard.press("ArrowLeft")
-    check(page.locator("html"))
-    root.get_by_label("Heads by").select_option("first token")
-    expect(root.get_by_role("rowheader")).to_have_count(0)
-    check(page.locator("html"))
-    root.get_by_role("button", name="Close the detail").click()
-    check(page.locator("html"))
-
-
-@pytest.mark.parametrize("width", [420, 1100])
-def test_it_fits_the_width(page: Page, tmp_path: Path, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 800})
-    weights = shares(12 * 12, 8, 8).reshape(12, 12, 8, 8)
-    view = ModelView(av.AttentionRecord.from_weights(weights, words(8)), layer=4, heads=[2])
-    opened(page, view, tmp_path)
-    overflow: Any = page.evaluate(
-        "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    )
-    assert overflow == 0

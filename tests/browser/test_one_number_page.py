@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from playwright.sync_api import expect
 
 import attnviz as av
+from browser.pages import svg, table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.sync_api import Page
+    from browser.pages import Show
 
 LAYER, HEAD, QUERY, KEY = 1, 2, 5, 3
 # A page has a weight in one byte.
@@ -52,25 +48,13 @@ def is_rounded(text: str, number: float) -> bool:
     [(av.HeadView, "weight", 2), (av.MatrixView, "weight", 3), (av.NeuronView, "value", 1)],
 )
 def test_caption_table_and_figure_have_one_number(
-    page: Page,
-    record: av.AttentionRecord,
-    tmp_path: Path,
-    *,
-    view: Any,
-    column: str,
-    in_figure: int,
+    show: Show, record: av.AttentionRecord, view: Any, column: str, in_figure: int
 ) -> None:
-    shown = view(record, layer=LAYER, heads=[HEAD], token=QUERY, key=KEY)
-    page.goto(shown.save(tmp_path / "view.html").as_uri())
-    root = page.locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("."))
-    table = csv.DictReader(
-        io.StringIO(page.evaluate("document.querySelector('.attnviz').attnviz.csv()"))
-    )
+    root = show(view(record, layer=LAYER, heads=[HEAD], token=QUERY, key=KEY))
     at = {"query": str(QUERY), "key": str(KEY)}
     (row,) = (
         row
-        for row in table
+        for row in table(root)
         if at.items() <= row.items() and row.get("quantity", "weight") == "weight"
     )
     number = float(row[column])
@@ -79,7 +63,6 @@ def test_caption_table_and_figure_have_one_number(
     said = re.search(r"(?:gives|:) (0\.\d+)", sentence)
     assert said, sentence
     assert is_rounded(said[1], number), sentence
-    svg = page.evaluate("document.querySelector('.attnviz').attnviz.svg()")
     # No other weight is nearly as large.
-    drawn = re.findall(r">(0?\.\d\d)</text>", svg)
+    drawn = re.findall(r">(0?\.\d\d)</text>", svg(root))
     assert sum(is_rounded(text, number) for text in drawn) == in_figure, drawn

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Page
+
+    from browser.pages import Show
 
 TOKENS = "The cat sat on the mat . The cat".split()
 VIEWS = [
@@ -57,13 +59,6 @@ def made(name: str, **traits: Any) -> Any:
     return views[name](shown, layer=1, heads=[2], token=5, key=1, **traits)
 
 
-def opened(page: Page, view: Any, folder: Path) -> Locator:
-    page.goto(view.save(folder / "view.html").as_uri())
-    root = page.locator(".attnviz").first
-    expect(page.locator(".attnviz[data-attnviz-drawn]")).to_have_count(1)
-    return root
-
-
 def printed(page: Page, folder: Path) -> tuple[str, list[NDArray[np.int64]]]:
     """The text of what is printed without backgrounds, and its pages in pixels, by PDFium."""
     path = folder / "printed.pdf"
@@ -83,9 +78,9 @@ def coloured(pixels: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_paper_has_the_choices_in_words_and_no_controls(
-    page: Page, tmp_path: Path, name: str
+    show: Show, page: Page, tmp_path: Path, name: str
 ) -> None:
-    opened(page, made(name), tmp_path)
+    show(made(name))
     text, _ = printed(page, tmp_path)
     for control in (
         "Export",
@@ -108,10 +103,10 @@ def test_paper_has_the_choices_in_words_and_no_controls(
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_paper_has_pictures_and_not_the_steps_of_painting_them(
-    page: Page, tmp_path: Path, theme: str
+    show: Show, page: Page, tmp_path: Path, theme: str
 ) -> None:
     """The first step clears the canvas, with which poppler clears what lies below."""
-    opened(page, made("matrix", theme=theme), tmp_path)
+    show(made("matrix", theme=theme))
     printed(page, tmp_path)
     images = pypdf.PdfReader(tmp_path / "printed.pdf").pages[0].images
     # The cells, and over them the pins.
@@ -126,9 +121,9 @@ def longest_run(row: NDArray[np.bool_]) -> int:
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_paper_is_white_with_the_whole_picture_and_its_legend(
-    page: Page, tmp_path: Path, name: str
+    show: Show, page: Page, tmp_path: Path, name: str
 ) -> None:
-    opened(page, made(name, theme="light"), tmp_path)
+    show(made(name, theme="light"))
     text, pages = printed(page, tmp_path)
     assert "made" in text
     ink = [255 - each.min(axis=-1) for each in pages]
@@ -147,11 +142,11 @@ def test_paper_is_white_with_the_whole_picture_and_its_legend(
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_paper_shows_the_same_whatever_the_theme_on_the_screen(
-    page: Page, tmp_path: Path, name: str
+    show: Show, page: Page, tmp_path: Path, name: str
 ) -> None:
-    opened(page, made(name, theme="light"), tmp_path)
+    show(made(name, theme="light"))
     _, expected = printed(page, tmp_path)
-    root = opened(page, made(name, theme="dark"), tmp_path)
+    root = show(made(name, theme="dark"))
     _, pages = printed(page, tmp_path)
     assert len(pages) == len(expected)
     for one, other in zip(pages, expected, strict=True):
@@ -165,13 +160,13 @@ def test_paper_shows_the_same_whatever_the_theme_on_the_screen(
     )
 
 
-def test_bars_at_the_right_end_are_on_the_paper(page: Page, tmp_path: Path) -> None:
+def test_bars_at_the_right_end_are_on_the_paper(show: Show, page: Page, tmp_path: Path) -> None:
     """Printed at the screen's width the bars of a pinned query are behind the paper's edge."""
     weights = torch.zeros(1, 3, 4, 4)
     weights[..., 3] = 1
     record = av.AttentionRecord.from_weights(weights, list("abcd"))
     view = av.HeadView(record, heads=[0, 1, 2], token=0, theme="light")
-    root = opened(page, view, tmp_path)
+    root = show(view)
     _, pages = printed(page, tmp_path)
     colors = root.locator(".av-dash").evaluate_all(
         "(all) => all.map((each) => getComputedStyle(each).backgroundColor.match(/\\d+/g))"
@@ -198,10 +193,9 @@ def forced(page: Page) -> Page:
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_forced_colours_keep_legends_and_the_pictures_theme(
-    forced: Page, tmp_path: Path, name: str
+    show: Show, forced: Page, name: str
 ) -> None:
-    # A light page: the system's dark background takes its place.
-    root = opened(forced, made(name, theme="light"), tmp_path)
+    root = show(made(name, theme="light"))
     expect(root).to_have_attribute("data-theme", "dark")
     canvas = forced.evaluate(
         "() => { document.body.style.background = 'Canvas';"
@@ -218,9 +212,9 @@ def test_forced_colours_keep_legends_and_the_pictures_theme(
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_forced_colours_mark_choices_by_more_than_the_weight_of_type(
-    forced: Page, tmp_path: Path, name: str
+    show: Show, forced: Page, name: str
 ) -> None:
-    root = opened(forced, made(name), tmp_path)
+    root = show(made(name))
 
     def plain(selector: str) -> Any:
         return root.locator(selector).first.evaluate(FORCED)
@@ -243,9 +237,9 @@ def test_forced_colours_mark_choices_by_more_than_the_weight_of_type(
     assert seen > 0 or name == "all heads"
 
 
-def test_forced_colours_of_a_light_system_give_a_light_picture(page: Page, tmp_path: Path) -> None:
+def test_forced_colours_of_a_light_system_give_a_light_picture(show: Show, page: Page) -> None:
     page.emulate_media(forced_colors="active", color_scheme="light")
-    root = opened(page, made("head", theme="dark"), tmp_path)
+    root = show(made("head", theme="dark"))
     expect(root).to_have_attribute("data-theme", "light")
     page.emulate_media(forced_colors="none")
     expect(root).to_have_attribute("data-theme", "dark")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from playwright.sync_api import Page
 
+    from browser.pages import Show
+
 TEXT = "The animal didn't cross the street because it was too tired."
 
 
@@ -36,10 +38,9 @@ def offered(page: Page) -> list[str]:
 
 
 def test_heads_are_ordered_and_filtered_by_the_pinned_pair(
-    page: Page, record: av.AttentionRecord, weights: NDArray[np.float32], tmp_path: Path
+    show: Show, page: Page, record: av.AttentionRecord, weights: NDArray[np.float32]
 ) -> None:
-    view = av.HeadView(record, layer=3, token="it", key="animal", order="pinned")
-    page.goto(view.save(tmp_path / "view.html").as_uri())
+    show(av.HeadView(record, layer=3, token="it", key="animal", order="pinned"))
     expect(page.locator(".av-head").first).to_contain_text("0.68")
     assert offered(page)[:2] == [str(head) for head in np.argsort(-weights[3])[:2]]
     page.get_by_label("Least score, weight of the pinned tokens").fill("0.15")
@@ -50,10 +51,9 @@ def test_heads_are_ordered_and_filtered_by_the_pinned_pair(
 
 
 def test_the_heads_that_link_a_pinned_pair_are_named_and_lead_there(
-    page: Page, record: av.AttentionRecord, weights: NDArray[np.float32], tmp_path: Path
+    show: Show, page: Page, record: av.AttentionRecord, weights: NDArray[np.float32]
 ) -> None:
-    view = av.ModelView(record, token="it", key="animal")
-    page.goto(view.save(tmp_path / "view.html").as_uri())
+    show(av.ModelView(record, token="it", key="animal"))
     named = page.locator(".av-pinned-heads")
     layer, head = np.unravel_index(weights.argmax(), weights.shape)
     expect(named).to_contain_text(
@@ -65,13 +65,12 @@ def test_the_heads_that_link_a_pinned_pair_are_named_and_lead_there(
 
 
 def test_the_grid_is_ordered_by_the_pinned_query_alone(
-    page: Page, record: av.AttentionRecord, tmp_path: Path
+    show: Show, page: Page, record: av.AttentionRecord
 ) -> None:
     query = record.tokens.index("it")
     largest = np.stack(record.to_numpy("self"))[:, :, query].max(axis=-1)
     layer, head = np.unravel_index(largest.argmax(), largest.shape)
-    view = av.ModelView(record, token="it", order="pinned")
-    page.goto(view.save(tmp_path / "view.html").as_uri())
+    show(av.ModelView(record, token="it", order="pinned"))
     first = page.get_by_role("gridcell").first
     expect(first).to_have_accessible_name(
         f"Layer {layer}, head {head}, weight of the pinned tokens {largest.max():.2f}"

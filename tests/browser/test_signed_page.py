@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from typing import TYPE_CHECKING
 
@@ -13,12 +11,13 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from browser.accessibility import check
+from browser.pages import svg, table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Page
+
+    from browser.pages import Show
 
 TOKENS = ["he", "saw", "the", "nurse"]
 # Rows of a difference of two texts sum to 0. The largest in size is −0.8.
@@ -45,23 +44,6 @@ ERROR = (127**2 - 126.5**2) / 127**2 * 0.8
 BLUE, ORANGE = (27, 106, 179), (217, 111, 14)
 
 
-def opened(page: Page, view: av.HeadView | av.MatrixView | av.ModelView, folder: Path) -> Locator:
-    page.goto(view.save(folder / "view.html").as_uri())
-    root = page.locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile(f"^{view.name}:"))
-    return root
-
-
-def rows_of(page: Page) -> list[dict[str, str]]:
-    table = page.evaluate("async () => await document.querySelector('.attnviz').attnviz.csv()")
-    return list(csv.DictReader(io.StringIO(table)))
-
-
-def svg_of(page: Page) -> str:
-    found: str = page.evaluate("async () => await document.querySelector('.attnviz').attnviz.svg()")
-    return found
-
-
 def hues(page: Page, canvas: str) -> NDArray[np.int64]:
     """How many pixels of a canvas are of each sign: as blue is more than red, or less."""
     counts = page.locator(canvas).first.evaluate(
@@ -80,24 +62,24 @@ def hues(page: Page, canvas: str) -> NDArray[np.int64]:
     return np.array(counts)
 
 
-def test_lines_say_the_sign_by_colour_and_by_dashes(page: Page, tmp_path: Path) -> None:
-    root = opened(page, av.HeadView(RECORD, heads=[0]), tmp_path)
+def test_lines_say_the_sign_by_colour_and_by_dashes(show: Show, page: Page) -> None:
+    root = show(av.HeadView(RECORD, heads=[0]))
     expect(root).to_contain_text("Largest difference: “the” to “saw”, −0.80 (less).")
     expect(root).to_contain_text("less ← difference → more")
     assert (hues(page, ".av-back") > 0).all()
-    svg = svg_of(page)
+    picture = svg(root)
     above, below = (f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in (BLUE, ORANGE))
-    assert re.search(rf'stroke="{below}" stroke-dasharray', svg)
-    assert re.search(rf'stroke="{above}"(?! stroke-dasharray)', svg)
+    assert re.search(rf'stroke="{below}" stroke-dasharray', picture)
+    assert re.search(rf'stroke="{above}"(?! stroke-dasharray)', picture)
     found = np.zeros_like(NUMBERS[0])
-    for row in rows_of(page):
+    for row in table(root):
         found[int(row["query"]), int(row["key"])] = float(row["difference"])
         assert float(row["largest_error"]) >= ERROR
     np.testing.assert_allclose(found, NUMBERS[0], atol=ERROR + 1e-4)
 
 
-def test_what_is_for_shares_of_one_is_absent_in_words(page: Page, tmp_path: Path) -> None:
-    root = opened(page, av.HeadView(RECORD, heads=[0], leave_out=["first"], key=0), tmp_path)
+def test_what_is_for_shares_of_one_is_absent_in_words(show: Show, page: Page) -> None:
+    root = show(av.HeadView(RECORD, heads=[0], leave_out=["first"], key=0))
     expect(root.get_by_role("group", name="Leave out")).to_have_count(0)
     expect(root).to_contain_text("Differences are not shares of one: none are left out")
     assert "%" not in root.inner_text()
@@ -106,54 +88,54 @@ def test_what_is_for_shares_of_one_is_absent_in_words(page: Page, tmp_path: Path
     expect(root).to_contain_text("Largest difference to “he”: from “the”, +0.50 (more).")
     root.locator(".av-plot").press("ArrowRight")
     page.keyboard.press("x")
-    assert {row["key"] for row in rows_of(page)} == {"0", "1", "2", "3"}
+    assert {row["key"] for row in table(root)} == {"0", "1", "2", "3"}
     page.keyboard.press("?")
     expect(root).not_to_contain_text("leave out the key")
 
 
-def test_several_heads_have_their_colours_and_bars_have_sides(page: Page, tmp_path: Path) -> None:
-    root = opened(page, av.HeadView(RECORD, heads=[0, 1], token=2), tmp_path)
+def test_several_heads_have_their_colours_and_bars_have_sides(show: Show, page: Page) -> None:
+    root = show(av.HeadView(RECORD, heads=[0, 1], token=2))
     expect(root.locator(".av-head-legend")).to_have_text("head 0head 1moreless")
-    svg = svg_of(page)
-    assert svg.count("stroke-dasharray") >= 2
-    assert not re.search(r'stroke="#(1b6ab3|d96f0e)"', svg)
+    picture = svg(root)
+    assert picture.count("stroke-dasharray") >= 2
+    assert not re.search(r'stroke="#(1b6ab3|d96f0e)"', picture)
     for number in ("+0.50", "−0.80"):
-        assert number in svg
+        assert number in picture
 
 
-def test_cells_have_two_colours_and_numbers_with_signs(page: Page, tmp_path: Path) -> None:
-    root = opened(page, av.MatrixView(RECORD, heads=[0], token=2), tmp_path)
+def test_cells_have_two_colours_and_numbers_with_signs(show: Show, page: Page) -> None:
+    root = show(av.MatrixView(RECORD, heads=[0], token=2))
     expect(root).to_contain_text("Largest difference from “the”: to “saw”, −0.80 (less).")
     expect(root.locator(".av-color-legend")).to_contain_text("−0.80+0.8")
     check(root)
     assert (hues(page, ".av-back") > 400).all()
-    svg = svg_of(page)
+    picture = svg(root)
     for text in ("−.80", "+.50", "difference from “the”", "+0.30"):
-        assert text in svg
-    found = [float(row["difference"]) for row in rows_of(page)]
+        assert text in picture
+    found = [float(row["difference"]) for row in table(root)]
     np.testing.assert_allclose(found, NUMBERS[0].ravel(), atol=ERROR + 1e-4)
     # The numbers of a screen reader have words for signs.
     assert "“saw” −0.80 (less); “he” +0.50 (more)" in root.locator(".av-summary").inner_text()
 
 
-def test_thumbnails_have_two_colours_and_name_the_largest(page: Page, tmp_path: Path) -> None:
-    root = opened(page, av.ModelView(RECORD), tmp_path)
+def test_thumbnails_have_two_colours_and_name_the_largest(show: Show, page: Page) -> None:
+    root = show(av.ModelView(RECORD))
     expect(root).to_contain_text("less ← ink = √difference → more")
     check(root)
     assert (hues(page, ".av-grid canvas") > 20).all()
     root.get_by_role("gridcell", name="Layer 0, head 0").hover()
     expect(page.locator(".av-hint")).to_contain_text("largest difference: “the” to “saw”, −0.80")
-    strongest = [float(row["strongest_difference"]) for row in rows_of(page)]
+    strongest = [float(row["strongest_difference"]) for row in table(root)]
     np.testing.assert_allclose(strongest, [-0.8, 0.4], atol=ERROR)
 
 
 @pytest.mark.parametrize("view", [av.HeadView, av.MatrixView, av.ModelView])
 def test_no_difference_at_all_is_said(
-    page: Page, view: type[av.HeadView | av.MatrixView | av.ModelView], tmp_path: Path
+    show: Show, view: type[av.HeadView | av.MatrixView | av.ModelView]
 ) -> None:
     nothing = av.AttentionRecord.from_weights(
         [0 * NUMBERS], TOKENS, signed=True, measure="difference"
     )
-    root = opened(page, view(nothing, heads=[0]), tmp_path)
+    root = show(view(nothing, heads=[0]))
     assert "NaN" not in root.inner_text()
     expect(root).to_contain_text(re.compile("no difference|No difference|No line is drawn"))

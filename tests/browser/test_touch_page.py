@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from browser.embedding_pages import one_head, prose
+from browser.pages import open_view
 from browser.touch import slide
 
 if TYPE_CHECKING:
@@ -29,10 +30,7 @@ def matrix(page: Page, folder: Path, window: tuple[int, int] | None = None) -> L
     weights = torch.softmax(3 * torch.randn(1, 3, COUNT, COUNT, generator=generator), -1)
     record = av.AttentionRecord.from_weights(weights, [f"t{place}" for place in range(COUNT)])
     view = av.MatrixView(record, query_window=window, key_window=window)
-    page.goto(view.save(folder / "view.html").as_uri())
-    root = page.locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^matrix:"))
-    return root
+    return open_view(page, folder, view)
 
 
 def in_sight(root: Locator) -> list[int] | None:
@@ -95,9 +93,7 @@ def test_one_finger_scrolls_rows_of_tokens_that_are_wider_than_the_screen(
     weights = torch.full((1, 1, COUNT, COUNT), 1 / COUNT)
     record = av.AttentionRecord.from_weights(weights, [f"t{place}" for place in range(COUNT)])
     view = av.HeadView(record, orientation="horizontal")
-    phone.goto(view.save(tmp_path / "view.html").as_uri())
-    root = phone.locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:"))
+    root = open_view(phone, tmp_path, view)
     plot = root.locator(".av-plot")
     x, y = middle(plot)
     slide(phone, [((x + 80, y), (x - 80, y))])
@@ -139,7 +135,7 @@ def test_two_fingers_zoom_a_matrix_and_not_the_page(phone: Page, tmp_path: Path,
 
 
 def test_fingers_zoom_and_move_points_and_draw_a_lasso(phone: Page, tmp_path: Path) -> None:
-    root = one_head(phone, prose(), tmp_path)
+    root = open_view(phone, tmp_path, one_head(prose()))
     plot = root.locator(".av-plot")
     x, y = middle(plot)
     picture = plot.locator("canvas").first

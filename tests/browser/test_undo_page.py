@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Locator, Page
 
+    from browser.pages import Show
+
 TOKENS = "The cat sat on the mat . The cat".split()
 
 
@@ -26,12 +28,9 @@ def record() -> av.AttentionRecord:
     return av.AttentionRecord.from_qk(vectors(0), vectors(1), TOKENS, causal=True)
 
 
-def opened(page: Page, view: av.HeadView, folder: Path, drawn: str) -> Locator:
+@pytest.fixture(autouse=True)
+def _clock(page: Page) -> None:
     page.clock.install()
-    page.goto(view.save(folder / "view.html").as_uri())
-    root = page.locator(".attnviz").first
-    expect(root).to_have_attribute("data-attnviz-drawn", drawn)
-    return root
 
 
 def pause(page: Page) -> None:
@@ -53,9 +52,9 @@ def can(root: Locator, **possible: bool) -> None:
 
 
 def test_keys_take_back_heads_layer_and_pins(
-    page: Page, record: av.AttentionRecord, tmp_path: Path
+    show: Show, page: Page, record: av.AttentionRecord
 ) -> None:
-    root = opened(page, av.HeadView(record, layer=0, heads=[1]), tmp_path, "head:self:0")
+    root = show(av.HeadView(record, layer=0, heads=[1]))
     can(root, undo=False, redo=False)
     root.get_by_role("button", name="Head 3", exact=True).click()
     pause(page)
@@ -88,9 +87,9 @@ def test_keys_take_back_heads_layer_and_pins(
 
 
 def test_a_double_click_on_a_head_and_a_drag_of_a_slider_are_one_step_each(
-    page: Page, record: av.AttentionRecord, tmp_path: Path
+    show: Show, page: Page, record: av.AttentionRecord
 ) -> None:
-    root = opened(page, av.HeadView(record, heads=[1, 2]), tmp_path, "head:self:0")
+    root = show(av.HeadView(record, heads=[1, 2]))
     root.get_by_role("button", name="Head 3", exact=True).dblclick()
     chosen(root, 3)
     pause(page)
@@ -114,12 +113,12 @@ def test_a_double_click_on_a_head_and_a_drag_of_a_slider_are_one_step_each(
 
 
 def test_the_address_follows_and_the_browsers_back_leaves_the_page(
-    page: Page, record: av.AttentionRecord, tmp_path: Path
+    show: Show, page: Page, record: av.AttentionRecord, tmp_path: Path
 ) -> None:
     before = tmp_path / "before.html"
     before.write_text("<!doctype html><title>before</title>")
     page.goto(before.as_uri())
-    root = opened(page, av.HeadView(record, heads=[1]), tmp_path, "head:self:0")
+    root = show(av.HeadView(record, heads=[1]))
     root.get_by_role("button", name="Head 3", exact=True).click()
     pause(page)
     root.get_by_role("button", name="Layer 1").click()
@@ -134,9 +133,9 @@ def test_the_address_follows_and_the_browsers_back_leaves_the_page(
 
 
 def test_a_head_that_was_opened_is_closed_again(
-    page: Page, record: av.AttentionRecord, tmp_path: Path
+    show: Show, page: Page, record: av.AttentionRecord
 ) -> None:
-    root = opened(page, av.ModelView(record), tmp_path, "model:self:0")
+    root = show(av.ModelView(record))
     root.get_by_role("gridcell", name="Layer 1, head 2", exact=False).click()
     detail = root.locator(".av-model-detail")
     expect(detail).to_be_visible()
@@ -149,9 +148,9 @@ def test_a_head_that_was_opened_is_closed_again(
 
 
 def test_a_dashboard_has_one_history_of_all_its_panes(
-    page: Page, record: av.AttentionRecord, tmp_path: Path
+    show: Show, page: Page, record: av.AttentionRecord
 ) -> None:
-    root = opened(page, av.dashboard(record, layer=0, heads=[1]), tmp_path, "dashboard:self:0")
+    root = show(av.dashboard(record, layer=0, heads=[1]))
     # The buttons are behind one where controls are compact, and in no pane.
     for button in root.get_by_role("button", name="Controls").all():
         button.click()

@@ -1,0 +1,81 @@
+"""What tests ask of the page of a view."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Any, Protocol
+
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Page
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Show(Protocol):
+    """Opens the exported page of a view (fixture ``show``)."""
+
+    def __call__(self, view: Any, fragment: str = "", **options: Any) -> Locator:
+        """Return the view's root element once it has drawn.
+
+        Parameters
+        ----------
+        view : View
+            A view.
+        fragment : str
+            End of the address, such as ``"#layer=1"``.
+        **options
+            Options of `View.save`.
+        """
+
+
+def open_view(page: Page, folder: Path, view: Any, fragment: str = "", **options: Any) -> Locator:
+    """Export a view, open its page, and return its root element once it has drawn."""
+    if fragment:
+        # A page that only differs in its fragment would not be loaded again.
+        page.goto("about:blank")
+    page.goto(view.save(folder / "view.html", **options).as_uri() + fragment)
+    root = page.locator(".attnviz").first
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile(f"^{view.name}:"))
+    return root
+
+
+def says(root: Locator, text: str) -> None:
+    """Wait until a view contains a text."""
+    expect(root).to_contain_text(text)
+
+
+def table(root: Locator) -> list[dict[str, str]]:
+    """Rows of the table that a view exports."""
+    text = root.evaluate("root => root.attnviz.csv()")
+    return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
+
+
+def svg(root: Locator) -> str:
+    """The SVG that a view exports."""
+    found: str = root.evaluate("root => root.attnviz.svg()")
+    return found
+
+
+def figure(root: Locator) -> ET.Element:
+    """The SVG that a view exports, parsed."""
+    return ET.fromstring(svg(root))  # noqa: S314 - our own
+
+
+def texts(figure: ET.Element) -> list[str]:
+    """Texts of an SVG."""
+    return ["".join(mark.itertext()) for mark in figure.iter(f"{SVG}text")]
+
+
+def overflow(root: Locator) -> int:
+    """Pixels by which a page is wider than its window."""
+    found: int = root.page.evaluate(
+        "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    return found
