@@ -1,8 +1,9 @@
 /** A small image, its patches as tokens and heat maps over it, for tests. */
 
-import type { Description, PatchGrid, StackDescription, TokenList } from "../src/client/protocol";
+import type { Description, PatchGrid, TokenList } from "../src/client/protocol";
 import { type RecordImage, readImage } from "../src/client/requests/images";
 import type { HeatSeries } from "../src/ui/image/state";
+import { stackOf } from "./made";
 
 export const GRID: PatchGrid = { image: 0, start: 1, rows: 2, columns: 3 };
 
@@ -15,18 +16,10 @@ export const TOKENS: TokenList = {
 };
 
 export function described(queries = TOKENS, keys: TokenList | null = null): Description {
-  const stack: StackDescription = {
-    name: "self",
-    layers: [0],
-    heads_per_layer: [2],
+  const stack = stackOf({
     query_tokens: queries,
     key_tokens: keys,
-    normalized: true,
-    maximum: 1,
-    causal: false,
-    vectors: false,
-    patterns: [],
-  };
+  });
   return { model: "m", notes: [], images: [{ height: 4, width: 12 }], stacks: [stack] };
 }
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
     from attnviz import AttentionRecord
+    from browser.jupyter import Notebook
 
 # A cold kernel that loads torch and transformers, on two busy cores.
 FIRST_PICTURE = 90_000
@@ -147,3 +148,25 @@ VIEWS = [
     ),
 ]
 VIEW_IDS = [view.class_name for view in VIEWS]
+
+
+def view_in(notebook: Notebook, cell: int) -> Locator:
+    """The view of a cell, in sight."""
+    notebook.root.locator(".jp-Cell").nth(cell).scroll_into_view_if_needed()
+    return notebook.output(cell).locator(".attnviz").first
+
+
+def drawn(view: Locator, place: str, timeout: int = FIRST_PICTURE) -> None:
+    """Wait until a view has drawn a place, as "head:self:3"."""
+    expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
+
+
+def has_ink(view: Locator) -> bool:
+    """Whether any pixel of the view's canvases is not transparent."""
+    return bool(
+        view.evaluate(
+            """(root) => [...root.querySelectorAll(".av-plot canvas")].some((canvas) =>
+              canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
+                .some((value) => value > 0))"""
+        )
+    )

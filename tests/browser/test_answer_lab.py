@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from browser.hosts import FIRST_PICTURE
+from browser.hosts import drawn
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -28,70 +28,53 @@ links = [
 ]
 ipywidgets.VBox([head, matrix])
 """
-#: Widgets hold a change back while the kernel answers their last one, and send it after that. What
-#: the kernel is told between the two would be undone by it.
-HELD_BACK_MILLISECONDS = 1500
+ALONE = "alone = av.HeadView(record, layer=0)\nalone"
+WHERE = (
+    "[getattr(view, name) for view in (head, matrix) "
+    "for name in ('token', 'prediction', 'as_query')]"
+)
 
 
 @pytest.fixture(scope="module")
 def notebook(lab: JupyterLab) -> Notebook:
-    notebook = lab.open([SETUP, LINKED])
+    notebook = lab.open([SETUP, LINKED, ALONE])
     notebook.run_all()
     return notebook
 
 
-@pytest.fixture
-def views(notebook: Notebook) -> tuple[Locator, Locator]:
+def answers(root: Locator) -> Locator:
+    return root.get_by_role("group", name="Answer")
+
+
+def test_the_walk_goes_both_ways(notebook: Notebook) -> None:
+    def are_at(said: str, token: int | None, prediction: int | None, *, as_query: bool) -> None:
+        for root in (head, matrix):
+            expect(answers(root)).to_contain_text(said)
+        notebook.becomes(WHERE, [token, prediction, as_query] * 2)
+
     roots = notebook.output(1).locator(".attnviz")
-    for root, name in ((roots.nth(0), "head"), (roots.nth(1), "matrix")):
-        expect(root).to_have_attribute(
-            "data-attnviz-drawn", f"{name}:self:0", timeout=FIRST_PICTURE
-        )
-    return roots.nth(0), roots.nth(1)
-
-
-def place(token: int | None, prediction: int | None, *, as_query: bool) -> list[object]:
-    return [token, prediction, as_query] * 2
-
-
-def test_the_walk_goes_both_ways(notebook: Notebook, views: tuple[Locator, Locator]) -> None:
-    where = (
-        "[getattr(view, name) for view in (head, matrix) "
-        "for name in ('token', 'prediction', 'as_query')]"
-    )
-    head, matrix = views
-    head.get_by_role("button", name="Next token of the answer").click()
-    for root in views:
-        expect(root.get_by_role("group", name="Answer")).to_contain_text("predicting street")
-    notebook.becomes(where, place(13, 0, as_query=False))
-    matrix.get_by_role("checkbox", name="as query").check()
-    for root in views:
-        expect(root.get_by_role("group", name="Answer")).to_contain_text("street as query")
-    notebook.becomes(where, place(14, 0, as_query=True))
-    notebook.lab.page.wait_for_timeout(HELD_BACK_MILLISECONDS)
+    head, matrix = roots.nth(0), roots.nth(1)
+    drawn(head, "head:self:0")
+    drawn(matrix, "matrix:self:0")
+    # Python speaks first: what it says while a widget sends may be undone by what is on its way.
     notebook.execute("head.prediction = 4")
-    for root in views:
-        expect(root.get_by_role("group", name="Answer")).to_contain_text("5 of 8")
-    notebook.becomes(where, place(18, 4, as_query=True))
-    notebook.lab.page.wait_for_timeout(HELD_BACK_MILLISECONDS)
-    notebook.execute("matrix.as_query = False")
-    expect(head.get_by_role("group", name="Answer")).to_contain_text("predicting in")
-    notebook.becomes(where, place(17, 4, as_query=False))
+    are_at("predicting in", 17, 4, as_query=False)
+    matrix.get_by_role("checkbox", name="as query").check()
+    are_at("in as query", 18, 4, as_query=True)
+    head.get_by_role("button", name="Next token of the answer").click()
+    are_at("6 of 8", 19, 5, as_query=True)
+    matrix.get_by_role("checkbox", name="as query").uncheck()
+    are_at("6 of 8", 18, 5, as_query=False)
     head.locator(".av-plot").focus()
     notebook.lab.page.keyboard.press("Escape")
-    for root in views:
-        expect(root.get_by_role("group", name="Answer")).to_contain_text("8 tokens")
-    notebook.becomes(where, place(None, None, as_query=False))
+    are_at("8 tokens", None, None, as_query=False)
 
 
-def test_where_a_token_came_from_is_the_same_as_in_python(
-    notebook: Notebook, views: tuple[Locator, Locator]
-) -> None:
-    head, _ = views
-    # After what another test did.
-    notebook.lab.page.wait_for_timeout(HELD_BACK_MILLISECONDS)
-    notebook.execute("head.prediction = 2")
-    panel = head.locator(".av-sources")
+def test_where_a_token_came_from_is_the_same_as_in_python(notebook: Notebook) -> None:
+    root = notebook.output(2).locator(".attnviz")
+    drawn(root, "head:self:0")
+    notebook.execute("alone.prediction = 2")
+    panel = root.locator(".av-sources")
     panel.get_by_text("Where it came from, over all heads").click()
     expect(panel.get_by_role("listitem")).to_have_count(8)
     found = "record.sources(int(record.stack().query_tokens.predictions[2].row))"

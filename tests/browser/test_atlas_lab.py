@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Locator
+from browser.hosts import drawn, view_in
 
+if TYPE_CHECKING:
     from browser.jupyter import JupyterLab, Notebook
 
 SETUP = """
@@ -35,7 +35,6 @@ head = av.HeadView(av.extract(model, texts[0], tokenizer=tokenizer), layer=1, he
 links = [ipywidgets.jslink((view, name), (head, name)) for name in ("layer", "heads")]
 head
 """
-FIRST = 90_000
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +44,9 @@ def notebook(lab: JupyterLab) -> Notebook:
     return notebook
 
 
-def view_in(notebook: Notebook, cell: int) -> Locator:
-    notebook.root.locator(".jp-Cell").nth(cell).scroll_into_view_if_needed()
-    return notebook.output(cell).locator(".attnviz").first
-
-
-def drawn(view: Locator, place: str, timeout: int = 20_000) -> None:
-    expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
-
-
 def test_traits_and_links_go_both_ways(notebook: Notebook) -> None:
     view, head = view_in(notebook, 1), view_in(notebook, 2)
-    drawn(head, "head:self:1", FIRST)
+    drawn(head, "head:self:1")
     view.get_by_role("gridcell", name="Layer 2, head 1:").click()
     drawn(view, "atlas:self:2")
     notebook.becomes("(view.layer, view.heads, head.layer, head.heads)", (2, [1], 2, [1]))

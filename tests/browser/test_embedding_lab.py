@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from browser.hosts import FIRST_PICTURE, drawn, view_in
+
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
 
@@ -40,7 +42,6 @@ record = av.AttentionRecord.from_qk(vectors(0), vectors(1), causal=True)
 large = av.EmbeddingView([record], heads=[0], enlarged=True)
 large
 """
-FIRST = 90_000
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +51,9 @@ def notebook(lab: JupyterLab) -> Notebook:
     return notebook
 
 
-def view_in(notebook: Notebook, cell: int) -> Locator:
-    notebook.root.locator(".jp-Cell").nth(cell).scroll_into_view_if_needed()
-    return notebook.output(cell).locator(".attnviz").first
-
-
-def drawn(view: Locator, place: str, timeout: int = 20_000) -> None:
-    expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
-
-
 def test_all_heads_and_into_one(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
-    drawn(view, "embedding:self:all", FIRST)
+    drawn(view, "embedding:self:all")
     assert view.get_by_role("gridcell").count() == 12
     view.get_by_role("gridcell", name="layer 2, head 1,").click()
     drawn(view, "embedding:self:2")
@@ -98,7 +90,7 @@ def test_a_point_that_is_chosen_is_known_to_python(notebook: Notebook) -> None:
 
 def test_links_with_a_head_view_go_both_ways(notebook: Notebook) -> None:
     view, head = view_in(notebook, 1), view_in(notebook, 2)
-    drawn(head, "head:self:1", FIRST)
+    drawn(head, "head:self:1")
     notebook.execute("view.text, view.token, view.key = 1, 4, None")
     expect(head).to_contain_text("Pinned: query “cross”")
     head.get_by_role("button", name="Layer 2").click()
@@ -140,7 +132,7 @@ def test_texts_that_change_quickly_leave_the_last(notebook: Notebook) -> None:
 
 def test_a_projection_runs_apart_and_can_be_cancelled(notebook: Notebook) -> None:
     view = view_in(notebook, 3)
-    drawn(view, "embedding:self:0", FIRST)
+    drawn(view, "embedding:self:0")
     notebook.execute("large.method = 'tsne'")
     progress = view.get_by_role("progressbar", name="Projection")
     steps = [step_of(notebook, progress, 0)]
@@ -170,7 +162,7 @@ WORKERS = (
 
 def step_of(notebook: Notebook, progress: Locator, after: float) -> float:
     """Wait until more steps are done than were."""
-    end = time.monotonic() + FIRST / 1000
+    end = time.monotonic() + FIRST_PICTURE / 1000
     while time.monotonic() < end:
         said = progress.get_attribute("value")
         if said is not None and float(said) > after:

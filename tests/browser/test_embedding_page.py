@@ -268,31 +268,3 @@ def test_tokens_of_the_text_choose_queries_and_keys(
     pane.get_by_role("button", name="Close the text").click()
     says(root, "Click a point to see its text here.")
     assert "text=" not in page.url
-
-
-# What is typed, whether case matters, and the words that match.
-SEARCHES = [
-    ("the", False, "The the The the THE"),
-    ("the", True, "the the"),
-    ('"do"', False, ""),
-    ('"dog"', False, "dog dog"),
-    ("CLS", True, "[CLS] [CLS] [CLS]"),
-]
-
-
-def test_a_search_counts_what_it_finds(show: Show, corpus: av.Corpus) -> None:
-    root = show(one_head(corpus))
-    told = root.locator(".av-find output")
-    for wanted, match_case, matching in SEARCHES:
-        root.get_by_label("Find token").fill(wanted)
-        root.get_by_role("checkbox", name="match case").set_checked(match_case)
-        count = len(matching.split())
-        if count == 0:
-            expect(told).to_have_text("none")
-            says(root, "No point is “do”.")
-        else:
-            # Each token is a query and a key.
-            expect(told).to_have_text(f"{2 * count} points · {count} in the texts")
-            says(root, f"{2 * count} of 48 points")
-        found = [row["token"] for row in table(root) if row["found"] == "1"]
-        assert found == matching.split() * 2

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from browser.hosts import drawn
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -74,10 +76,6 @@ def notebook(lab: JupyterLab, checkpoint_folder: Path) -> Notebook:
 
 def view_in(notebook: Notebook, cell: int) -> Locator:
     return notebook.output(cell).locator(".attnviz")
-
-
-def drawn(view: Locator, place: str, timeout: int = 20_000) -> None:
-    expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
 
 
 def test_the_view_shows_once_though_it_is_also_the_last_expression(notebook: Notebook) -> None:

@@ -10,8 +10,9 @@ import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
+from browser.hosts import drawn
 from browser.pages import table
-from browser.test_head_view_lab import drawn, view_in
+from browser.test_head_view_lab import view_in
 from unit.long_records import NEEDLE, long_record
 
 if TYPE_CHECKING:

@@ -136,24 +136,6 @@ def test_of_very_many_lines_the_strongest_are_drawn_and_exported(
         assert opacities == sorted(opacities)
 
 
-def test_top_k_states_the_share_that_it_covers(show: Show) -> None:
-    weights = [[[[0.6, 0.3, 0.1], [0.1, 0.6, 0.3], [0.3, 0.1, 0.6]]]]
-    record = av.AttentionRecord.from_weights(weights, ["a", "b", "c"])
-    root = show(av.HeadView(record, top_k=1))
-    says(root, "60%")
-    root.get_by_label("Lines").select_option("all")
-    says(root, "100%")
-
-
-def test_what_is_left_out_is_stated_and_not_renormalised(show: Show) -> None:
-    weights = [[[[1.0, 0.0, 0.0], [0.9, 0.1, 0.0], [0.5, 0.1, 0.4]]]]
-    record = av.AttentionRecord.from_weights(weights, ["a", "b", "c"])
-    root = show(av.HeadView(record, leave_out=["first"], token=2))
-    # (1.0 + 0.9 + 0.5) / 3 of the weight goes to the first token, each exact to 0.004 and more.
-    says(root, "80.0% ± 0.5%")
-    says(root, "0.40")
-
-
 def test_renormalised_weights_say_how_exact_they_are(show: Show) -> None:
     rows = np.array([[1, 0, 0], [0.9, 0.1, 0], [0.5, 0.1, 0.4]])
     record = av.AttentionRecord.from_weights([[rows]], ["a", "b", "c"])

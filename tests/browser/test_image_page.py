@@ -256,11 +256,6 @@ def test_the_opened_head_of_the_model_view_has_the_image(
     says(root, "Weights of “patch 0,1” on the image")
 
 
-def test_the_dashboard_has_the_image_once(show: Show, colored: av.AttentionRecord) -> None:
-    root = show(av.Dashboard(colored, token=0))
-    expect(root.locator(".av-image")).to_have_count(1)
-
-
 @pytest.mark.parametrize("view", ["HeadView", "MatrixView"])
 def test_figures_hold_the_pictures_and_the_words(
     show: Show, page: Page, colored: av.AttentionRecord, view: str
@@ -288,15 +283,6 @@ def heat_of(rect: ET.Element, color: str | None) -> bool:
     return float(rect.get("height", 0)) > 20 and color in (None, rect.get("fill"))
 
 
-@pytest.mark.parametrize("side", [4, 14, 24])
-def test_large_grids_are_drawn(show: Show, side: int) -> None:
-    root = show(av.HeadView(image_record(side, side), heads=[0], token=side))
-    says(root, f"Weights of “patch 0,{side - 1}” on the image")
-    _, top, right, bottom = image_box(root)
-    # In the image's own proportions, whatever the grid.
-    assert (right / (bottom - top)) == pytest.approx(128 / 96, rel=0.02)
-
-
 @pytest.mark.parametrize("view", ["HeadView", "MatrixView"])
 def test_a_patch_out_of_sight_is_brought_into_it(show: Show, page: Page, view: str) -> None:
     windows = {"query_window": [0, 20], "key_window": [0, 20]}
@@ -306,9 +292,3 @@ def test_a_patch_out_of_sight_is_brought_into_it(show: Show, page: Page, view: s
     panel(root).click(position={"x": right - 4.0, "y": bottom - 4.0})
     expect(page).to_have_url(re.compile("token=144"))
     expect(root).to_contain_text("Pinned: query “patch 11,11” (Esc clears)")
-
-
-def test_a_record_without_images_has_no_panel(show: Show) -> None:
-    record = av.AttentionRecord.from_weights([shares(2, 4, 4)], ["a", "b", "c", "d"])
-    root = show(av.HeadView(record))
-    expect(root.locator(".av-image")).to_have_count(0)

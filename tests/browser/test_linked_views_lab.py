@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from browser.hosts import FIRST_PICTURE, RECORD
+from browser.hosts import RECORD, drawn
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator
-
     from browser.jupyter import JupyterLab, Notebook
 
 LINKED = """
@@ -29,10 +27,6 @@ def notebook(lab: JupyterLab) -> Notebook:
     notebook = lab.open([RECORD, LINKED, DASHBOARD])
     notebook.run_all()
     return notebook
-
-
-def drawn(view: Locator, place: str) -> None:
-    expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=FIRST_PICTURE)
 
 
 def test_a_layer_follows_in_the_browser_and_a_pin_through_python(notebook: Notebook) -> None:

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from browser.hosts import FIRST_PICTURE
+from browser.hosts import drawn
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator
-
     from browser.jupyter import JupyterLab, Notebook
 
 # Each step of the model waits for its turn, and is read at once, so that what is in between can be
@@ -53,22 +51,18 @@ def notebook(lab: JupyterLab, request: pytest.FixtureRequest) -> Iterator[Notebo
     notebook.close()
 
 
-def is_drawn(root: Locator, sign: str) -> None:
-    expect(root).to_have_attribute("data-attnviz-drawn", sign, timeout=FIRST_PICTURE)
-
-
 @pytest.mark.parametrize("notebook", ["head"], indirect=True)
 def test_the_view_follows_unless_the_reader_moves(notebook: Notebook) -> None:
     root = notebook.output(1).locator(".attnviz")
     answer = root.get_by_role("group", name="Answer")
     generating = root.locator(".av-generating")
     # The cell has ended, and the kernel answers, while the model generates.
-    is_drawn(root, "head:self:1")
+    drawn(root, "head:self:1")
     expect(generating).to_contain_text("Generating: 1 of at most 40 tokens")
     expect(answer).to_contain_text("1 of 1")
     for step in (2, 3):
         notebook.execute("go(1)")
-        is_drawn(root, f"head:self@{step - 1}:1")
+        drawn(root, f"head:self@{step - 1}:1")
         expect(generating).to_contain_text(f"Generating: {step} of at most 40 tokens")
         expect(answer).to_contain_text(f"{step} of {step}")
     predicted = notebook.evaluate("view.record.tokens.predictions[2].token.text")
@@ -76,12 +70,12 @@ def test_the_view_follows_unless_the_reader_moves(notebook: Notebook) -> None:
     answer.get_by_role("button", name="Previous token of the answer").click()
     notebook.becomes("view.prediction", 1)
     notebook.execute("go(1)")
-    is_drawn(root, "head:self@3:1")
+    drawn(root, "head:self@3:1")
     expect(answer).to_contain_text("2 of 4")
     generating.get_by_role("button", name="Stop").click()
     expect(generating).to_have_count(0)
     notebook.execute("go(1)")
-    is_drawn(root, "head:self@4:1")
+    drawn(root, "head:self@4:1")
     expect(answer).to_contain_text("2 of 5")
     assert notebook.evaluate("go(9) or is_that_of_extract(5)")
 
@@ -91,7 +85,7 @@ def test_the_view_follows_unless_the_reader_moves(notebook: Notebook) -> None:
 def test_other_views_follow_to_the_end(notebook: Notebook) -> None:
     name = str(notebook.evaluate("view.name"))
     root = notebook.output(1).locator(".attnviz").first
-    is_drawn(root, f"{name}:self:1")
+    drawn(root, f"{name}:self:1")
     notebook.execute("go(60)")
     expect(root.get_by_role("group", name="Answer")).to_contain_text("40 of 40")
     expect(root.locator(".av-generating")).to_have_count(0)
@@ -101,7 +95,7 @@ def test_other_views_follow_to_the_end(notebook: Notebook) -> None:
 @pytest.mark.parametrize("notebook", ["head"], indirect=True)
 def test_an_error_of_the_model_is_said_and_the_text_stays(notebook: Notebook) -> None:
     root = notebook.output(1).locator(".attnviz")
-    is_drawn(root, "head:self:1")
+    drawn(root, "head:self:1")
     notebook.execute(
         "def fail(*given): raise RuntimeError('out of <b>memory</b>')\n"
         "broken = model.register_forward_pre_hook(fail); go(1)"
@@ -110,4 +104,4 @@ def test_an_error_of_the_model_is_said_and_the_text_stays(notebook: Notebook) ->
         "failed after 1 tokens: RuntimeError: out of <b>memory</b>"
     )
     notebook.execute("broken.remove(); view.layer = 0")
-    is_drawn(root, "head:self:0")
+    drawn(root, "head:self:0")

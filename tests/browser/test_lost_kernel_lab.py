@@ -16,7 +16,7 @@ from nbformat.sign import NotebookNotary
 from playwright.sync_api import expect
 
 import attnviz as av
-from browser.hosts import FIRST_PICTURE, RECORD
+from browser.hosts import RECORD, drawn, has_ink
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -48,21 +48,6 @@ def embedding(notebook: Notebook) -> Locator:
     return notebook.output(2).locator(".attnviz").first
 
 
-def drawn(view: Locator, place: str) -> None:
-    expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=FIRST_PICTURE)
-
-
-def painted(view: Locator) -> bool:
-    """Whether any pixel of the view's canvases is not transparent."""
-    return bool(
-        view.evaluate(
-            """(root) => [...root.querySelectorAll(".av-plot canvas")].some((canvas) =>
-              canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
-                .some((value) => value > 0))"""
-        )
-    )
-
-
 def test_a_kernel_that_stops_is_said_and_forgiven(notebook: Notebook, head: Locator) -> None:
     head.scroll_into_view_if_needed()
     drawn(head, "head:self:0")
@@ -75,7 +60,7 @@ def test_a_kernel_that_stops_is_said_and_forgiven(notebook: Notebook, head: Loca
         expect(head).to_contain_text("Waiting for the kernel")
         expect(head).to_have_attribute("data-attnviz-state", "unanswered", timeout=UNANSWERED)
         expect(head).to_contain_text("does not answer")
-        assert painted(head), "what was drawn must stay"
+        assert has_ink(head), "what was drawn must stay"
     finally:
         os.kill(kernel, signal.SIGCONT)
     drawn(head, "head:self:1")
@@ -96,7 +81,7 @@ def test_a_kernel_that_is_gone_is_said_and_the_pictures_stay(
     for view in (head, embedding):
         expect(view).to_have_attribute("data-attnviz-state", "unanswered", timeout=UNANSWERED)
         expect(view.get_by_role("button", name="Try again").first).to_be_visible()
-        assert painted(view)
+        assert has_ink(view)
 
 
 def test_a_view_that_its_notebook_stored_says_what_it_lacks(lab: JupyterLab) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from browser.hosts import has_ink
+
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
 
@@ -60,16 +62,6 @@ def estimate(view: Locator) -> None:
     expect(view).to_have_attribute("data-attnviz-estimate", ESTIMATE, timeout=DRAWN)
 
 
-def plot_has_ink(view: Locator) -> bool:
-    return bool(
-        view.evaluate(
-            """(root) => [...root.querySelectorAll(".av-plot canvas")].some((canvas) =>
-              canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
-                .some((value) => value > 0))"""
-        )
-    )
-
-
 def test_the_whole_is_an_estimate_and_says_so(view: Locator) -> None:
     estimate(view)
     every = (view.get_attribute("data-attnviz-estimate") or "").removeprefix("1/")
@@ -90,14 +82,14 @@ def test_pan_and_zoom_always_have_something_to_show(notebook: Notebook, view: Lo
     plot.focus()
     for _ in range(4):
         page.keyboard.press("+")
-        assert plot_has_ink(view)
+        assert has_ink(view)
     for _ in range(3):
         notebook.execute(
             "first = view.query_window[0]; width = view.query_window[1] - first;"
             f"first = min(first + width, {TOKENS} - width);"
             "view.query_window = (first, first + width); view.key_window = (first, first + width)"
         )
-        assert plot_has_ink(view)
+        assert has_ink(view)
     exact(view)
     notebook.execute("view.query_window = (30000, 30100); view.key_window = (7950, 8050)")
     exact(view)

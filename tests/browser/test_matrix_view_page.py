@@ -323,66 +323,6 @@ def test_windows_can_be_typed(show: Show, long: av.AttentionRecord) -> None:
     says(root, "Queries 690–699 of 700, keys 0–19 of 700 in sight")
 
 
-def test_colours_are_linear_or_logarithmic(show: Show) -> None:
-    weights = [[[[1.0, 0.0], [0.99, 0.01]]]]
-    root = show(MatrixView(record_of(weights, ["a", "b"])))
-
-    def fills() -> list[str]:
-        group = next(
-            group
-            for group in figure(root).iter(f"{SVG}g")
-            if group.get("shape-rendering") == "crispEdges"
-        )
-        return [mark.get("fill", "") for mark in group]
-
-    def light(fill: str) -> int:
-        return sum(int(part) for part in re.findall(r"\d+", fill))
-
-    linear = fills()
-    # Three cells with weight; the one without is the background itself.
-    assert len(linear) == 3
-    assert light(linear[2]) > 680
-    root.get_by_label("Colour").select_option("log")
-    says(root, "Colour follows the logarithm, from 0.0001 on.")
-    logarithm = fills()
-    assert len(logarithm) == 3
-    # 0.01 is half way between 0.0001 and 1.
-    assert 300 < light(logarithm[2]) < 500
-    assert logarithm[0] == linear[0]
-
-
-def test_cells_show_the_mean_or_the_maximum(show: Show, long: av.AttentionRecord) -> None:
-    root = show(MatrixView(long))
-    root.get_by_label("Cells show").select_option("max")
-    says(root, "Each cell is the maximum of 2 × 2 weights.")
-    expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:0")
-    own = long.stack().weights(layer=0, head=0)
-    found = np.array([float(row["weight"]) for row in table(root)]).reshape(LONG // 2, LONG // 2)
-    np.testing.assert_allclose(
-        found, own.reshape(LONG // 2, 2, LONG // 2, 2).max((1, 3)), atol=0.004
-    )
-
-
-def test_only_what_is_in_sight_is_asked_for(
-    show: Show, page: Page, long: av.AttentionRecord
-) -> None:
-    page.add_init_script(
-        """(() => {
-          window.sizes = [];
-          const old = CanvasRenderingContext2D.prototype.putImageData;
-          CanvasRenderingContext2D.prototype.putImageData = function (data, ...rest) {
-            window.sizes.push([data.width, data.height]);
-            return old.call(this, data, ...rest);
-          };
-        })()"""
-    )
-    show(MatrixView(long, query_window=[250, 270], key_window=[230, 270]))
-    sizes = page.evaluate("() => window.sizes")
-    assert [40, 20] in sizes
-    assert [LONG, LONG] not in sizes
-    assert [LONG // 2, LONG // 2] not in sizes
-
-
 def test_rectangular_stacks(show: Show) -> None:
     record = av.AttentionRecord.from_weights(
         encoder_attentions=softmax_weights(1, 2, 900, 900),

@@ -7,7 +7,6 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
@@ -371,9 +370,8 @@ def test_the_svg_has_a_cell_for_every_head_and_real_text(tmp_path: Path) -> None
     assert len(list(drawn.iter(f"{SVG}path"))) == 120
 
 
-@pytest.mark.parametrize("heads", [(1,), (2, 1)])
-def test_one_token_is_enough(show: Show, heads: tuple[int, ...]) -> None:
-    record = av.AttentionRecord.from_weights([np.ones((each, 1, 1)) for each in heads], ["alone"])
+def test_one_token_is_enough(show: Show) -> None:
+    record = av.AttentionRecord.from_weights([np.ones((each, 1, 1)) for each in (2, 1)], ["alone"])
     root = show(ModelView(record))
     cell(root, 0, 0).click()
     expect(root.locator(".av-sentence")).to_contain_text("Strongest: “alone” to “alone”, 1.00")

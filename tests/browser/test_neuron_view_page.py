@@ -289,17 +289,6 @@ def test_everything_by_keyboard(show: Show, page: Page, minilm: av.AttentionReco
     expect(root.get_by_label("tired, query 13")).to_be_focused()
 
 
-def test_the_svg_has_a_cell_for_every_number(show: Show, page: Page) -> None:
-    page.set_viewport_size({"width": 1100, "height": 800})
-    record = record_of(8, names(5), mask=BandMask(None, 0))
-    root = show(NeuronView(record, token=2))
-    rects = list(figure(root).iter(f"{SVG}rect"))
-    coloured = [rect for rect in rects if rect.attrib["fill"] in ("#1b6ab3", "#d96f0e")]
-    # q, five keys, and the products with the three that query 2 may attend to.
-    assert len(coloured) == 8 * (1 + 5 + 3)
-    assert len({(rect.attrib["x"], rect.attrib["y"]) for rect in coloured}) == len(coloured)
-
-
 def test_a_long_text_is_shown_in_a_window_and_says_so(show: Show) -> None:
     record = record_of(16, names(200), layers=1)
     row = record.stack().weights(layer=0, head=0, rows=slice(199, 200))[0]
@@ -358,28 +347,3 @@ def test_stacks_of_another_kind_of_attention(show: Show) -> None:
     expect(root.locator(".av-sentence")).to_contain_text("“z” gives")
     # A scale of one is none.
     expect(root.locator(".av-sentence")).to_contain_text("q·k = ")
-
-
-def test_a_stack_of_weights_alone_has_no_vectors(show: Show) -> None:
-    given = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["a", "b"])
-    record = AttentionRecord({"self": record_of(8, names(4)).stack(), "given": given.stack()})
-    root = show(NeuronView(record))
-    root.get_by_label("Stack").select_option("given")
-    expect(root.locator(".av-only-weights")).to_contain_text("only weights are known")
-    expect(root).to_have_attribute("data-attnviz-state", "ready")
-
-
-@pytest.mark.parametrize("width", [420, 700, 1100])
-@pytest.mark.parametrize("head_dim", [8, 64, 256])
-def test_nothing_is_cut_off(show: Show, page: Page, width: int, head_dim: int) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
-    record = record_of(head_dim, names(6), softcap=4.0, bias=True)
-    root = show(NeuronView(record))
-    overflow = page.evaluate(
-        """() => [document.documentElement, document.querySelector('.av-plot')].map(
-             (one) => one.scrollWidth - one.clientWidth)"""
-    )
-    assert max(overflow) <= 0
-    if head_dim == 256:
-        root.get_by_label("Every dimension").check()
-        expect(root).not_to_contain_text("summed in the last cell")

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from browser.hosts import FIRST_PICTURE
+from browser.hosts import drawn
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator
-
     from browser.jupyter import JupyterLab, Notebook
 
 SETUP = """
@@ -32,10 +30,6 @@ def notebook(lab: JupyterLab, request: pytest.FixtureRequest) -> Iterator[Notebo
     notebook.run_all()
     yield notebook
     notebook.close()
-
-
-def drawn(view: Locator, place: str) -> None:
-    expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=FIRST_PICTURE)
 
 
 @pytest.mark.parametrize("notebook", ["head"], indirect=True)

@@ -93,16 +93,6 @@ def test_what_is_for_shares_of_one_is_absent_in_words(show: Show, page: Page) ->
     expect(root).not_to_contain_text("leave out the key")
 
 
-def test_several_heads_have_their_colours_and_bars_have_sides(show: Show, page: Page) -> None:
-    root = show(av.HeadView(RECORD, heads=[0, 1], token=2))
-    expect(root.locator(".av-head-legend")).to_have_text("head 0head 1moreless")
-    picture = svg(root)
-    assert picture.count("stroke-dasharray") >= 2
-    assert not re.search(r'stroke="#(1b6ab3|d96f0e)"', picture)
-    for number in ("+0.50", "−0.80"):
-        assert number in picture
-
-
 def test_cells_have_two_colours_and_numbers_with_signs(show: Show, page: Page) -> None:
     root = show(av.MatrixView(RECORD, heads=[0], token=2))
     expect(root).to_contain_text("Largest difference from “the”: to “saw”, −0.80 (less).")

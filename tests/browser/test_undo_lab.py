@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from browser.hosts import FIRST_PICTURE, RECORD
+from browser.hosts import RECORD, drawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,15 +30,9 @@ def notebook(lab: JupyterLab) -> Notebook:
 def root(notebook: Notebook) -> Locator:
     notebook.execute("view.layer, view.heads, view.token = 0, [1], None")
     root = notebook.output(1).locator(".attnviz")
-    drawn(root, 0)
+    drawn(root, "head:self:0")
     chosen(root, 1)
     return root
-
-
-def drawn(root: Locator, layer: int) -> None:
-    expect(root).to_have_attribute(
-        "data-attnviz-drawn", f"head:self:{layer}", timeout=FIRST_PICTURE
-    )
 
 
 def chosen(root: Locator, *heads: int) -> None:
@@ -64,10 +58,10 @@ def test_what_python_sets_is_no_step_of_its_own(notebook: Notebook, root: Locato
     root.get_by_role("button", name="Head 3", exact=True).click()
     chosen(root, 1, 3)
     notebook.execute("view.layer = 1")
-    drawn(root, 1)
+    drawn(root, "head:self:1")
     root.locator(".av-plot").press("Control+z")
     chosen(root, 1)
-    drawn(root, 0)
+    drawn(root, "head:self:0")
     notebook.becomes("view.layer, view.heads", (0, [1]))
 
 

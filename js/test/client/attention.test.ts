@@ -1,11 +1,13 @@
 // @vitest-environment node
+
 import { existsSync, readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { attentionRow } from "../../src/client/attention";
-import { PageCarrier, type PageData } from "../../src/client/page";
+import { PageCarrier } from "../../src/client/page";
 import { type EmbeddedLayer, fromHalf, readFloats } from "../../src/client/page/vectors";
 import { askVectors } from "../../src/client/requests/vectors";
 import { Source } from "../../src/client/source";
+import { pageOf } from "../made";
 
 interface Case {
   name: string;
@@ -25,16 +27,9 @@ const fixture = new URL("../../../tests/fixtures/vectors.json", import.meta.url)
 const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
 
 function sourceOf(layer: EmbeddedLayer, arrays: string[]): Source {
-  const description = { model: "m", notes: [], stacks: [] };
-  const data: PageData = {
-    format: 2,
-    view: "neuron",
-    state: {},
-    description,
-    blocks: [],
-    maps: [],
+  const data = pageOf({
     vectors: { layers: [layer], arrays },
-  };
+  });
   return new Source(new PageCarrier(data));
 }
 

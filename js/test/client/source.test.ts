@@ -1,10 +1,12 @@
 // @vitest-environment node
+
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import type { Carrier } from "../../src/client/carrier";
 import { PageCarrier, type PageData } from "../../src/client/page";
 import type { BlockRequest, Description, TileRequest } from "../../src/client/protocol";
 import { Source, splitRequest } from "../../src/client/source";
+import { carrierOf, pageOf, pieceOf } from "../made";
 
 /** Two heads of 3 queries and 2 keys, whose codes say where they are: 100 h + 10 row + column. */
 function pageData(): PageData {
@@ -13,17 +15,8 @@ function pageData(): PageData {
     for (let row = 0; row < 3; row++)
       for (let column = 0; column < 2; column++)
         codes[(head * 3 + row) * 2 + column] = 100 * head + 10 * row + column;
-  const piece = {
-    stack: "cross",
-    layer: 4,
-    shape: [2, 3, 2] as [number, number, number],
-    encoding: "uint8-sqrt" as const,
-    maximum: 1,
-    error: 0.00392,
-    data: deflateSync(codes).toString("base64"),
-  };
-  const description = { model: "m", notes: [], stacks: [] } satisfies Description;
-  return { format: 2, view: "head", state: {}, description, blocks: [piece], maps: [piece] };
+  const piece = pieceOf([2, 3, 2], codes, { stack: "cross", layer: 4 });
+  return pageOf({ blocks: [piece], maps: [piece] });
 }
 
 const value = (code: number): number => (code / 255) ** 2;
@@ -56,9 +49,8 @@ describe("a page's carrier", () => {
 
   it("pools a part of a map, or a finer one, from the weights that it contains", async () => {
     const data = pageData();
-    const small = { ...(data.maps[0] as (typeof data.maps)[0]), shape: [2, 1, 1] };
-    small.data = deflateSync(new Uint8Array([121, 121])).toString("base64");
-    const source = new Source(new PageCarrier({ ...data, maps: [small as (typeof data.maps)[0]] }));
+    const small = pieceOf([2, 1, 1], [121, 121], { stack: "cross", layer: 4 });
+    const source = new Source(new PageCarrier({ ...data, maps: [small] }));
     const where = { stack: "cross", layer: 4 };
     const coarse = await source.maps({ ...where, size: 1 });
     expect(coarse.matrices[0]).toHaveLength(1);
@@ -135,25 +127,21 @@ describe("big requests", () => {
   ])("come back as one from %s, and are kept", async (_name, live, requests) => {
     let asked = 0;
     const given: Float32Array[] = [];
-    const carrier: Carrier = {
-      live,
-      retry: () => undefined,
-      watch: () => undefined,
-      ask: async (_name, args) => {
-        asked++;
-        const { heads, rows, columns } = args as BlockRequest;
-        const shape = [heads.length, rows[1] - rows[0], columns[1] - columns[0]];
-        const count = (shape[0] as number) * (shape[1] as number) * (shape[2] as number);
-        // Every value is its row's number.
-        const width = shape[2] as number;
-        const data = Float32Array.from(
-          { length: count },
-          (_, i) => rows[0] + (Math.floor(i / width) % (shape[1] as number)),
-        );
-        given.push(data);
-        return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
-      },
+    const ask: Carrier["ask"] = async (_name, args) => {
+      asked++;
+      const { heads, rows, columns } = args as BlockRequest;
+      const shape = [heads.length, rows[1] - rows[0], columns[1] - columns[0]];
+      const count = (shape[0] as number) * (shape[1] as number) * (shape[2] as number);
+      // Every value is its row's number.
+      const width = shape[2] as number;
+      const data = Float32Array.from(
+        { length: count },
+        (_, i) => rows[0] + (Math.floor(i / width) % (shape[1] as number)),
+      );
+      given.push(data);
+      return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
     };
+    const carrier = carrierOf(ask, { live });
     const source = new Source(carrier);
     const big: BlockRequest = {
       ...request,
@@ -176,20 +164,15 @@ describe("big requests", () => {
 
   it("are not given for a request that differs in anything", async () => {
     let asked = 0;
-    const carrier: Carrier = {
-      live: true,
-      retry: () => undefined,
-      watch: () => undefined,
-      ask: async (_name, args) => {
-        asked++;
-        const { heads, rows, columns } = args as BlockRequest;
-        const shape = rows
-          ? [heads.length, rows[1] - rows[0], columns[1] - columns[0]]
-          : [heads.length, 2, 2];
-        const header = { shape, encoding: "uint8-sqrt", maximum: 1, error: 0 };
-        return { header, data: new Uint8Array(shape.reduce((a, b) => a * b, 1)).fill(asked) };
-      },
-    };
+    const carrier = carrierOf(async (_name, args) => {
+      asked++;
+      const { heads, rows, columns } = args as BlockRequest;
+      const shape = rows
+        ? [heads.length, rows[1] - rows[0], columns[1] - columns[0]]
+        : [heads.length, 2, 2];
+      const header = { shape, encoding: "uint8-sqrt", maximum: 1, error: 0 };
+      return { header, data: new Uint8Array(shape.reduce((a, b) => a * b, 1)).fill(asked) };
+    });
     const source = new Source(carrier);
     const block = { ...request, heads: [1], rows: [0, 2], columns: [0, 2] } satisfies BlockRequest;
     const tile: TileRequest = {
@@ -219,18 +202,13 @@ describe("big requests", () => {
 
   it("are cut from more rows that are kept", async () => {
     const asked: unknown[] = [];
-    const carrier: Carrier = {
-      live: true,
-      retry: () => undefined,
-      watch: () => undefined,
-      ask: async (_name, args) => {
-        const { rows, heads } = args as BlockRequest;
-        asked.push([heads, rows]);
-        const shape = [heads.length, rows[1] - rows[0], 2];
-        const data = new Float32Array(shape.reduce((a, b) => a * b, 1)).map((_, i) => i);
-        return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
-      },
-    };
+    const carrier = carrierOf(async (_name, args) => {
+      const { rows, heads } = args as BlockRequest;
+      asked.push([heads, rows]);
+      const shape = [heads.length, rows[1] - rows[0], 2];
+      const data = new Float32Array(shape.reduce((a, b) => a * b, 1)).map((_, i) => i);
+      return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
+    });
     const source = new Source(carrier);
     const of = (heads: number[], rows: [number, number]) =>
       source.block({ ...request, heads, rows, columns: [0, 2] });
@@ -246,18 +224,13 @@ describe("big requests", () => {
 
   it("are cut from rows in use, however many others were forgotten", async () => {
     const asked: unknown[] = [];
-    const carrier: Carrier = {
-      live: true,
-      retry: () => undefined,
-      watch: () => undefined,
-      ask: async (_name, args) => {
-        const { rows } = args as BlockRequest;
-        asked.push(rows);
-        const shape = [1, rows[1] - rows[0], 2];
-        const data = new Float32Array((shape[1] as number) * 2);
-        return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
-      },
-    };
+    const carrier = carrierOf(async (_name, args) => {
+      const { rows } = args as BlockRequest;
+      asked.push(rows);
+      const shape = [1, rows[1] - rows[0], 2];
+      const data = new Float32Array((shape[1] as number) * 2);
+      return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
+    });
     // Ten rows of two columns take 80 bytes, and a row 8: beside the ten rows one more fits.
     const source = new Source(carrier, 90);
     const of = (rows: [number, number]) =>
@@ -274,11 +247,8 @@ describe("big requests", () => {
     /** A carrier that answers when it is told to. */
     function waiting() {
       const asked: { heads: number[]; answer: () => void; fail: (reason: Error) => void }[] = [];
-      const carrier: Carrier = {
-        live: true,
-        retry: () => undefined,
-        watch: () => undefined,
-        ask: (_name, args, signal) =>
+      const carrier = carrierOf(
+        (_name, args, signal) =>
           new Promise((resolve, reject) => {
             const { heads } = args as BlockRequest;
             const header = { shape: [heads.length, 1, 1], encoding: "float32" };
@@ -287,7 +257,7 @@ describe("big requests", () => {
             asked.push({ heads, answer, fail: reject });
             signal?.addEventListener("abort", () => reject(signal.reason));
           }),
-      };
+      );
       const source = new Source(carrier);
       const of = (heads: number[], signal?: AbortSignal) =>
         source.block({ ...request, heads, rows: [0, 1], columns: [0, 1] }, signal);
@@ -322,17 +292,15 @@ describe("big requests", () => {
 
   it("are forgotten, the oldest first, when too much is kept", async () => {
     const asked: number[] = [];
-    const carrier: Carrier = {
-      live: false,
-      retry: () => undefined,
-      watch: () => undefined,
-      ask: async (_name, args) => {
+    const carrier = carrierOf(
+      async (_name, args) => {
         const { layer } = args as BlockRequest;
         asked.push(layer);
         const header = { shape: [1, 2, 2], encoding: "uint8-sqrt", maximum: 1, error: 0 };
         return { header, data: new Uint8Array(4) };
       },
-    };
+      { live: false },
+    );
     // A kept matrix of 2 x 2 takes 16 bytes: two fit.
     const source = new Source(carrier, 40);
     const ask = (layer: number): Promise<unknown> =>
@@ -346,17 +314,14 @@ describe("a question while another asks the same", () => {
   /** A carrier that answers when it is told to, and a question with its own signal. */
   function waiting() {
     const asked: { answer: (scores: number[][]) => void; fail: (reason: Error) => void }[] = [];
-    const carrier: Carrier = {
-      live: true,
-      retry: () => undefined,
-      watch: () => undefined,
-      ask: (_name, _args, signal) =>
+    const carrier = carrierOf(
+      (_name, _args, signal) =>
         new Promise((resolve, reject) => {
           const answer = (scores: number[][]) => resolve({ header: { scores }, data: null });
           asked.push({ answer, fail: reject });
           signal?.addEventListener("abort", () => reject(signal.reason));
         }),
-    };
+    );
     const source = new Source(carrier);
     const of = (pattern: string, signal?: AbortSignal) => source.scores("self", pattern, signal);
     return { asked, of };
@@ -413,11 +378,8 @@ describe("the description of a long text", () => {
     const bytes = deflateSync(JSON.stringify(description));
     const cuts = [0, 5, 11, bytes.length];
     const asked: object[] = [];
-    const carrier: Carrier = {
-      live: false,
-      retry: () => {},
-      watch: () => {},
-      ask: async (name, args) => {
+    const carrier = carrierOf(
+      async (name, args) => {
         asked.push([name, args]);
         const { part = 0 } = args as { part?: number };
         // As messages bring them: a part of a larger buffer.
@@ -427,7 +389,8 @@ describe("the description of a long text", () => {
         );
         return { header: { parts: 3 }, data };
       },
-    };
+      { live: false },
+    );
     expect(await new Source(carrier).describe()).toEqual(description);
     expect(asked).toEqual([
       ["describe", {}],

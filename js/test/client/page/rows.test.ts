@@ -1,7 +1,7 @@
 // @vitest-environment node
-import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { type EmbeddedPiece, wholeRows } from "../../../src/client/page/rows";
+import { pieceOf } from "../../made";
 
 /** Two heads of three queries and three keys, none of which looks ahead: row r has r + 1 weights. */
 const CODES = [
@@ -11,19 +11,8 @@ const CODES = [
 // (code / 255) squared, by hand.
 const WEIGHTS: Record<number, number> = { 0: 0, 51: 0.04, 102: 0.16, 153: 0.36, 204: 0.64, 255: 1 };
 
-function piece(bytes: Uint8Array, more: Partial<EmbeddedPiece> = {}): EmbeddedPiece {
-  return {
-    stack: "self",
-    layer: 3,
-    shape: [2, 3, 3],
-    encoding: "uint8-sqrt",
-    reach: 0,
-    maximum: 1,
-    error: 0.004,
-    data: deflateSync(bytes).toString("base64"),
-    ...more,
-  };
-}
+const piece = (bytes: Uint8Array, more: Partial<EmbeddedPiece> = {}): EmbeddedPiece =>
+  pieceOf([2, 3, 3], bytes, { layer: 3, reach: 0, ...more });
 
 describe("whole rows of a page", () => {
   it("end where their keys do, and add to what is there", async () => {

@@ -1,12 +1,13 @@
 /** What a page answers of signed numbers, against sums and searches written out here. */
 // @vitest-environment node
-import { deflateSync } from "node:zlib";
+
 import { describe, expect, it } from "vitest";
 import { decode } from "../../../src/client/codec";
-import { PageCarrier, type PageData } from "../../../src/client/page";
-import type { PieceHeader, StackDescription } from "../../../src/client/protocol";
+import { PageCarrier } from "../../../src/client/page";
+import type { PieceHeader } from "../../../src/client/protocol";
 import { readStrongest } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
+import { described, pageOf, pieceOf, stackOf, tokensOf } from "../../made";
 
 // Of a maximum of 2: sign * 2 * (code / 127)^2, by hand where the square is plain.
 const MAXIMUM = 2;
@@ -27,42 +28,25 @@ const CODES = [
 ];
 const HEADS = CODES.map((rows) => rows.map((row) => row.map(numberOf)));
 
-const tokens = (count: number) => ({
-  text: Array.from({ length: count }, (_, i) => `t${i}`),
-  special: [],
-  sequence: Array.from({ length: count }, () => 0),
-});
+const tokens = (count: number) => tokensOf(Array.from({ length: count }, (_, i) => `t${i}`));
 
-const STACK: StackDescription = {
-  name: "self",
-  layers: [0],
-  heads_per_layer: [2],
+const STACK = stackOf({
   query_tokens: tokens(3),
   key_tokens: tokens(4),
   normalized: false,
   signed: true,
   measure: "difference",
   maximum: MAXIMUM,
-  causal: false,
-  vectors: false,
-  patterns: [],
-};
+});
 
 function carrier(): PageCarrier {
-  const block = {
-    stack: "self",
-    layer: 0,
-    shape: [2, 3, 4] as [number, number, number],
-    encoding: "int8-sqrt" as const,
+  const codes = CODES.flat(2).map((code) => code & 255);
+  const block = pieceOf([2, 3, 4], codes, {
+    encoding: "int8-sqrt",
     maximum: MAXIMUM,
     error: 0.016,
-    data: deflateSync(Uint8Array.from(CODES.flat(2), (code) => code & 255)).toString("base64"),
-  };
-  const data: PageData = {
-    ...{ format: 2, view: "head", state: {}, blocks: [block], maps: [] },
-    description: { model: "m", notes: [], stacks: [STACK] },
-  };
-  return new PageCarrier(data);
+  });
+  return new PageCarrier(pageOf({ blocks: [block], description: described(STACK) }));
 }
 
 /** What a cell shows, as the words say it. */

@@ -1,12 +1,13 @@
 // @vitest-environment node
+
 import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { PageCarrier, type PageData } from "../../../src/client/page";
 import { type EmbeddedKeys, sparseRows } from "../../../src/client/page/sparse";
-import type { StackDescription } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { embeddedInWords, precision } from "../../../src/ui/text/captions";
+import { described, pageOf, stackOf } from "../../made";
 
 interface Case {
   name: string;
@@ -21,18 +22,7 @@ const { cases } = JSON.parse(
   readFileSync(new URL("../../../../tests/fixtures/sparse.json", import.meta.url), "utf8"),
 ) as { cases: Case[] };
 
-const STACK: StackDescription = {
-  name: "self",
-  layers: [3],
-  heads_per_layer: [2],
-  query_tokens: { text: [], special: [], sequence: [] },
-  key_tokens: null,
-  normalized: true,
-  maximum: 1,
-  causal: false,
-  vectors: false,
-  patterns: [],
-};
+const STACK = stackOf({ layers: [3] });
 
 function blockOf({ header, data }: Pick<Case, "header" | "data">): EmbeddedKeys {
   const deflated = deflateSync(Buffer.from(data, "base64")).toString("base64");
@@ -41,16 +31,12 @@ function blockOf({ header, data }: Pick<Case, "header" | "data">): EmbeddedKeys 
 
 function sourceOf(one: Pick<Case, "header" | "data">, more: Partial<PageData> = {}): Source {
   const block = blockOf(one);
-  const page: PageData = {
-    format: 2,
-    view: "head",
-    state: {},
-    description: { model: "m", notes: [], stacks: [STACK] },
+  const page = pageOf({
+    description: described(STACK),
     blocks: [block],
-    maps: [],
     embedded: { form: "strongest", covered: 0.9521, error: 0.0041 },
     ...more,
-  };
+  });
   return new Source(new PageCarrier(page));
 }
 

@@ -1,11 +1,12 @@
 // @vitest-environment node
+
 import { readFileSync } from "node:fs";
-import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import { PageCarrier, type PageData } from "../../../src/client/page";
+import { PageCarrier } from "../../../src/client/page";
 import { parts, runs, TILE, tileRange } from "../../../src/client/page/tiles";
 import type { TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
+import { pageOf, pieceOf } from "../../made";
 
 interface Fixture {
   codes: Record<string, number[][][]>;
@@ -23,24 +24,8 @@ function sourceOf(codes: number[][][]): Source {
     codes[0]?.length ?? 0,
     codes[0]?.[0]?.length ?? 0,
   ];
-  const piece = {
-    stack: "self",
-    layer: 0,
-    shape,
-    encoding: "uint8-sqrt" as const,
-    maximum: 1,
-    error: 0.00392,
-    data: deflateSync(Uint8Array.from(codes.flat(2))).toString("base64"),
-  };
-  const description = { model: "m", notes: [], stacks: [] };
-  const data: PageData = {
-    format: 2,
-    view: "matrix",
-    state: {},
-    description,
-    blocks: [piece],
-    maps: [piece],
-  };
+  const piece = pieceOf(shape, codes.flat(2));
+  const data = pageOf({ blocks: [piece], maps: [piece] });
   return new Source(new PageCarrier(data));
 }
 

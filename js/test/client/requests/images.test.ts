@@ -1,10 +1,12 @@
 // @vitest-environment node
+
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import { PageCarrier, type PageData } from "../../../src/client/page";
+import { PageCarrier } from "../../../src/client/page";
 import { readImage } from "../../../src/client/requests/images";
 import { Source } from "../../../src/client/source";
-import { described, imageOf } from "../../images";
+import { imageOf } from "../../images";
+import { pageOf } from "../../made";
 
 describe("an image on its way", () => {
   it("becomes opaque pixels, and says when bytes are missing", () => {
@@ -16,13 +18,7 @@ describe("an image on its way", () => {
   });
 
   it("comes from the page that contains it, once", async () => {
-    const data = {
-      format: 2,
-      view: "head",
-      state: {},
-      description: described(),
-      blocks: [],
-      maps: [],
+    const data = pageOf({
       images: [
         {
           width: 1,
@@ -30,7 +26,7 @@ describe("an image on its way", () => {
           data: deflateSync(Buffer.from([1, 2, 3, 4, 5, 6])).toString("base64"),
         },
       ],
-    } satisfies PageData;
+    });
     const source = new Source(new PageCarrier(data));
     const image = await source.image(0);
     expect(image).toMatchObject({ width: 1, height: 2 });

@@ -5,27 +5,13 @@ import {
   headTextColor,
   MOST_COLOURS,
   PALETTES,
-  rgbOf,
   type ThemeName,
 } from "../../../src/ui/colors/palette";
 import frameCss from "../../../src/ui/frame/frame.css";
+import { contrast } from "../../sight";
 
 /** WCAG 2.1, success criterion 1.4.3. */
 const LEAST = 4.5;
-
-/** Relative luminance and contrast as WCAG 2.1 defines them. */
-function luminance(color: string): number {
-  const [red, green, blue] = rgbOf(color).map((value) => {
-    const share = value / 255;
-    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-  }) as [number, number, number];
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-}
-
-function contrast(a: string, b: string): number {
-  const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y) as [number, number];
-  return (high + 0.05) / (low + 0.05);
-}
 
 /**
  * Behind a view that takes its host's own background: JupyterLab, marimo, and themes that come

@@ -1,4 +1,5 @@
 /** Hosts that cannot run here, each by what sets it apart: buffers, signals, marks of a theme. */
+
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { LARGEST_REPLY } from "../../../src/client/carrier";
 import { KernelChannel } from "../../../src/client/kernel";
@@ -6,6 +7,7 @@ import { Source } from "../../../src/client/source";
 import makeHeadWidget from "../../../src/views/head";
 import makeMatrixWidget from "../../../src/views/matrix";
 import makeModelWidget from "../../../src/views/model";
+import { stackOf, tokensOf } from "../../made";
 
 const WIDGETS = [
   ["head", makeHeadWidget],
@@ -22,18 +24,11 @@ const DESCRIPTION = {
   model: "m",
   notes: [],
   stacks: [
-    {
-      name: "self",
+    stackOf({
       layers: [0, 1],
       heads_per_layer: [HEADS, HEADS],
-      query_tokens: { text: TOKENS, special: [], sequence: [0, 0, 0] },
-      key_tokens: null,
-      normalized: true,
-      maximum: 1,
-      causal: false,
-      vectors: false,
-      patterns: [],
-    },
+      query_tokens: tokensOf(TOKENS),
+    }),
   ],
 };
 

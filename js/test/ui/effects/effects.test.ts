@@ -1,5 +1,4 @@
 import { describe, expect, it } from "vitest";
-import type { StackDescription } from "../../../src/client/protocol";
 import type { LineMark, RectMark, TextMark } from "../../../src/draw/marks";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import {
@@ -29,21 +28,15 @@ import { keyEffectMarks } from "../../../src/views/head/effects";
 import { layOut as layOutHead } from "../../../src/views/head/layout";
 import type { LinePlot } from "../../../src/views/head/line-plot";
 import { layOut } from "../../../src/views/model/layout";
+import { stackOf, tokensOf } from "../../made";
 
 const palette = PALETTES.light;
 
-const stack: StackDescription = {
-  name: "self",
+const stack = stackOf({
   layers: [0, 4],
   heads_per_layer: [2, 3],
-  query_tokens: { text: ["a", "b", "c"], special: [], sequence: [0, 0, 0] },
-  key_tokens: null,
-  normalized: true,
-  maximum: 1,
-  causal: false,
-  vectors: false,
-  patterns: [],
-};
+  query_tokens: tokensOf(["a", "b", "c"]),
+});
 
 const signed = [
   [-14.85, 0.5],

@@ -11,23 +11,17 @@ import {
   wholeInSight,
 } from "../../../src/ui/head-grid/grid";
 import { layOut } from "../../../src/views/model/layout";
+import { stackOf, tokensOf } from "../../made";
 
-function stackOf(heads: Record<number, number>): StackDescription {
-  return {
-    name: "self",
+function withHeads(heads: Record<number, number>): StackDescription {
+  return stackOf({
     layers: Object.keys(heads).map(Number),
     heads_per_layer: Object.values(heads),
-    query_tokens: { text: ["a", "b"], special: [], sequence: [0, 0] },
-    key_tokens: null,
-    normalized: true,
-    maximum: 1,
-    causal: false,
-    vectors: false,
-    patterns: [],
-  };
+    query_tokens: tokensOf(["a", "b"]),
+  });
 }
 
-const ragged = stackOf({ 0: 3, 2: 1, 7: 2 });
+const ragged = withHeads({ 0: 3, 2: 1, 7: 2 });
 
 describe("which heads stand where", () => {
   it("keeps the model's own numbers, and leaves gaps where a layer has no such head", () => {

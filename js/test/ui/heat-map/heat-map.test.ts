@@ -1,4 +1,5 @@
 // @vitest-environment node
+
 import { describe, expect, it } from "vitest";
 import { TILE } from "../../../src/client/page/tiles";
 import type { TileRequest } from "../../../src/client/protocol";
@@ -17,6 +18,7 @@ import {
   within,
   zoomed,
 } from "../../../src/ui/heat-map/viewport";
+import { carrierOf } from "../../made";
 import { place, ROOM, tokens, viewport } from "./viewports";
 
 describe("what is in sight", () => {
@@ -169,42 +171,42 @@ describe("zooming", () => {
 /** Serves tiles of one matrix, pooled as Python does it, and notes what was asked for. */
 function served(matrix: number[][]) {
   const asked: TileRequest[] = [];
-  const source = new Source({
-    live: false,
-    retry: () => undefined,
-    watch: () => undefined,
-    ask: async (_name, args) => {
-      const request = args as TileRequest;
-      asked.push(request);
-      const each = 2 ** request.level;
-      const span = TILE * each;
-      const cells: number[][] = [];
-      for (
-        let y = request.row * span;
-        y < Math.min(matrix.length, (request.row + 1) * span);
-        y += each
-      ) {
-        const line: number[] = [];
-        const width = matrix[0]?.length ?? 0;
+  const source = new Source(
+    carrierOf(
+      async (_name, args) => {
+        const request = args as TileRequest;
+        asked.push(request);
+        const each = 2 ** request.level;
+        const span = TILE * each;
+        const cells: number[][] = [];
         for (
-          let x = request.column * span;
-          x < Math.min(width, (request.column + 1) * span);
-          x += each
+          let y = request.row * span;
+          y < Math.min(matrix.length, (request.row + 1) * span);
+          y += each
         ) {
-          const weights = matrix.slice(y, y + each).flatMap((row) => row.slice(x, x + each));
-          line.push(
-            request.pooled === "max"
-              ? Math.max(...weights)
-              : weights.reduce((sum, weight) => sum + weight, 0) / weights.length,
-          );
+          const line: number[] = [];
+          const width = matrix[0]?.length ?? 0;
+          for (
+            let x = request.column * span;
+            x < Math.min(width, (request.column + 1) * span);
+            x += each
+          ) {
+            const weights = matrix.slice(y, y + each).flatMap((row) => row.slice(x, x + each));
+            line.push(
+              request.pooled === "max"
+                ? Math.max(...weights)
+                : weights.reduce((sum, weight) => sum + weight, 0) / weights.length,
+            );
+          }
+          cells.push(line);
         }
-        cells.push(line);
-      }
-      const shape = [1, cells.length, cells[0]?.length ?? 0];
-      const header = { shape, encoding: "float32", maximum: 1, error: 0 };
-      return { header, data: Float32Array.from(cells.flat()) };
-    },
-  });
+        const shape = [1, cells.length, cells[0]?.length ?? 0];
+        const header = { shape, encoding: "float32", maximum: 1, error: 0 };
+        return { header, data: Float32Array.from(cells.flat()) };
+      },
+      { live: false },
+    ),
+  );
   return { source, asked };
 }
 

@@ -1,9 +1,7 @@
-import { signal } from "@preact/signals";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Carrier, Connection } from "../../../src/client/carrier";
-import type { BlockRequest, StackDescription, TileRequest } from "../../../src/client/protocol";
+import type { BlockRequest, TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import { PALETTES, type ThemeName } from "../../../src/ui/colors/palette";
 import { coverage } from "../../../src/ui/heat-map/captions";
 import { scaleLabels } from "../../../src/ui/heat-map/legend";
 import type { HeatMap } from "../../../src/ui/heat-map/marks";
@@ -11,9 +9,9 @@ import { hintOf } from "../../../src/ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
 import { createHeatMapStore, type HeatMapStore } from "../../../src/ui/heat-map/store";
 import type { ViewContext } from "../../../src/ui/view/define-view";
-import { createHistory } from "../../../src/ui/view/history";
-import { createRecordStore, type RecordState } from "../../../src/ui/view/record";
-import { assign, makeSignals, type Signals } from "../../../src/ui/view/state";
+import { assign, type Signals } from "../../../src/ui/view/state";
+import { stackOf, tokensOf } from "../../made";
+import { roomOf } from "../../rooms";
 
 const COUNT = 6;
 const EXACT = Math.fround(0.12345);
@@ -67,28 +65,16 @@ class Kernel implements Carrier {
   }
 }
 
-const stack: StackDescription = {
-  name: "self",
+const stack = stackOf({
   layers: [0, 5],
   heads_per_layer: [2, 2],
-  query_tokens: {
-    text: ["a", "b", "c", "d", "e", "f"],
-    special: [],
-    sequence: [0, 0, 0, 0, 0, 0],
-  },
-  key_tokens: null,
-  normalized: true,
-  maximum: 1,
-  causal: false,
-  vectors: false,
-  patterns: [],
-};
+  query_tokens: tokensOf(["a", "b", "c", "d", "e", "f"]),
+});
 
 let kernel: Kernel;
 let state: Signals<HeatMapState>;
 let store: HeatMapStore;
 let context: ViewContext<HeatMapState>;
-const controller = new AbortController();
 
 async function settled(): Promise<void> {
   await vi.waitFor(() => expect(store.current.value).toBe(true));
@@ -96,25 +82,8 @@ async function settled(): Promise<void> {
 
 beforeEach(() => {
   kernel = new Kernel();
-  state = makeSignals<HeatMapState>({ ...HEAT_MAP_DEFAULTS, stack: "self", heads: [1] });
-  const source = new Source(kernel);
-  const common = state as unknown as Signals<RecordState>;
-  context = {
-    root: document.createElement("div"),
-    source,
-    state,
-    common,
-    record: createRecordStore(source, common, controller.signal),
-    palette: signal(PALETTES.light),
-    theme: signal<ThemeName>("light"),
-    width: signal(900),
-    offered: signal(null),
-    history: createHistory({}, controller.signal),
-    controls: signal("full"),
-    embedded: false,
-    setDrawn: () => undefined,
-    ended: controller.signal,
-  };
+  const given = { ...HEAT_MAP_DEFAULTS, stack: "self", heads: [1] };
+  ({ state, context } = roomOf<HeatMapState>(given, new Source(kernel)));
   store = createHeatMapStore(context);
 });
 

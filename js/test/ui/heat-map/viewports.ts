@@ -4,6 +4,7 @@ import type { StackDescription, TokenList } from "../../../src/client/protocol";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
 import { type Viewport, viewportOf } from "../../../src/ui/heat-map/viewport";
 import { placeOf } from "../../../src/ui/view/record";
+import { stackOf } from "../../made";
 
 const PLAIN = new Map<number, TokenList>();
 
@@ -21,19 +22,12 @@ export function place(
   numKeys = numQueries,
   more: Partial<StackDescription> = {},
 ) {
-  const stack: StackDescription = {
-    name: "self",
-    layers: [0],
+  const stack = stackOf({
     heads_per_layer: [4],
     query_tokens: tokens(numQueries),
     key_tokens: numKeys === numQueries ? null : tokens(numKeys),
-    normalized: true,
-    maximum: 1,
-    causal: false,
-    vectors: false,
-    patterns: [],
     ...more,
-  };
+  });
   const description = { model: "", notes: [], stacks: [stack] };
   return placeOf(description, { ...HEAT_MAP_DEFAULTS, heads: [1] });
 }

@@ -9,6 +9,7 @@ import {
   RECORD_DEFAULTS,
 } from "../../../src/ui/view/record";
 import { makeSignals } from "../../../src/ui/view/state";
+import { stackOf } from "../../made";
 
 describe("the order of heads", () => {
   it("is their number, where nothing else is said", () => {
@@ -36,18 +37,12 @@ const description = {
   model: "m",
   notes: [],
   stacks: [
-    {
-      name: "self",
+    stackOf({
       layers: [2, 4],
       heads_per_layer: [2, 3],
       query_tokens: tokens,
-      key_tokens: null,
-      normalized: true,
-      maximum: 1,
-      causal: false,
-      vectors: false,
       patterns: ["induction"],
-    },
+    }),
   ],
 };
 

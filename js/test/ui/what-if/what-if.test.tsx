@@ -1,6 +1,6 @@
 import { render } from "preact";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import type { Carrier, Reply } from "../../../src/client/carrier";
+import type { Reply } from "../../../src/client/carrier";
 import type {
   ChangedStack,
   EdgeHeader,
@@ -12,15 +12,11 @@ import { Source } from "../../../src/client/source";
 import type { ViewContext } from "../../../src/ui/view/define-view";
 import { createRecordStore, RECORD_DEFAULTS, type RecordState } from "../../../src/ui/view/record";
 import { assign, makeSignals, readHash, writeHash } from "../../../src/ui/view/state";
-import {
-  baseName,
-  changedInWords,
-  readChanges,
-  readShownRun,
-} from "../../../src/ui/what-if/changed-run";
+import { readChanges, readShownRun } from "../../../src/ui/what-if/changed-run";
 import { edgeInWords, PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
 import { changeInWords, offeredAt, withChange } from "../../../src/ui/what-if/state";
 import { CAVEAT, WhatIf } from "../../../src/ui/what-if/what-if";
+import { carrierOf, stackOf, tokensOf } from "../../made";
 
 const EDGE: WantedChange = {
   kind: "knockout",
@@ -36,18 +32,11 @@ const DESCRIPTION = {
   model: "m",
   notes: [],
   stacks: [
-    {
-      name: "self",
+    stackOf({
       layers: [2, 4],
       heads_per_layer: [2, 3],
-      query_tokens: { text: ["the", "<b>"], special: [], sequence: [0, 0] },
-      key_tokens: null,
-      normalized: true,
-      maximum: 1,
-      causal: false,
-      vectors: false,
-      patterns: [],
-    },
+      query_tokens: tokensOf(["the", "<b>"]),
+    }),
   ],
 };
 
@@ -91,25 +80,21 @@ function drawn(options: {
   const asked: WantedChange[][] = [];
   const named: string[] = [];
   const answer = options.answer ?? (async (changes) => `Answer to ${changes.length} changes.`);
-  const carrier: Carrier = {
-    live: options.live ?? true,
-    ask: async (name, args, signal): Promise<Reply> => {
-      named.push(name);
-      if (name === "describe") return { header: options.description ?? DESCRIPTION, data: null };
-      if (name === "block") {
-        const shape: [number, number, number] = [1, 1, 1];
-        const header = { shape, encoding: "float32", maximum: 1, error: 0 };
-        return { header, data: new Uint8Array(new Float32Array([0.25]).buffer) };
-      }
-      if (name === "edge") return { header: options.edge?.(args as EdgeRequest), data: null };
-      if (name === "changed") return { header: { stacks: changedStacks() }, data: null };
-      const { changes } = args as { changes: WantedChange[] };
-      asked.push(changes);
-      return { header: { sentence: await answer(changes, signal) }, data: null };
-    },
-    retry: () => undefined,
-    watch: (listener) => listener("ready"),
+  const ask = async (name: string, args: object, signal?: AbortSignal): Promise<Reply> => {
+    named.push(name);
+    if (name === "describe") return { header: options.description ?? DESCRIPTION, data: null };
+    if (name === "block") {
+      const shape: [number, number, number] = [1, 1, 1];
+      const header = { shape, encoding: "float32", maximum: 1, error: 0 };
+      return { header, data: new Uint8Array(new Float32Array([0.25]).buffer) };
+    }
+    if (name === "edge") return { header: options.edge?.(args as EdgeRequest), data: null };
+    if (name === "changed") return { header: { stacks: changedStacks() }, data: null };
+    const { changes } = args as { changes: WantedChange[] };
+    asked.push(changes);
+    return { header: { sentence: await answer(changes, signal) }, data: null };
   };
+  const carrier = carrierOf(ask, { live: options.live ?? true });
   const state = makeSignals<RecordState>({
     ...RECORD_DEFAULTS,
     layer: 2,
@@ -228,26 +213,6 @@ it("gives up an answer when the changes are others, and tries again when asked",
   await said("Ok.");
 });
 
-it("shows on a page what was answered, and which of it is chosen", async () => {
-  const outcome = { changes: [EDGE], described: ["Cut <i>."], sentence: "The answer is <b>." };
-  const { state, named, press } = drawn({ live: false, state: { outcomes: [outcome] } });
-  await vi.waitFor(() =>
-    expect(root.querySelector("li")?.textContent).toBe("Cut <i>. The answer is <b>."),
-  );
-  expect(root.querySelectorAll("i").length).toBe(0);
-  expect(root.textContent).toContain(CAVEAT);
-  const chosen = (): string | null | undefined =>
-    root.querySelector("li button")?.getAttribute("aria-pressed");
-  expect(chosen()).toBe("false");
-  await press("Cut <i>.");
-  expect(state.changes.value).toEqual([EDGE]);
-  await vi.waitFor(() => expect(chosen()).toBe("true"));
-  await press("Cut <i>.");
-  expect(state.changes.value).toEqual([]);
-  // No model runs on a page, and nothing is asked that it does not carry.
-  expect(new Set(named)).toEqual(new Set(["describe", "block"]));
-});
-
 it("shows nothing on a page without outcomes", async () => {
   drawn({ live: false, state: { changes: [EDGE] } });
   await vi.waitFor(() => expect(root.querySelector(".av-pinned-heads")).not.toBeNull());
@@ -310,28 +275,6 @@ it("has on a page what it carries of a pinned pair", async () => {
   await vi.waitFor(() =>
     expect(line()).toContain("share of the value norm and effect of cutting it: not in this page."),
   );
-});
-
-it("shows the weights of the changed run in place of the unchanged one's, and back", async () => {
-  const { state, named, record, press, said } = drawn({ state: { changes: [EDGE] } });
-  await said("Answer to 1 changes.");
-  expect(named).not.toContain("changed");
-  await press("difference");
-  const shown = (): string | undefined => record.place.value?.stack.name;
-  await vi.waitFor(() => expect(shown()).toBe("self · difference after: without head 2.1"));
-  expect(record.place.value?.stack.measure).toBe("difference");
-  // The trait names the stack as the record does.
-  expect(baseName(record.place.value?.stack as StackDescription)).toBe("self");
-  expect(changedInWords({ name: shown() ?? "" })).toBe("Difference after: without head 2.1.");
-  expect(line()).toContain("head 2.1 in the unchanged run.");
-  await press("after");
-  await vi.waitFor(() => expect(shown()).toBe("self · after: without head 2.1"));
-  await press("before");
-  await vi.waitFor(() => expect(shown()).toBe("self"));
-  assign(state, { shown_run: "after" });
-  await vi.waitFor(() => expect(shown()).toBe("self · after: without head 2.1"));
-  await press("Take back:");
-  await vi.waitFor(() => expect(shown()).toBe("self"));
 });
 
 it("has on a page the stacks that it carries, under one name", async () => {

@@ -2,7 +2,6 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { signal } from "@preact/signals";
 import type { Carrier, Connection, Reply } from "../../../src/client/carrier";
 import { fromBase64 } from "../../../src/client/codec";
 import type {
@@ -12,11 +11,6 @@ import type {
   AtlasTexts,
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import { PALETTES, type ThemeName } from "../../../src/ui/colors/palette";
-import type { ViewContext } from "../../../src/ui/view/define-view";
-import { createHistory } from "../../../src/ui/view/history";
-import { createRecordStore, type RecordState } from "../../../src/ui/view/record";
-import { makeSignals, type Signals } from "../../../src/ui/view/state";
 import { AtlasPageCarrier, type AtlasPageData } from "../../../src/views/atlas/client/page";
 import {
   ATLAS_DEFAULTS,
@@ -24,6 +18,8 @@ import {
   describedAtlas,
   stackOf,
 } from "../../../src/views/atlas/state";
+import { tokensOf } from "../../made";
+import { type Room as RoomOf, roomOf } from "../../rooms";
 
 interface Answered {
   arguments: Record<string, unknown>;
@@ -93,8 +89,7 @@ export class Kernel implements Carrier {
 function ofText(name: string, text: number): Promise<Reply> {
   if (name !== "describe") return new Promise(() => {});
   const tokens = FIXTURE.texts[text]?.tokens ?? [];
-  const query_tokens = { text: tokens, special: [], sequence: tokens.map(() => 0) };
-  const stack = { ...stackOf(STACK), query_tokens };
+  const stack = { ...stackOf(STACK), query_tokens: tokensOf(tokens) };
   return Promise.resolve({ header: { model: "fixture", notes: [], stacks: [stack] }, data: null });
 }
 
@@ -106,37 +101,11 @@ export function pageCarrier(): AtlasPageCarrier {
   } as unknown as AtlasPageData);
 }
 
-export interface Room {
-  state: Signals<AtlasState>;
-  context: ViewContext<AtlasState>;
-  controller: AbortController;
-}
+export type Room = RoomOf<AtlasState>;
 
 /** All that a view has at hand, above a kernel or a page. */
 export function roomWith(changed: Partial<AtlasState>, carrier: Carrier): Room {
-  const controller = new AbortController();
-  const state = makeSignals<AtlasState>({ ...ATLAS_DEFAULTS, stack: "self", ...changed });
-  const source = new Source(
-    carrier,
-    undefined,
-    describedAtlas as (answer: unknown) => ReturnType<typeof describedAtlas>,
-  );
-  const common = state as unknown as Signals<RecordState>;
-  const context: ViewContext<AtlasState> = {
-    root: document.createElement("div"),
-    source,
-    state,
-    common,
-    record: createRecordStore(source, common, controller.signal),
-    palette: signal(PALETTES.light),
-    theme: signal<ThemeName>("light"),
-    width: signal(1000),
-    offered: signal(null),
-    history: createHistory({}, controller.signal),
-    controls: signal("full"),
-    embedded: false,
-    setDrawn: () => undefined,
-    ended: controller.signal,
-  };
-  return { state, context, controller };
+  const described = describedAtlas as (answer: unknown) => ReturnType<typeof describedAtlas>;
+  const state = { ...ATLAS_DEFAULTS, stack: "self", ...changed };
+  return roomOf<AtlasState>(state, new Source(carrier, undefined, described));
 }

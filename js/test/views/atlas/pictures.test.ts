@@ -25,6 +25,7 @@ import {
   profileMarks,
 } from "../../../src/views/atlas/marks";
 import { ATLAS_HASH, describedAtlas } from "../../../src/views/atlas/state";
+import { contrast } from "../../sight";
 import { FIXTURE, STACK } from "./kernel";
 
 const room = { palette: PALETTES.light, theme: "light" as const };
@@ -107,17 +108,9 @@ describe("colours", () => {
   });
 
   it("have letters that stand out by 4.5 to 1 in both themes", () => {
-    const light = (color: string): number => {
-      const [r, g, b] = rgbOf(color).map((each) => {
-        const share = each / 255;
-        return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-      }) as [number, number, number];
-      return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
-    };
     for (const palette of [PALETTES.light, PALETTES.dark]) {
       for (const color of [...palette.heads, palette.neutral, palette.rule]) {
-        const pair = [light(color), light(inkOn(color))];
-        expect(Math.max(...pair) / Math.min(...pair)).toBeGreaterThanOrEqual(4.5);
+        expect(contrast(color, inkOn(color))).toBeGreaterThanOrEqual(4.5);
       }
     }
   });

@@ -4,10 +4,8 @@ import type { AtlasStatistic } from "../../../src/client/protocol";
 import { markDrawn } from "../../../src/ui/view/define-view";
 import { AtlasView } from "../../../src/views/atlas";
 import type { AtlasState } from "../../../src/views/atlas/state";
+import { drawnIn, until } from "../../made";
 import { FIXTURE, Kernel, pageCarrier, type Room, roomWith, STACK } from "./kernel";
-
-/** Machines that test are busy. */
-const PATIENT = { timeout: 15_000 };
 
 let room: Room;
 let root: HTMLElement;
@@ -24,14 +22,7 @@ async function open(
   await drawn();
 }
 
-async function drawn(place?: string): Promise<void> {
-  await vi.waitFor(() => {
-    const mark = root.getAttribute("data-attnviz-drawn");
-    expect(mark).not.toBeNull();
-    if (place) expect(mark).toBe(place);
-  }, PATIENT);
-  await settle();
-}
+const drawn = (place?: string): Promise<void> => drawnIn(root, place);
 
 const settle = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 30));
 const cells = (): string[] =>
@@ -127,14 +118,6 @@ describe("the chosen head", () => {
     expect(wanted("pos")).not.toEqual(wanted("kind"));
   });
 
-  it("without any role says so", async () => {
-    await open({ heads: [1] });
-    expect(root.querySelector(".av-atlas-head")?.textContent).toContain("None of 2 roles");
-    expect(root.querySelector(".av-summary")?.textContent).toContain(
-      "Layer 2, head 1 has none of 2",
-    );
-  });
-
   it("lists its sampled edges first, each with its query and its key marked", async () => {
     await open();
     const { text, query, key } = FIXTURE.values.edges[0]?.sampled ?? {
@@ -206,28 +189,11 @@ describe("the offsets", () => {
 });
 
 describe("a search", () => {
-  it("counts over all heads, with the interval, and lists those with most", async () => {
-    await open();
-    type("Query", "*");
-    await vi.waitFor(() => expect(cells()[0]).toContain("of 2 sampled edges"), PATIENT);
-    expect(cells()[0]).toBe("Layer 2, head 0: 2 of 2 sampled edges (34% to 100%)");
-    // The other layer's heads may come a picture later.
-    await vi.waitFor(
-      () => expect(root.querySelectorAll(".av-atlas-found li").length).toBe(4),
-      PATIENT,
-    );
-    expect(root.textContent).toContain("no hit among 2 still allows up to 65.8%");
-    type("Query", "pos:NOUN");
-    await vi.waitFor(() => expect(cells()[0]).not.toContain("2 of 2"), PATIENT);
-    button("Clear the search").click();
-    await vi.waitFor(() => expect(cells()[0]).toContain("previous"), PATIENT);
-  });
-
   it("waits the longer between two pictures, the more heads there are", async () => {
     const timer = vi.spyOn(globalThis, "setTimeout");
     await open();
     type("Query", "*");
-    await vi.waitFor(() => expect(cells()[0]).toContain("of 2 sampled edges"), PATIENT);
+    await until(() => expect(cells()[0]).toContain("of 2 sampled edges"));
     // Four heads: 60 ms and a tenth for each.
     expect(timer.mock.calls.map(([, wait]) => wait)).toContain(60.4);
   });
@@ -237,12 +203,12 @@ describe("a search", () => {
     await open({}, kernel);
     kernel.held = (name) => name === "edges";
     type("Query", "*");
-    await vi.waitFor(() => expect(root.textContent).toContain("Layer 2 of 2 …"), PATIENT);
+    await until(() => expect(root.textContent).toContain("Layer 2 of 2 …"));
     expect(root.getAttribute("data-attnviz-drawn")).toBeNull();
     // Counts of what was gone over are there already.
     expect(cells()[0]).toContain("2 of 2 sampled edges");
     expect(cells()[2]).toContain("no sampled edges");
-    await vi.waitFor(() => expect(kernel.waiting.length).toBe(1), PATIENT);
+    await until(() => expect(kernel.waiting.length).toBe(1));
     kernel.waiting[0]?.();
     await drawn();
     expect(cells()[2]).toContain("2 of 2 sampled edges");
@@ -253,7 +219,7 @@ describe("a search", () => {
     await open({}, kernel);
     kernel.failing = new Map([["edges", "The edges are gone."]]);
     type("Query", "*");
-    await vi.waitFor(() => expect(root.textContent).toContain("The edges are gone."), PATIENT);
+    await until(() => expect(root.textContent).toContain("The edges are gone."));
   });
 });
 

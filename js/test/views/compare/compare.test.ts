@@ -4,7 +4,7 @@ import type { StackDescription } from "../../../src/client/protocol";
 import type { Source } from "../../../src/client/source";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { createSharedScale } from "../../../src/ui/colors/shared-scale";
-import { galleryGrid, layerGrid, offeredHeads, rankedCells } from "../../../src/ui/head-grid/grid";
+import { layerGrid, offeredHeads } from "../../../src/ui/head-grid/grid";
 import { placeOf } from "../../../src/ui/view/record";
 import {
   coverageOf,
@@ -14,28 +14,23 @@ import {
   sentenceOf,
   signed,
 } from "../../../src/views/compare/captions";
-import { pairsCsv } from "../../../src/views/compare/figure";
-import { arrangementAt, layOut, WITH_NUMBERS } from "../../../src/views/compare/layout";
+import { layOut, WITH_NUMBERS } from "../../../src/views/compare/layout";
 import { cellMarks, TREND, trendMarks, trendX } from "../../../src/views/compare/marks";
 import { loadMoved, movedIn } from "../../../src/views/compare/moved";
 import { type ComparePlace, comparePlace, describedOnce } from "../../../src/views/compare/state";
 import { withGaps } from "../../../src/views/compare/store";
+import { stackOf } from "../../made";
 
 const TOKENS = { text: ["it", "doctor", "nurse"], special: [], sequence: [0, 0, 0] };
 
 function stack(name: string): StackDescription {
-  return {
+  return stackOf({
     name,
     layers: [0, 2],
     heads_per_layer: [2, 3],
     query_tokens: TOKENS,
-    key_tokens: null,
-    normalized: true,
-    maximum: 1,
-    causal: false,
-    vectors: false,
     patterns: ["previous token"],
-  };
+  });
 }
 
 const COMPARED = {
@@ -224,18 +219,6 @@ describe("what moved", () => {
       ["self: second − first", [600, 601]],
     ]);
   });
-
-  it("stands in the table beside both weights", async () => {
-    const place = { ...at(), keys: { ...TOKENS, text: ["x", "=y"] } };
-    const table = await pairsCsv(source, place, { queries: [0, 2], keys: null });
-    expect(table.split("\r\n")).toEqual([
-      "stack,layer,head,query,query_token,key,key_token,a,b,difference,largest_error,a_name,b_name",
-      '"self",2,0,0,"it",0,"x",1,0.5,-0.5,0,"first","second"',
-      '"self",2,0,0,"it",1,"\'=y",0,0.5,0.5,0,"first","second"',
-      '"self",2,0,1,"doctor",0,"x",0.5,0.25,-0.25,0,"first","second"',
-      '"self",2,0,1,"doctor",1,"\'=y",0.5,0.75,0.25,0,"first","second"',
-    ]);
-  });
 });
 
 describe("the sentence", () => {
@@ -380,26 +363,6 @@ describe("the grid", () => {
     expect(many.cell).toBeGreaterThanOrEqual(16);
     const printed = layOut({ ...options, columns: 12, rows: 40, width: 300, printed: true });
     expect(printed.boxHeight).toBe(printed.height);
-  });
-
-  it("puts the farthest apart first where it is asked for", () => {
-    const { stack } = at();
-    const offered = offeredHeads(stack, null);
-    const distances = COMPARED.stacks.self.distances[1] as (number | null)[][];
-    const cells = rankedCells(stack, offered, distances, null);
-    const grid = galleryGrid(stack, offered, cells, "distance", 3);
-    expect(grid.rows.flat().map((each) => each && `${each.layer}.${each.head}`)).toEqual([
-      "2.0",
-      "2.2",
-      "0.0",
-      "0.1",
-      "2.1",
-      null,
-    ]);
-  });
-
-  it("stacks the panes below 900 pixels", () => {
-    expect([arrangementAt(899, false), arrangementAt(900, false)]).toEqual(["stack", "columns"]);
   });
 });
 

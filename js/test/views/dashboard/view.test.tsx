@@ -1,45 +1,23 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
-import { deflateSync } from "node:zlib";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { PageData } from "../../../src/client/page";
 import { openPage } from "../../../src/views/dashboard";
+import { described, pageOf, stackOf, sticky, tokensOf, until } from "../../made";
 
 const SOURCE = `${resolve(import.meta.dirname, "../../../src")}/`;
 
-/** One layer of two heads of which every query attends to the first key alone. */
+/** One layer of two heads. */
 function pageData(): PageData {
-  const codes = new Uint8Array(2 * 3 * 3).map((_, i) => (i % 3 === 0 ? 255 : 0));
-  const piece = {
-    stack: "self",
-    layer: 0,
-    shape: [2, 3, 3] as [number, number, number],
-    encoding: "uint8-sqrt" as const,
-    maximum: 1,
-    error: 0.00392,
-    data: deflateSync(codes).toString("base64"),
-  };
-  const stack = {
-    name: "self",
-    layers: [0],
-    heads_per_layer: [2],
-    query_tokens: { text: ["a", "b", "c"], special: [], sequence: [0, 0, 0] },
-    key_tokens: null,
-    normalized: true,
-    maximum: 1,
-    causal: false,
-    vectors: false,
-    patterns: [],
-  };
-  return {
-    format: 2,
+  const pieces = [sticky([2, 3, 3])];
+  return pageOf({
     view: "dashboard",
     state: { stack: "self", layer: 0, heads: [1] },
-    description: { model: "tiny", notes: [], stacks: [stack] },
-    blocks: [piece],
-    maps: [piece],
+    description: described(stackOf({ query_tokens: tokensOf(["a", "b", "c"]) })),
+    blocks: pieces,
+    maps: pieces,
     scores: [],
-  };
+  });
 }
 
 let root: HTMLElement;
@@ -60,11 +38,8 @@ const classesOf = (css: string): string[] => css.match(/(?<=\.)av-[a-z-]+/g) ?? 
 describe("the dashboard", () => {
   it("brings the style sheets of all that stands in it", async () => {
     end = openPage(root, pageData());
-    await vi.waitFor(
-      () => expect(root.querySelectorAll("[role=gridcell]")).toHaveLength(2),
-      15_000,
-    );
-    await vi.waitFor(() => expect(root.querySelectorAll(".av-plot")).toHaveLength(2), 15_000);
+    await until(() => expect(root.querySelectorAll("[role=gridcell]")).toHaveLength(2));
+    await until(() => expect(root.querySelectorAll(".av-plot")).toHaveLength(2));
     const styled = new Set(
       readdirSync(SOURCE, { recursive: true, encoding: "utf8" })
         .filter((path) => path.endsWith(".css"))

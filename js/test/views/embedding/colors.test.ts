@@ -46,17 +46,6 @@ function scaleOf({ legend }: Coloring) {
 }
 
 describe("points are coloured by", () => {
-  it("queries and keys", () => {
-    const each = coloring(corpus, "type", LIGHT);
-    const six = (word: string): string[] => new Array(6).fill(word);
-    expect(labelsOf(each)).toEqual([...six("queries"), ...six("keys")]);
-    expect(entriesOf(each)).toEqual([
-      ["queries", 6],
-      ["keys", 6],
-    ]);
-    expect(each.note).toBeNull();
-  });
-
   it("position, from the first to the last", () => {
     const each = coloring(corpus, "position", LIGHT);
     const { low, high, stops, log, unknown } = scaleOf(each);
@@ -106,20 +95,6 @@ describe("points are coloured by", () => {
     // Of 1 to 100, 10 is half of the way.
     expect(colorsOf(each)[1]).toBe(stops[Math.round((stops.length - 1) / 2)]);
     expect(colorsOf(each)[2]).toBe(stops.at(-1));
-  });
-
-  it("punctuation, and special tokens apart from it", () => {
-    const each = coloring(corpus, "punctuation", LIGHT);
-    const words = "words and parts of words";
-    const side = [words, words, "punctuation", words, words, "special tokens"];
-    expect(labelsOf(each)).toEqual([...side, ...side]);
-  });
-
-  it("text, those with most points first, and those without any not at all", () => {
-    expect(entriesOf(coloring(corpus, "text", LIGHT))).toEqual([
-      ["first", 8],
-      ["second", 4],
-    ]);
   });
 
   it("text, of which eight have a colour and the rest one together", () => {

@@ -1,5 +1,5 @@
 import { render } from "preact";
-import { afterEach, describe, expect, it, vi } from "vitest";
+import { afterEach, describe, expect, it } from "vitest";
 import type { Reply } from "../../../src/client/carrier";
 import { assign } from "../../../src/ui/view/state";
 import {
@@ -13,6 +13,7 @@ import { EmbeddingLegend } from "../../../src/views/embedding/legend";
 import { MeanPlot } from "../../../src/views/embedding/mean/plot";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
+import { until } from "../../made";
 import { corpusWith, Kernel, type Room, roomWith } from "./kernel";
 
 class MeanKernel extends Kernel {
@@ -32,8 +33,6 @@ interface Made extends Room {
   box: HTMLElement;
 }
 
-const PATIENT = { timeout: 15_000 };
-const until = (hold: () => void): Promise<void> => vi.waitFor(hold, PATIENT);
 const later = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 30));
 let made: Made[] = [];
 
@@ -209,27 +208,6 @@ describe("the legend", () => {
 });
 
 describe("the mean by position", () => {
-  it("is gone over by the keyboard, and left by it", async () => {
-    const { box, store, state } = await open({ enlarged: true, shown: "aggregate" });
-    await until(() => expect(sentenceOf(made[0]?.context as never, store)).toContain("Largest"));
-    const plot = box.querySelector(".av-plot");
-    const press = (key: string): boolean | undefined =>
-      plot?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
-    press("ArrowDown");
-    press("ArrowDown");
-    await later();
-    expect(plot?.getAttribute("aria-label")).toContain("query 1 → key 0: mean weight 0.50.");
-    press("ArrowRight");
-    await later();
-    expect(plot?.getAttribute("aria-label")).toContain("query 1 → key 1: mean weight 0.13.");
-    press(".");
-    expect(state.heads.value).toEqual([1]);
-    press("Escape");
-    expect(state.shown.value).toBe("aggregate");
-    press("Escape");
-    expect(state.shown.value).toBe("plot");
-  });
-
   it("of another head stays until the next has come, and is not called current", async () => {
     const each = await open({ enlarged: true, shown: "aggregate" });
     await until(() => expect(sentenceOf(each.context, each.store)).toContain("Largest"));

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Reply } from "../../../src/client/carrier";
 import type { ColumnValues } from "../../../src/client/protocol";
 import type { Scene } from "../../../src/draw/marks";
@@ -6,9 +6,10 @@ import { toSvg } from "../../../src/draw/svg";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { assign } from "../../../src/ui/view/state";
 import { coloring } from "../../../src/views/embedding/colors";
-import { colorColumn, embeddingExports, legendBox } from "../../../src/views/embedding/figure";
+import { embeddingExports, legendBox } from "../../../src/views/embedding/figure";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
+import { until } from "../../made";
 import { ANSWER, corpusWith, Kernel, type Room, roomWith } from "./kernel";
 
 class MeanKernel extends Kernel {
@@ -43,7 +44,6 @@ const drawnScenes = {
 };
 
 let rooms: Room[] = [];
-const PATIENT = { timeout: 15_000 };
 
 async function make(
   changed: Partial<EmbeddingState> = {},
@@ -52,9 +52,8 @@ async function make(
   const room = roomWith(changed, kernel);
   rooms.push(room);
   const store = createEmbeddingStore(room.context);
-  await vi.waitFor(() => expect(store.corpus.value).not.toBeNull(), PATIENT);
-  if (changed.shown !== "aggregate")
-    await vi.waitFor(() => expect(store.current.value).toBe(true), PATIENT);
+  await until(() => expect(store.corpus.value).not.toBeNull());
+  if (changed.shown !== "aggregate") await until(() => expect(store.current.value).toBe(true));
   return { ...room, store };
 }
 
@@ -77,7 +76,7 @@ describe("the figure", () => {
     const exports = embeddingExports(context, store, drawnScenes);
     // The first call asks for it.
     await expect(async () => exports.figure()).rejects.toThrow("Nothing is drawn yet");
-    await vi.waitFor(async () => exports.figure(), PATIENT);
+    await until(async () => exports.figure());
     const { scene, title } = await exports.figure();
     expect(drawn).toEqual([]);
     const words = wordsOf(toSvg(scene, title));
@@ -162,19 +161,5 @@ describe("the tables", () => {
     const { context, store } = await make({ enlarged: true, color: name }, kernel);
     const [names] = rowsOf(await embeddingExports(context, store, drawnScenes).csv());
     expect(names?.at(-1)).toBe(`"'=HYPERLINK(""http://a"")"`);
-  });
-
-  it("name what a colouring stands for", () => {
-    const corpus = corpusWith();
-    const of = (name: string): unknown[] => {
-      const column = colorColumn(corpus, name, null);
-      return column ? [0, 1, 2, 5].map(column) : [];
-    };
-    expect(of("tag")).toEqual(["other", "noun", "other", null]);
-    expect(of("punctuation")).toEqual(["word", "word", "punctuation", "special"]);
-    expect(of("frequency")).toEqual([10, 3, 8, 9]);
-    expect(of("position mod 5")).toEqual([0, 1, 2, 2]);
-    // What every table has already.
-    expect([of("type"), of("position"), of("text"), of("norm")]).toEqual([[], [], [], []]);
   });
 });

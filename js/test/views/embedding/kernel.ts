@@ -1,15 +1,9 @@
 /** A small corpus, and a kernel that answers about it when it is told to. */
 
 import { deflateSync } from "node:zlib";
-import { signal } from "@preact/signals";
 import type { Carrier, Connection, Reply } from "../../../src/client/carrier";
 import type { Description, StackDescription } from "../../../src/client/protocol";
 import { headsOf, Source } from "../../../src/client/source";
-import { PALETTES, type ThemeName } from "../../../src/ui/colors/palette";
-import type { ViewContext } from "../../../src/ui/view/define-view";
-import { createHistory } from "../../../src/ui/view/history";
-import { createRecordStore, type RecordState } from "../../../src/ui/view/record";
-import { makeSignals, type Signals } from "../../../src/ui/view/state";
 import { Corpus, type CorpusPoints } from "../../../src/views/embedding/client/corpus";
 import type {
   HeadRequest,
@@ -78,22 +72,13 @@ export function largeAnswer(tokens: number): CorpusPoints {
   };
 }
 
-const NO_TOKENS = { text: [], special: [], sequence: [] };
+import { stackOf as plainStackOf } from "../../made";
+import { type Room as RoomOf, roomOf } from "../../rooms";
+
+const HEADS = { layers: [0, 5, 6], heads_per_layer: [2, 3, 2] };
 
 export function stackOf(changed: Partial<StackDescription> = {}): StackDescription {
-  return {
-    name: "self",
-    layers: [0, 5, 6],
-    heads_per_layer: [2, 3, 2],
-    query_tokens: NO_TOKENS,
-    key_tokens: null,
-    normalized: true,
-    maximum: 1,
-    causal: true,
-    vectors: true,
-    patterns: [],
-    ...changed,
-  };
+  return plainStackOf({ ...HEADS, causal: true, vectors: true, ...changed });
 }
 
 export const DESCRIPTION: Description = {
@@ -225,34 +210,12 @@ export class Kernel implements Carrier {
   }
 }
 
-export interface Room {
+export interface Room extends RoomOf<EmbeddingState> {
   kernel: Kernel;
-  state: Signals<EmbeddingState>;
-  context: ViewContext<EmbeddingState>;
-  controller: AbortController;
 }
 
 /** All that a view has at hand, above a kernel. */
 export function roomWith(changed: Partial<EmbeddingState> = {}, kernel = new Kernel()): Room {
-  const controller = new AbortController();
-  const state = makeSignals<EmbeddingState>({ ...EMBEDDING_DEFAULTS, stack: "self", ...changed });
-  const source = new Source(kernel);
-  const common = state as unknown as Signals<RecordState>;
-  const context: ViewContext<EmbeddingState> = {
-    root: document.createElement("div"),
-    source,
-    state,
-    common,
-    record: createRecordStore(source, common, controller.signal),
-    palette: signal(PALETTES.light),
-    theme: signal<ThemeName>("light"),
-    width: signal(900),
-    offered: signal(null),
-    history: createHistory({}, controller.signal),
-    controls: signal("full"),
-    embedded: false,
-    setDrawn: () => undefined,
-    ended: controller.signal,
-  };
-  return { kernel, state, context, controller };
+  const state = { ...EMBEDDING_DEFAULTS, stack: "self", ...changed };
+  return { kernel, ...roomOf<EmbeddingState>(state, new Source(kernel)) };
 }

@@ -2,10 +2,8 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { assign } from "../../../src/ui/view/state";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
+import { until } from "../../made";
 import { ANSWER, COUNT, Kernel, type Room, roomWith } from "./kernel";
-
-/** Machines that test are busy. */
-const PATIENT = { timeout: 15_000 };
 
 interface Made extends Room {
   store: EmbeddingStore;
@@ -19,8 +17,7 @@ function make(changed: Partial<EmbeddingState> = {}, kernel = new Kernel()): Mad
   return { ...room, store: createEmbeddingStore(room.context) };
 }
 
-const until = (hold: () => void): Promise<void> => vi.waitFor(hold, PATIENT);
-const current = ({ store }: Made): Promise<void> =>
+const current = ({ store }: Made): Promise<unknown> =>
   until(() => expect(store.current.value).toBe(true));
 const later = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 20));
 
@@ -222,16 +219,6 @@ describe("trust", () => {
 });
 
 describe("the enlarged head", () => {
-  it("has its plot in the data's units", async () => {
-    const each = make({ enlarged: true, layer: 5, heads: [2, 0] });
-    await current(each);
-    const plot = each.store.projection.value;
-    expect(plot).toMatchObject({ dimensions: 2, count: COUNT, low: [2, 2], size: 2, factor: 1.5 });
-    // The first code is 0, all others are the highest.
-    expect([...(plot?.coordinates ?? [])].slice(0, 4)).toEqual([2, 4, 4, 4]);
-    expect(each.store.head.value).toEqual({ layer: 5, head: 2 });
-  });
-
   it("keeps its plot until the next one's is there", async () => {
     const each = make({ enlarged: true });
     await current(each);
@@ -326,46 +313,6 @@ describe("the enlarged head", () => {
     each.store.cancel();
     await until(() => expect(each.context.record.error.value).toBe("There is none."));
   });
-
-  it("sends settings that its method does not have as they are by default", async () => {
-    const each = make({ enlarged: true, perplexity: 30, neighbors: 5, seed: 3 });
-    await current(each);
-    expect(each.kernel.of("projection")[0]).toMatchObject({
-      perplexity: 50,
-      neighbors: 15,
-      seed: 0,
-    });
-    assign(each.state, { method: "umap" });
-    await current(each);
-    expect(each.kernel.of("projection").at(-1)).toMatchObject({
-      perplexity: 50,
-      neighbors: 5,
-      seed: 3,
-    });
-  });
-
-  it("says what went wrong with a plot, and asks for it again", async () => {
-    const kernel = new Kernel();
-    kernel.failing = new Map([["projection", "No vectors."]]);
-    const each = make({ enlarged: true }, kernel);
-    await until(() => expect(each.context.record.error.value).toBe("No vectors."));
-    kernel.failing = new Map();
-    each.context.record.retry();
-    await current(each);
-    expect(each.context.record.error.value).toBeNull();
-  });
-
-  it("has neighbours as far as there are layers and heads", async () => {
-    const each = make({ layer: 5, heads: [2] });
-    await current(each);
-    each.store.neighbour(0, 1);
-    expect([each.state.layer.value, each.state.heads.value]).toEqual([5, [2]]);
-    // Layer 6 keeps heads 0 and 1; 1 is the nearest to 2.
-    each.store.neighbour(1, 0);
-    expect([each.state.layer.value, each.state.heads.value]).toEqual([6, [1]]);
-    each.store.neighbour(1, -1);
-    expect([each.state.layer.value, each.state.heads.value]).toEqual([6, [0]]);
-  });
 });
 
 describe("the chosen point", () => {
@@ -411,16 +358,6 @@ describe("the chosen point", () => {
     const each = make({ token: 3 }, kernel);
     await until(() => expect(each.store.chosen.value).toBe(3));
     assign(each.state, { token: null });
-    expect(each.store.chosen.value).toBeNull();
-  });
-
-  it("is none where its token is not among the points", async () => {
-    const each = make({ text: 2, token: 1 });
-    await until(() => expect(each.store.corpus.value).not.toBeNull());
-    expect(each.store.chosen.value).toBeNull();
-    assign(each.state, { text: 0, token: 0 });
-    expect(each.store.chosen.value).toBeNull();
-    assign(each.state, { text: 99 });
     expect(each.store.chosen.value).toBeNull();
   });
 
@@ -472,16 +409,6 @@ describe("the points of a corpus", () => {
     expect(each.kernel.of("norms")).toHaveLength(1);
   });
 
-  it("have the colours of queries and keys until norms are there", async () => {
-    const kernel = new Kernel();
-    kernel.held = (name) => name === "norms";
-    const each = make({ color: "norm" }, kernel);
-    await until(() => expect(kernel.waiting).toHaveLength(1));
-    expect(each.store.colors.value?.name).toBe("type");
-    kernel.answer();
-    await until(() => expect(each.store.colors.value?.name).toBe("norm"));
-  });
-
   it("of another stack are not those that were marked", async () => {
     const each = make({ selected: [1, 2] });
     await until(() => expect(each.store.corpus.value).not.toBeNull());
@@ -491,20 +418,6 @@ describe("the points of a corpus", () => {
     await until(() => expect(each.store.corpus.value?.stack).toBe("cross"));
     expect(each.state.selected.value).toEqual([]);
     expect(each.store.hovered.value).toBeNull();
-  });
-
-  it("are searched and filtered", async () => {
-    const each = make();
-    await until(() => expect(each.store.corpus.value).not.toBeNull());
-    expect(each.store.found.value).toBeNull();
-    assign(each.state, { search: "the" });
-    expect(each.store.found.value).toMatchObject({ count: 6, queries: 3, tokens: 2 });
-    assign(each.state, { points: "keys" });
-    expect([each.store.shown(0), each.store.shown(6)]).toEqual([false, true]);
-    assign(each.state, { points: "queries" });
-    expect([each.store.shown(0), each.store.shown(6)]).toEqual([true, false]);
-    assign(each.state, { points: "both" });
-    expect([each.store.shown(0), each.store.shown(6)]).toEqual([true, true]);
   });
 
   it("have their text's weights under the text's number", async () => {

@@ -4,10 +4,8 @@ import { markDrawn } from "../../../src/ui/view/define-view";
 import { assign } from "../../../src/ui/view/state";
 import { EmbeddingView } from "../../../src/views/embedding";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
+import { drawnIn, until } from "../../made";
 import { Kernel, type Room, roomWith } from "./kernel";
-
-/** Machines that test are busy. */
-const PATIENT = { timeout: 15_000 };
 
 let room: Room;
 let root: HTMLElement;
@@ -21,14 +19,7 @@ async function open(changed: Partial<EmbeddingState> = {}, kernel = new Kernel()
   await drawn();
 }
 
-async function drawn(place?: string): Promise<void> {
-  await vi.waitFor(() => {
-    const mark = root.getAttribute("data-attnviz-drawn");
-    expect(mark).not.toBeNull();
-    if (place) expect(mark).toBe(place);
-  }, PATIENT);
-  await new Promise((resolve) => setTimeout(resolve, 20));
-}
+const drawn = (place?: string): Promise<void> => drawnIn(root, place);
 
 const grid = (): HTMLElement => root.querySelector("[role=grid]") as HTMLElement;
 const plot = (): HTMLElement => root.querySelector("[role=application]") as HTMLElement;
@@ -109,7 +100,7 @@ describe("all heads", () => {
 
   it("are the most trusted first where that is asked for", async () => {
     await open();
-    await vi.waitFor(() => expect(tiles().join()).not.toContain("not measured"), PATIENT);
+    await until(() => expect(tiles().join()).not.toContain("not measured"));
     const order = [...root.querySelectorAll("select")].find((each) =>
       [...each.options].some((option) => option.value === "correlation"),
     ) as HTMLSelectElement;
@@ -129,7 +120,7 @@ describe("all heads", () => {
     room.context.setDrawn = (place) => markDrawn(root, place);
     document.body.append(root);
     render(<EmbeddingView context={room.context} />, root);
-    await vi.waitFor(() => expect(kernel.waiting.length).toBeGreaterThan(0), PATIENT);
+    await until(() => expect(kernel.waiting.length).toBeGreaterThan(0));
     await settle();
     expect(root.hasAttribute("data-attnviz-drawn")).toBe(false);
     kernel.held = () => false;

@@ -1,6 +1,6 @@
 // @vitest-environment node
+
 import { describe, expect, it } from "vitest";
-import type { StackDescription } from "../../../src/client/protocol";
 import { wrap } from "../../../src/draw/figure";
 import {
   formatShare,
@@ -23,6 +23,7 @@ import {
   resizeWindow,
   windowAround,
 } from "../../../src/views/head/state";
+import { stackOf } from "../../made";
 
 /** Ten pixels a character. */
 const measure = (text: string): number => Array.from(text).length * 10;
@@ -151,18 +152,12 @@ describe("the layout", () => {
 
 describe("plans", () => {
   const text = Array.from({ length: 2000 }, (_, index) => `t${index}`);
-  const stack: StackDescription = {
-    name: "self",
-    layers: [0],
+  const stack = stackOf({
     heads_per_layer: [32],
     query_tokens: { text, special: [0], sequence: text.map(() => 0) },
-    key_tokens: null,
-    normalized: true,
-    maximum: 1,
     causal: true,
     vectors: true,
-    patterns: [],
-  };
+  });
   const record = { model: "", notes: [], stacks: [stack] };
   const state: HeadState = {
     ...HEAD_DEFAULTS,

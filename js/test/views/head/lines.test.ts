@@ -76,13 +76,6 @@ function listed(result: Lines, series = 0): [number, number, number][] {
 }
 
 describe("lines", () => {
-  it("are drawn for every weight that is not zero", () => {
-    const result = lines(weightsOf([HEAD_0]), {});
-    expect(listed(result)).toHaveLength(11);
-    expect(result.shares.drawn).toBeCloseTo(1, 6);
-    expect(result.largest).toBe(1);
-  });
-
   it("are the strongest keys of each query and head, strongest first", () => {
     const result = lines(weightsOf([HEAD_0, HEAD_1]), { topK: 1 });
     expect(listed(result, 0)).toEqual([
@@ -94,20 +87,6 @@ describe("lines", () => {
     // Head 0: 1 + .5 + .75 + .25 = 2.5; head 1: 1 + .5 + .5 + .75 = 2.75; of 8 rows.
     expect(result.shares.drawn).toBeCloseTo(5.25 / 8, 6);
     expect(result.shares.rest).toBeCloseTo(2.75 / 8, 6);
-  });
-
-  it("take the two strongest in order", () => {
-    const result = lines(weightsOf([HEAD_1]), { topK: 2 });
-    expect(listed(result).filter(([query]) => query === 2)).toEqual([
-      [2, 2, 0.5],
-      [2, 0, 0.25],
-    ]);
-  });
-
-  it("stop at the threshold", () => {
-    const result = lines(weightsOf([HEAD_0]), { threshold: 0.5 });
-    expect(listed(result).map(([, , weight]) => weight)).toEqual([1, 0.5, 0.75]);
-    expect(result.shares.drawn).toBeCloseTo(2.25 / 4, 6);
   });
 
   it("leave out special tokens and state their share, weights as they were", () => {

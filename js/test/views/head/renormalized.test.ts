@@ -1,8 +1,8 @@
 // @vitest-environment node
+
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { PageCarrier, type PageData } from "../../../src/client/page";
-import type { StackDescription } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { roundedTo, writtenError } from "../../../src/ui/exports/csv";
 import {
@@ -12,6 +12,7 @@ import {
   shownMatrices,
   type Weights,
 } from "../../../src/views/head/lines";
+import { described, pageOf, stackOf, tokensOf } from "../../made";
 
 interface Case {
   name: string;
@@ -27,19 +28,17 @@ const { cases } = JSON.parse(readFileSync(file, "utf8")) as { cases: Case[] };
 
 function sourceOf({ weights, blocks, vectors }: Case, form: string): Source {
   const count = weights[0]?.length ?? 0;
-  const tokens = { text: Array.from({ length: count }, String), special: [], sequence: [] };
-  const stack: StackDescription = {
-    ...{ name: "self", layers: [0], heads_per_layer: [weights.length] },
-    ...{ query_tokens: tokens, key_tokens: null, normalized: true, maximum: 1 },
-    ...{ causal: false, vectors: true, patterns: [] },
-  };
+  const stack = stackOf({
+    heads_per_layer: [weights.length],
+    query_tokens: tokensOf(Array.from({ length: count }, String)),
+    vectors: true,
+  });
   const block = blocks[form];
-  const page: PageData = {
-    ...{ format: 2, view: "head", state: {}, maps: [] },
-    description: { model: "m", notes: [], stacks: [stack] },
+  const page = pageOf({
+    description: described(stack),
     blocks: block ? [block] : [],
     ...(!block && vectors && { vectors }),
-  };
+  });
   return new Source(new PageCarrier(page));
 }
 

@@ -1,6 +1,7 @@
 // @vitest-environment node
+
 import { describe, expect, it } from "vitest";
-import type { Carrier, Reply } from "../../../src/client/carrier";
+import type { Reply } from "../../../src/client/carrier";
 import type { StrongestRequest } from "../../../src/client/protocol";
 import {
   askStrongest,
@@ -12,6 +13,7 @@ import {
 } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
 import { strongestKeys } from "../../../src/views/head/strongest";
+import { carrierOf } from "../../made";
 
 const LONG = 131_072;
 
@@ -128,12 +130,7 @@ describe("the strongest keys", () => {
   });
 
   it("are put together from all parts", async () => {
-    const carrier = {
-      live: true,
-      ask: async (_: string, part: object) => replyOf(part as StrongestRequest),
-      retry: () => {},
-      watch: () => {},
-    } satisfies Carrier;
+    const carrier = carrierOf(async (_: string, part: object) => replyOf(part as StrongestRequest));
     // Rows that are taken for long ones: two of a head are a part.
     const numKeys = 1 << 22;
     const long = { ...request, heads: [0, 1] };

@@ -1,70 +1,36 @@
-import { deflateSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { PageData } from "../../../src/client/page";
-import type { StackDescription, TokenList } from "../../../src/client/protocol";
 import type { AttnvizElement } from "../../../src/ui/view/define-view";
 import { openPage } from "../../../src/views/head";
 import type { HeadState } from "../../../src/views/head/state";
-
-function tokens(text: string[], sequence?: (number | null)[]): TokenList {
-  return { text, special: [], sequence: sequence ?? text.map(() => 0) };
-}
-
-/** Every query of head h attends to key h alone. */
-function sticky(stack: string, layer: number, heads: number, queries: number, keys: number) {
-  const codes = new Uint8Array(heads * queries * keys);
-  for (let head = 0; head < heads; head++)
-    for (let query = 0; query < queries; query++)
-      codes[(head * queries + query) * keys + (head % keys)] = 255;
-  return {
-    stack,
-    layer,
-    shape: [heads, queries, keys] as [number, number, number],
-    encoding: "uint8-sqrt" as const,
-    maximum: 1,
-    error: 0.00392,
-    data: deflateSync(codes).toString("base64"),
-  };
-}
+import { described, drawnIn, pageOf, stackOf, sticky, tokensOf, until } from "../../made";
 
 const HOSTILE = "</script><img src=x onerror=alert(1)>\0";
 
 function pageData(state: Partial<HeadState> = {}): PageData {
   const words = ["one", "two", HOSTILE, "four"];
-  const base = { normalized: true, maximum: 1, causal: false, vectors: true, patterns: [] };
-  const self: StackDescription = {
-    ...base,
-    name: "self",
+  const self = stackOf({
     layers: [2, 5],
     heads_per_layer: [3, 2],
-    query_tokens: tokens(words, [0, 0, 1, 1]),
-    key_tokens: null,
-  };
-  const cross: StackDescription = {
-    ...base,
+    query_tokens: tokensOf(words, { sequence: [0, 0, 1, 1] }),
+  });
+  const cross = stackOf({
     name: "cross",
-    layers: [0],
-    heads_per_layer: [2],
-    query_tokens: tokens(["a", "b"]),
-    key_tokens: tokens(["x", "y", "z"]),
-  };
+    query_tokens: tokensOf(["a", "b"]),
+    key_tokens: tokensOf(["x", "y", "z"]),
+  });
   const pieces = [
-    sticky("self", 2, 3, 4, 4),
-    sticky("self", 5, 2, 4, 4),
-    sticky("cross", 0, 2, 2, 3),
+    sticky([3, 4, 4], { layer: 2 }),
+    sticky([2, 4, 4], { layer: 5 }),
+    sticky([2, 2, 3], { stack: "cross" }),
   ];
-  return {
-    format: 2,
-    view: "head",
+  return pageOf({
     state: { stack: "self", layer: 2, heads: [1], ...state },
-    description: { model: "<b>tiny</b>", notes: ["A note."], stacks: [self, cross] },
+    description: described(self, cross),
     blocks: pieces,
     maps: pieces,
-  };
+  });
 }
-
-/** Machines that test are busy. */
-const PATIENT = { timeout: 15_000 };
 
 let root: AttnvizElement;
 let end = (): void => undefined;
@@ -74,16 +40,7 @@ async function open(state: Partial<HeadState> = {}): Promise<void> {
   await drawn();
 }
 
-/** Waits until the view says that it has drawn, and its controls have followed. */
-async function drawn(place?: string): Promise<void> {
-  await vi.waitFor(() => {
-    const mark = root.getAttribute("data-attnviz-drawn");
-    expect(mark).not.toBeNull();
-    if (place) expect(mark).toBe(place);
-  }, PATIENT);
-  await new Promise((resolve) => setTimeout(resolve, 20));
-}
-
+const drawn = (place?: string): Promise<void> => drawnIn(root, place);
 const words = (): string => root.querySelector(".av-words")?.textContent ?? "";
 const button = (name: string): HTMLButtonElement =>
   root.querySelector(`[aria-label="${name}"]`) as HTMLButtonElement;
@@ -123,18 +80,6 @@ describe("the head view on an exported page", () => {
     twice();
     await drawn();
     expect(words()).toContain("heads 1, 2, 0");
-  });
-
-  it("changes the stack: its tokens, its first layer, no pins", async () => {
-    await open({ token: 3, leave_out: ["first", 2], pair: "a-b" });
-    const select = root.querySelector("select") as HTMLSelectElement;
-    select.value = "cross";
-    select.dispatchEvent(new Event("change", { bubbles: true }));
-    await drawn("head:cross:0");
-    expect(root.textContent).toContain("cross-attention · 2 queries, 3 keys");
-    expect(location.hash).toBe("#stack=cross&layer=0&heads=1");
-    expect(words()).toContain("Left out: first token, 0.0% ± 0.5%.");
-    expect(words()).not.toContain("To tokens outside");
   });
 
   it("keeps all heads chosen in a stack that has others", async () => {
@@ -207,12 +152,12 @@ describe("the head view on an exported page", () => {
     async (closing) => {
       await open({ token: 0, key_window: [0, 2] });
       const list = (): HTMLElement | null => root.querySelector(".av-strongest");
-      await vi.waitFor(() => expect(list()).not.toBeNull(), PATIENT);
+      await until(() => expect(list()).not.toBeNull());
       const chip = list()?.querySelector<HTMLElement>(".av-chip");
       chip?.focus();
       if (closing === "button") button("Close the strongest keys, and unpin").click();
       else chip?.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
-      await vi.waitFor(() => expect(list()).toBeNull(), PATIENT);
+      await until(() => expect(list()).toBeNull());
       expect(document.activeElement).toBe(root.querySelector(".av-plot"));
       expect(words()).not.toContain("Pinned");
     },

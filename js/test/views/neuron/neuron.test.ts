@@ -1,6 +1,7 @@
 // @vitest-environment node
+
 import { describe, expect, it } from "vitest";
-import type { RowHeader, StackDescription } from "../../../src/client/protocol";
+import type { RowHeader } from "../../../src/client/protocol";
 import type { Vectors } from "../../../src/client/requests/vectors";
 import { joinVectors, readVectors, splitVectors } from "../../../src/client/requests/vectors";
 import type { RectMark, TextMark } from "../../../src/draw/marks";
@@ -30,6 +31,7 @@ import {
   tableOf,
   weightElsewhere,
 } from "../../../src/views/neuron/table";
+import { stackOf } from "../../made";
 
 const HEADER: RowHeader = {
   scale: 0.5,
@@ -69,18 +71,12 @@ function vectors(header: Partial<RowHeader> = {}, more: Partial<Vectors> = {}): 
 
 function placeOf(text: string[], more: Partial<Place> = {}): Place {
   const tokens = { text, special: [], sequence: text.map(() => 0) };
-  const stack: StackDescription = {
-    name: "self",
+  const stack = stackOf({
     layers: [3],
-    heads_per_layer: [2],
     query_tokens: tokens,
-    key_tokens: null,
-    normalized: true,
-    maximum: 1,
     causal: true,
     vectors: true,
-    patterns: [],
-  };
+  });
   return {
     stack,
     queries: tokens,

@@ -1,5 +1,6 @@
 /** The numbers of a small corpus, as a kernel and as a page say them; Python reads the same. */
 // @vitest-environment node
+
 import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
@@ -20,6 +21,7 @@ import {
   projectionOf,
   type Way,
 } from "../../../../src/views/embedding/client/requests";
+import { carrierOf, described, stackOf } from "../../../made";
 
 interface Recorded {
   arguments: Record<string, unknown>;
@@ -73,22 +75,17 @@ function alike(a: unknown, b: unknown): boolean {
 }
 
 /** A kernel that answers what was recorded. */
-const live: Carrier = {
-  live: true,
-  ask: async (name, args) => {
-    if (name === "corpus") {
-      return { header: { parts: 1 }, data: deflateSync(JSON.stringify(fixture.corpus)) };
-    }
-    const found = fixture.live[name]?.find((each) => alike(each.arguments, args));
-    if (!found) throw new Error(`No ${name} was recorded of ${JSON.stringify(args)}.`);
-    return { header: found.header, data: found.data ? fromBase64(found.data) : null };
-  },
-  retry: () => undefined,
-  watch: () => undefined,
-};
+const live = carrierOf(async (name, args) => {
+  if (name === "corpus") {
+    return { header: { parts: 1 }, data: deflateSync(JSON.stringify(fixture.corpus)) };
+  }
+  const found = fixture.live[name]?.find((each) => alike(each.arguments, args));
+  if (!found) throw new Error(`No ${name} was recorded of ${JSON.stringify(args)}.`);
+  return { header: found.header, data: found.data ? fromBase64(found.data) : null };
+});
 
 function page(): Carrier {
-  const description = { model: "m", notes: [], stacks: [] };
+  const description = described(stackOf({ causal: true }));
   const rest = { blocks: [], maps: [], scores: [], state: {}, view: "embedding", description };
   return new EmbeddingPageCarrier({ format: 2, ...rest, embedding: fixture.page });
 }
@@ -214,6 +211,8 @@ describe("the strongest keys of a query", () => {
     const source = new Source(page());
     for (let point = 0; point < all.length; point++) {
       const lines = await linesOf(source, { ...place, point });
+      // A causal model's query may attend to itself and to what comes before it.
+      expect(lines.of).toBe((all[point] as [number, number, string])[1] + 1);
       const wanted = strongest(values, point).slice(0, fixture.page.top_keys);
       // What a byte cannot tell from none is none.
       const seen = wanted.filter(([, weight]) => Math.sqrt(weight) > BYTE);

@@ -52,24 +52,6 @@ function planes(count: number): number[] {
   return bytes;
 }
 
-const RANKS = 2;
-
-/** The strongest keys of query 1 of text 1, and of query 5, the last of text 2. */
-function keys(): number[] {
-  const plane = HEADS.length * RANKS * ANSWER.num_queries;
-  const bytes = new Array<number>(3 * plane).fill(0);
-  const set = (place: number, rank: number, query: number, weight: number, key: number): void => {
-    const at = (place * RANKS + rank) * ANSWER.num_queries + query;
-    bytes[at] = weight;
-    bytes[plane + at] = key % 256;
-    bytes[2 * plane + at] = Math.floor(key / 256);
-  };
-  set(1, 0, 1, 204, 0);
-  set(1, 1, 1, 102, 1);
-  set(1, 0, 5, 255, 1);
-  return bytes;
-}
-
 const AGGREGATE = {
   rows: 1,
   columns: 3,
@@ -104,7 +86,7 @@ function pageData(changed: Partial<EmbeddingPageData["embedding"]> = {}): Embedd
     scores: [],
     embedding: {
       way: WAY,
-      top_keys: RANKS,
+      top_keys: 0,
       top_keys_add: null,
       stacks: [
         {
@@ -119,7 +101,7 @@ function pageData(changed: Partial<EmbeddingPageData["embedding"]> = {}): Embedd
               norms: { low: [1, 2], high: [2, 4], data: packed(norms) },
               trust: [null, trustFor(LAYER, 2)],
               aggregate: AGGREGATE,
-              keys: packed(keys()),
+              keys: null,
             },
           ],
         },
@@ -161,13 +143,6 @@ function sourceOf(data = pageData()): Source {
 const HEAD = { stack: "self", layer: LAYER, head: 2 };
 
 describe("an exported page", () => {
-  it("describes the record and has the points of its corpus", async () => {
-    const source = sourceOf();
-    expect((await source.describe()).stacks).toHaveLength(2);
-    const corpus = await corpusOf(source, "self");
-    expect([corpus.count, corpus.tokenOf(1), corpus.names.length]).toEqual([COUNT, " cat", 3]);
-  });
-
   it("leaves points out of its small plots where there are many", async () => {
     const data = pageData();
     const [stack] = data.embedding.stacks;
@@ -211,16 +186,11 @@ describe("an exported page", () => {
     await expect(asked).rejects.toThrow('one placing: scaling "norms", keys moved, not lifted.');
   });
 
-  it("has trust, norms and mean weights of every head", async () => {
+  it("has trust and mean weights of every head", async () => {
     const source = sourceOf();
     const { head: _, ...place } = HEAD;
     const trusts = await trustOf(source, { ...place, way: WAY, ...PCA, heads: [2, 0] });
     expect([trusts[0]?.plot.allowed, trusts[1]]).toEqual([-0.5, null]);
-    const norms = await normsOf(source, HEAD);
-    // Codes go on from head to head: the second head's begin at the number of points.
-    norms.forEach((norm, point) => {
-      expect(norm).toBeCloseTo(2 + (2 * (COUNT + point)) / 255, 5);
-    });
     const aggregate = await aggregateOf(source, { ...HEAD, size: 64 });
     expect(aggregate).toMatchObject({ rows: 1, columns: 3, texts: 2, ofTexts: 9, ofQueries: 30 });
     expect([...aggregate.weights]).toEqual([0.5, 0.125, -1]);
@@ -235,28 +205,9 @@ describe("an exported page", () => {
     expect(meanError({}, 0.5)).toBe(0);
   });
 
-  it("has the strongest keys of queries, counted in their own text", async () => {
-    const source = sourceOf();
-    const lines = await linesOf(source, { ...HEAD, point: 1 });
-    // 204/255 = 0.8 and 102/255 = 0.4; keys of text 1 begin at point 6.
-    expect([...lines.points]).toEqual([6, 7]);
-    expect(lines.weights[0]).toBeCloseTo(0.64, 6);
-    expect(lines.weights[1]).toBeCloseTo(0.16, 6);
-    expect(lines.covered).toBeCloseTo(0.8, 6);
-    // The text has four keys; the second query of a causal model may attend to two.
-    expect(lines.of).toBe(2);
-    const last = await linesOf(source, { ...HEAD, point: 5 });
-    expect([[...last.points], [...last.weights], last.of]).toEqual([[11], [1], 2]);
-    const none = await linesOf(source, { ...HEAD, point: 0 });
-    expect([none.points.length, none.covered]).toEqual([0, 0]);
-    const key = linesOf(source, { ...HEAD, point: 7 });
-    await expect(key).rejects.toThrow("strongest keys of queries, and no lines of keys");
-  });
-
   it("without the strongest keys says what they would take", async () => {
     const top_keys_add = { count: 5, bytes: 3_440_000 };
-    const data = pageData({ top_keys: 0, top_keys_add });
-    for (const layer of data.embedding.stacks[0]?.layers ?? []) layer.keys = null;
+    const data = pageData({ top_keys_add });
     const asked = linesOf(sourceOf(data), { ...HEAD, point: 1 });
     await expect(asked).rejects.toThrow("top_keys=5 adds about 3.4 MB.");
     top_keys_add.bytes = 63_600;

@@ -1,10 +1,10 @@
 // @vitest-environment node
+
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import type { Carrier, Reply } from "../../../../src/client/carrier";
+import type { Reply } from "../../../../src/client/carrier";
 import { Source } from "../../../../src/client/source";
 import {
-  aggregateOf,
   corpusOf,
   overviewOf,
   type ProjectionRequest,
@@ -13,6 +13,7 @@ import {
   trustOf,
 } from "../../../../src/views/embedding/client/requests";
 import { TextCarrier } from "../../../../src/views/embedding/client/text-carrier";
+import { carrierOf } from "../../../made";
 import { ANSWER, corpusWith, largeAnswer, trustFor } from "../kernel";
 
 type Asked = [string, Record<string, unknown>];
@@ -20,15 +21,10 @@ type Asked = [string, Record<string, unknown>];
 /** A carrier whose replies are given in turn, and what it was asked. */
 function carrier(reply: (args: Record<string, unknown>, turn: number) => Reply) {
   const asked: Asked[] = [];
-  const each: Carrier = {
-    live: true,
-    ask: async (name, args) => {
-      asked.push([name, args as Record<string, unknown>]);
-      return reply(args as Record<string, unknown>, asked.length - 1);
-    },
-    retry: () => undefined,
-    watch: (listener) => listener("ready"),
-  };
+  const each = carrierOf(async (name, args) => {
+    asked.push([name, args as Record<string, unknown>]);
+    return reply(args as Record<string, unknown>, asked.length - 1);
+  });
   return { source: new Source(each), carrier: each, asked };
 }
 
@@ -131,20 +127,6 @@ describe("an overview", () => {
   ];
   const request = { stack: "self", layers: [0], way: WAY };
 
-  it("has the plots of heads one after the other", async () => {
-    const data = Uint8Array.from([0, 1, 2, 3, 250, 251, 252, 253]);
-    const each = carrier(() => ({ header: { stride: 7, points: 2, heads }, data }));
-    const overview = await overviewOf(each.source, request);
-    expect(overview).toMatchObject({ stack: "self", way: WAY, stride: 7, points: 2 });
-    expect(overview.heads.map(({ coordinates }) => [...coordinates])).toEqual([
-      [0, 1, 2, 3],
-      [250, 251, 252, 253],
-    ]);
-    expect(overview.heads[1]).toMatchObject({ head: 3, problem: "all keys are the same" });
-    await overviewOf(each.source, request);
-    expect(each.asked).toHaveLength(1);
-  });
-
   it("of more or fewer bytes than its points need is refused", async () => {
     const each = carrier(() => ({
       header: { stride: 1, points: 2, heads },
@@ -164,13 +146,6 @@ describe("a projection", () => {
     expect(coordinates[1]).toBe(14);
     expect(coordinates[2]).toBe(3);
     expect(coordinates[3]).toBeCloseTo(10 + (4 * 32768) / 65535, 5);
-  });
-
-  it("in three dimensions has three numbers a point", async () => {
-    const header = plot(null, { dimensions: 3, low: [0, 1, 2], size: 1, count: 1 });
-    const each = carrier(() => ({ header, data: uint16(0, 0, 65535) }));
-    const { coordinates } = await projectionOf(each.source, { ...REQUEST, dimensions: 3 });
-    expect([...coordinates]).toEqual([0, 1, 3]);
   });
 
   it("is kept once it is done, and asked for again while it runs", async () => {
@@ -229,8 +204,6 @@ describe("a projection", () => {
 });
 
 describe("what else is asked of a head", () => {
-  const place = { stack: "self", layer: 3, head: 1 };
-
   it("trust, of four heads at once", async () => {
     const each = carrier((args) => ({
       header: { heads: (args.heads as number[]).map((head) => trustFor(3, head)) },
@@ -243,27 +216,6 @@ describe("what else is asked of a head", () => {
     expect(trusts.map((trust) => trust?.head)).toEqual(heads);
     const lengths = each.asked.map(([, args]) => (args.heads as number[]).length);
     expect(lengths).toEqual([4, 4, 4, 4, 4]);
-  });
-
-  it("mean weights by position", async () => {
-    const header = {
-      rows: 1,
-      columns: 2,
-      query_edges: [0, 4],
-      key_edges: [0, 2, 4],
-      texts: 2,
-      of_texts: 9,
-      queries: 7,
-      of_queries: 30,
-    };
-    const values = new Uint8Array([0, ...new Uint8Array(Float32Array.of(0.5, -1).buffer)]);
-    const each = carrier(() => ({ header, data: new DataView(values.buffer, 1) }));
-    const aggregate = await aggregateOf(each.source, { ...place, size: 64 });
-    expect([...aggregate.weights]).toEqual([0.5, -1]);
-    expect(aggregate).toMatchObject({ queryEdges: [0, 4], keyEdges: [0, 2, 4] });
-    expect(aggregate).toMatchObject({ texts: 2, ofTexts: 9, queries: 7, ofQueries: 30 });
-    const short = carrier(() => ({ header, data: values }));
-    await expect(aggregateOf(short.source, { ...place, size: 64 })).rejects.toThrow("needs 8");
   });
 });
 

@@ -1,7 +1,7 @@
 import { deflateSync } from "node:zlib";
 import { signal } from "@preact/signals";
 import { render } from "preact";
-import { afterEach, describe, expect, it, vi } from "vitest";
+import { afterEach, describe, expect, it } from "vitest";
 import type { Reply } from "../../../../src/client/carrier";
 import { assign } from "../../../../src/ui/view/state";
 import { subtitleOf } from "../../../../src/views/embedding/captions";
@@ -10,6 +10,7 @@ import type { EmbeddingState } from "../../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../../src/views/embedding/store";
 import { embeddedHeat } from "../../../../src/views/embedding/text/image";
 import { TextPane } from "../../../../src/views/embedding/text/panel";
+import { until } from "../../../made";
 import { ANSWER, corpusWith, Kernel, type Room, roomWith } from "../kernel";
 
 /** Two images of a special token and two patches each, one above the other. */
@@ -60,8 +61,6 @@ class Page extends Kernel {
 }
 
 let made: (Room & { store: EmbeddingStore; box: HTMLElement })[] = [];
-const PATIENT = { timeout: 15_000 };
-const until = (hold: () => void): Promise<void> => vi.waitFor(hold, PATIENT);
 
 async function open(changed: Partial<EmbeddingState> = {}, kernel = new Page()) {
   const room = roomWith({ enlarged: true, ...changed }, kernel);

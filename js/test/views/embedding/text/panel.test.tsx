@@ -10,6 +10,7 @@ import { createEmbeddingStore, type EmbeddingStore } from "../../../../src/views
 import { linked, revealChosen } from "../../../../src/views/embedding/text/head";
 import { chosenText, TextPane } from "../../../../src/views/embedding/text/panel";
 import { HEAD_DEFAULTS } from "../../../../src/views/head/state";
+import { until } from "../../../made";
 import { corpusWith, Kernel, type Room, roomWith, stackOf } from "../kernel";
 
 const TEXTS = [["left"], ["the", " cat", ",", "the"], ["The", " dog", "</s>"]];
@@ -58,8 +59,6 @@ class TextKernel extends Kernel {
   }
 }
 
-const PATIENT = { timeout: 15_000 };
-const until = (hold: () => void): Promise<void> => vi.waitFor(hold, PATIENT);
 const later = (milliseconds = 30): Promise<void> =>
   new Promise((resolve) => setTimeout(resolve, milliseconds));
 
@@ -104,11 +103,6 @@ afterEach(() => {
 });
 
 describe("the text of the chosen point", () => {
-  it("is not there before one is chosen, and says how it comes", async () => {
-    const { box } = await open();
-    expect(box.textContent).toBe("Click a point to see its text here.");
-  });
-
   it("is running tokens with the chosen one outlined and its keys shaded by weight", async () => {
     const { box, store } = await open({ text: 1, token: 3 });
     await until(() => expect(store.lines.value).not.toBeNull());

@@ -1,0 +1,85 @@
+/** Records, pages and carriers that tests are made of: what a test does not say is plain. */
+
+import { deflateSync } from "node:zlib";
+import { expect, vi } from "vitest";
+import type { Carrier } from "../src/client/carrier";
+import type { PageData } from "../src/client/page";
+import type { EmbeddedPiece } from "../src/client/page/rows";
+import type { Description, StackDescription, TokenList } from "../src/client/protocol";
+
+export function tokensOf(text: string[], more: Partial<TokenList> = {}): TokenList {
+  return { text, special: [], sequence: text.map(() => 0), ...more };
+}
+
+export function stackOf(given: Partial<StackDescription> = {}): StackDescription {
+  return {
+    name: "self",
+    layers: [0],
+    heads_per_layer: [2],
+    query_tokens: tokensOf([]),
+    key_tokens: null,
+    normalized: true,
+    maximum: 1,
+    causal: false,
+    vectors: false,
+    patterns: [],
+    ...given,
+  };
+}
+
+export function described(...stacks: StackDescription[]): Description {
+  return { model: "m", notes: [], stacks };
+}
+
+export function pageOf(given: Partial<PageData> = {}): PageData {
+  const { blocks = [] } = given;
+  return {
+    ...{ format: 2, view: "head", state: {}, description: described() },
+    ...{ blocks, maps: [] },
+    ...given,
+  };
+}
+
+/** A carrier that is always there, and answers by a function. */
+export function carrierOf(ask: Carrier["ask"], more: Partial<Carrier> = {}): Carrier {
+  return { live: true, retry: () => undefined, watch: (listen) => listen("ready"), ask, ...more };
+}
+
+/** Weights of a page as codes of a byte, (heads, queries, keys). */
+export function pieceOf(
+  shape: [number, number, number],
+  codes: ArrayLike<number>,
+  more: Partial<EmbeddedPiece> = {},
+): EmbeddedPiece {
+  const data = deflateSync(Uint8Array.from(codes)).toString("base64");
+  const header = { encoding: "uint8-sqrt" as const, maximum: 1, error: 0.00392 };
+  return { stack: "self", layer: 0, shape, ...header, data, ...more };
+}
+
+/** Every query of head h attends to key (first + h) modulo the keys, alone. */
+export function sticky(
+  shape: [number, number, number],
+  more: Partial<EmbeddedPiece> = {},
+  first = 0,
+): EmbeddedPiece {
+  const [heads, queries, keys] = shape;
+  const codes = new Uint8Array(heads * queries * keys);
+  for (let head = 0; head < heads; head++)
+    for (let query = 0; query < queries; query++)
+      codes[(head * queries + query) * keys + ((first + head) % keys)] = 255;
+  return pieceOf(shape, codes, more);
+}
+
+/** Waits until something holds, on machines that may be busy. */
+export const until = (hold: () => unknown): Promise<unknown> =>
+  vi.waitFor(hold, { timeout: 15_000 });
+
+/** Waits until a view says that it has drawn, and its controls have followed. */
+export async function drawnIn(root: Element, place?: string): Promise<void> {
+  await until(() => {
+    const mark = root.getAttribute("data-attnviz-drawn");
+    expect(mark).not.toBeNull();
+    if (place) expect(mark).toBe(place);
+  });
+  await new Promise((resolve) => setTimeout(resolve, 30));
+}

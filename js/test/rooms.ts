@@ -1,0 +1,37 @@
+import { signal } from "@preact/signals";
+import type { Source } from "../src/client/source";
+import { PALETTES, type ThemeName } from "../src/ui/colors/palette";
+import type { ViewContext } from "../src/ui/view/define-view";
+import { createHistory } from "../src/ui/view/history";
+import { createRecordStore, type RecordState } from "../src/ui/view/record";
+import { makeSignals, type Signals } from "../src/ui/view/state";
+
+export interface Room<State extends RecordState> {
+  state: Signals<State>;
+  context: ViewContext<State>;
+  controller: AbortController;
+}
+
+/** All that a view has at hand, above a source. */
+export function roomOf<State extends RecordState>(given: State, source: Source): Room<State> {
+  const controller = new AbortController();
+  const state = makeSignals<State>(given);
+  const common = state as unknown as Signals<RecordState>;
+  const context: ViewContext<State> = {
+    root: document.createElement("div"),
+    source,
+    state,
+    common,
+    record: createRecordStore(source, common, controller.signal),
+    palette: signal(PALETTES.light),
+    theme: signal<ThemeName>("light"),
+    width: signal(900),
+    offered: signal(null),
+    history: createHistory({}, controller.signal),
+    controls: signal("full"),
+    embedded: false,
+    setDrawn: () => undefined,
+    ended: controller.signal,
+  };
+  return { state, context, controller };
+}
