@@ -41,6 +41,7 @@ SHOWN_WIDTH = 868
 # Runs in the kernel before the first cell, and is not stored.
 SHOW_PICTURES = """
 from attnviz.pages.image import draw_for_notebook
+from attnviz.utils.options import options
 from attnviz.views.base import View
 
 
@@ -52,7 +53,8 @@ def _picture(view, **_):
 
 
 View._repr_mimebundle_ = _picture
-del _picture
+options.snapshot = False
+del _picture, options
 """
 
 

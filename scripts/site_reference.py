@@ -56,6 +56,7 @@ REFERENCE = {
             "attnviz.CompareView",
             "attnviz.EmbeddingView",
             "attnviz.AtlasView",
+            "attnviz.options",
         ),
         shared=(
             "attnviz.views.base.View",

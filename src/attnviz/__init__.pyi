@@ -49,6 +49,7 @@ from .record.stack import AttentionStack as AttentionStack
 from .record.tokens import Candidate as Candidate
 from .record.tokens import Prediction as Prediction
 from .record.tokens import Tokens as Tokens
+from .utils.options import options as options
 from .views.compare import CompareView as CompareView
 from .views.dashboard import Dashboard as Dashboard
 from .views.head import HeadView as HeadView

@@ -319,6 +319,12 @@ class JupyterLab:
             timeout=KERNEL_TIMEOUT,
         )
 
+    def reopen(self, notebook: Notebook) -> Notebook:
+        """Save a notebook, close it, and open it again: trusted, with no kernel."""
+        notebook.save()
+        notebook.close()
+        return self.open_file(notebook.name, kernel=False)
+
     def reopen_untrusted(self, notebook: Notebook) -> Notebook:
         """Save a notebook, close it, and open it as a stranger's: untrusted, with no kernel."""
         notebook.save()

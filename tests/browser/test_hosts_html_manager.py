@@ -166,9 +166,24 @@ av.HeadView(record, layer=1)
 """
 
 
-def test_a_view_that_a_notebook_stored_says_what_it_lacks(tab: Page, tmp_path: Path) -> None:
-    """What nbconvert, nbsphinx and Jupyter Book show of a live view: its controls alone."""
+def test_a_saved_picture_takes_the_place_of_a_view_that_a_notebook_stored(
+    tab: Page, tmp_path: Path
+) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    NotebookClient(notebook, kernel_name="python3", timeout=100).execute()
+    html, _ = HTMLExporter(mathjax_url="data:,").from_notebook_node(notebook)
+    open_page(tab, html, tmp_path)
+    root = tab.locator(".attnviz")
+    root.wait_for(state="attached", timeout=FIRST_PICTURE)
+    expect(root).to_have_attribute("data-attnviz-state", "detached")
+    expect(root).to_be_hidden()
+    expect(tab.locator(".attnviz-saved img")).to_be_visible()
+
+
+def test_a_view_that_a_notebook_stored_says_what_it_lacks(tab: Page, tmp_path: Path) -> None:
+    """What nbconvert, nbsphinx and Jupyter Book show of a live view without a saved picture."""
+    cell = CELL.replace("av.HeadView", "av.options.snapshot = False\nav.HeadView")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
     NotebookClient(notebook, kernel_name="python3", timeout=100).execute()
     html, _ = HTMLExporter(mathjax_url="data:,").from_notebook_node(notebook)
     open_page(tab, html, tmp_path)

@@ -32,7 +32,14 @@ from attnviz.pages.limits import code_too_large, megabytes
 from attnviz.pages.picture import titled
 from attnviz.utils.progress import Progress, Steps, finished
 
-__all__ = ["MAX_BYTES", "MOST_CLASSES", "atlas_page_steps", "make_atlas_page", "roles_table"]
+__all__ = [
+    "MAX_BYTES",
+    "MOST_CLASSES",
+    "atlas_figure",
+    "atlas_page_steps",
+    "make_atlas_page",
+    "roles_table",
+]
 
 #: The size of a page by default, in bytes: it opens at once and can be mailed.
 MAX_BYTES = 5_000_000
@@ -74,7 +81,7 @@ def atlas_page_steps(
     if max_bytes is not None and bare > max_bytes:
         raise ValueError(code_too_large(max_bytes, bare))
     # A picture would show one score of each head; the roles say what the heads do.
-    still = titled(statistics.model, "atlas", roles_table(statistics, state["stack"])) + _STILL_SAYS
+    still = titled(statistics.model, "atlas", atlas_figure(statistics, state["stack"]))
     stacks = {name: statistics.stack(name) for name in statistics.stack_names}
     heads = {}
     for name, stack in stacks.items():
@@ -163,6 +170,11 @@ def _too_large(stacks: Mapping[str, StackStatistics], size: int, limit: int) -> 
         f"{megabytes(limit)}): allow it with max_mb={megabytes(size)}, or choose layers where you "
         "make the statistics, layers=[...]. Views in a notebook need no page"
     )
+
+
+def atlas_figure(statistics: HeadStatistics, stack: str) -> str:
+    """Return what is shown where no picture can be drawn: the roles, and what is left out."""
+    return roles_table(statistics, stack) + _STILL_SAYS
 
 
 def roles_table(statistics: HeadStatistics, stack: str) -> str:

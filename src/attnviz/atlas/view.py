@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Unpack
 
 import traitlets
 
-from attnviz.atlas.page import MAX_BYTES, atlas_page_steps, make_atlas_page
+from attnviz.atlas.page import MAX_BYTES, atlas_figure, atlas_page_steps, make_atlas_page
 from attnviz.atlas.server import AtlasServer
 from attnviz.corpus.roles import SINK_ROLES
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.limits import check_options
+from attnviz.pages.saved_picture import saved_still
 from attnviz.server.kernel import Server
 from attnviz.utils.arguments import shown
 from attnviz.utils.filenames import file_stem
@@ -253,6 +254,10 @@ class AtlasView(HeadsView):
         >>> view.page_size()    # doctest: +SKIP
         """
         return len(make_atlas_page(self._statistics, self.state, max_bytes=None).encode())
+
+    def _still(self) -> str:
+        figure = atlas_figure(self._statistics, self.stack)
+        return saved_still(self._statistics.model, self.name, figure)
 
     def _server(self) -> Server:
         return AtlasServer(self._statistics, page=weakly(self._page_of))

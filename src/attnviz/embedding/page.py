@@ -33,12 +33,21 @@ from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.utils.progress import Progress, Steps, finished, within
 from attnviz.utils.threads import torch_threads
 
-__all__ = ["MAX_BYTES", "SHOWN_KEYS", "embedding_page_steps", "make_embedding_page"]
+__all__ = [
+    "MAX_BYTES",
+    "SHOWN_KEYS",
+    "embedding_page_steps",
+    "layer_figure",
+    "make_embedding_page",
+]
 
 #: The size of a page by default, in bytes: a larger one opens slowly.
 MAX_BYTES = 40_000_000
 #: So many keys a query a page without any says the size of.
 SHOWN_KEYS = 5
+
+#: Coordinates of each head's points, (2, points), by layer and head; None where a plot has failed.
+_Planes = dict[tuple[int, int], NDArray[np.uint8] | None]
 
 _BINS = 32
 # Pixels of all pictures together: enough for a hundred thumbnails.
@@ -375,17 +384,34 @@ def _embedded_images(corpus: Corpus) -> Steps[list[dict[str, Any]]]:
 
 def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> str:
     """All heads' points as a picture, for browsers that may not run the page's code."""
-    points = corpus.points(name)
     layers = next(each for each in stacks if each["stack"] == name)["layers"]
-    heads = sorted({each["head"] for layer in layers for each in layer["heads"]})
-    plots: dict[tuple[int, int], NDArray[np.uint8]] = {}
+    planes: _Planes = {}
     for layer in layers:
         # High bytes are enough: of a coordinate, a head and a point.
         codes = np.frombuffer(zlib.decompress(base64.b64decode(layer["points"])), np.uint8)
-        planes = codes[: len(codes) // 2].reshape(2, len(layer["heads"]), -1)
+        together = codes[: len(codes) // 2].reshape(2, len(layer["heads"]), -1)
         for place, each in enumerate(layer["heads"]):
-            if not each["problem"]:
-                plots[layer["layer"], each["head"]] = planes[:, place]
+            plane = None if each["problem"] else together[:, place]
+            planes[layer["layer"], each["head"]] = plane
+    return _planes_figure(corpus, name, planes)
+
+
+def layer_figure(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> Steps[str]:
+    """Draw the points of a layer's heads, from plots that a live view asks for anyway."""
+    name, layer = state["stack"], state["layer"]
+    heads = range(answers.corpus.stack(name).num_heads(layer))
+    plots = yield from answers.plots(name, layer, heads, _placing(state))
+    planes: _Planes = {}
+    for head, plot in zip(heads, plots, strict=True):
+        codes = coded(plot.coordinates)[2].T
+        planes[layer, head] = None if plot.problem else (codes >> 8).astype(np.uint8)
+    return _planes_figure(answers.corpus, name, planes)
+
+
+def _planes_figure(corpus: Corpus, name: str, planes: _Planes) -> str:
+    points = corpus.points(name)
+    layers = sorted({layer for layer, _ in planes})
+    heads = sorted({head for _, head in planes})
 
     def drawn(plane: NDArray[np.uint8], side: int) -> Cells:
         across, up = plane.astype(np.intp) * side // 256
@@ -401,15 +427,13 @@ def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> s
     def cells(side: int) -> list[list[Cells | None]]:
         return [
             [
-                drawn(plots[layer["layer"], head], side)
-                if (layer["layer"], head) in plots
-                else None
+                None if (plane := planes.get((layer, head))) is None else drawn(plane, side)
                 for head in heads
             ]
             for layer in layers
         ]
 
-    of_layers = numbered("layer", [each["layer"] for each in layers])
+    of_layers = numbered("layer", layers)
     says = (
         f"Queries (brown) and keys (blue) of {of_layers} from top to bottom and "
         f"{numbered('head', heads)} from left to right (stack {name}), "

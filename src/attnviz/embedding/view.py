@@ -11,13 +11,19 @@ import traitlets
 
 from attnviz.corpus.columns import COLORINGS
 from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.page import MAX_BYTES, embedding_page_steps, make_embedding_page
+from attnviz.embedding.page import (
+    MAX_BYTES,
+    embedding_page_steps,
+    layer_figure,
+    make_embedding_page,
+)
 from attnviz.embedding.placement import Placing, Scaling
 from attnviz.embedding.projection import missing_package
 from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.limits import PagePrecision, check_file_kind, check_options, check_top_keys
+from attnviz.pages.saved_picture import saved_still
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
@@ -402,6 +408,10 @@ class EmbeddingView(HeadRoles):
         if hasattr(self, "_corpus_server"):
             self._answers().running.close()
         super().close()
+
+    def _still(self) -> str:
+        figure = completed(layer_figure(self._answers(), self.state))
+        return saved_still(self._corpus.model, self.name, figure)
 
     def _answers(self) -> EmbeddingAnswers:
         return self._corpus_server.answers

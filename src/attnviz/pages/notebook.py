@@ -1,4 +1,9 @@
-"""Static outputs of a notebook that survive without a kernel.
+"""Outputs of a notebook that survive without a kernel: beside a live view, or in its place.
+
+JupyterLab shows a widget whose kernel is gone as an error, whatever else its output has, and so
+does VS Code. So the picture beside a live view is an output of its own after the widget's, and a
+style sheet hides one of the two: the picture while the view is alive, and otherwise what is left of
+the view. A host that strips the style sheet shows the picture.
 
 JupyterLab strips frames, scripts and SVG from a notebook that is not trusted, and prefers HTML to
 an image where one output has both. So the picture is an output of its own, and the interactive
@@ -7,6 +12,10 @@ the frame strips the style sheet, and leaves the picture.
 
 Some hosts show the frame and forbid its scripts (a security policy). No style sheet can tell, so
 the picture stands in the frame as well, until the page's code has drawn the view in its place.
+
+The picture beside a live view is drawn by Python, once, when the view is displayed. A browser could
+send what it drew, and the kernel could put that into the output. But a notebook that a program runs
+has no browser, and every click of a reader would change the notebook.
 """
 
 from __future__ import annotations
@@ -22,7 +31,7 @@ from attnviz.pages.image import draw_for_notebook
 from attnviz.utils.bars import Output, bars_in
 from attnviz.utils.host import warn_caller
 
-__all__ = ["show_snapshot"]
+__all__ = ["show_saved", "show_snapshot"]
 
 # Height of the frame, in pixels.
 _LEAST_HEIGHT, _MOST_HEIGHT = 420, 1500
@@ -43,6 +52,58 @@ _STYLE = f"""<style>
 }}
 </style>"""
 
+# A view that a host restored without the kernel, which has its weights. One that has drawn before
+# its kernel went keeps its picture.
+_DETACHED = '.attnviz[data-attnviz-state="detached"]:not([data-attnviz-drawn])'
+# JupyterLab has a panel in a widget's place. It contains a text while JupyterLab looks for the
+# widget, which never ends without a kernel, and has this class once JupyterLab has given up.
+_LAB_LOOKS = ".jp-OutputArea-child:has(> .lm-Panel.jp-OutputArea-output:not(.jupyter-widgets))"
+_LAB_TEXT = f"{_LAB_LOOKS}:not(:has(> .lm-Panel > *))"
+_LAB_ERROR = ".jp-OutputArea-child:has(> .lm-Panel.jupyter-widgets)"
+# What nbconvert shows of a widget without its state, in its two templates.
+_AS_TEXT = (
+    '.jp-OutputArea-child:has(> [data-mime-type="text/plain"]), .output_area:has(> .output_text)'
+)
+_SAVED = f":is({_OUTPUTS}):has(.attnviz-saved)"
+_FRAMED = f":is({_OUTPUTS}):has(iframe.attnviz-snapshot)"
+_ALIVE = f":is({_OUTPUTS}):has(.attnviz):not(:has({_DETACHED}))"
+# With `options.snapshot="page"` the frame of the page follows the picture.
+_SAVED_STYLE = f"""<style>
+.attnviz-saved .attnviz-title {{ font-weight: 600; }}
+.attnviz-saved img {{ max-width: 100%; height: auto; }}
+.attnviz-saved img[src^="data:image/png"] {{ image-rendering: pixelated; }}
+{_LAB_LOOKS} + {_SAVED}, {_LAB_LOOKS} + {_SAVED} + {_FRAMED} {{
+  max-height: 0; overflow: hidden; visibility: hidden; animation: attnviz-show 0s 1s forwards;
+}}
+{_LAB_TEXT}:has(+ * .attnviz-saved) {{ animation: attnviz-hide 0s 1s forwards; }}
+@keyframes attnviz-show {{ to {{ max-height: none; visibility: visible; }} }}
+@keyframes attnviz-hide {{ to {{ max-height: 0; overflow: hidden; visibility: hidden; }} }}
+{_ALIVE} + {_SAVED}, {_ALIVE} + {_SAVED} + {_FRAMED} {{ display: none !important; }}
+:is({_LAB_ERROR}, {_AS_TEXT}, :is({_OUTPUTS}):has({_DETACHED})):has(+ * .attnviz-saved) {{
+  display: none !important;
+}}
+</style>"""
+
+
+def show_saved(still: str, page: Callable[[], str] | None = None, height: float = 0) -> None:
+    """Display what is stored with the live view that was displayed last.
+
+    Parameters
+    ----------
+    still : str
+        HTML of a picture and its sentences.
+    page : callable, optional
+        Makes the interactive page, which is stored in a frame after the picture.
+    height : float
+        Height of the frame, in pixels.
+    """
+    from IPython.display import display
+
+    text = f'<div class="attnviz-saved">\n{still}\n</div>{_SAVED_STYLE}'
+    display({"text/html": text, "text/plain": "<saved picture of a live view>"}, raw=True)
+    if page is not None:
+        _show_frame(page(), height)
+
 
 def show_snapshot(page: Callable[[], str], height: float) -> None:
     """Display a picture, and the interactive page in a frame; nothing else is left behind.
@@ -51,7 +112,7 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
     is the frame's, in pixels.
     """
     from IPython import get_ipython
-    from IPython.display import HTML, Image, display
+    from IPython.display import HTML, Image
 
     # Bars, while the page is made, stand where the picture will.
     output = Output()
@@ -80,6 +141,12 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
         )
         document = with_still(document, still)
     output.show(picture)
+    _show_frame(document, height)
+
+
+def _show_frame(document: str, height: float) -> None:
+    from IPython.display import display
+
     # As raw data: IPython would advise IFrame, which shows an address and no document.
     frame = _frame(document, height)
     data = {"text/html": frame, "text/plain": "<interactive attention view>"}

@@ -30,10 +30,15 @@ __all__ = [
     "MOST_BYTES",
     "SIDES",
     "Cells",
+    "all_heads_figure",
+    "color_levels",
     "grid_figure",
     "heads_figure",
     "heads_picture",
+    "level_palette",
     "numbered",
+    "palette_png",
+    "pooled_maps",
     "shown_stack",
     "titled",
 ]
@@ -86,7 +91,7 @@ def heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uin
         for head, values in enumerate(decode(encoded)):
             top, left = step * [row, head] + _GAP
             picture[top : top + tall + 2, left : left + wide + 2] = _FRAME
-            pooled = _pooled(values, (tall, wide), signed=stack.signed)
+            pooled = pooled_maps(values, (tall, wide), signed=stack.signed)
             drawn = _colored(pooled, encoded.maximum, signed=stack.signed)
             rows = np.arange(tall) * drawn.shape[0] // tall
             across = np.arange(wide) * drawn.shape[1] // wide
@@ -135,11 +140,16 @@ def heads_figure(record: AttentionRecord, view: str, state: Mapping[str, Any]) -
     A map of a text of more than 16 tokens has 16 rows, each of one query, so that it costs little
     however long the text is.
     """
-    stack = shown_stack(record, state)
+    figure = yield from all_heads_figure(record, shown_stack(record, state))
+    return titled(record.model, view, figure)
+
+
+def all_heads_figure(record: AttentionRecord, stack: AttentionStack) -> Steps[str]:
+    """Draw all heads of a stack, without a title. The record keeps the figure."""
     known = f"attnviz.pages.picture {stack.name}"
     if known not in record.computed:
         record.computed[known] = yield from _heads_figure(stack)
-    return titled(record.model, view, str(record.computed[known]))
+    return str(record.computed[known])
 
 
 def shown_stack(record: AttentionRecord, state: Mapping[str, Any]) -> AttentionStack:
@@ -169,15 +179,15 @@ def _heads_figure(stack: AttentionStack) -> Steps[str]:
         for _, weights, _ in weights_of_some(stack, layer, heads, queries):
             # Looking whether that is needed takes a tenth of the time.
             numbers = weights if np.isfinite(weights).all() else np.nan_to_num(weights)
-            found.append(_pooled(numbers, side, signed=stack.signed))
+            found.append(pooled_maps(numbers, side, signed=stack.signed))
             yield from pace.did(weights.size, len(weights))
     maps = np.concatenate(found)
     largest = float(np.abs(maps).max(initial=0))
 
     def cells(side: int) -> list[list[Cells | None]]:
         grid: list[list[Cells | None]] = [[None] * columns for _ in stack.layers]
-        pooled = _pooled(maps, side, signed=stack.signed)
-        levels = _levels(pooled, largest, signed=stack.signed)
+        pooled = pooled_maps(maps, side, signed=stack.signed)
+        levels = color_levels(pooled, largest, signed=stack.signed)
         for (row, column), each in zip(places, levels, strict=True):
             grid[row][column] = each
         return grid
@@ -200,7 +210,7 @@ def _heads_figure(stack: AttentionStack) -> Steps[str]:
             f"{rest}"
         )
 
-    return grid_figure(cells, _palette(signed=stack.signed), says, left_out)
+    return grid_figure(cells, level_palette(signed=stack.signed), says, left_out)
 
 
 def grid_figure(
@@ -228,7 +238,7 @@ def grid_figure(
     """
     for side in sides:
         pixels = _grid(cells(side))
-        picture = _png(pixels, np.vstack([palette, _FRAME]), most=_MOST_PNG_BYTES)
+        picture = palette_png(pixels, np.vstack([palette, _FRAME]), most=_MOST_PNG_BYTES)
         if len(picture) <= _MOST_PNG_BYTES:
             break
     width = pixels.shape[1] * min(max(_SHOWN_SIZE // max(pixels.shape), 1), _LARGEST_PIXEL)
@@ -258,7 +268,7 @@ def _scale(stack: AttentionStack, largest: float) -> str:
     return f"darker is more, up to {largest:.2g}"
 
 
-def _pooled(
+def pooled_maps(
     weights: NDArray[np.float32], side: int | tuple[int, int], *, signed: bool
 ) -> NDArray[np.float32]:
     """Maps, (..., rows, columns), with at most so many rows and columns."""
@@ -269,8 +279,8 @@ def _pooled(
 
 
 @cache
-def _palette(*, signed: bool) -> NDArray[np.float64]:
-    """The ground and the colours of `_levels`."""
+def level_palette(*, signed: bool) -> NDArray[np.float64]:
+    """The ground and the colours of `color_levels`."""
     if not signed:
         levels = np.arange(1, _LEVELS + 1) / _LEVELS
         return np.vstack([_BACKGROUND, _colored(levels.astype(np.float32), 1.0, signed=False)])
@@ -279,7 +289,7 @@ def _palette(*, signed: bool) -> NDArray[np.float64]:
     return np.vstack([_BACKGROUND, _colored(both, 1.0, signed=True)])
 
 
-def _levels(values: NDArray[np.float32], largest: float, *, signed: bool) -> Cells:
+def color_levels(values: NDArray[np.float32], largest: float, *, signed: bool) -> Cells:
     """Numbers of colours; only zero is the ground."""
     sizes = np.abs(values) / (largest or 1.0)
     if not signed:
@@ -303,7 +313,9 @@ def _grid(cells: Sequence[Sequence[Cells | None]]) -> Cells:
     return grid
 
 
-def _png(pixels: Cells, palette: NDArray[np.float64], *, most: int) -> bytes:
+def palette_png(
+    pixels: Cells, palette: NDArray[np.float64], *, most: int = _MOST_PNG_BYTES
+) -> bytes:
     """A PNG of at most 16 colours, 4 bits a pixel; 255 is the last colour.
 
     Of one that is far larger than `most` it is only known that it is.

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
@@ -24,6 +24,7 @@ from attnviz.utils.arguments import as_path, did_you_mean
 from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_whole
 from attnviz.utils.host import has_kernel, in_marimo, ipython_cell, warn_caller
+from attnviz.utils.options import options
 from attnviz.utils.progress import Steps
 from attnviz.views.lifetime import end_with_cell, forget_result, hold_weakly, weakly
 from attnviz.views.trait_types import Choice, Controls
@@ -407,6 +408,30 @@ class View(anywidget.AnyWidget):
             self.open()
         data, metadata = self._repr_mimebundle_() or ({}, {})
         display(data, metadata=metadata, raw=True)
+        if has_kernel() and options.snapshot is not False:
+            self._show_saved()
+
+    def _show_saved(self) -> None:
+        """Store a picture, or the page as well, for readers without the kernel."""
+        from attnviz.pages.notebook import show_saved
+
+        try:
+            still = self._still()
+        except Exception:
+            # The view is on the screen, and says what is wrong with its numbers.
+            _logger.warning("no picture of the view is saved in the notebook", exc_info=True)
+            return
+        if options.snapshot == "page":
+            controls = self._controls_in_a_frame()
+            make: Callable[..., str] = self.to_html
+            page = partial(make, controls=controls)
+            show_saved(still, page, self._estimated_height())
+        else:
+            show_saved(still)
+
+    def _still(self) -> str:
+        """The picture that is saved with the view, as HTML: drawn without a browser, and small."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Take the view from the screen wherever it is, and let go of it.

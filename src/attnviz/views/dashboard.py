@@ -40,6 +40,7 @@ class Dashboard(HeadView, ModelView, MatrixView):
     """
 
     name: ClassVar[str] = "dashboard"
+    saves_chosen_heads: ClassVar[bool] = True
     opens_at_pattern: ClassVar[bool] = True
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:

@@ -96,6 +96,8 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """
 
     name: ClassVar[str] = "model"
+    saves_chosen_heads: ClassVar[bool] = False
+    saves_all_heads: ClassVar[bool] = True
     # The grid has all heads in sight; a detail that opened by itself would move it.
     opens_at_pattern: ClassVar[bool] = False
 

@@ -1,0 +1,284 @@
+"""The picture that a notebook stores with a live view: some heads as heat maps, with their tokens.
+
+It is drawn without a browser, since a notebook that a program runs has none, and from a bounded
+number of weights. Its sentences are HTML around the picture: readers can select them, and they have
+the colours of the host. The picture has a white ground, on which it is readable in any theme.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.analysis.heads import weights_of_some
+from attnviz.pages.picture import color_levels, level_palette, palette_png, pooled_maps, titled
+from attnviz.record.rows import sampled_queries
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+
+__all__ = ["MAX_WEIGHTS", "heads_still", "saved_still"]
+
+#: Weights that a saved picture is drawn from, at most: some 0.1 s of one core.
+MAX_WEIGHTS = 1 << 23
+# With more queries or keys than these, a map has no tokens, and cells that stand for several.
+_MAX_LABELLED = 40
+_MAX_CELLS = 48
+_MAX_HEADS = 4
+# The widest picture that a usual column shows without shrinking it, in pixels.
+_MAX_WIDTH = 860
+
+# Pixels of a cell with a token beside it, and of the longer side of a map without tokens.
+_CELL, _SMALL_CELL, _FEW_TOKENS = 16, 12, 24
+_POOLED_SIDE = 320
+_MARGIN, _GAP, _LINE = 12, 20, 16
+_FONT_SIZE = 11
+# The width of a character of a monospaced font, as a share of its size.
+_CHARACTER = 0.61
+_MAX_CHARACTERS = 14
+# Column labels are turned by this angle.
+_ANGLE = 55
+_INK, _MUTED, _FRAME = "#1c1f26", "#5b6270", "#c9ced8"
+
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class _Layout(NamedTuple):
+    """Where things stand, in pixels.
+
+    Attributes
+    ----------
+    height, width : int
+        Of a map.
+    cell : int
+        Side of the cell of one token.
+    left : int
+        Where the first map begins.
+    rows, columns : list of str
+        Labels, none where a map has no tokens.
+    """
+
+    height: int
+    width: int
+    cell: int
+    left: int
+    rows: list[str]
+    columns: list[str]
+
+
+def saved_still(model: str, view: str, figure: str) -> str:
+    """Return a figure under the view's name, with a line that says what it is."""
+    note = (
+        "This picture was saved with a live view. Run its cell to use the view, with all layers, "
+        "heads, tokens and numbers."
+    )
+    return f"{titled(model, view, figure)}\n<p><small>{note}</small></p>"
+
+
+def heads_still(
+    stack: AttentionStack, layer: int, heads: Sequence[int], token: int | None = None
+) -> str:
+    """Draw heads of a layer as heat maps, as HTML, with sentences that say what is seen.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        What is drawn.
+    layer : int
+        The model's number of the layer.
+    heads : sequence of int
+        Heads of the layer, all if empty. The first are drawn, as many as there is room for.
+    token : int, optional
+        A pinned query, whose label is emphasised.
+    """
+    queries, keys = stack.query_tokens, stack.key_tokens
+    longest = max(len(queries), len(keys))
+    labelled = longest <= _MAX_LABELLED
+    layout = _layout(queries, keys)
+    room = (_MAX_WIDTH - layout.left - _MARGIN + _GAP) // (layout.width + _GAP)
+    # A view may show no head until a reader chooses one.
+    offered = list(heads) or list(range(stack.num_heads(layer)))
+    drawn = offered[: max(1, min(_MAX_HEADS, room))]
+    cells, num_rows = _cells(stack, layer, drawn)
+    largest = float(np.abs(cells).max(initial=0))
+    svg = _svg(stack, drawn, cells, layout, token)
+    of_heads = _in_words("head", drawn)
+    more = len(offered) - len(drawn)
+    chosen = " chosen" if heads else ""
+    rest = f" (of {len(offered)}{chosen})" if more else ""
+    scale = (
+        f"blue is above zero and orange below, up to {largest:.2g}"
+        if stack.signed
+        else f"darker is more, up to {largest:.2g}"
+    )
+    says = (
+        f"{stack.measure.capitalize()}s of layer {layer}, {of_heads}{rest}, stack {stack.name}. "
+        f"Queries go down and keys across; {scale}."
+    )
+    if labelled and token is not None:
+        says += f" The pinned query is {queries.text[token]!r}, token {token}."
+    if not labelled:
+        some = f"{num_rows} of the" if num_rows < len(queries) else "each of the"
+        wide = "the largest of its part of" if len(keys) > _MAX_CELLS else "one of"
+        says += (
+            f" A map has a row for {some} {len(queries):,} queries, and a cell shows {wide} the "
+            f"{len(keys):,} keys."
+        )
+    picture = base64.b64encode(svg.encode()).decode()
+    return (
+        f'<img alt="{html.escape(says)}" style="max-width: 100%" '
+        f'src="data:image/svg+xml;base64,{picture}">\n<p>{html.escape(says)}</p>'
+    )
+
+
+def _layout(queries: Tokens, keys: Tokens) -> _Layout:
+    longest = max(len(queries), len(keys))
+    if longest > _MAX_LABELLED:
+        height, width = (
+            max(round(_POOLED_SIDE * len(side) / longest), _CELL) for side in (queries, keys)
+        )
+        return _Layout(height, width, 0, _MARGIN, [], [])
+    cell = _CELL if longest <= _FEW_TOKENS else _SMALL_CELL
+    rows = _labels(queries)
+    left = _MARGIN + _label_width(rows)
+    return _Layout(len(queries) * cell, len(keys) * cell, cell, left, rows, _labels(keys))
+
+
+def _cells(
+    stack: AttentionStack, layer: int, heads: Sequence[int]
+) -> tuple[NDArray[np.float32], int]:
+    """Weights of heads as cells, (heads, rows, columns), and how many queries were read."""
+    num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
+    pooled = max(num_queries, num_keys) > _MAX_LABELLED
+    affordable = max(1, MAX_WEIGHTS // (len(heads) * max(num_keys, 1)))
+    rows = sampled_queries(num_queries, min(_MAX_CELLS, affordable))
+    found = []
+    for _, weights, _ in weights_of_some(stack, layer, heads, rows):
+        numbers = np.nan_to_num(weights)
+        found.append(
+            pooled_maps(numbers, (len(rows), _MAX_CELLS), signed=stack.signed)
+            if pooled
+            else numbers
+        )
+    return np.concatenate(found), len(rows)
+
+
+def _svg(
+    stack: AttentionStack,
+    heads: Sequence[int],
+    cells: NDArray[np.float32],
+    layout: _Layout,
+    token: int | None,
+) -> str:
+    height, width, cell, left, rows, columns = layout
+    largest = float(np.abs(cells).max(initial=0))
+    palette = level_palette(signed=stack.signed)
+    levels = color_levels(cells, largest, signed=stack.signed)
+    slope = _label_width(columns)
+    head_line = _LINE if len(heads) > 1 else 0
+    top = _MARGIN + head_line + round(slope * np.sin(np.radians(_ANGLE)))
+    # The label of the last column ends to the right of the map.
+    right = _MARGIN + round(slope * np.cos(np.radians(_ANGLE)))
+    parts = []
+    for place, head in enumerate(heads):
+        x = left + place * (width + _GAP)
+        if len(heads) > 1:
+            parts.append(_text(x, _MARGIN + _FONT_SIZE, f"head {head}", bold=True))
+        for column, label in enumerate(columns):
+            at = f"{x + (column + 0.6) * cell:g} {top - 4}"
+            turned = f' transform="translate({at}) rotate(-{_ANGLE})"'
+            parts.append(_text(0, 0, label, extra=turned))
+        parts.append(_image(levels[place], palette, (x, top, width, height)))
+    parts += [
+        _text(
+            left - 5,
+            top + row * cell + cell / 2 + _FONT_SIZE * 0.35,
+            label,
+            bold=row == token,
+            extra=' text-anchor="end"',
+        )
+        for row, label in enumerate(rows)
+    ]
+    legend = top + height + 14
+    count = len(palette)
+    half = (count - 1) // 2
+    # Signed: from the largest below zero to the largest above it.
+    order = [*range(count - 1, half, -1), 0, *range(1, half + 1)] if stack.signed else range(count)
+    low = f"−{largest:.2g}" if stack.signed else "0"
+    x = left + _text_width(low) + 6
+    parts += [
+        _text(left, legend + 9, low, color=_MUTED),
+        _image(np.array([list(order)], np.uint8), palette, (x, legend, 120, 10)),
+        _text(x + 126, legend + 9, f"{largest:.2g} {stack.measure}", color=_MUTED),
+    ]
+    whole = max(
+        left + len(heads) * (width + _GAP) - _GAP + right,
+        x + 126 + _text_width(f"{largest:.2g} {stack.measure}") + _MARGIN,
+    )
+    tall = legend + 10 + _MARGIN
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="{tall}" '
+        f'viewBox="0 0 {whole} {tall}" font-size="{_FONT_SIZE}" '
+        'font-family="ui-monospace, Menlo, Consolas, DejaVu Sans Mono, monospace">'
+        f'<rect width="{whole}" height="{tall}" rx="6" fill="#ffffff"/>{"".join(parts)}</svg>'
+    )
+
+
+def _image(
+    levels: NDArray[np.uint8], palette: NDArray[np.float64], box: tuple[float, float, float, float]
+) -> str:
+    """A map of colours, stretched over a box, in a frame."""
+    x, y, width, height = box
+    png = base64.b64encode(palette_png(levels, palette)).decode()
+    return (
+        f'<image x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
+        'preserveAspectRatio="none" style="image-rendering: pixelated" '
+        f'href="data:image/png;base64,{png}"/>'
+        f'<rect x="{x - 0.5:g}" y="{y - 0.5:g}" width="{width + 1:g}" height="{height + 1:g}" '
+        f'fill="none" stroke="{_FRAME}"/>'
+    )
+
+
+def _text(
+    x: float, y: float, text: str, *, bold: bool = False, color: str = _INK, extra: str = ""
+) -> str:
+    weight = ' font-weight="bold"' if bold else ""
+    return (
+        f'<text x="{x:g}" y="{y:g}" fill="{color}" xml:space="preserve"{weight}{extra}>'
+        f"{html.escape(text)}</text>"
+    )
+
+
+def _labels(tokens: Tokens) -> list[str]:
+    """Tokens as an XML document may have them, long ones cut."""
+    found = (_NOT_IN_XML.sub("�", text) for text in tokens.text)
+    return [
+        text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
+        for text in found
+    ]
+
+
+def _label_width(labels: Sequence[str]) -> int:
+    return max(map(_text_width, labels), default=-5) + 5
+
+
+def _text_width(text: str) -> int:
+    wide = sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
+    return round(wide * _FONT_SIZE * _CHARACTER)
+
+
+def _in_words(what: str, numbers: Sequence[int]) -> str:
+    """Name numbers as a sentence does.
+
+    >>> _in_words("head", [3]), _in_words("head", [0, 2, 5])
+    ('head 3', 'heads 0, 2 and 5')
+    """
+    if len(numbers) == 1:
+        return f"{what} {numbers[0]}"
+    return f"{what}s {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"

@@ -1,0 +1,210 @@
+"""The picture that a notebook stores with a live view: what it shows, its size and its cost."""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+import zlib
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from nbclient import NotebookClient
+from numpy.typing import NDArray
+
+import attnviz as av
+from attnviz.pages.picture import color_levels
+from attnviz.pages.saved_picture import MAX_WEIGHTS, heads_still
+from attnviz.record.stack import AttentionStack
+from attnviz.utils.options import Options
+from unit.records import given_record
+
+SVG = "{http://www.w3.org/2000/svg}"
+# The limit of one view; a notebook may have a hundred.
+MOST_BYTES = 50_000
+
+
+def svg_of(still: str) -> ET.Element:
+    (picture,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', still)
+    return ET.fromstring(base64.b64decode(picture))  # noqa: S314 - our own
+
+
+def levels_of(image: ET.Element) -> NDArray[np.uint8]:
+    """The numbers of colours in a picture of 4 bits a pixel."""
+    png = base64.b64decode(image.attrib["href"].partition(",")[2])
+    width, height = struct.unpack(">II", png[16:24])
+    start = png.index(b"IDAT")
+    (size,) = struct.unpack(">I", png[start - 4 : start])
+    rows = np.frombuffer(zlib.decompress(png[start + 4 : start + 4 + size]), np.uint8)
+    packed = rows.reshape(height, -1)[:, 1:]
+    return np.stack([packed >> 4, packed & 15], axis=-1).reshape(height, -1)[:, :width]
+
+
+def weights_of(stack: AttentionStack, layer: int, head: int) -> NDArray[np.float32]:
+    whole = slice(0, len(stack.query_tokens))
+    return stack.attention(layer).weights(head, whole, whole)
+
+
+def random_record(tokens: int, layers: int = 2, heads: int = 3) -> av.AttentionRecord:
+    vectors = torch.randn(2, layers, heads, tokens, 4, generator=torch.Generator().manual_seed(0))
+    queries, keys = vectors
+    return av.AttentionRecord.from_qk(queries, keys, [f"t{n}" for n in range(tokens)], model="m")
+
+
+def test_cells_are_the_weights_and_labels_the_tokens() -> None:
+    stack = random_record(5).stack()
+    svg = svg_of(heads_still(stack, 1, [2, 0], token=3))
+    maps = [levels_of(image) for image in svg.iter(f"{SVG}image")][:2]
+    weights = np.stack([weights_of(stack, 1, head) for head in (2, 0)])
+    assert np.array_equal(maps, color_levels(weights, float(weights.max()), signed=False))
+    texts = [each.text for each in svg.iter(f"{SVG}text")]
+    # Of the columns of both maps, and of the rows once.
+    assert [texts.count(f"t{n}") for n in range(5)] == [3] * 5
+    assert {"head 2", "head 0"} <= set(texts)
+    bold = [each.text for each in svg.iter(f"{SVG}text") if "font-weight" in each.attrib]
+    assert bold == ["head 2", "head 0", "t3"]
+
+
+def test_it_says_what_it_shows() -> None:
+    record = random_record(5)
+    view = av.HeadView(record, layer=1, heads=[2], token=3)
+    says = view._still()
+    assert "m · head view" in says
+    largest = float(weights_of(record.stack(), 1, 2).max())
+    assert "Weights of layer 1, head 2, stack self. Queries go down and keys across" in says
+    assert f"; darker is more, up to {largest:.2g}." in says
+    assert "The pinned query is &#x27;t3&#x27;, token 3." in says
+    assert "This picture was saved with a live view." in says
+    view.close()
+
+
+def test_signed_numbers_have_a_scale_to_both_sides() -> None:
+    weights = np.array([[[[0.5, -0.25], [0.0, 0.1]]]], np.float32)
+    record = av.AttentionRecord.from_weights(weights, ["a", "b"], signed=True, measure="difference")
+    still = heads_still(record.stack(), 0, [0])
+    assert "Differences of layer 0, head 0" in still
+    assert "blue is above zero and orange below, up to 0.5." in still
+    cells, scale = (levels_of(image) for image in svg_of(still).iter(f"{SVG}image"))
+    # Seven levels to each side: 8 to 14 are below zero.
+    assert cells.tolist() == [[7, 11], [0, 2]]
+    assert scale.tolist() == [[14, 13, 12, 11, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7]]
+
+
+def test_any_token_is_a_text() -> None:
+    tokens = ["<script>", "a&b", "\x00\x1b", "\ud800", "字" * 40]
+    weights = np.full((1, 1, 5, 5), 0.2, np.float32)
+    svg = svg_of(heads_still(av.AttentionRecord.from_weights(weights, tokens).stack(), 0, [0]))
+    texts = {each.text for each in svg.iter(f"{SVG}text")}
+    assert {"<script>", "a&b", "字" * 13 + "…"} <= texts
+
+
+@pytest.mark.parametrize("view", [av.HeadView, av.MatrixView, av.ModelView, av.Dashboard])
+@pytest.mark.parametrize("tokens", [1, 40, 41, 300])
+def test_it_is_small(view: Any, tokens: int) -> None:
+    shown = view(random_record(tokens, layers=12, heads=12))
+    still = shown._still()
+    assert "<img" in still
+    assert len(still.encode()) < MOST_BYTES
+    shown.close()
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_long_texts_read_few_weights(monkeypatch: pytest.MonkeyPatch, heads: int) -> None:
+    record = random_record(300_000, layers=1, heads=4)
+    attention = type(record.stack().attention(0))
+    read = []
+    rows_of_each_head = attention.rows_of_each_head
+
+    def counted(self: Any, *given: Any) -> Any:
+        found = rows_of_each_head(self, *given)
+        read.append(found[0].size)
+        return found
+
+    monkeypatch.setattr(attention, "rows_of_each_head", counted)
+    for view in (av.HeadView, av.Dashboard, av.ModelView):
+        read.clear()
+        shown = view(record, layer=0, heads=range(heads))
+        still = shown._still()
+        assert 0 < sum(read) <= MAX_WEIGHTS
+        assert "of the 300,000 queries" in still
+        shown.close()
+
+
+def test_a_view_of_no_heads_shows_those_of_its_layer() -> None:
+    view = av.HeadView(random_record(5, heads=12), layer=1, heads=[])
+    assert "layer 1, heads 0, 1, 2 and 3 (of 12), stack self" in view._still()
+    view.close()
+
+
+CELL = """
+import attnviz as av, torch
+model, tokenizer = av.demos.load("decoder")
+passes = 0
+def count(*given):
+    global passes
+    passes += 1
+model.register_forward_hook(count)
+{option}
+view = av.show_head_view(model, "the cat sat", tokenizer=tokenizer)
+print(passes)
+view
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "texts"),
+    [
+        ("", ["attnviz-saved"]),
+        ("av.options.snapshot = 'page'", ["attnviz-saved", "attnviz-snapshot"]),
+        ("av.options.snapshot = False", []),
+    ],
+)
+def test_a_notebook_stores_what_the_option_says(option: str, texts: list[str]) -> None:
+    cell = nbformat.v4.new_code_cell(CELL.format(option=option))
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+    NotebookClient(notebook, kernel_name="python3", timeout=120).execute()
+    outputs = notebook.cells[0]["outputs"]
+    # Once, though the view is the cell's result as well.
+    widget, *saved = [each["data"] for each in outputs if "data" in each]
+    assert "application/vnd.jupyter.widget-view+json" in widget
+    assert len(saved) == len(texts)
+    for data, text in zip(saved, texts, strict=True):
+        assert set(data) == {"text/html", "text/plain"}
+        assert text in data["text/html"]
+    if saved:
+        assert len(saved[0]["text/html"].encode()) < MOST_BYTES
+    (passes,) = [each["text"] for each in outputs if each["output_type"] == "stream"]
+    assert passes == "1\n"
+
+
+def test_a_picture_that_fails_leaves_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr("attnviz.views.base.has_kernel", lambda: True)
+    monkeypatch.setattr("IPython.display.display", lambda *data, **_: shown.append(data))
+    view = av.HeadView(given_record(), layer=0)
+
+    def broken(self: AttentionStack, layer: int) -> Any:
+        raise RuntimeError(layer)
+
+    monkeypatch.setattr(AttentionStack, "attention", broken)
+    view._ipython_display_()
+    assert len(shown) == 1
+    view.close()
+
+
+def test_options_refuse_what_they_do_not_know() -> None:
+    options = Options()
+    assert options.snapshot == "picture"
+    for value in ("page", False, "picture"):
+        options.snapshot = value
+        assert options.snapshot == value
+    wrong: Any
+    for wrong in (0, True, None, "pictures"):
+        with pytest.raises(ValueError, match='must be "picture", "page" or False'):
+            options.snapshot = wrong
+    with pytest.raises(AttributeError, match="did you mean 'snapshot'"):
+        options.snapshots = False
