@@ -152,6 +152,7 @@ def test_renormalised_weights_say_how_exact_they_are(show: Show) -> None:
         row = rows[int(line["query"])]
         exact = row[int(line["key"])] / row[1:].sum()
         assert abs(float(line["weight"]) - exact) <= max(errors)
+    root.get_by_role("button", name="More").click()
     root.get_by_role("checkbox", name="first").uncheck()
     expect(root).not_to_contain_text("before renormalising")
 

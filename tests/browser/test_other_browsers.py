@@ -54,7 +54,7 @@ def test_every_page_draws_without_a_problem(browser: Browser, tmp_path: Path, na
 
 
 def test_what_names_controls_stands_in_their_line(browser: Browser, tmp_path: Path) -> None:
-    for name, group in [("head", "Leave out"), ("atlas", "Offset")]:
+    for name, group in [("head", "Layer"), ("atlas", "Offset")]:
         open_drawn(browser, made(name).save(tmp_path / f"{name}.html"))
         boxes = browser.evaluate(
             f"""[...[...document.querySelectorAll("fieldset")]

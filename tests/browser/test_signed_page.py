@@ -80,6 +80,7 @@ def test_lines_say_the_sign_by_colour_and_by_dashes(show: Show, page: Page) -> N
 
 def test_what_is_for_shares_of_one_is_absent_in_words(show: Show, page: Page) -> None:
     root = show(av.HeadView(RECORD, heads=[0], leave_out=["first"], key=0))
+    root.get_by_role("button", name="More").click()
     expect(root.get_by_role("group", name="Leave out")).to_have_count(0)
     expect(root).to_contain_text("Differences are not shares of one: none are left out")
     assert "%" not in root.inner_text()

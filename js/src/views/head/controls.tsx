@@ -5,6 +5,7 @@ import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
 import { wholeSum } from "../../client/requests/strongest";
 import { Choice, StepSlider, Switch } from "../../ui/controls/fields";
+import { Panel } from "../../ui/controls/menu";
 import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
 import { pairOf } from "../../ui/pairs";
 import {
@@ -58,14 +59,12 @@ export function thresholdAt(way: number, maximum: number): number {
   return Number(((Math.round(way ** 2 * 1000) / 1000) * maximum).toPrecision(4));
 }
 
-/** Which lines are drawn. */
+/** Which lines are drawn: what is chosen often in a row, the rest behind a button beside it. */
 export function LineControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const several = plan.heads.length > 1;
   const quantity = quantityOf(plan.stack);
-  const most = plan.stack.maximum || 1;
-  const leaveOut = state.leave_out.value;
-  const tokens = leaveOut.filter((each): each is number => typeof each === "number");
+  const rare = <RareControls context={context} plan={plan} />;
   return (
     <div class="av-row av-options">
       <Choice
@@ -74,6 +73,52 @@ export function LineControls({ context, store, plan }: ControlProps) {
         options={topKOptions(state.top_k.value)}
         onChange={(value) => assign(state, { top_k: value === "all" ? null : Number(value) })}
       />
+      {several && (
+        <Choice
+          label="Combine"
+          value={
+            plan.chosen.length === 0 && state.combine.value === "separate"
+              ? "mean"
+              : state.combine.value
+          }
+          options={[
+            ...(plan.chosen.length > 0 ? ([["separate", "separate"]] as const) : []),
+            ["mean", "mean"],
+            ["max", quantity.signed ? "largest" : "maximum"],
+          ]}
+          onChange={(combine) => assign(state, { combine })}
+        />
+      )}
+      <PairControl context={context} />
+      <OrderControl context={context} />
+      <TokenSearch
+        search={store.search}
+        matches={store.matches.value}
+        from={(side) => (side === "query" ? plan.queryWindow : plan.keyWindow)[0]}
+        show={(side, index) => {
+          store.leave();
+          assign(state, windowsShowing(plan, index, side));
+          store.cursor.value = { side, index };
+        }}
+        onClear={() => {
+          store.cursor.value = null;
+        }}
+      />
+      {/* Where all controls are behind a button already, these stand among them. */}
+      {context.controls.value === "full" ? <Panel label="More">{rare}</Panel> : rare}
+    </div>
+  );
+}
+
+/** The least weight that is drawn, what is left out, the layout, and scores of tokens. */
+function RareControls({ context, plan }: Omit<ControlProps, "store">) {
+  const { state } = context;
+  const quantity = quantityOf(plan.stack);
+  const most = plan.stack.maximum || 1;
+  const leaveOut = state.leave_out.value;
+  const tokens = leaveOut.filter((each): each is number => typeof each === "number");
+  return (
+    <div class="av-row av-options">
       <label class="av-field">
         <span>from</span>
         <input
@@ -94,23 +139,6 @@ export function LineControls({ context, store, plan }: ControlProps) {
           {written({ ...quantity, signed: false }, state.threshold.value)}
         </output>
       </label>
-      {several && (
-        <Choice
-          label="Combine"
-          value={
-            plan.chosen.length === 0 && state.combine.value === "separate"
-              ? "mean"
-              : state.combine.value
-          }
-          options={[
-            ...(plan.chosen.length > 0 ? ([["separate", "separate"]] as const) : []),
-            ["mean", "mean"],
-            ["max", quantity.signed ? "largest" : "maximum"],
-          ]}
-          onChange={(combine) => assign(state, { combine })}
-        />
-      )}
-      <PairControl context={context} />
       {quantity.signed ? (
         <span class="av-muted">
           {capital(pluralOf(quantity))} are not shares of one: none are left out or renormalised.
@@ -170,21 +198,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
         ]}
         onChange={(orientation) => assign(state, { orientation })}
       />
-      <OrderControl context={context} />
       <TokenScoreControl context={context} />
-      <TokenSearch
-        search={store.search}
-        matches={store.matches.value}
-        from={(side) => (side === "query" ? plan.queryWindow : plan.keyWindow)[0]}
-        show={(side, index) => {
-          store.leave();
-          assign(state, windowsShowing(plan, index, side));
-          store.cursor.value = { side, index };
-        }}
-        onClear={() => {
-          store.cursor.value = null;
-        }}
-      />
     </div>
   );
 }
