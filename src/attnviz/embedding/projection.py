@@ -16,7 +16,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from attnviz.utils.arguments import whole_number
 
@@ -145,16 +144,13 @@ def project(
     points: NDArray[Any],
     settings: ProjectionSettings,
     *,
-    frame: Callable[[Frame], bool | None] | None = None,
-    progress: bool = True,
+    frame: Callable[[Frame], object] | None = None,
 ) -> NDArray[np.float32]:
     """Lay points out in two or three dimensions, float32, (points, dimensions).
 
-    `frame` is called with a `Frame` before the first step, on the way, and with the result. If it
-    returns False, the layout stops there and is returned as it is. t-SNE shows its layout every 10
-    iterations; UMAP keeps it to itself until it is done, and only its epochs are counted, with
-    `progress` or in a notebook's own process not even those. The same points and settings give the
-    same on the same machine.
+    `frame` is called with a `Frame` before the first step, on the way, and with the result. t-SNE
+    shows its layout every 10 iterations; UMAP keeps it to itself until it is done, and only its
+    epochs are counted. The same points and settings give the same on the same machine.
 
     Notes
     -----
@@ -186,24 +182,13 @@ def project(
         )
         return run.end(space.principal(settings.dimensions))
     lay_out = _tsne if settings.method == "tsne" else _umap
-    try:
-        return run.end(lay_out(space, settings, run, progress=progress))
-    except _StoppedError as stopped:
-        return stopped.coordinates
-
-
-class _StoppedError(Exception):
-    """The callback wants no more frames."""
-
-    def __init__(self, coordinates: NDArray[np.float32]) -> None:
-        super().__init__()
-        self.coordinates = coordinates
+    return run.end(lay_out(space, settings, run))
 
 
 class _Run:
     """Tells a callback how far a layout is."""
 
-    def __init__(self, name: str, tell: Callable[[Frame], bool | None] | None, caveat: str) -> None:
+    def __init__(self, name: str, tell: Callable[[Frame], object] | None, caveat: str) -> None:
         self.name = name
         self._tell = tell
         self._caveats = [caveat] if caveat else []
@@ -235,9 +220,7 @@ class _Run:
             return
         # What comes is still being worked on, and may be a kind of array of its own.
         now = np.array(coordinates, dtype=np.float32, order="C")
-        shown = Frame(now, done=done, of=self._of, final=False, words=self._words(words))
-        if self._tell(shown) is False:
-            raise _StoppedError(now)
+        self._tell(Frame(now, done=done, of=self._of, final=False, words=self._words(words)))
 
     def _words(self, first: str) -> str:
         return ". ".join([first, *(words[:1].upper() + words[1:] for words in self._caveats)])
@@ -363,9 +346,7 @@ def space_of(points: NDArray[np.float32], metric: Metric) -> Space:
     return Space(rows.astype(np.float32), metric, caveat)
 
 
-def _tsne(
-    space: Space, settings: ProjectionSettings, run: _Run, *, progress: bool
-) -> NDArray[np.float64]:
+def _tsne(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.float64]:
     from openTSNE import TSNEEmbedding
     from openTSNE.affinity import PerplexityBasedNN
     from openTSNE.nearest_neighbors import PrecomputedNeighbors
@@ -395,28 +376,24 @@ def _tsne(
         random_state=settings.seed,
     )
     before = 0
-    with tqdm(total=_EARLY + _LATE, desc="t-SNE", unit="it", disable=not progress) as bar:
 
-        def tell(iteration: int, _error: float, coordinates: NDArray[np.float64]) -> None:
-            bar.update(before + iteration - bar.n)
-            run.step(coordinates, before + iteration, "iteration")
+    def tell(iteration: int, _error: float, coordinates: NDArray[np.float64]) -> None:
+        run.step(coordinates, before + iteration, "iteration")
 
-        for steps, exaggeration in ((_EARLY, _EXAGGERATION), (_LATE, 1)):
-            embedding.optimize(
-                n_iter=steps,
-                exaggeration=exaggeration,
-                momentum=0.8,
-                inplace=True,
-                callbacks=[tell],
-                callbacks_every_iters=_EVERY,
-            )
-            before += steps
+    for steps, exaggeration in ((_EARLY, _EXAGGERATION), (_LATE, 1)):
+        embedding.optimize(
+            n_iter=steps,
+            exaggeration=exaggeration,
+            momentum=0.8,
+            inplace=True,
+            callbacks=[tell],
+            callbacks_every_iters=_EVERY,
+        )
+        before += steps
     return np.asarray(embedding)
 
 
-def _umap(
-    space: Space, settings: ProjectionSettings, run: _Run, *, progress: bool
-) -> NDArray[np.float32]:
+def _umap(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.float32]:
     count = len(space.rows)
     neighbours = min(settings.neighbors, count - 1)
     if neighbours < settings.neighbors:
@@ -448,19 +425,15 @@ def _umap(
                 n_epochs=epochs,
                 random_state=settings.seed,
                 n_jobs=1,
-                tqdm_kwds=_bar_of_epochs(start, run, progress=progress),
+                # UMAP calls nothing on the way, but it writes a bar to a file, which may be any.
+                tqdm_kwds={
+                    "file": _Epochs(start, run),
+                    "bar_format": "{n}",
+                    "mininterval": 0.2,
+                    "disable": False,
+                },
             ).fit_transform(space.rows)
         )
-
-
-def _bar_of_epochs(start: NDArray[Any], run: _Run, *, progress: bool) -> dict[str, Any]:
-    """What UMAP's bar of progress is made with.
-
-    UMAP calls nothing on the way, but on a terminal it writes a bar to a file, which may be any.
-    """
-    if progress or "notebook" in tqdm.__module__:
-        return {"desc": "UMAP", "unit": "epoch", "disable": not progress}
-    return {"file": _Epochs(start, run), "bar_format": "{n}", "mininterval": 0.2, "disable": False}
 
 
 class _Epochs:
@@ -469,15 +442,11 @@ class _Epochs:
     def __init__(self, start: NDArray[Any], run: _Run) -> None:
         self._start = start
         self._run = run
-        self._stopped = False
 
     def write(self, text: str) -> None:
         done = text.strip("\r\n\x1b[A ")
-        if done.isdigit() and int(done) and not self._stopped:
-            # A bar that is stopped writes once more while it closes.
-            self._stopped = True
+        if done.isdigit() and int(done):
             self._run.step(self._start, int(done), "epoch", _UNSEEN)
-            self._stopped = False
 
     def flush(self) -> None:
         """Nothing is held back."""

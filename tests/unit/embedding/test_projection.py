@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import signal
 import subprocess
 import sys
 from typing import Any, get_args
@@ -12,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.manifold import TSNE, trustworthiness
-from tqdm.auto import tqdm
 
 from attnviz.embedding import projection
 from attnviz.embedding.projection import Frame, Method, ProjectionSettings, project, space_of
@@ -31,7 +28,7 @@ def settings(method: Method = "tsne", **given: Any) -> ProjectionSettings:
 
 def frames_of(points: Any, how: ProjectionSettings) -> list[Frame]:
     frames: list[Frame] = []
-    result = project(points, how, frame=frames.append, progress=False)
+    result = project(points, how, frame=frames.append)
     assert np.array_equal(frames[-1].coordinates, result)
     return frames
 
@@ -41,7 +38,7 @@ def frames_of(points: Any, how: ProjectionSettings) -> list[Frame]:
 @pytest.mark.parametrize("method", get_args(Method))
 def test_neighbours_stay_together(method: Method, dimensions: int, metric: Any) -> None:
     how = settings(method, dimensions=dimensions, metric=metric)
-    coordinates = project(POINTS, how, progress=False)
+    coordinates = project(POINTS, how)
     assert coordinates.shape == (100, dimensions)
     assert coordinates.dtype == np.float32
     assert np.isfinite(coordinates).all()
@@ -57,7 +54,7 @@ def test_neighbours_stay_together(method: Method, dimensions: int, metric: Any) 
 def test_tsne_is_as_faithful_as_that_of_scikit_learn(dimensions: int) -> None:
     """Points without groups, whose neighbourhoods are harder to keep."""
     points = np.random.default_rng(1).normal(size=(200, 5)).astype(np.float32)
-    ours = project(points, settings(dimensions=dimensions, metric="euclidean"), progress=False)
+    ours = project(points, settings(dimensions=dimensions, metric="euclidean"))
     theirs = TSNE(dimensions, perplexity=10, init="pca", random_state=0).fit_transform(points)
     kept = [trustworthiness(points, each, n_neighbors=10) for each in (ours, theirs)]
     assert kept[0] > kept[1] - 0.02
@@ -71,7 +68,7 @@ def test_points_in_the_same_direction_are_near_by_cosine_and_far_by_distance() -
     points = np.concatenate([directions, directions * 50]).astype(np.float32)
     pairs = np.tile(np.arange(30), 2)
     plots = {
-        metric: project(points, settings(metric=metric, perplexity=3), progress=False)
+        metric: project(points, settings(metric=metric, perplexity=3))
         for metric in ("cosine", "euclidean")
     }
     assert purity(plots["cosine"], pairs) > 0.9
@@ -98,8 +95,8 @@ def test_neighbours_are_the_nearest_there_are(metric: Any) -> None:
 
 @pytest.mark.parametrize("method", ["tsne", "umap"])
 def test_the_same_seed_gives_the_same_and_another_one_another(method: Method) -> None:
-    first, again = (project(POINTS, settings(method), progress=False) for _ in range(2))
-    other = project(POINTS, settings(method, seed=1), progress=False)
+    first, again = (project(POINTS, settings(method)) for _ in range(2))
+    other = project(POINTS, settings(method, seed=1))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
@@ -108,7 +105,7 @@ def test_as_many_threads_as_there_are_give_the_same(monkeypatch: pytest.MonkeyPa
     plots = []
     for threads in ("1", "3"):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        plots.append(project(POINTS, settings(), progress=False))
+        plots.append(project(POINTS, settings()))
     assert np.array_equal(plots[0], plots[1])
 
 
@@ -117,7 +114,7 @@ def test_interpolation_keeps_neighbours_as_the_tree_does(monkeypatch: pytest.Mon
     # It pays off with thousands of points; with a hundred it is slow.
     monkeypatch.setattr(projection, "_EARLY", 25)
     monkeypatch.setattr(projection, "_LATE", 25)
-    assert purity(project(POINTS, settings(), progress=False), GROUPS) > 0.99
+    assert purity(project(POINTS, settings()), GROUPS) > 0.99
 
 
 def test_frames_of_tsne_move_on_to_the_result() -> None:
@@ -135,7 +132,7 @@ def test_frames_of_tsne_move_on_to_the_result() -> None:
 def test_umap_leaves_torch_its_threads(count: int) -> None:
     # numba sets their number for all that use OpenMP.
     with torch_threads(count):
-        project(POINTS, settings("umap"), progress=False)
+        project(POINTS, settings("umap"))
         assert torch.get_num_threads() == count
 
 
@@ -151,43 +148,6 @@ def test_frames_of_umap_count_its_epochs() -> None:
     assert frames[-1].final
 
 
-@pytest.mark.parametrize("method", ["tsne", "umap"])
-def test_a_frame_that_returns_false_is_the_last(method: Method) -> None:
-    frames: list[Frame] = []
-
-    def stop(frame: Frame) -> bool:
-        frames.append(frame)
-        return len(frames) < 2
-
-    result = project(clusters(150)[0], settings(method), frame=stop, progress=False)
-    assert len(frames) == 2
-    assert not frames[1].final
-    assert np.array_equal(result, frames[1].coordinates)
-
-
-@pytest.mark.usefixtures("interrupts_raised")
-@pytest.mark.parametrize("method", ["tsne", "umap"])
-def test_an_interrupt_goes_through_and_leaves_nothing(method: Method) -> None:
-    def interrupt(frame: Frame) -> None:
-        if frame.done:
-            signal.raise_signal(signal.SIGINT)
-
-    points = clusters(150)[0]
-    with pytest.raises(KeyboardInterrupt):
-        project(points, settings(method), frame=interrupt, progress=False)
-    assert not getattr(tqdm, "_instances", ())
-    assert purity(project(POINTS, settings(method), progress=False), GROUPS) > 0.99
-
-
-def test_a_bar_shows_how_far_it_is(capfd: pytest.CaptureFixture[str]) -> None:
-    project(POINTS, settings())
-    assert re.search(r"t-SNE: 100%.*750/750", capfd.readouterr().err)
-    project(POINTS, settings("umap"))
-    assert re.search(r"UMAP: 100%.*500/500", capfd.readouterr().err)
-    project(POINTS, settings(), progress=False)
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize("dimensions", [2, 3])
 @pytest.mark.parametrize("method", ["tsne", "umap"])
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 8])
@@ -200,7 +160,7 @@ def test_few_points(count: int, method: Method, dimensions: int) -> None:
         assert final.words.startswith("PCA. Fewer than 5 points have no neighbourhoods for ")
         assert np.array_equal(
             final.coordinates,
-            project(points, ProjectionSettings("pca", dimensions=dimensions), progress=False),
+            project(points, ProjectionSettings("pca", dimensions=dimensions)),
         )
     elif method == "tsne":
         assert f"A perplexity of 50 needs 151 points: with {count} it is" in final.words
@@ -213,7 +173,7 @@ def test_points_that_are_the_same_share_their_place_or_nearly(method: Method) ->
     """As keys of the same token are, before any position is added."""
     points = np.repeat(POINTS[:: len(POINTS) // 5], 20, axis=0)
     groups = np.repeat(np.arange(len(points) // 20), 20)
-    coordinates = project(points, settings(method), progress=False)
+    coordinates = project(points, settings(method))
     assert np.isfinite(coordinates).all()
     assert purity(coordinates, groups) > 0.99
 
@@ -245,14 +205,14 @@ def test_a_point_without_length_is_told_of(method: Method) -> None:
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 def test_size_does_not_matter(factor: float, metric: Any) -> None:
     how = settings(metric=metric)
-    assert purity(project(POINTS * np.float32(factor), how, progress=False), GROUPS) > 0.99
+    assert purity(project(POINTS * np.float32(factor), how), GROUPS) > 0.99
 
 
 def test_fewer_dimensions_than_the_plot_has() -> None:
     line = np.linspace(0, 1, 40, dtype=np.float32)[:, None]
     for method in get_args(Method):
         how = settings(method, dimensions=3, metric="euclidean", perplexity=5)
-        assert np.isfinite(project(line, how, progress=False)).all()
+        assert np.isfinite(project(line, how)).all()
 
 
 def test_principal_components_are_those_of_the_singular_values() -> None:
@@ -260,7 +220,7 @@ def test_principal_components_are_those_of_the_singular_values() -> None:
     centred = POINTS.astype(float) - POINTS.mean(axis=0, dtype=float)
     left, values, _ = np.linalg.svd(centred, full_matrices=False)
     expected = left[:, :3] * values[:3] / np.abs(POINTS).max()
-    given = project(POINTS, how, progress=False)
+    given = project(POINTS, how)
     assert np.allclose(np.abs(given), np.abs(expected), atol=1e-4)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnviz.embedding.projection import ProjectionSettings, missing_package
 
 if TYPE_CHECKING:
-    from attnviz.embedding.projection_jobs import Job
+    from attnviz.embedding.projection_process import Job
 
 __all__ = ["ProjectionJobs", "Work"]
 
@@ -200,10 +200,10 @@ def _begun(points: Callable[[], NDArray[np.float32]], settings: ProjectionSettin
     missing = missing_package(settings.method)
     if missing is not None:
         return Work("failed", 0, 0, missing)
-    from attnviz.embedding.projection_jobs import Projector
+    from attnviz.embedding.projection_process import Job
 
     try:
-        return Projector().start(points(), settings)
+        return Job(points(), settings)
     # A word in the picture: the view goes on with the other methods.
     except (OSError, ValueError) as error:
         return Work("failed", 0, 0, str(error))
@@ -213,7 +213,7 @@ def _told(now: Job | Work) -> tuple[NDArray[np.float32] | None, Work]:
     if isinstance(now, Work):
         return None, now
     # First the state: a frame that is newer than it does no harm, an older one might.
-    state, frame = now.state, now.latest()
+    state, frame = now.state, now.frame
     words = now.problem or ("" if frame is None else frame.words)
     if state == "cancelled":
         words = f"{_CANCELLED} {words}".rstrip()

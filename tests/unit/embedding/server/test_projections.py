@@ -79,7 +79,7 @@ def test_one_that_is_waited_for_goes_on_while_another_is_asked_for(
     coordinates, work = waiter.found
     assert work.state == "done"
     # Its own points, not those that the other thread asked for.
-    assert_array_equal(coordinates, project(head(1)(), SETTINGS, progress=False))
+    assert_array_equal(coordinates, project(head(1)(), SETTINGS))
 
 
 def test_the_same_one_is_shared_with_whoever_waits_for_it(running: ProjectionJobs) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 import psutil
 import pytest
 
-from attnviz.embedding import projection_jobs
+from attnviz.embedding import projection_process
 from attnviz.embedding.projection import ProjectionSettings, project
-from attnviz.embedding.projection_jobs import Job, Projector
+from attnviz.embedding.projection_process import Job
 from unit.clusters import clusters
 
 # Against hanging alone: every test waits for what it is about, however busy the machine is.
@@ -38,7 +38,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     # What a test ends has ended before it goes on.
-    monkeypatch.setattr(projection_jobs, "_PATIENCE_S", None)
+    monkeypatch.setattr(projection_process, "_PATIENCE_S", None)
     yield folder
     assert list(folder.iterdir()) == []
     assert processes() == []
@@ -69,40 +69,31 @@ def is_gone(process: psutil.Process) -> bool:
         return True
 
 
-def running(projector: Projector) -> tuple[Job, psutil.Process]:
-    job = projector.start(MANY, LONG)
-    until(lambda: job.latest() is not None or job.state != "running")
+def running() -> tuple[Job, psutil.Process]:
+    job = Job(MANY, LONG)
+    until(lambda: job.frame is not None or job.state != "running")
     assert job.state == "running", job.problem
     (process,) = processes()
     return job, process
 
 
 def test_the_process_gives_what_project_gives() -> None:
-    job = Projector().start(POINTS, TSNE)
+    job = Job(POINTS, TSNE)
     assert job.wait() == "done", job.problem
     assert job.problem is None
-    frame = job.latest()
+    frame = job.frame
     assert frame is not None
     assert (frame.final, frame.done, frame.of, frame.words) == (True, 750, 750, "t-SNE")
-    assert np.array_equal(frame.coordinates, project(POINTS, TSNE, progress=False))
-
-
-def test_principal_components_need_no_process() -> None:
-    job = Projector().start(POINTS, ProjectionSettings("pca"))
-    assert processes() == []
-    assert job.state == job.wait() == "done"
-    frame = job.latest()
-    assert frame is not None
-    assert frame.coordinates.shape == (100, 2)
+    assert np.array_equal(frame.coordinates, project(POINTS, TSNE))
 
 
 def test_frames_come_until_it_is_cancelled(temporary: Path) -> None:
-    job, process = running(Projector())
-    first = job.latest()
+    job, process = running()
+    first = job.frame
     assert first is not None
     assert first.coordinates.shape == (8000, 3)
     assert not first.final
-    later = until(lambda: (frame := job.latest()) and frame.done > first.done and frame)
+    later = until(lambda: (frame := job.frame) and frame.done > first.done and frame)
     assert later.words == f"t-SNE, iteration {later.done} of 750"
     job.cancel()
     # At once: nothing is left of it, and it is far from its end.
@@ -110,7 +101,7 @@ def test_frames_come_until_it_is_cancelled(temporary: Path) -> None:
     assert is_gone(process)
     assert job.state == job.wait(0) == "cancelled"
     assert job.problem is None
-    frame = job.latest()
+    frame = job.frame
     assert frame is not None
     assert not frame.final
     job.cancel()
@@ -118,7 +109,7 @@ def test_frames_come_until_it_is_cancelled(temporary: Path) -> None:
 
 
 def test_a_process_that_is_killed_is_told_of() -> None:
-    job, process = running(Projector())
+    job, process = running()
     process.kill()
     assert job.wait() == "failed"
     assert job.problem is not None
@@ -130,7 +121,7 @@ def test_an_error_in_the_process_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text('raise RuntimeError("broken by hand")', encoding="utf-8")
     monkeypatch.syspath_prepend(str(broken.parent))
-    job = Projector().start(POINTS, TSNE)
+    job = Job(POINTS, TSNE)
     assert job.wait() == "failed"
     assert job.problem == "RuntimeError: broken by hand"
 
@@ -142,7 +133,7 @@ def test_a_process_that_cannot_even_begin_is_told_of(
     broken.mkdir()
     (broken / "numpy.py").write_text('raise RuntimeError("no numpy")', encoding="utf-8")
     monkeypatch.syspath_prepend(str(broken))
-    job = Projector().start(POINTS, TSNE)
+    job = Job(POINTS, TSNE)
     assert job.wait() == "failed"
     assert job.problem is not None
     assert "ended with code 1 (RuntimeError: no numpy)" in job.problem
@@ -150,19 +141,15 @@ def test_a_process_that_cannot_even_begin_is_told_of(
     assert "process that lays the points out stopped" in job.problem
 
 
-def test_what_cannot_be_laid_out_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    projector = Projector()
+def test_what_cannot_be_laid_out_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="points: 1 of 3 are not finite"):
-        projector.start(np.array([[1, 2], [3, np.nan], [4, 5]]), TSNE)
-    monkeypatch.setitem(sys.modules, "openTSNE", None)
-    with pytest.raises(ImportError, match=r"attnviz\[embedding\]"):
-        projector.start(POINTS, TSNE)
+        Job(np.array([[1, 2], [3, np.nan], [4, 5]]), TSNE)
 
 
 def test_a_process_that_cannot_be_started_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(FileNotFoundError, match="/nowhere/python"):
-        Projector().start(POINTS, TSNE)
+        Job(POINTS, TSNE)
 
 
 # Forked for each end, so that the libraries are loaded once. It reads the folder for temporary
@@ -172,7 +159,7 @@ PARENTS = """
 import os, signal, sys, tempfile, time
 import numpy as np
 from attnviz.embedding.projection import ProjectionSettings
-from attnviz.embedding.projection_jobs import Projector
+from attnviz.embedding.projection_process import Job
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for folder in sys.stdin:
@@ -184,8 +171,8 @@ else:
     os._exit(0)
 tempfile.tempdir = folder.rstrip()
 points = np.random.default_rng(0).normal(size=(8000, 16))
-job = Projector().start(points, ProjectionSettings("tsne", dimensions=3))
-while job.latest() is None:
+job = Job(points, ProjectionSettings("tsne", dimensions=3))
+while job.frame is None:
     assert job.state == "running", job.problem
     time.sleep(0.02)
 print(os.getpid(), flush=True)
