@@ -18,7 +18,6 @@ import pytest
 
 import attnviz as av
 from attnviz.corpus import on_ray
-from attnviz.corpus.on_ray import RayTexts
 
 pytestmark = [
     pytest.mark.slow,
@@ -152,18 +151,12 @@ def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path)
     table.to_json(tmp_path / "texts.jsonl", orient="records", lines=True)
     alone = statistics(decoder, table, column="body", columns=["half"])
     dataset = cluster.data.read_parquet(str(tmp_path / "texts.parquet"))
-    given = RayTexts(dataset, "body", together=4)
-    given.fetch(range(len(TEXTS)))
-    assert [given[place] for place in range(len(TEXTS))] == TEXTS
+    assert on_ray.table_of(dataset)["body"].tolist() == TEXTS
     dataset = cluster.data.read_json(str(tmp_path / "texts.jsonl"), lines=True)
     found = statistics(decoder, dataset, column="body", columns=["half"], engine=ONE)
     assert saved(found, tmp_path) == saved(alone, tmp_path)
-    with pytest.raises(ValueError, match="column='text': the dataset has the columns"):
+    with pytest.raises(ValueError, match="column='text': the table has the columns"):
         statistics(decoder, dataset)
-    with pytest.raises(TypeError, match="of a Ray dataset columns is the name of a column"):
-        statistics(decoder, dataset, column="body", columns={"half": [1]})
-    with pytest.raises(TypeError, match="of a Ray dataset target is not read"):
-        statistics(decoder, dataset, column="body", target=["a"])
 
 
 def test_what_cannot_be_read_is_named(cluster: Any, decoder: tuple[Any, Any]) -> None:

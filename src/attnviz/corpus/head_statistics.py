@@ -18,9 +18,7 @@ from tqdm.auto import tqdm
 
 from attnviz.corpus.checkpoint import check_same, told, weights_hash
 from attnviz.corpus.on_ray import (
-    NUMBER,
     RayEngine,
-    RayTexts,
     Work,
     check_model,
     engine_of,
@@ -31,6 +29,7 @@ from attnviz.corpus.on_ray import (
     loaded_in_actor,
     results,
     running_ray,
+    table_of,
     to_bytes,
 )
 from attnviz.corpus.reading import (
@@ -99,8 +98,8 @@ def head_statistics(
         arguments that fit records are `columns`, `parse`, `name`, `layers`, `edges`, `seed` and
         `progress`.
     texts : sequence, datasets.Dataset, DataFrame or ray.data.Dataset
-        As for `attnviz.extract_corpus`. All of them are read; those of a Ray dataset by Ray, and
-        `columns` and `parse` are names of its columns.
+        As for `attnviz.extract_corpus`. All of them are read; a dataset of Ray becomes a table in
+        memory first.
     column : str, default "text"
         Where in a row of a dataset or table, or in a dict, the text is.
     columns : mapping of str to sequence, or iterable of str, optional
@@ -207,10 +206,10 @@ def head_statistics(
             progress=progress,
         )
     batch_size = checked_batch_size(batch_size)
-    given = _given(texts, column, columns, parse, target, engine=on_ray)
+    given = Texts(table_of(texts) if is_dataset(texts) else texts, column)
     checked_target(target, given)
     known = TextColumns(columns, given)
-    parses = None if isinstance(given, RayTexts) else _parses(parse, given)
+    parses = _parses(parse, given)
     loaded = (load if on_ray is None else _not_loaded)(model, tokenizer, processor)
     if resume and checkpoint is None:
         raise ValueError("resume=True goes on with a file; give checkpoint= too")
@@ -230,8 +229,6 @@ def head_statistics(
         "layers": shown(layers),
         "part": None if part is None else str(part),
     }
-    if isinstance(given, RayTexts):
-        by_text, arguments = {}, {**arguments, **_told_rows(given, columns, parse)}
     keeping = _Checkpoint.at(checkpoint, arguments, by_text, len(given), resume=resume)
     if keeping is not None:
         statistics = keeping.resumed(statistics)
@@ -248,12 +245,9 @@ def head_statistics(
     if on_ray is not None:
         shared = _Shared(
             model=model,
-            given=None if isinstance(given, RayTexts) else given,
+            given=given,
             known=known,
             parses=parses,
-            column=column,
-            columns=columns,
-            parse=parse,
             target=target,
             tokenizer=tokenizer if isinstance(tokenizer, str | Path) else loaded.tokenizer,
             processor=processor if isinstance(processor, str | Path) else loaded.processor,
@@ -262,10 +256,9 @@ def head_statistics(
             name=name,
             batch_size=batch_size,
             empty=statistics,
-            count=len(given),
             engine=on_ray,
         )
-        return _read_on_ray(shared, statistics, given, places, bar=bar, keeping=keeping)
+        return _read_on_ray(shared, statistics, places, bar=bar, keeping=keeping)
     reading = read_records(
         loaded.model,
         given,
@@ -301,40 +294,6 @@ def _not_empty(statistics: HeadStatistics, count: int) -> HeadStatistics:
     return statistics
 
 
-def _given(
-    texts: Any,
-    column: str,
-    columns: Any,
-    parse: Any,
-    target: Any,
-    *,
-    engine: RayEngine | None,
-) -> Texts:
-    """The texts; of a dataset of Ray's some, from which the frequencies of tokens are taken."""
-    if engine is None or not is_dataset(texts):
-        return Texts(texts, column)
-    for name, value in (("columns", columns), ("parse", parse), ("target", target)):
-        by_name = isinstance(value, str) or (
-            name == "columns" and isinstance(value, Iterable) and not isinstance(value, Mapping)
-        )
-        if value is not None and (name == "target" or not by_name):
-            raise TypeError(
-                f"{name}={shown(value)}: of a Ray dataset "
-                + ("target is not read" if name == "target" else f"{name} is the name of a column")
-            )
-    names = [columns] if isinstance(columns, str) else list(columns or ())
-    more = [*names, *([] if parse is None else [parse])]
-    given = RayTexts(texts, column, more, together=engine.texts_per_batch)
-    given.fetch(_counted_places(len(given)))
-    return given
-
-
-def _told_rows(given: RayTexts, columns: Any, parse: Any) -> dict[str, Any]:
-    """What tells a Ray dataset from others: of its texts only some are here."""
-    some = [given[place] for place in _counted_places(len(given))]
-    return {"texts": told([len(given), *some]), "columns": shown(columns), "parse": parse}
-
-
 @dataclass(frozen=True, eq=False)
 class _Elsewhere:
     """Stands for a model that other processes load, with the source of its tokenizer."""
@@ -355,15 +314,12 @@ def _not_loaded(model: Any, tokenizer: Any, processor: Any) -> Loaded:
 
 @dataclass(frozen=True)
 class _Shared:
-    """What each of Ray's actors needs; `given` is None where rows bring their texts."""
+    """What each of Ray's actors needs."""
 
     model: Any
-    given: Texts | None
+    given: Texts
     known: TextColumns
     parses: Sequence[Any] | None
-    column: str
-    columns: Any
-    parse: Any
     target: Any
     tokenizer: Any
     processor: Any
@@ -372,7 +328,6 @@ class _Shared:
     name: str | None
     batch_size: BatchSize
     empty: HeadStatistics
-    count: int
     engine: RayEngine
 
 
@@ -381,12 +336,7 @@ def _work(shared: _Shared) -> Work:
     loaded = load(loaded_in_actor(shared.model, shared.engine), shared.tokenizer, shared.processor)
     frequencies, weights = shared.empty._frequencies, weights_hash(loaded.model)
 
-    def fold(rows: list[dict[str, Any]]) -> bytes:
-        given, known, parses = shared.given, shared.known, shared.parses
-        if given is None:
-            given = RayTexts.of_rows(rows, shared.column, shared.count)
-            known = TextColumns(shared.columns, given)
-            parses = None if shared.parse is None else given.values(shared.parse)[0]
+    def fold(places: list[int]) -> bytes:
         statistics = HeadStatistics(
             shared.name or name_of(loaded.model),
             weights=weights,
@@ -397,8 +347,8 @@ def _work(shared: _Shared) -> Work:
         )
         for text in read_records(
             loaded.model,
-            given,
-            [int(row[NUMBER]) for row in rows],
+            shared.given,
+            places,
             target=shared.target,
             batch_size=shared.batch_size,
             ordered=False,
@@ -408,7 +358,7 @@ def _work(shared: _Shared) -> Work:
             layers=shared.layers,
             name=statistics.model,
         ):
-            _fold(statistics, text, known, parses)
+            _fold(statistics, text, shared.known, shared.parses)
         # The same for all: each part would carry them.
         statistics._frequencies = {}
         return to_bytes(lambda path: write_statistics(path, statistics))
@@ -426,18 +376,13 @@ def _merged(parts: list[bytes]) -> bytes:
 def _read_on_ray(
     shared: _Shared,
     statistics: HeadStatistics,
-    given: Texts,
     places: list[int],
     *,
     bar: Any,
     keeping: _Checkpoint | None,
 ) -> HeadStatistics:
-    rows: Any = places
     with bar, running_ray():
-        if isinstance(given, RayTexts):
-            all_of_them = len(places) == len(given)
-            rows = given.numbered if all_of_them else given.among(frozenset(places)).materialize()
-        found = results(shared.engine, rows, _work, shared) if places else iter(())
+        found = results(shared.engine, places, _work, shared) if places else iter(())
         try:
             for data in folded(found, _merged, bar.update):
                 part = from_bytes(data, HeadStatistics.load)
@@ -448,7 +393,7 @@ def _read_on_ray(
         finally:
             if keeping is not None:
                 keeping.write(statistics)
-    return _not_empty(statistics, len(given))
+    return _not_empty(statistics, len(shared.given))
 
 
 def _fold(

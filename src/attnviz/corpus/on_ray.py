@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import itertools
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +20,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.corpus.texts import Texts
 from attnviz.utils.arguments import shown, whole_number
 
 __all__ = [
-    "NUMBER",
     "RayEngine",
-    "RayTexts",
     "Work",
     "check_model",
     "engine_of",
@@ -38,17 +34,18 @@ __all__ = [
     "loaded_in_actor",
     "results",
     "running_ray",
+    "table_of",
     "to_bytes",
 ]
 
-#: The column that has a text's number.
-NUMBER = "attnviz_number"
+# The column that has a text's number.
+_NUMBER = "attnviz_number"
 # Results that are merged in one step.
 _TOGETHER = 16
 # Columns of what actors return: a result, the number of its texts, and the error if there was one.
 _DATA, _TEXTS, _ERROR, _WORDS = "data", "texts", "error", "words"
-#: Makes a result of some rows, in an actor.
-Work = Callable[[list[dict[str, Any]]], bytes]
+#: Makes a result of the texts with some numbers, in an actor.
+Work = Callable[[list[int]], bytes]
 
 _ERRORS: dict[str, type[Exception]] = {
     kind.__name__: kind
@@ -170,119 +167,30 @@ def loaded_in_actor(model: Any, engine: RayEngine) -> Any:
     return model
 
 
-class RayTexts(Texts):
-    """Texts of a dataset of Ray's; here are those rows that were asked for.
-
-    The texts have the numbers that their rows have in the dataset. `together` is how many of them
-    lie in a block, which one actor reads.
-    """
-
-    def __init__(
-        self, dataset: Any, column: str, more: Sequence[str] = (), *, together: int
-    ) -> None:
-        names = list(dataset.columns() or ())
-        for argument, name in (("column", column), *(("columns", each) for each in more)):
-            if name not in names:
-                raise ValueError(
-                    f"{argument}={name!r}: the dataset has the columns "
-                    f"{', '.join(map(repr, names))}; give the name of one"
-                )
-        kept = list(dict.fromkeys([column, *more]))
-        with running_ray() as ray:
-            # Numbered before any actor holds the cores: other work would wait for ever.
-            blocks = _in_order(dataset.select_columns(kept)).to_arrow_refs()
-            size, part = (ray.remote(num_cpus=0)(each) for each in (_size, _part))
-            sizes = ray.get([size.remote(block) for block in blocks])
-            starts = [0, *itertools.accumulate(sizes)]
-            count = starts.pop()
-            if not count:
-                raise ValueError("texts is empty; give a dataset with texts")
-            #: The dataset, with numbers.
-            self.numbered = ray.data.from_arrow_refs(
-                [
-                    part.remote(block, start, offset, together)
-                    for block, start, length in zip(blocks, starts, sizes, strict=True)
-                    for offset in range(0, length, together)
-                ]
-            )
-        self.column = column
-        self._count = count
-        self._rows: dict[int, Mapping[str, Any]] = {}
-
-    @classmethod
-    def of_rows(cls, rows: Sequence[Mapping[str, Any]], column: str, count: int) -> RayTexts:
-        """Texts of some rows with numbers, of `count` in all."""
-        made = cls.__new__(cls)
-        made.column, made._count = column, count
-        made._rows = {int(row[NUMBER]): row for row in rows}
-        return made
-
-    def __len__(self) -> int:
-        count: int = self._count
-        return count
-
-    def __getitem__(self, place: int) -> Any:
-        return self._rows[place][self.column]
-
-    def values(self, name: str) -> tuple[Any, list[str] | None]:
-        """A further column, of the rows that are here."""
-        return {number: row[name] for number, row in self._rows.items()}, None
-
-    def fetch(self, places: Sequence[int]) -> None:
-        """Get the rows with these numbers."""
-        with running_ray():
-            wanted = frozenset(places)
-            rows = self.among(wanted).take_all()
-        self._rows = {int(row[NUMBER]): row for row in rows}
-
-    def among(self, wanted: frozenset[int]) -> Any:
-        """The dataset of the rows with these numbers."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        def some(table: Any) -> Any:
-            return table.filter(pc.is_in(table[NUMBER], pa.array(sorted(wanted), pa.int64())))
-
-        return self.numbered.map_batches(some, batch_format="pyarrow")
-
-
-def _in_order(dataset: Any) -> Any:
-    """The dataset in memory, its rows in the order of its files."""
-    # A dataset has had its own options since it was made.
-    options = dataset.context.execution_options
-    before = options.preserve_order
-    try:
-        options.preserve_order = True
-        return dataset.materialize()
-    finally:
-        options.preserve_order = before
-
-
-def _size(table: Any) -> int:
-    return int(table.num_rows)
-
-
-def _part(table: Any, start: int, offset: int, length: int) -> Any:
-    """Rows of a block from `offset` on, with numbers; the block's first row has number `start`."""
-    import pyarrow as pa
-
-    rows = table.slice(offset, length)
-    first = start + offset
-    numbers = pa.array(range(first, first + rows.num_rows), pa.int64())
-    return rows.append_column(NUMBER, numbers)
+def table_of(dataset: Any) -> Any:
+    """A dataset of Ray's as a DataFrame, its rows in the order of its files."""
+    with running_ray():
+        # A dataset has had its own options since it was made.
+        options = dataset.context.execution_options
+        before = options.preserve_order
+        try:
+            options.preserve_order = True
+            return dataset.to_pandas()
+        finally:
+            options.preserve_order = before
 
 
 def results(
-    engine: RayEngine, rows: Any, make: Callable[[Any], Work], shared: Any
+    engine: RayEngine, numbers: list[int], make: Callable[[Any], Work], shared: Any
 ) -> Generator[tuple[bytes, int], None, None]:
-    """Have actors work on rows, and give their results as they come.
+    """Have actors work on texts, and give their results as they come.
 
     Parameters
     ----------
     engine : RayEngine
         How many actors, and what each has.
-    rows : list of int or Dataset
-        Numbers of texts, or a dataset with numbers that is there already.
+    numbers : list of int
+        Those of the texts.
     make : callable
         Given `shared`, makes what works on rows; called once in each actor.
     shared : object
@@ -296,11 +204,9 @@ def results(
     with running_ray() as ray:
         # Held while actors run: one that starts again asks for it again.
         held = ray.put((make, shared))
-        if isinstance(rows, list):
-            blocks = max(1, math.ceil(len(rows) / engine.texts_per_batch))
-            items = [{NUMBER: number} for number in rows]
-            rows = ray.data.from_items(items, override_num_blocks=min(blocks, len(items)))
-            rows = rows.materialize()
+        blocks = math.ceil(len(numbers) / engine.texts_per_batch)
+        items = [{_NUMBER: number} for number in numbers]
+        rows = ray.data.from_items(items, override_num_blocks=blocks).materialize()
         options: dict[str, Any] = {"num_cpus": engine.num_cpus}
         if engine.num_gpus:
             options["num_gpus"] = engine.num_gpus
@@ -372,7 +278,7 @@ def _fitting(ray: Any, engine: RayEngine) -> int:
 
 
 class _Actor:
-    """Works on batches of rows; made by Ray in processes of its own."""
+    """Works on batches of texts; made by Ray in processes of its own."""
 
     def __init__(self, held: list[Any], num_cpus: float) -> None:
         # Else each takes all cores for itself.
@@ -381,13 +287,13 @@ class _Actor:
         self._work: Work | None = None
 
     def __call__(self, table: Any) -> dict[str, list[Any]]:
-        """The result of some rows, or the error that they raised."""
+        """The result of some texts, or the error that they raised."""
         data, kind, words = b"", "", ""
         try:
             if self._work is None:
                 make, shared = importlib.import_module("ray").get(self._held[0])
                 self._work = make(shared)
-            data = self._work(table.to_pylist())
+            data = self._work(table[_NUMBER].to_pylist())
         except tuple(_ERRORS.values()) as error:
             kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)
             words = str(error)

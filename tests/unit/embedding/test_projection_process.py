@@ -24,7 +24,7 @@ from unit.clusters import clusters
 # Against hanging alone: every test waits for what it is about, however busy the machine is.
 pytestmark = pytest.mark.timeout(900)
 
-POINTS, GROUPS = clusters(25)
+POINTS, _ = clusters(25)
 TSNE = ProjectionSettings("tsne", perplexity=10)
 # Minutes, if nobody ends it.
 MANY = clusters(2000)[0]
