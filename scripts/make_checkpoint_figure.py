@@ -31,9 +31,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import attnviz as av
 from attnviz.analysis import head_scores, uniform_scores
-from attnviz.demos.datasets.vocabulary import WORDS
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
 from train_demos.__main__ import main as train
+from train_demos.vocabulary import WORDS
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 MODELS = {"induction": "From random weights", "decoder": "The demo decoder: begins with a circuit"}

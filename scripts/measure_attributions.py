@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 import attnviz as av
 from attnviz.analysis import kendall_tau
-from attnviz.demos.datasets.sentences import antecedent_sentence
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.runs import Runs
+from train_demos.sentences import antecedent_sentence
 
 SEED = 4713
 TOP = 10

@@ -175,6 +175,7 @@ REFERENCE = {
             "attnviz.demos.CHECKPOINTS",
             "attnviz.demos.load",
             "attnviz.demos.example",
+            "attnviz.demos.sentences",
             "attnviz.demos.checkpoints",
         ),
     ),

@@ -15,9 +15,9 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from attnviz.demos.datasets.vocabulary import SPECIAL_TOKENS, WORDS
 from train_demos.fitting import Checkpoints, Schedule, fit
 from train_demos.tokenizers import word_tokenizer
+from train_demos.vocabulary import SPECIAL_TOKENS, WORDS
 
 __all__ = ["SCHEDULE", "train"]
 

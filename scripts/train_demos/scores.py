@@ -12,15 +12,15 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.analysis.patterns import mass_on, previous_token, repeated_induction
-from attnviz.demos.datasets.scenes import draw_scene
-from attnviz.demos.datasets.sentences import (
+from train_demos.dates import draw_date
+from train_demos.scenes import draw_scene
+from train_demos.sentences import (
     Sentence,
     antecedent_sentence,
     recipient_sentence,
     repeated_halves,
 )
-from attnviz.demos.datasets.shapes import draw_shapes, patches_of
-from train_demos.dates import draw_date
+from train_demos.shapes import draw_shapes, patches_of
 
 __all__ = ["scores"]
 

@@ -10,8 +10,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
-from attnviz.demos.datasets.shapes import IMAGE_SIZE, PATCH_SIZE, SHAPES, draw_shapes
 from train_demos.fitting import Checkpoints, Schedule, fit
+from train_demos.shapes import IMAGE_SIZE, PATCH_SIZE, SHAPES, draw_shapes
 
 __all__ = ["SCHEDULE", "patch_positions", "train"]
 

@@ -16,9 +16,9 @@ from transformers import (
     LlavaProcessor,
 )
 
-from attnviz.demos.datasets.scenes import WORDS, Scene, draw_scene
-from attnviz.demos.datasets.shapes import IMAGE_SIZE, PATCH_SIZE, SHAPES, patches_of
 from train_demos.fitting import Checkpoints, Schedule, fit
+from train_demos.scenes import WORDS, Scene, draw_scene
+from train_demos.shapes import IMAGE_SIZE, PATCH_SIZE, SHAPES, patches_of
 from train_demos.tokenizers import word_tokenizer
 from train_demos.vision import patch_positions
 

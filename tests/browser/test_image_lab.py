@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SETUP = """
 import attnviz as av, numpy as np, torch
-from attnviz.demos.datasets.shapes import draw_shapes
+from train_demos.shapes import draw_shapes
 torch.set_num_threads(1)
 model, processor = av.demos.load("vision")
 [image], _, _ = draw_shapes(np.random.default_rng(3), 1)

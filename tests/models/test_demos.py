@@ -25,25 +25,25 @@ from safetensors import safe_open
 
 from attnviz import demos
 from attnviz.analysis import patterns
-from attnviz.demos.datasets import scenes as scenes_module
-from attnviz.demos.datasets import sentences as sentences_module
-from attnviz.demos.datasets import shapes as shapes_module
-from attnviz.demos.datasets.scenes import COLORS, SIDES, Scene, draw_scene
-from attnviz.demos.datasets.sentences import (
+from train_demos import dates as dates_module
+from train_demos import encoder_decoder as encoder_decoder_module
+from train_demos import scenes as scenes_module
+from train_demos import scores
+from train_demos import sentences as sentences_module
+from train_demos import shapes as shapes_module
+from train_demos import tokenizers as tokenizers_module
+from train_demos.__main__ import main as train
+from train_demos.dates import FORMS, WrittenDate, draw_date, is_held_out, write_date
+from train_demos.scenes import COLORS, SIDES, Scene, draw_scene
+from train_demos.sentences import (
     Sentence,
     antecedent_sentence,
     recipient_sentence,
     repeated_bigrams,
     repeated_halves,
 )
-from attnviz.demos.datasets.shapes import SHAPES, draw_shapes, patches_of
-from attnviz.demos.datasets.vocabulary import WORDS
-from train_demos import dates as dates_module
-from train_demos import encoder_decoder as encoder_decoder_module
-from train_demos import scores
-from train_demos import tokenizers as tokenizers_module
-from train_demos.__main__ import main as train
-from train_demos.dates import FORMS, WrittenDate, draw_date, is_held_out, write_date
+from train_demos.shapes import SHAPES, draw_shapes, patches_of
+from train_demos.vocabulary import WORDS
 
 HOME = Path(demos.__file__).parent
 CLASSES = {
@@ -467,6 +467,12 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     for function in (demos.load, demos.example):
         with pytest.raises(ValueError, match="'vision', 'vision-language'; got 'bert'"):
             function("bert")
+
+
+def test_the_sentences_that_are_shipped_are_held_out() -> None:
+    generator = np.random.default_rng(0)
+    drawn = [antecedent_sentence(generator, held_out=True).words for _ in range(60)]
+    assert demos.sentences() == [" ".join(words) for words in drawn]
 
 
 @pytest.mark.parametrize(

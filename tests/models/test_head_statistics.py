@@ -18,11 +18,11 @@ import attnviz
 from attnviz import HeadStatistics, Roles, head_statistics
 from attnviz.analysis.token_kinds import KINDS
 from attnviz.corpus.measuring import SCORES
-from attnviz.demos.datasets.sentences import antecedent_sentence, repeated_halves
 from attnviz.extraction import extract as run_extract
 from models.conftest import SENTENCES
 from models.kinds import make_model
 from rounding import weights_error
+from train_demos.sentences import antecedent_sentence, repeated_halves
 
 
 def decoder_texts(tokenizer: Any, count: int) -> list[str]:

@@ -9,8 +9,6 @@ import torch
 
 import attnviz as av
 from attnviz.analysis import repeated_induction
-from attnviz.demos.datasets.sentences import Sentence, antecedent_sentence, repeated_halves
-from attnviz.demos.datasets.shapes import draw_shapes, patches_of
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.interventions.changes import Change
@@ -18,6 +16,8 @@ from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.intervene import by_module, places_of, plan_of
 from attnviz.interventions.runs import Runs
 from train_demos.dates import WrittenDate, draw_date
+from train_demos.sentences import Sentence, antecedent_sentence, repeated_halves
+from train_demos.shapes import draw_shapes, patches_of
 
 SEED = 4712
 LENGTH = 40

@@ -30,14 +30,13 @@ from typing import Any
 
 from attnviz.utils.progress import without_loading_bar
 
-__all__ = ["CHECKPOINTS", "NAMES", "checkpoints", "example", "load"]
+__all__ = ["CHECKPOINTS", "NAMES", "checkpoints", "example", "load", "sentences"]
 
 NAMES = ("decoder", "encoder-decoder", "vision", "vision-language")
 #: Training steps after which a model was kept, for `checkpoints`.
 CHECKPOINTS = {"decoder": (0,), "induction": (0, 100, 200, 300, 480)}
 
 _HERE = Path(__file__).parent
-_SCENE_SEED = 56
 
 
 def _checked(name: str, names: tuple[str, ...] = NAMES) -> str:
@@ -203,29 +202,21 @@ def example(name: str) -> dict[str, Any]:
         from PIL import Image
     except ImportError as error:
         raise _without_pillow(name, error) from error
+    with Image.open(_HERE / name / "example.png") as file:
+        picture = file.convert("RGB")
     if name == "vision":
-        return {"inputs": Image.fromarray(_triangle())}
-    scene = _two_shapes()
-    return {
-        "inputs": (Image.fromarray(scene.image), scene.prompt(0)),
-        "target": scene.answer(0),
-    }
+        return {"inputs": picture}
+    return {"inputs": (picture, "the red"), "target": "triangle"}
 
 
-def _two_shapes() -> Any:
-    import numpy as np
+def sentences() -> list[str]:
+    """Give sixty sentences for the decoder, of pairs of nouns that training never saw.
 
-    from attnviz.demos.datasets.scenes import draw_scene
-
-    # A seed that no training uses.
-    return draw_scene(np.random.default_rng(_SCENE_SEED))
-
-
-def _triangle() -> Any:
-    import numpy as np
-
-    from attnviz.demos.datasets.shapes import SHAPES, draw_shapes
-
-    # A seed that no training uses.
-    images, kinds, _ = draw_shapes(np.random.default_rng(7), 32)
-    return images[int(np.flatnonzero(kinds == SHAPES.index("triangle"))[0])]
+    Examples
+    --------
+    >>> len(sentences())
+    60
+    >>> sentences()[1]
+    'on friday the lion did not take the box because it was too hot so the box was thrown away .'
+    """
+    return (_HERE / "decoder" / "sentences.txt").read_text(encoding="utf-8").splitlines()

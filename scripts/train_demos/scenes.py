@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.demos.datasets.shapes import IMAGE_SIZE, SHAPES, shape_masks
+from train_demos.shapes import IMAGE_SIZE, SHAPES, shape_masks
 
 __all__ = ["COLORS", "SIDES", "WORDS", "Scene", "draw_scene"]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.demos.datasets.vocabulary import (
+from train_demos.vocabulary import (
     ADJECTIVES,
     CREATURES,
     FATES,

@@ -1,1 +1,0 @@
-"""Sentences and pictures for the demo models, all made here by rule."""
