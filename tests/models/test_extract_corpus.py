@@ -198,23 +198,7 @@ def test_options_are_those_of_extract(decoder: tuple[Any, Any]) -> None:
         read(decoder, TEXTS, layer=2)
 
 
-def test_vectors_may_lie_on_disk(decoder: tuple[Any, Any], tmp_path: Path) -> None:
-    folder = tmp_path / "spool"
-    corpus = read(decoder, TEXTS, points=60, spool=folder)
-    assert {int(each.name) for each in folder.iterdir()} == set(corpus.places)
-    memory = read(decoder, TEXTS, points=60)
-    assert torch.equal(corpus.vectors(None, 1).keys, memory.vectors(None, 1).keys)
-    with pytest.raises(FileExistsError, match="the folder is not empty"):
-        read(decoder, TEXTS, spool=folder)
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_an_interrupt_leaves_nothing_behind(
-    decoder: tuple[Any, Any], tmp_path: Path, there: bool
-) -> None:
-    folder = tmp_path / "spool"
-    if there:
-        folder.mkdir()
+def test_an_interrupt_leaves_the_model_as_it_was(decoder: tuple[Any, Any]) -> None:
     runs = 0
 
     def interrupt(*_: Any) -> None:
@@ -226,18 +210,10 @@ def test_an_interrupt_leaves_nothing_behind(
     handle = decoder[0].register_forward_pre_hook(interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
-            read(decoder, TEXTS, spool=folder)
+            read(decoder, TEXTS)
     finally:
         handle.remove()
-    assert list(tmp_path.iterdir()) == ([folder] if there else [])
-    assert not there or not list(folder.iterdir())
-    # And the model is as it was.
     assert len(read(decoder, TEXTS[:2])) == 2
-
-
-def test_queries_and_keys_have_one_place(decoder: tuple[Any, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"device=None and spool=.* name two places"):
-        read(decoder, TEXTS, device=None, spool=tmp_path / "a")
 
 
 def test_progress_counts_points(
@@ -365,7 +341,7 @@ def test_texts_that_are_none_are_refused(
             r"columns\['a'\] has 1 values, but there are 40 texts",
         ),
         ({"columns": ["a"]}, ValueError, "'a' must be a column of the dataset given as texts"),
-        ({"spool": 3}, TypeError, "spool must be the path of a folder"),
+        ({"spool": "kept"}, TypeError, "extract_corpus takes no spool="),
         ({"target": "the cat"}, ValueError, "target must be a list .* got one text"),
     ],
 )

@@ -21,7 +21,7 @@ from models.interrupts import Subject, Tracer, faults_at, positions, state_of, s
 # What changes something, and what takes it back.
 CHANGING = (
     *("restoring.py", "models.py", "dispatch.py", "forward.py", "trace.py", "spool.py"),
-    *("generate.py", "corpus/extract.py", "corpus/reading.py", "extraction/__init__.py"),
+    *("generate.py", "corpus/reading.py", "extraction/__init__.py"),
 )
 
 

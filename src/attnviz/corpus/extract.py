@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-import torch
 from tqdm.auto import tqdm
 
 from attnviz.corpus.corpus import Corpus
@@ -20,11 +14,9 @@ from attnviz.corpus.points import checked_points
 from attnviz.corpus.reading import BatchSize, ReadText, checked_target, read_records
 from attnviz.corpus.texts import TextColumns, Texts
 from attnviz.extraction.models import load
-from attnviz.extraction.options import RecordOptions, read_capture_options
+from attnviz.extraction.options import RecordOptions
 from attnviz.record.record import AttentionRecord
-from attnviz.record.storage.spool import Spool
 from attnviz.utils.arguments import whole_number
-from attnviz.utils.restoring import Restoring
 
 __all__ = ["extract_corpus", "read_corpus"]
 
@@ -42,7 +34,6 @@ def extract_corpus(
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     target: Sequence[str] | None = None,
     batch_size: BatchSize = "auto",
-    spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> Corpus:
@@ -79,10 +70,6 @@ def extract_corpus(
         reading, and a model for which it does not hold reads each text by itself; so do images,
         sounds and generated texts. What the model's attention gives is compared with the weights in
         two examples of the first call of each kind, and in one example of every further call.
-    spool : path-like, optional
-        A folder to which queries and keys are written, a folder in it for each text, as for
-        `attnviz.extract`; one that is not there yet, or is empty. It is removed if reading ends
-        before its time.
     progress : bool
         Whether to show a progress bar, which counts points.
     **options
@@ -103,12 +90,10 @@ def extract_corpus(
         If there are no texts, or all are empty or too long; if a column has another number of
         values than there are texts; and as `attnviz.extract`, with the number of the text
         (``texts[1734]: ...``) where that is what it cannot read.
-    FileExistsError
-        If there is something at `spool`.
     MemoryError
         As `attnviz.extract`, with the number of the text.
     OSError
-        As `attnviz.extract`. What was written to `spool` is removed, also when it is interrupted.
+        As `attnviz.extract`.
 
     Examples
     --------
@@ -125,7 +110,6 @@ def extract_corpus(
         columns=columns,
         target=target,
         batch_size=batch_size,
-        spool=spool,
         progress=progress,
         **options,
     )
@@ -142,7 +126,6 @@ def read_corpus(
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     target: Sequence[str] | None = None,
     batch_size: BatchSize = "auto",
-    spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> Corpus:
@@ -150,7 +133,7 @@ def read_corpus(
 
     Parameters
     ----------
-    model, texts, column, points, seed, columns, target, batch_size, spool, progress, **options
+    model, texts, column, points, seed, columns, target, batch_size, progress, **options
         As for `extract_corpus`.
     check : callable, optional
         Given a corpus of the first text alone; what it raises ends the reading.
@@ -167,26 +150,20 @@ def read_corpus(
     checked_target(target, given)
     loaded = load(model, options.get("tokenizer"), options.get("processor"))
     options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
-    _check_device(spool, options)
     bar = tqdm(total=reading.points, desc="extract_corpus", unit="point", disable=not progress)
-    with bar, Restoring() as undo, undo:
-        folder = _spool_folder(spool, reading, undo)
+    with bar:
         found = read_records(
             loaded.model,
             given,
             order,
             target=target,
             batch_size=batch_size,
-            spool=folder,
             ahead=_Ahead(reading).another,
             # A query and a key for each token, until it is known how many there are.
             done=lambda count: _show(bar, bar.n + 2 * count, reading),
             **options,
         )
-        corpus = _taken(found, given, reading, known, check=check, bar=bar)
-        _remove_misfits(folder, reading)
-        reading.complete = True
-    return corpus
+        return _taken(found, given, reading, known, check=check, bar=bar)
 
 
 def _taken(
@@ -248,7 +225,6 @@ class _Reading:
     too_long: int = 0
     last_words: str = "give texts with words in them"
     stack: str = ""
-    complete: bool = False
 
     def take(self, place: int, record: AttentionRecord) -> int:
         """Keep a record where it fits, and say how many points it brings."""
@@ -342,46 +318,3 @@ def _check_options(options: Mapping[str, Any]) -> None:
                 f"extract_corpus takes no {name}=; beside its own arguments there are "
                 f"{', '.join(sorted(known))}"
             )
-
-
-def _spool_folder(spool: Any, reading: _Reading, undo: Restoring) -> Path | None:
-    """The folder to write to.
-
-    What was written is removed when the block of `undo` ends and the reading is not complete.
-    """
-    if spool is None:
-        return None
-    place = Spool(spool)
-    place.check()
-    folder = place.folder
-    made = not folder.exists()
-    undo.add(partial(_clear, folder, reading, made=made))
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-def _check_device(spool: Any, options: RecordOptions) -> None:
-    """Refuse two places for queries and keys."""
-    device = options.get("device", "cpu")
-    if spool is not None and read_capture_options(device=device).device != torch.device("cpu"):
-        raise ValueError(
-            f"device={device!r} and spool={str(spool)!r} name two places for queries and keys; "
-            "leave one of them out"
-        )
-
-
-def _remove_misfits(folder: Path | None, reading: _Reading) -> None:
-    """Remove texts that were read and don't fit into what was left."""
-    for each in () if folder is None else folder.iterdir():
-        if each.name.isdigit() and int(each.name) not in reading.records:
-            shutil.rmtree(each)
-
-
-def _clear(folder: Path, reading: _Reading, *, made: bool) -> None:
-    if reading.complete or not folder.exists():
-        return
-    for each in folder.iterdir():
-        shutil.rmtree(each, ignore_errors=True)
-    if made:
-        with suppress(OSError):
-            folder.rmdir()

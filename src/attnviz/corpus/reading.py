@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -37,9 +35,7 @@ from attnviz.extraction.models import load, name_of
 from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
-from attnviz.record.storage.spool import Spool
 from attnviz.utils.arguments import whole_number
-from attnviz.utils.restoring import Restoring
 
 __all__ = [
     "BatchSize",
@@ -52,7 +48,7 @@ __all__ = [
 BatchSize = int | Literal["auto"]
 
 # Arguments that are the same for all texts.
-_OF_ALL_TEXTS = {*RecordOptions.__annotations__, "model", "progress", "spool", "target"}
+_OF_ALL_TEXTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
 # Tokens of a forward, padding included. A CPU computes many no faster than some, and its caches
 # hold some; another device waits for more.
 _TOKENS_ON_CPU = 1_024
@@ -102,7 +98,6 @@ def read_records(
     target: Sequence[str] | None = None,
     batch_size: BatchSize = "auto",
     ordered: bool = True,
-    spool: Path | None = None,
     ahead: Callable[[int], bool] | None = None,
     done: Callable[[int], None] | None = None,
     **options: Unpack[RecordOptions],
@@ -126,9 +121,6 @@ def read_records(
     ordered : bool
         Whether records come in the order of `places`, for which some have to wait. Otherwise they
         come as forwards end.
-    spool : Path, optional
-        A folder, which is there, to which queries and keys are written, in a folder for each text
-        named after its number.
     ahead : callable, optional
         Asked of each text, with the number of tokens of its input (0 where that is not known),
         whether others are to be read ahead of it. What was given before it is known by then.
@@ -155,7 +147,6 @@ def read_records(
         target,
         options,
         batch_size=checked_batch_size(batch_size),
-        spool=spool,
     )
     coming = iter(places)
     first = True
@@ -230,11 +221,10 @@ class _Reader:
         options: RecordOptions,
         *,
         batch_size: BatchSize,
-        spool: Path | None,
     ) -> None:
         self._loaded = load(model, options.get("tokenizer"), options.get("processor"))
         self._model: Any = self._loaded.model
-        self._texts, self._target, self._spool = texts, target, spool
+        self._texts, self._target = texts, target
         self._options: dict[str, Any] = {
             **options,
             "tokenizer": self._loaded.tokenizer,
@@ -405,7 +395,8 @@ class _Reader:
             half = 0
         if same:
             return
-        self._forget(batch)
+        for entry in batch:
+            entry.record = None
         if half:
             self._read(batch[:half])
             self._read(batch[half:])
@@ -422,7 +413,7 @@ class _Reader:
         """
         singles = [entry.batch for entry in batch if entry.batch is not None]
         joined = joined_examples(singles, self._padding)
-        for entry, record in zip(batch, self._records(joined, batch), strict=True):
+        for entry, record in zip(batch, self._records(joined), strict=True):
             entry.record = record
         padded = len({entry.length for entry in batch}) > 1
         self._forwards[padded] += 1
@@ -433,7 +424,7 @@ class _Reader:
         shortest = batch[-1]
         if shortest.batch is None or shortest.record is None:
             raise TypeError(f"texts[{shortest.place}] was not encoded")
-        alone = self._records(replace(shortest.batch), ())[0]
+        alone = self._records(replace(shortest.batch))[0]
         dtypes = (self._model.dtype, self._capture.dtype or self._model.dtype)
         in_half = min(each.itemsize for each in dtypes) < torch.float32.itemsize
         allowed = _TOLERANCE_HALF if in_half else _TOLERANCE
@@ -459,12 +450,11 @@ class _Reader:
 
     def _alone(self, entry: _Entry) -> AttentionRecord:
         if entry.batch is not None and entry.batch.size == 1:
-            return self._records(entry.batch, [entry])[0]
+            return self._records(entry.batch)[0]
         record = extract(
             self._model,
             entry.text,
             target=entry.target,
-            spool=None if self._spool is None else self._spool / str(entry.place),
             progress=False,
             **self._options,
         )
@@ -472,41 +462,22 @@ class _Reader:
             raise TypeError(_several(entry.place, len(record)))
         return record
 
-    def _records(self, batch: Batch, entries: Sequence[_Entry]) -> list[AttentionRecord]:
-        """The records of a batch, in memory or in the folders of its entries."""
-        with Restoring() as undo, undo:
-            spools = []
-            if self._spool is not None:
-                spools = [Spool(self._spool / str(entry.place)) for entry in entries]
-            for spool in spools:
-                undo.add(spool.discard)
-                spool.begin()
-            forward = run_forward(
-                self._loaded,
-                batch,
-                encoder_decoder=self._encoder.encoder_decoder,
-                options=self._capture,
-                spools=spools,
-                checked=self._checked,
-            )
-            records = records_of_forward(
-                self._loaded,
-                self._encoder,
-                batch,
-                forward,
-                title=self._title,
-                options=self._capture,
-            )
-            if not spools:
-                return records
-            return [spool.finish(record) for spool, record in zip(spools, records, strict=True)]
-
-    def _forget(self, batch: Sequence[_Entry]) -> None:
-        """Take back what was read of some texts."""
-        for entry in batch:
-            if entry.record is not None and self._spool is not None:
-                shutil.rmtree(self._spool / str(entry.place), ignore_errors=True)
-            entry.record = None
+    def _records(self, batch: Batch) -> list[AttentionRecord]:
+        forward = run_forward(
+            self._loaded,
+            batch,
+            encoder_decoder=self._encoder.encoder_decoder,
+            options=self._capture,
+            checked=self._checked,
+        )
+        return records_of_forward(
+            self._loaded,
+            self._encoder,
+            batch,
+            forward,
+            title=self._title,
+            options=self._capture,
+        )
 
     def _named(self, place: int, error: Exception) -> Exception:
         """The error, with the text's number in its words."""

@@ -41,7 +41,6 @@ def show_embedding_view(
     layers: int | Iterable[int] | None = None,
     dtype: Any = None,
     device: Any = "cpu",
-    spool: Any = None,
     batch_size: int | Literal["auto"] = "auto",
     include_layers: int | Iterable[int] | None = None,
     **traits: Any,
@@ -80,7 +79,7 @@ def show_embedding_view(
         Found beside the model by default.
     name : str, optional
         Title of the picture; by default the last part of the model's hub id or folder.
-    layers, dtype, device, spool : optional
+    layers, dtype, device : optional
         What is kept of the model's attention, how and where, as for `attnviz.extract_corpus`.
     batch_size : int or "auto"
         How many texts the model reads at once, as for `attnviz.extract_corpus`.
@@ -134,7 +133,6 @@ def show_embedding_view(
         layers=layers,
         dtype=dtype,
         device=device,
-        spool=spool,
         batch_size=None if batch_size == "auto" else batch_size,
         column=None if column == "text" else column,
     )
