@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -59,10 +60,9 @@ class ProjectionJobs:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._key: Hashable = None
-        # What was asked for last: a job, or why there is none.
-        self._now: Job | Work | None = None
-        self._awaited: list[tuple[Hashable, Job]] = []
+        # What was asked for last, and what is awaited: a job, or why there is none.
+        self._jobs: dict[Hashable, Job | Work] = {}
+        self._awaited = Counter[Hashable]()
 
     def ask(
         self,
@@ -124,7 +124,7 @@ class ProjectionJobs:
             job = self._asked(key, points, settings, restart=restart)
             if isinstance(job, Work):
                 raise RuntimeError(job.words)
-            self._awaited.append((key, job))
+            self._awaited[key] += 1
         try:
             while job.wait(_LOOK_EVERY) == "running":
                 pass
@@ -133,7 +133,7 @@ class ProjectionJobs:
             raise
         finally:
             with self._lock:
-                self._awaited.remove((key, job))
+                self._awaited[key] -= 1
         coordinates, work = _told(job)
         if work.state == "cancelled":
             raise RuntimeError(
@@ -144,28 +144,20 @@ class ProjectionJobs:
         return coordinates, work
 
     def under_way(self, key: Hashable) -> tuple[NDArray[np.float32] | None, Work] | None:
-        """Say how far a projection is, if it is the one that was asked for last; begin nothing."""
+        """Say how far a projection is, if it was asked for last or is awaited; begin nothing."""
         with self._lock:
-            return _told(self._now) if self._now is not None and key == self._key else None
+            return _told(self._jobs[key]) if key in self._jobs else None
 
     def cancel(self, key: Hashable) -> None:
         """End a projection; another one stays as it is."""
         with self._lock:
-            for each, job in self._jobs():
-                if each == key:
-                    job.cancel()
+            self._end(key)
 
     def close(self) -> None:
         """End what runs: it will not be asked for."""
         with self._lock:
-            for _, job in self._jobs():
-                job.cancel()
-
-    def _jobs(self) -> list[tuple[Hashable, Job]]:
-        """What may still run."""
-        now = self._now
-        shown = [] if now is None or isinstance(now, Work) else [(self._key, now)]
-        return [*self._awaited, *shown]
+            for key in self._jobs:
+                self._end(key)
 
     def _asked(
         self,
@@ -176,24 +168,20 @@ class ProjectionJobs:
         restart: bool,
     ) -> Job | Work:
         """The job of that name, under way or begun; the lock is held."""
-        now = self._now if key == self._key else None
-        now = now or next((job for each, job in self._awaited if each == key), None)
-        if now is not None and not (restart and now.state in {"cancelled", "failed"}):
-            if now is not self._now:
-                self._leave()
-        else:
-            self._leave()
+        for other in [each for each in self._jobs if each != key and not self._awaited[each]]:
+            self._end(other)
+            del self._jobs[other]
+        if restart and key in self._jobs and self._jobs[key].state in {"cancelled", "failed"}:
+            del self._jobs[key]
+        if key not in self._jobs:
             # Only then it has a name: what cannot even begin for want of memory is tried again.
-            now = _begun(points, settings)
-        self._key, self._now = key, now
-        return now
+            self._jobs[key] = _begun(points, settings)
+        return self._jobs[key]
 
-    def _leave(self) -> None:
-        """End what was asked for last, unless it is awaited."""
-        now, self._key, self._now = self._now, None, None
-        if now is None or isinstance(now, Work) or any(now is job for _, job in self._awaited):
-            return
-        now.cancel()
+    def _end(self, key: Hashable) -> None:
+        job = self._jobs.get(key)
+        if job is not None and not isinstance(job, Work):
+            job.cancel()
 
 
 def _begun(points: Callable[[], NDArray[np.float32]], settings: ProjectionSettings) -> Job | Work:
