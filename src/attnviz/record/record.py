@@ -548,13 +548,11 @@ class AttentionRecord:
                 wanted.append(HeadsOfLayer(each, number, tuple(heads)))
         return tidy_table(wanted, top_k=top_k, min_weight=min_weight)
 
-    def sources(
-        self, token: int | str = -1, stack: str | None = None, *, top_k: int = 5
-    ) -> Sources:
+    def sources(self, token: int | str = -1, stack: str | None = None) -> Sources:
         """Where a produced token came from: what all heads attended to while it was chosen.
 
-        The row of the query that predicted the token, in every head of every layer: each head's
-        strongest keys, and the mean over all heads by key, beside what even attention would give.
+        The row of the query that predicted the token, in every head of every layer: the mean over
+        all heads by key, beside what even attention would give.
 
         Parameters
         ----------
@@ -564,8 +562,6 @@ class AttentionRecord:
             Of a text that the model did not produce, any token of a causal stack but the first.
         stack : str, optional
             Whose rows; by default the first with produced tokens, else the first.
-        top_k : int, default 5
-            How many keys of each head.
 
         Returns
         -------
@@ -599,8 +595,8 @@ class AttentionRecord:
 
         if stack is None:
             producing = [each for each in self.stacks.values() if each.query_tokens.predictions]
-            return sources_of_token((producing or list(self.stacks.values()))[0], token, top_k)
-        return sources_of_token(self.stack(stack), token, top_k)
+            return sources_of_token((producing or list(self.stacks.values()))[0], token)
+        return sources_of_token(self.stack(stack), token)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the record as one safetensors file, a few MB at a time.

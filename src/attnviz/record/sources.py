@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.stack import AttentionStack, need_weights
-from attnviz.record.table import need_pandas, token_column
+from attnviz.record.table import need_pandas
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.progress import Pace, Steps, completed
@@ -42,16 +42,8 @@ class Sources:
         The stack.
     heads : ndarray of int64, (heads, 2)
         Layer and head, of all heads.
-    keys : ndarray of int64, (heads, top_k)
-        Each head's strongest keys, the strongest first; -1 where it attends to no more.
-    weights : ndarray of float32, (heads, top_k)
-        Their weights; 0 where there are none.
     means : ndarray of float64, (keys,)
         Mean weight of each key over all heads, each counted alike.
-    layers : tuple of int
-        The layers.
-    layer_means : ndarray of float64, (layers, keys)
-        The same for the heads of each layer.
     strongest_heads : ndarray of int64, (keys,)
         Which of `heads` gives a key most.
     most : ndarray of float32, (keys,)
@@ -72,11 +64,7 @@ class Sources:
     query: int
     stack: str
     heads: NDArray[np.int64]
-    keys: NDArray[np.int64]
-    weights: NDArray[np.float32]
     means: NDArray[np.float64]
-    layers: tuple[int, ...]
-    layer_means: NDArray[np.float64]
     strongest_heads: NDArray[np.int64]
     most: NDArray[np.float32]
     even: NDArray[np.float64]
@@ -99,69 +87,36 @@ class Sources:
         order = np.argsort(-self.means, kind="stable")[: whole_number("count", count, 1)]
         return order[self.means[order] > 0]
 
-    def to_pandas(self, by: str = "head") -> pd.DataFrame:
+    def to_pandas(self) -> pd.DataFrame:
         """The numbers as a tidy table.
-
-        Parameters
-        ----------
-        by : {"head", "key"}, default "head"
-            ``"head"``: a row for each of a head's strongest keys, with ``stack``, ``layer``,
-            ``head``, ``query``, ``query_token``, ``rank`` (from 1), ``key``, ``key_token``,
-            ``weight``. ``"key"``: a row for each key that has any weight, with ``key``,
-            ``key_token``, ``mean``, ``even``, ``strongest_layer``, ``strongest_head``,
-            ``strongest_weight``, by falling mean.
 
         Returns
         -------
         pandas.DataFrame
+            A row for each key that has any weight, with ``key``, ``key_token``, ``mean``, ``even``,
+            ``strongest_layer``, ``strongest_head``, ``strongest_weight``, by falling mean.
 
         Raises
         ------
         ImportError
             If pandas is not installed.
-        ValueError
-            If `by` is neither.
         """
         need_pandas()
         import pandas as pd
 
-        columns: dict[str, Any]
-        if by == "key":
-            top = self.top(max(1, len(self.means)))
-            strongest = self.heads[self.strongest_heads[top]]
-            columns = {
+        top = self.top(max(1, len(self.means)))
+        strongest = self.heads[self.strongest_heads[top]]
+        return pd.DataFrame(
+            {
                 "key": top,
-                "key_token": self._texts(self.key_tokens, top),
+                "key_token": pd.Categorical([self.key_tokens.text[key] for key in top.tolist()]),
                 "mean": self.means[top],
                 "even": self.even[top],
                 "strongest_layer": strongest[:, 0],
                 "strongest_head": strongest[:, 1],
                 "strongest_weight": self.most[top],
             }
-        elif by == "head":
-            place, rank = np.nonzero(self.keys >= 0)
-            keys, query = self.keys[place, rank], np.full(len(place), self.query)
-            columns = {
-                "stack": pd.Categorical.from_codes(
-                    np.zeros(len(place), int), pd.Index([self.stack])
-                ),
-                "layer": self.heads[place, 0],
-                "head": self.heads[place, 1],
-                "query": query,
-                "query_token": self._texts(self.query_tokens, query),
-                "rank": rank + 1,
-                "key": keys,
-                "key_token": self._texts(self.key_tokens, keys),
-                "weight": self.weights[place, rank],
-            }
-        else:
-            raise ValueError(f'by={by!r} must be "head" or "key"')
-        return pd.DataFrame(columns)
-
-    @staticmethod
-    def _texts(tokens: Tokens, positions: NDArray[np.int64]) -> Any:
-        texts = list(dict.fromkeys(tokens.text))
-        return token_column([tokens], np.zeros(len(positions), int), positions, texts)
+        )
 
     def __str__(self) -> str:
         of = f" predicting “{self.token}”" if self.token else ""
@@ -179,34 +134,26 @@ class Sources:
         return "\n".join([*lines, *self.caveats])
 
 
-def sources_of_token(stack: AttentionStack, token: int | str, top_k: int) -> Sources:
+def sources_of_token(stack: AttentionStack, token: int | str) -> Sources:
     """Sources of a produced token; see `AttentionRecord.sources`."""
     query, text = _predicting(stack, token)
-    return completed(sources_of_query(stack, query, top_k, text))
+    return completed(sources_of_query(stack, query, text))
 
 
-def sources_of_query(
-    stack: AttentionStack, query: int, top_k: int, token: str = ""
-) -> Steps[Sources]:
+def sources_of_query(stack: AttentionStack, query: int, token: str = "") -> Steps[Sources]:
     """What all heads attend to from one query, in steps."""
     need_weights(stack, "sources of a token")
-    top_k = whole_number("top_k", top_k, 1, hint="the number of keys of each head")
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     if not 0 <= query < num_queries:
         raise IndexError(f"query={query!r} must lie within 0 to {num_queries - 1}")
-    top_k = min(top_k, num_keys)
     heads: list[tuple[int, int]] = []
-    keys: list[NDArray[np.int64]] = []
-    layer_means = []
     means, even = np.zeros(num_keys), np.zeros(num_keys)
     most, strongest = np.zeros(num_keys, np.float32), np.zeros(num_keys, np.int64)
-    values: list[NDArray[np.float32]] = []
     num_heads = sum(stack.heads_per_layer)
     # A row by itself takes as long as several of a matrix product.
     pace = Pace("sources", num_heads * _ROW * num_keys)
     for layer in stack.layers:
         attention = stack.attention(layer)
-        of_layer = np.zeros(num_keys)
         for head in range(stack.num_heads(layer)):
             found, allowed = attention.weights_of_rows(head, np.array([query]))
             weights, seen = found[0], allowed[0]
@@ -217,25 +164,16 @@ def sources_of_query(
                 )
             stronger = weights > most
             strongest[stronger], most[stronger] = len(heads), weights[stronger]
-            order = np.argsort(-weights, kind="stable")[:top_k]
-            keys.append(np.where(weights[order] > 0, order, -1))
-            values.append(weights[order])
             heads.append((layer, head))
-            of_layer += weights
+            means += weights
             even += seen / max(1, np.count_nonzero(seen))
             yield from pace.did(_ROW * num_keys)
-        means += of_layer
-        layer_means.append(of_layer / stack.num_heads(layer))
     return Sources(
         token=token,
         query=query,
         stack=stack.name,
         heads=np.array(heads, np.int64).reshape(-1, 2),
-        keys=np.array(keys),
-        weights=np.array(values, np.float32),
         means=means / len(heads),
-        layers=stack.layers,
-        layer_means=np.array(layer_means),
         strongest_heads=strongest,
         most=most,
         even=even / len(heads),

@@ -17,7 +17,7 @@ from attnviz.utils.progress import Progress, Steps, finished
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HeadsOfLayer", "check_min_weight", "need_pandas", "tidy_table", "token_column"]
+__all__ = ["HeadsOfLayer", "check_min_weight", "need_pandas", "tidy_table"]
 
 #: Lines that a table has at most: some 25 bytes each.
 MAX_LINES = 20_000_000
@@ -93,9 +93,9 @@ def tidy_table(
         "layer": repeated((each.layer for each in found), np.int32),
         "head": repeated((each.head for each in found), np.int32),
         "query": queries,
-        "query_token": token_column(sides[0], place, queries, texts),
+        "query_token": _token_column(sides[0], place, queries, texts),
         "key": keys,
-        "key_token": token_column(sides[1], place, keys, texts),
+        "key_token": _token_column(sides[1], place, keys, texts),
     }
     # Of stacks of different numbers, or where a column has that name, as of weights.
     measures = {stack.measure for stack in stacks} - columns.keys() - {"kept"}
@@ -106,7 +106,7 @@ def tidy_table(
     return pd.DataFrame(columns, copy=False)
 
 
-def token_column(
+def _token_column(
     sides: Sequence[Tokens], place: NDArray[Any], positions: NDArray[Any], texts: Sequence[str]
 ) -> pd.Categorical[str]:
     """Texts of tokens as categories, the same for queries and keys; `place` says of which list."""

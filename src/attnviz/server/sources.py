@@ -82,7 +82,7 @@ def sources_header(stack: AttentionStack, query: int, count: int = KEYS) -> Step
     >>> [(each["key"], each["mean"]) for each in found["keys"]]
     [(1, 0.75), (0, 0.25)]
     """
-    found = yield from sources_of_query(stack, query, 1)
+    found = yield from sources_of_query(stack, query)
     keys: list[SourceKey] = []
     top = found.top(count)
     for key in top.tolist():

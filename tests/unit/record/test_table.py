@@ -220,16 +220,13 @@ def test_sources_of_a_token(window: int | None) -> None:
     record = answered(causal(12, window=window))
     stack = record.stack()
     for token, query in ((-1, 11), ("end", 11), (12, 11), (-2, 10), (11, 10), ("t1", 10)):
-        sources = record.sources(token, top_k=3)
+        sources = record.sources(token)
         assert sources.query == query
     rows = np.stack([stack.weights(layer=layer)[:, 10] for layer in stack.layers])
     off = max(weights_error(stack.attention(layer)) for layer in stack.layers)
-    np.testing.assert_allclose(sources.layer_means, rows.mean(axis=1), atol=off)
     np.testing.assert_allclose(sources.means, rows.mean(axis=(0, 1)), atol=off)
     flat = rows.reshape(6, 12)
     assert sources.heads.tolist() == [[layer, head] for layer in (0, 1) for head in range(3)]
-    np.testing.assert_array_equal(sources.keys, np.argsort(-flat, axis=1)[:, :3])
-    np.testing.assert_allclose(sources.weights, -np.sort(-flat, axis=1)[:, :3], atol=off)
     np.testing.assert_allclose(sources.most, flat.max(axis=0), atol=off)
     seen = flat.max(axis=0) > 0
     np.testing.assert_array_equal(sources.strongest_heads[seen], flat.argmax(axis=0)[seen])
@@ -238,9 +235,8 @@ def test_sources_of_a_token(window: int | None) -> None:
     expected = [1 / (11 - first) if first <= key <= 10 else 0 for key in range(12)]
     np.testing.assert_allclose(sources.even, expected)
     assert sources.even.sum() == pytest.approx(1)
-    by_head, by_key = sources.to_pandas(), sources.to_pandas(by="key")
-    assert len(by_head) == 18
-    assert by_head["rank"].tolist() == [1, 2, 3] * 6
+    by_key = sources.to_pandas()
+    assert by_key["key_token"].tolist() == [stack.key_tokens.text[key] for key in by_key["key"]]
     assert by_key["mean"].is_monotonic_decreasing
     assert by_key["mean"].sum() == pytest.approx(1, abs=1e-6)
     said = str(sources)
@@ -271,5 +267,3 @@ def test_sources_of_a_text_that_was_read() -> None:
 def test_tokens_without_sources(token: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         answered(causal(12)).sources(token)
-    with pytest.raises(ValueError, match='by=\'layer\' must be "head" or "key"'):
-        answered(causal(12)).sources().to_pandas(by="layer")
