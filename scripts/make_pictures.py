@@ -157,7 +157,7 @@ def draw_answer(browser: Browser) -> None:
         token_scores={"effect": av.token_effects(model, text, **asked)},
         model=model,
         inputs=text,
-        tokenizer=tokenizer,
+        **asked,
     )
 
     def ask(page: Page, live: LiveView) -> None:

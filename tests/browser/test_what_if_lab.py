@@ -30,10 +30,17 @@ view = av.show_head_view(
 
 @pytest.fixture(scope="module")
 def notebook(lab: JupyterLab) -> Notebook:
-    without = [f"av.{name}(view.record, layer=1, heads=0)" for name in ("HeadView", "Dashboard")]
-    two = "av.CompareView(av.compare(view.record, view.record), layer=1, heads=0)"
-    model = "model_view = av.show_model_view(model, text, tokenizer=tokenizer, layer=1, heads=0)"
-    notebook = lab.open([VIEW, *without, two, model])
+    where = "tokenizer=tokenizer, layer=1, heads=0"
+    views = [
+        "av.HeadView(view.record, layer=1, heads=0)",
+        f"panes = av.dashboard(model, text, {where})",
+        "av.CompareView(av.compare(view.record, view.record), layer=1, heads=0)",
+        f"model_view = av.show_model_view(model, text, {where})",
+        f"av.show_head_view(model, text, generate=2, {where})",
+        f"av.show_head_view(model, text, words=True, {where})",
+        "av.HeadView(av.attribute(model, text, method='value norm', tokenizer=tokenizer), layer=1)",
+    ]
+    notebook = lab.open([VIEW, *views])
     notebook.run_all()
     return notebook
 
@@ -69,12 +76,19 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     }
     expect(pair).to_have_text(
         re.compile(
-            r"Pinned: “the” \(13\) to “street”, head 1\.0\. Weight 0\.92; share of the value norm "
-            r"0\.92; effect: cut before the softmax 8\.5 to -5\.6 \(.*\); noise 0\.0+\d\."
+            r"Pinned: “the” \(13\) to “street”, head 1\.0 in the unchanged run\. Weight 0\.92; "
+            r"share of the value norm 0\.92; effect: cut before the softmax 17\.0 to -15\.5; "
+            r"noise 0\.0+\d\."
         )
     )
+    # What is measured is said once.
+    measure = "Logit of 'street' minus logit of 'animal'"
+    expect(answer).to_contain_text(f"{measure}: 17.0 to -15.5, noise 0.0")
+    expect(root.get_by_text(measure, exact=False)).to_have_count(1)
     accessibility.check(what_if)
-    # The weights of the changed run in place of the others, and back.
+    # The picture is that of the changed run. The difference in its place, and back.
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:self · after: cut"))
+    assert notebook.evaluate("view.shown_run") == "after"
     runs = what_if.get_by_role("group", name="The picture shows")
     runs.get_by_role("button", name="difference").press("Enter")
     expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:self · difference aft"))
@@ -103,7 +117,9 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     expect(tried.filter(has_text="the next token becomes 'animal'")).to_have_count(1)
     sentence = page.locator(".av-sentence")
     expect(sentence).to_contain_text("“street”: difference −0.92 (less).")
-    expect(page.locator(".av-pinned-edge")).to_contain_text("cut before the softmax 8.5 to -5.6")
+    expect(page.locator(".av-pinned-edge")).to_contain_text(
+        "cut before the softmax 17.0 to -15.5 (logit of 'street' minus logit of 'animal' after"
+    )
     accessibility.check(page.locator(".attnviz"))
     # Which of them is shown is in the address.
     address = page.url
@@ -117,33 +133,72 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     expect(page.get_by_role("button", name="Cut before")).to_have_attribute("aria-pressed", "true")
 
 
-def test_a_view_without_a_model_says_what_to_do(notebook: Notebook) -> None:
-    what_if = panel(notebook, 1)
-    what_if.locator("summary").click()
-    expect(what_if.locator(".av-what-if-answer")).to_have_text(
-        "Make the view with show_head_view(model, text) to try it."
+def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
+    root = notebook.output(4).locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", "model:self:1", timeout=FIRST_PICTURE)
+    notebook.execute("model_view.changes = [{'kind': 'ablate', 'layer': 1, 'head': 0}]")
+    what_if = root.locator(".av-what-if")
+    answer = what_if.locator(".av-what-if-answer")
+    expect(answer).to_contain_text("Logit of 'street' minus logit of 'the': ")
+    measured = what_if.get_by_label("Measured answer")
+    measured.select_option("“canal”")
+    expect(answer).to_contain_text("Logit of 'canal' minus logit of 'street': ")
+    notebook.becomes("model_view.answer", notebook.evaluate("tokenizer('canal')['input_ids'][0]"))
+    # By the keyboard alone: a token that is none, and one that is.
+    measured.select_option("another …")
+    field = what_if.get_by_label("Token to measure")
+    expect(field).to_be_focused()
+    keyboard = notebook.lab.page.keyboard
+    keyboard.type("zebra")
+    keyboard.press("Enter")
+    expect(what_if.locator(".av-measured")).to_contain_text(
+        "answer='zebra' is not in the vocabulary: the tokenizer reads it as '<unk>'"
     )
-    expect(what_if.get_by_role("button")).to_have_count(0)
+    expect(answer).to_contain_text("Logit of 'canal'")
+    accessibility.check(what_if)
+    field.fill("animal")
+    keyboard.press("Enter")
+    expect(answer).to_contain_text("Logit of 'animal' minus logit of 'street': -17.0 to")
+    notebook.becomes("model_view.answer", "animal")
+    expect(what_if.locator("form")).to_have_count(0)
+    # From Python.
+    notebook.execute("model_view.answer = ('street', 'animal')")
+    expect(answer).to_contain_text("Logit of 'street' minus logit of 'animal': 17.0 to")
+    # The head that was left out has the weights of before, and says so.
+    expect(what_if).to_contain_text("A head that is left out keeps its weights")
+    notebook.execute("model_view.layer, model_view.heads = 2, [0]")
+    expect(what_if).not_to_contain_text("keeps its weights")
+    notebook.execute("model_view.layer, model_view.heads = 1, [0]")
+    notebook.execute("model_view.changes, model_view.answer = [], None")
+    notebook.execute("model_view.shown_run = 'before'")
 
 
 def test_a_head_that_is_open_in_the_model_view_is_left_out(notebook: Notebook) -> None:
     root = notebook.output(4).locator(".attnviz")
     expect(root).to_have_attribute("data-attnviz-drawn", "model:self:1", timeout=FIRST_PICTURE)
     what_if = root.locator(".av-what-if")
-    what_if.locator("summary").press("Enter")
+    # Another test may have opened it.
+    if what_if.get_attribute("open") is None:
+        what_if.locator("summary").press("Enter")
     what_if.get_by_role("button", name="Without head 1.0").press("Enter")
     expect(what_if.locator(".av-what-if-answer")).to_contain_text(
         "Without head 1.0, the next token"
     )
     what_if.get_by_role("button", name="difference").press("Enter")
     expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^model:self · difference aft"))
+    expect(what_if).to_contain_text("A head that is left out keeps its weights")
     expect(root.locator(".av-footer")).to_contain_text("Thumbnails show every difference.")
     what_if.get_by_role("button", name="Take back: Without head 1.0").press("Enter")
     expect(root).to_have_attribute("data-attnviz-drawn", "model:self:1")
+    notebook.execute("model_view.shown_run = 'before'")
 
 
-@pytest.mark.parametrize(("output", "panels"), [(2, 1), (3, 0)], ids=["dashboard", "compare"])
-def test_the_panel_stands_once_where_a_record_may_have_its_model(
+@pytest.mark.parametrize(
+    ("output", "panels"),
+    [(1, 0), (2, 1), (3, 0), (5, 0), (6, 0), (7, 0)],
+    ids=["record", "dashboard", "compare", "generate", "words", "attribution"],
+)
+def test_the_panel_stands_once_where_the_model_can_run_again(
     notebook: Notebook, output: int, panels: int
 ) -> None:
     root = notebook.output(output).locator(".attnviz[data-attnviz-drawn]").first

@@ -133,7 +133,7 @@ def test_changes_are_made_in_the_tuned_model(tuned: Callable[..., Any], kind: st
     logits = own(model, input_ids=IDS).logits[0, -1]
     best, second = logits.topk(2).indices.tolist()
     change = av.Ablate(layers=1, heads=0)
-    effect = av.intervene(model, IDS, change).effect
+    effect = av.intervene(model, IDS, change, answer=(best, second)).effect
     # Float32 logits of a few units, added up in another order.
     assert effect.before == pytest.approx(float(logits[best] - logits[second]), abs=1e-5)
     # The head's part of what the projection reads is set to zero by hand.

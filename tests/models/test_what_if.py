@@ -37,7 +37,10 @@ def view(decoder: tuple[Any, Any]) -> av.HeadView:
 def ask(view: WhatIf, *changes: dict[str, Any]) -> dict[str, Any]:
     """What the view answers to changes, as its browser gets it."""
     view.changes = list(changes)
-    header = dict(whole_reply(view._channel._server, "intervene", {"changes": view.changes}).header)
+    given = () if view.answer is None else view.answer
+    measured = given if isinstance(given, list | tuple) else [given]
+    request = {"changes": view.changes, "measured": measured}
+    header = dict(whole_reply(view._channel._server, "intervene", request).header)
     answer: dict[str, Any] = json.loads(json.dumps(header, allow_nan=False))
     return answer
 
@@ -121,6 +124,186 @@ def test_after_the_unchanged_run_an_answer_costs_one_forward(
             assert count == [number]
 
 
+def logits_after_the_text(
+    decoder: tuple[Any, Any], without: tuple[int, int] | None
+) -> torch.Tensor:
+    """The model's own logits behind the text, and without the output of a head."""
+    model, tokenizer = decoder
+    handles = []
+    if without is not None:
+        layer, head = without
+        attention = model.transformer.h[layer].attn
+        width = attention.head_dim
+
+        def leave_out(_: Any, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+            outputs = given[0].clone()
+            outputs[..., head * width : (head + 1) * width] = 0
+            return (outputs,)
+
+        handles.append(attention.c_proj.register_forward_pre_hook(leave_out))
+    try:
+        with torch.no_grad():
+            logits = model(torch.tensor([tokenizer(TEXT)["input_ids"]])).logits[0, -1]
+    finally:
+        for handle in handles:
+            handle.remove()
+    found: torch.Tensor = logits.double()
+    return found
+
+
+def words_of(decoder: tuple[Any, Any], *ids: torch.Tensor) -> str:
+    """What is measured of two tokens, in words."""
+    one, other = (decoder[1].decode([int(each)]) for each in ids)
+    return f"logit of '{one}' minus logit of '{other}' after 'the'"
+
+
+@pytest.mark.parametrize("head", [(1, 0), (0, 0), (1, 1), (2, 3)])
+def test_by_default_the_winner_is_measured_against_the_winner_after_the_change(
+    head: tuple[int, int], view: av.HeadView, decoder: tuple[Any, Any]
+) -> None:
+    before, after = logits_after_the_text(decoder, None), logits_after_the_text(decoder, head)
+    winner = before.argmax()
+    first, second = after.topk(2).indices
+    # Where the winner stays it is the one that comes closest to it.
+    other = second if first == winner else first
+    answer = ask(view, {"kind": "ablate", "layer": head[0], "head": head[1]})
+    assert answer["measure"] == words_of(decoder, winner, other)
+    # The logits are about 20, of float32: the order of sums may move them by some 1e-5.
+    for found, logits in ((answer["before"], before), (answer["after"], after)):
+        assert found == pytest.approx(float(logits[winner] - logits[other]), abs=1e-4)
+    assert (answer["after"] < 0) == (first != winner)
+    effect = av.intervene(decoder[0], TEXT, av.Ablate(*head), tokenizer=decoder[1]).effect
+    assert effect.measure == answer["measure"]
+
+
+@pytest.mark.parametrize("given", ["animal", ("street", "canal"), ("canal", "street")])
+def test_an_answer_is_measured_as_by_hand_and_in_the_bars(
+    given: Any, decoder: tuple[Any, Any]
+) -> None:
+    model, tokenizer = decoder
+    before, after = logits_after_the_text(decoder, None), logits_after_the_text(decoder, (1, 0))
+    record = av.extract(model, TEXT, tokenizer=tokenizer)
+    view = av.HeadView(record, model=model, inputs=TEXT, tokenizer=tokenizer, answer=given)
+    texts = [given, "street"] if given == "animal" else given
+    one, other = (tokenizer(each, add_special_tokens=False)["input_ids"][0] for each in texts)
+    wanted = [float(logits[one] - logits[other]) for logits in (before, after)]
+    said = ask(view, HEAD)
+    measure = f"logit of '{texts[0]}' minus logit of '{texts[1]}'"
+    assert said["measure"] == f"{measure} after 'the'"
+    assert [said["before"], said["after"]] == pytest.approx(wanted, abs=1e-4)
+    assert f"{measure.capitalize()}: {wanted[0]:.1f} to {wanted[1]:.1f}, noise" in said["sentence"]
+    # Before any change, too.
+    assert ask(view)["sentence"].endswith(f"{measure.capitalize()}: {wanted[0]:.1f}.")
+    bars = av.head_effects(model, TEXT, answer=given, tokenizer=tokenizer, progress=False)
+    assert bars.measure == said["measure"]
+    assert float(bars[1][0]) == pytest.approx(wanted[1] - wanted[0], abs=1e-4)
+    view.changes = [HEAD]
+    changed = view.changed_record
+    assert changed is not None
+    assert changed.effect.measure == said["measure"]
+
+
+def test_another_answer_to_the_same_changes_runs_nothing(
+    view: av.HeadView, decoder: tuple[Any, Any]
+) -> None:
+    ask(view, HEAD)
+    with forwards(decoder[0]) as count:
+        for answer in ("canal", 70, ("street", "canal"), None):
+            view.answer = answer
+            said = ask(view, HEAD)
+            changed = view.changed_record
+            assert changed is not None
+            assert changed.effect.measure == said["measure"]
+        assert count == [0]
+    assert view.answer is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (
+            "zebra",
+            "answer='zebra' is not in the vocabulary: the tokenizer reads it as '<unk>'; give",
+        ),
+        ("wide street", r"answer='wide street' is 2 tokens here \(.*\); give one token"),
+        (["street", "wide street"], "answer='wide street' is 2 tokens here"),
+        (281, "answer=281: there are tokens of the vocabulary 0 to 280; give one of these"),
+        (-1, "answer=-1: there are tokens of the vocabulary 0 to 280"),
+        (1.5, r"answer=1\.5 must be a token or class: its text or its number"),
+        (("a", "b", "c"), r"answer=.* must be one token, or a pair \(answer, other\)"),
+        ((), r"answer=\(\) must be one token, or a pair"),
+        (("street", "street"), "answer and other are the same"),
+    ],
+)
+def test_an_answer_that_cannot_be_measured_is_refused(
+    answer: Any, message: str, view: av.HeadView, decoder: tuple[Any, Any]
+) -> None:
+    view.answer = "animal"
+    with pytest.raises(traitlets.TraitError, match=message):
+        view.answer = answer
+    assert view.answer == "animal"
+    given = {"model": decoder[0], "inputs": TEXT, "tokenizer": decoder[1]}
+    with pytest.raises(traitlets.TraitError, match=message):
+        av.HeadView(view.record, answer=answer, **given)
+
+
+def test_an_answer_that_is_typed_is_refused_in_words(view: av.HeadView) -> None:
+    request = {"changes": [], "measured": ["zebra"]}
+    with pytest.raises(ValueError, match="answer='zebra' is not in the vocabulary"):
+        whole_reply(view._channel._server, "intervene", request)
+    assert view.answer is None
+    assert "street" in ask(view, EDGE)["sentence"]
+
+
+def test_an_answer_goes_with_a_model(
+    decoder: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnviz.views.show.show", lambda view: view)
+    model, tokenizer = decoder
+    record = av.extract(model, TEXT, tokenizer=tokenizer)
+    words = r"answer='street': this view has no model .* Make the view with show_head_view\(model, "
+    with pytest.raises(traitlets.TraitError, match=words):
+        av.HeadView(record, answer="street")
+    with forwards(model) as count:
+        for options in ({"generate": 40}, {"words": True}):
+            with pytest.raises(
+                TypeError, match=f"{words}text\\), without generate= and words=True"
+            ):
+                av.show_head_view(model, TEXT, tokenizer=tokenizer, answer="street", **options)
+        with pytest.raises(TypeError, match=words):
+            av.show_head_view(record, answer="street")
+        assert count == [0]
+    view = av.show_matrix_view(model, TEXT, tokenizer=tokenizer, answer="animal")
+    assert (view.answer, view.runs_model) == ("animal", True)
+    # Another text: nothing is measured in it.
+    view.record = av.extract(model, "the cat sat", tokenizer=tokenizer)
+    assert (view.answer, view.runs_model) == (None, False)
+    with pytest.raises(TypeError, match="NeuronView has no argument 'answer'"):
+        av.show_neuron_view(model, TEXT, tokenizer=tokenizer, answer="street")
+    attributed = av.attribute(model, TEXT, method="value norm", tokenizer=tokenizer)
+    with pytest.raises(TypeError, match="model= goes with a record of attention weights"):
+        av.HeadView(attributed, model=model, inputs=TEXT, tokenizer=tokenizer)
+    assert not av.HeadView(attributed).runs_model
+
+
+def test_a_new_change_shows_the_run_after_it(view: av.HeadView, decoder: tuple[Any, Any]) -> None:
+    view.changes = [HEAD]
+    assert view.shown_run == "after"
+    view.shown_run = "before"
+    # One that is taken back is not new.
+    view.changes = []
+    assert view.shown_run == "before"
+    view.changes = [HEAD, EDGE]
+    assert view.shown_run == "after"
+    view.shown_run = "difference"
+    view.changes = [HEAD, EDGE, TOKEN]
+    assert view.shown_run == "difference"
+    given = {"model": decoder[0], "inputs": TEXT, "tokenizer": decoder[1], "changes": [HEAD]}
+    assert av.HeadView(view.record, **given).shown_run == "after"
+    assert av.HeadView(view.record, **given, shown_run="before").shown_run == "before"
+    assert av.HeadView(view.record, changes=[HEAD]).shown_run == "before"
+
+
 def asked_of(view: WhatIf, **more: Any) -> dict[str, Any]:
     """What the view knows of a pair of query and key."""
     place = {"stack": "self", "layer": 1, "head": 0, "query": 13, "key": 6} | more
@@ -130,7 +313,7 @@ def asked_of(view: WhatIf, **more: Any) -> dict[str, Any]:
 def test_a_pair_has_its_share_of_the_value_norm_from_the_runs_that_are_made_anyway(
     view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
-    nothing = {"share": None, "why": "", "effect": "", "noise": ""}
+    nothing: dict[str, Any] = {"share": None, "why": "", "cuts": [], "noise": ""}
     with forwards(decoder[0]) as count:
         # Before the reader asks, no model runs.
         assert asked_of(view) == {"model": "waits", **nothing}
@@ -143,9 +326,9 @@ def test_a_pair_has_its_share_of_the_value_norm_from_the_runs_that_are_made_anyw
     for (layer, head), known in found.items():
         row = norms.weights(layer=layer, head=head, rows=slice(13, 14))[0].astype(float)
         assert known["share"] == pytest.approx(row[6] / row.sum(), abs=1e-5)
-        assert (known["model"], known["effect"], known["noise"]) == ("ready", "", "")
-    record = av.HeadView(view.record)
-    assert asked_of(record) == {"model": "none", **nothing}
+        assert (known["model"], known["cuts"], known["noise"]) == ("ready", [], "")
+    with pytest.raises(ValueError, match="no model that could run again"):
+        asked_of(av.HeadView(view.record))
     for wrong in ({"query": 14}, {"key": -1}, {"head": 4}, {"layer": 7}):
         with pytest.raises(IndexError):
             asked_of(view, **wrong)
@@ -158,22 +341,24 @@ def test_a_pair_says_which_cuts_of_it_were_answered(view: av.HeadView) -> None:
     ask(view, HEAD)
     ask(view, EDGE, HEAD)
     # What was cut together with something else says nothing of the pair alone.
-    assert asked_of(view)["effect"] == ""
+    assert asked_of(view)["cuts"] == []
     before = ask(view, EDGE)
-    assert re.fullmatch(
-        r"cut before the softmax 8\.5 to -5\.6 \(logit of 'street' .* after 'the'\)",
-        asked_of(view)["effect"],
-    )
+    cut = {
+        "words": "cut before the softmax 17.0 to -15.5",
+        "measure": "logit of 'street' minus logit of 'animal' after 'the'",
+    }
+    assert asked_of(view)["cuts"] == [cut]
     # One digit is written: half a unit of it is at most a third of the number, as of 1.5.
     assert float(asked_of(view)["noise"]) == pytest.approx(before["noise"], rel=1 / 3)
     ask(view, {**EDGE, "renormalize": False, "layer": None, "head": None})
-    assert "; cut after the softmax in all layers 8." in asked_of(view)["effect"]
-    assert asked_of(view, key=7)["effect"] == ""
+    [_, other] = asked_of(view)["cuts"]
+    assert other["words"].startswith("cut after the softmax in all layers ")
+    assert asked_of(view, key=7)["cuts"] == []
     # Of another head it is the cut in all of them.
-    assert asked_of(view, head=1)["effect"].startswith("cut after the softmax in all layers")
+    assert asked_of(view, head=1)["cuts"] == [other]
     page = view.to_html()
     assert page.count('"share"') == 3
-    assert "cut before the softmax 8.5 to -5.6" in page
+    assert cut["words"] in page
 
 
 def changed_stacks(view: WhatIf) -> list[dict[str, Any]]:
@@ -243,6 +428,7 @@ def test_names_of_changed_runs_are_their_own(view: av.HeadView) -> None:
 
 def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:
     view.changes = [EDGE]
+    view.shown_run = "before"
     assert "difference after:" not in view.to_html()
     view.shown_run = "difference"
     page = view.to_html()
@@ -265,7 +451,6 @@ def test_a_page_of_a_changed_run_knows_the_file_of_its_record(
     path = view.record.save(tmp_path / "x.safetensors")
     view = av.HeadView(av.load(path), model=model, inputs=TEXT, tokenizer=tokenizer)
     view.changes = [HEAD]
-    view.shown_run = "after"
     os.truncate(path, 1000)
     with pytest.raises(OSError, match="is shorter than when the record was loaded from it"):
         view.save(tmp_path / "page.html")
@@ -277,7 +462,7 @@ def test_a_changed_record_needs_changes_and_a_model(view: av.HeadView) -> None:
     with pytest.raises(traitlets.TraitError, match=r"no model.*show_head_view\(model, text\)"):
         bare.shown_run = "after"
     bare.changes = [HEAD]
-    with pytest.raises(ValueError, match=r"show_head_view\(model, text\) to try it"):
+    with pytest.raises(ValueError, match=r"Make the view with show_head_view\(model, text\), wit"):
         _ = bare.changed_record
     assert "after:" not in bare.to_html()
     with pytest.raises(traitlets.TraitError, match="shown_run"):
@@ -386,12 +571,16 @@ def test_views_that_are_shown_have_the_model(
     for show in (av.show_head_view, av.show_matrix_view, av.show_model_view, av.dashboard):
         view: Any = show(model, TEXT, tokenizer=tokenizer)
         assert "animal" in ask(view, EDGE)["sentence"]
-    words: Any = av.show_head_view(model, TEXT, tokenizer=tokenizer, generate=2)
-    with pytest.raises(ValueError, match="not the 14 that the model reads"):
-        ask(words, {**EDGE, "query": 3, "key": 2})
-    record = av.extract(model, TEXT, tokenizer=tokenizer)
+    # The tokens of these views are not those that the model reads.
+    for options in ({"generate": 2}, {"words": True}):
+        view = av.show_head_view(model, TEXT, tokenizer=tokenizer, **options)
+        assert not view.runs_model
+        with pytest.raises(ValueError, match="no model that could run again"):
+            ask(view, {**EDGE, "query": 3, "key": 2})
+    view = av.show_head_view(av.extract(model, TEXT, tokenizer=tokenizer))
+    assert not view.runs_model
     with pytest.raises(ValueError, match=r"Make the view with show_head_view\(model, text\)"):
-        ask(av.show_head_view(record), EDGE)
+        ask(view, EDGE)
 
 
 def test_pages_carry_what_was_answered(view: av.HeadView) -> None:

@@ -551,11 +551,14 @@ export interface WantedChange {
 /** Run the view's model with its attention changed; without changes, as it is. */
 export interface InterveneRequest {
   changes: WantedChange[];
+  /** The view's `answer`: a token, or a token and another; empty for the default. */
+  measured?: (number | string)[];
 }
 
-/** One of the likeliest answers, with its probability. */
+/** One of the likeliest answers, with its number and its probability. */
 export interface Likely {
   text: string;
+  id: number;
   probability: number;
 }
 
@@ -633,16 +636,25 @@ export interface EdgeRequest {
   key: number;
 }
 
+/** What a cut of a pair does to the answer. */
+export interface Cut {
+  /** Which cut it was, and the answer before and after. */
+  words: string;
+  /** What the answer is, in words. */
+  measure: string;
+}
+
 /** What is known of a pair of query and key beside its weight. */
 export interface EdgeHeader {
-  /** "none" where the view has no model, "waits" where it has not run yet, "ready" where it has. */
-  model: "none" | "waits" | "ready";
+  /** "waits" where it has not run yet, "ready" where it has. */
+  model: "waits" | "ready";
   /** Of the value norm: what the pair adds as a share of what its row does. */
   share: number | null;
   /** Why that is not known; "" where it is, or where the model has not run. */
   why: string;
-  /** What cutting the pair does, for each cut that was asked for, in words; "" where none was. */
-  effect: string;
+  /** Those that were asked for. */
+  cuts: Cut[];
+  /** Their largest noise; "" where none was asked for. */
   noise: string;
 }
 

@@ -140,9 +140,20 @@ def share_of(answer: Answer, outputs: Any, token: int) -> float:
 
 
 def answer_of(
-    model: Any, outputs: Any, tokenizer: Any, wanted: Any, *, position: int | None, after: str
+    model: Any,
+    outputs: Any,
+    tokenizer: Any,
+    wanted: Any,
+    *,
+    position: int | None,
+    after: str,
+    changed: Any = None,
 ) -> Answer:
-    """What to look at: `wanted` as the caller gave it, or the likeliest against the second.
+    """Return what is measured: `wanted`, or the default if it is None.
+
+    The default is the likeliest token of `outputs` minus the likeliest other token of `changed`,
+    the outputs of the changed run. It is below 0 exactly if the change makes another token win.
+    Without `changed`, as for effects of many changes, both are the likeliest of `outputs`.
 
     `position` is that of the row, from the end, and `after` the token that stands there.
     """
@@ -159,7 +170,7 @@ def answer_of(
     best = row.topk(2).indices.tolist()
     classes = getattr(outputs, "logits", row).dim() == 2
     if wanted is None:
-        ids = (best[0], best[1])
+        ids = (best[0], _likeliest_other(_row(changed, position), best))
     else:
         pair = wanted if isinstance(wanted, tuple | list) else [wanted]
         if len(pair) not in (1, 2):
@@ -175,13 +186,23 @@ def answer_of(
     return Answer(None if classes else position, ids, measure)
 
 
+def _likeliest_other(row: torch.Tensor | None, best: list[int]) -> int:
+    """The likeliest of a row but for the first of `best`; the second of `best` without a row."""
+    if row is None:
+        return best[1]
+    first, second = row.topk(2).indices.tolist()
+    return int(second if first == best[0] else first)
+
+
 def _id_of(wanted: Any, model: Any, tokenizer: Any, count: int, *, classes: bool) -> int:
     if isinstance(wanted, bool) or not isinstance(wanted, int | str):
         raise TypeError(f"answer={shown(wanted)} must be a token or class: its text or its number")
     if isinstance(wanted, int):
         if not 0 <= wanted < count:
             kind = "classes" if classes else "tokens of the vocabulary"
-            raise ValueError(f"answer={wanted}: there are {kind} 0 to {count - 1}")
+            raise ValueError(
+                f"answer={wanted}: there are {kind} 0 to {count - 1}; give one of these, or a text"
+            )
         return wanted
     if classes:
         known = getattr(model.config, "label2id", None) or {}
@@ -197,6 +218,11 @@ def _id_of(wanted: Any, model: Any, tokenizer: Any, count: int, *, classes: bool
         raise ValueError(
             f"answer={wanted!r} is {len(ids)} tokens here ({token_texts(ids, tokenizer)}); give "
             "one token, often with a space before it, or its number"
+        )
+    if ids[0] == getattr(tokenizer, "unk_token_id", None) and wanted != tokenizer.unk_token:
+        raise ValueError(
+            f"answer={wanted!r} is not in the vocabulary: the tokenizer reads it as "
+            f"{tokenizer.unk_token!r}; give a token of the vocabulary, or its number"
         )
     return int(ids[0])
 

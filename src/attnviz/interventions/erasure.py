@@ -90,7 +90,7 @@ def erasure_curve(
     leave_out : {"mask", "mean embedding", "delete", "mean color"}
         As for `attnviz.token_effects`. Erased tokens are left out in all layers.
     answer : int, str or pair of these, optional
-        As for `attnviz.intervene`.
+        As for `attnviz.intervene`. When left out, the likeliest answer against the second.
     position : int or str, optional
         The token after which the answer is read; the last one when left out. It is kept.
     target : str, optional
@@ -242,7 +242,7 @@ def sufficient_tokens(
     leave_out : {"mask", "mean embedding", "delete", "mean color"}
         As for `attnviz.token_effects`.
     answer : int, str or pair of these, optional
-        As for `attnviz.intervene`.
+        As for `attnviz.intervene`. When left out, the likeliest answer against the second.
     position : int or str, optional
         The token after which the answer is read; the last one when left out.
     target : str, optional

@@ -154,10 +154,10 @@ def intervene(
         `Ablate`, `Knockout`, `HideTokens`, `SetWeights`; several of one layer are made in their
         order.
     answer : int, str, pair of these, or list, optional
-        The token (or class) whose logit is measured, against another: ``(" animal", " street")``.
-        Of one alone the other is the likeliest of the rest. When left out, the likeliest answer
-        against the second. Models without logits are measured by their last hidden states. A list
-        for several texts has one for each.
+        The token (or class) whose logit is measured, minus that of another: ``(" animal",
+        " street")``. Of one alone the other is the likeliest of the rest. When left out, the
+        likeliest before the change is measured against the likeliest other after it. Models without
+        logits are measured by their last hidden states. A list for several texts has one for each.
     position : int or str, optional
         The token after which the answer is read, by number or text. When left out the last one;
         with `generate` the last of the prompt.
@@ -323,13 +323,21 @@ class _Intervention:
         logits = None if row is None else -row
         if logits is not None and logits > 1:
             before = run.forward(LEAST, None, logits)
-        asked = answer_of(
-            self._model, before.outputs, self._tokenizer, answer, position=row, after=after
+        measured = partial(
+            answer_of,
+            self._model,
+            before.outputs,
+            self._tokenizer,
+            answer,
+            position=row,
+            after=after,
         )
+        # A wrong answer is refused before the model runs again.
+        measured()
         same = run.forward(LEAST, _identity(plan), logits)
         changed = run.forward(self._kept, by_module(plan), logits)
         effect = effect_of(
-            asked,
+            measured(changed=changed.outputs),
             self._model,
             self._tokenizer,
             before=before.outputs,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
@@ -73,7 +74,9 @@ class _Unchanged:
     record: AttentionRecord
     places: Places
     outputs: Any
+    #: The default answer before any change, and the token after which it is read.
     answer: Answer
+    after: str
     rows: int | None
     subject: str
     #: The outputs of the run for the noise; None where a module refuses it.
@@ -82,13 +85,23 @@ class _Unchanged:
     values: dict[tuple[str, int], ProjectedValues]
 
 
+@dataclass(frozen=True)
+class _Changed:
+    """The last changed run: another answer can be measured in it without a forward."""
+
+    changes: tuple[Change, ...]
+    outputs: Any
+    identity: Any
+    record: AttentionRecord | None
+
+
 class RepeatedInterventions:
     """One example of a model, whose attention is changed again and again.
 
     The unchanged run, and the one that tells the noise, are made before the first answer and kept.
-    After that an answer costs one forward. The noise is that of the outputs of all heads of all
-    layers, computed again at up to 256 queries; of a model where some module refuses that, it is
-    measured for each change by a forward more.
+    After that changes cost one forward, and another answer to the last ones none. The noise is that
+    of the outputs of all heads of all layers, computed again at up to 256 queries; of a model where
+    some module refuses that, it is measured for each change by a forward more.
 
     Parameters
     ----------
@@ -116,6 +129,7 @@ class RepeatedInterventions:
         self._shown = shown
         self._runs: Runs | None = None
         self._known: _Unchanged | None = None
+        self._last: _Changed | None = None
         self._busy = False
         self._norms: dict[tuple[str, int, int], NDArray[np.float64] | None] = {}
 
@@ -124,10 +138,11 @@ class RepeatedInterventions:
         """Whether the unchanged run is made."""
         return self._known is not None
 
-    def outcome(self, changes: Sequence[Change]) -> Steps[Outcome]:
-        """What changes do to the answer, one forward a step; without changes the answer as it is.
+    def outcome(self, changes: Sequence[Change], answer: Any = None) -> Steps[Outcome]:
+        """What changes do to the answer; without changes the answer as it is.
 
-        Raises RuntimeError while another is computed, and whatever `attnviz.intervene` raises.
+        `answer` is as for `attnviz.intervene`. Raises RuntimeError while another is computed, and
+        whatever `attnviz.intervene` raises.
         """
         if self._busy:
             raise RuntimeError("another change is being computed; wait for its answer")
@@ -136,24 +151,30 @@ class RepeatedInterventions:
             known = self._known
             if known is None:
                 known = self._known = yield from self._prepared()
+            # A wrong answer is refused before the model runs again.
+            unchanged_answer = self._answer(known, answer)
             if not changes:
-                return _outcome_unchanged(known, self._model, self._tokenizer)
+                return _outcome_unchanged(
+                    known, unchanged_answer, self._model, self._tokenizer, named=answer is not None
+                )
             wanted = read_changes(changes)
-            change = by_module(plan_of(wanted, known.record, known.places))
-            identity = known.identity
-            if identity is None:
-                yield Progress("the noise", 0, 2, "run")
-                identity = self._run(identity_of(change), known.rows).outputs
-            yield Progress("the changed run", 1, 2, "run")
-            after, read = self._changed_run(change, known)
-            found = self._compared(known, wanted, after, identity)
-            if read is None:
-                return found
-            plan = plan_of(wanted, known.record, known.places)
-            record = changed_record(read, wanted, plan, known.record, found.effect)
-            return replace(found, record=record)
+            last = self._last
+            if last is None or last.changes != wanted or last.record is None:
+                last = self._last = yield from self._changed_run(wanted, known)
+            return self._compared(known, last, self._answer(known, answer, last))
         finally:
             self._busy = False
+
+    def _answer(self, known: _Unchanged, wanted: Any, changed: _Changed | None = None) -> Answer:
+        return answer_of(
+            self._model,
+            known.outputs,
+            self._tokenizer,
+            wanted,
+            position=known.answer.position,
+            after=known.after,
+            changed=None if changed is None else changed.outputs,
+        )
 
     def norm_share(self, stack: str, layer: int, head: int, query: int, key: int) -> Steps[float]:
         """The share of a pair in what its row adds, by length (Kobayashi et al. 2020).
@@ -240,21 +261,27 @@ class RepeatedInterventions:
         except NotImplementedError:
             identity = None
         subject = self._subject(answer, position)
-        return _Unchanged(record, places, outputs, answer, num_rows, subject, identity, values)
+        return _Unchanged(
+            record, places, outputs, answer, after, num_rows, subject, identity, values
+        )
 
-    def _changed_run(
-        self, change: ForwardChange, known: _Unchanged
-    ) -> tuple[Any, AttentionRecord | None]:
-        """The outputs of a changed run, and its record where something is looked at."""
-        if self._shown is None:
-            return self._run(change, known.rows).outputs, None
-        options = _as_shown(self._shown, known.record)
-        try:
-            forward = self._reader.forward(options, change, known.rows)
-        except MemoryError:
-            # The answer needs no record.
-            return self._run(change, known.rows).outputs, None
-        return forward.outputs, self._reader.record(forward, options)
+    def _changed_run(self, changes: tuple[Change, ...], known: _Unchanged) -> Steps[_Changed]:
+        """Run the model with changes, and without them for the noise where that is not known."""
+        change = by_module(plan_of(changes, known.record, known.places))
+        identity = known.identity
+        if identity is None:
+            yield Progress("the noise", 0, 2, "run")
+            identity = self._run(identity_of(change), known.rows).outputs
+        yield Progress("the changed run", 1, 2, "run")
+        if self._shown is not None:
+            options = _as_shown(self._shown, known.record)
+            # Without memory for the record the answer still comes: it needs none.
+            with suppress(MemoryError):
+                forward = self._reader.forward(options, change, known.rows)
+                record = self._reader.record(forward, options)
+                return _Changed(changes, forward.outputs, identity, record)
+        outputs = self._run(change, known.rows).outputs
+        return _Changed(changes, outputs, identity, None)
 
     def _masked_token(self, record: AttentionRecord) -> int | None:
         """The place of the one token that a masked language model is to fill in, if there is one.
@@ -279,46 +306,52 @@ class RepeatedInterventions:
             return "the masked token"
         return "the next token" if self._model.can_generate() else "the last token's likeliest"
 
-    def _compared(
-        self,
-        known: _Unchanged,
-        changes: tuple[Change, ...],
-        outputs: Any,
-        identity: Any,
-    ) -> Outcome:
+    def _compared(self, known: _Unchanged, changed: _Changed, answer: Answer) -> Outcome:
         effect = effect_of(
-            known.answer,
+            answer,
             self._model,
             self._tokenizer,
             before=known.outputs,
-            after=outputs,
-            identity=identity,
+            after=changed.outputs,
+            identity=changed.identity,
         )
         if not math.isfinite(effect.after):
             raise ValueError("the changed run gives NaN: these changes leave the model nothing")
+        changes, record = changed.changes, None
+        if changed.record is not None:
+            plan = plan_of(changes, known.record, known.places)
+            record = changed_record(changed.record, changes, plan, known.record, effect)
         described = tuple(
             f"{description_of(each, known.record.stack(each.stack))}." for each in changes
         )
-        begin = _begin(changes, known.record)
-        if not effect.likeliest_before:
-            return Outcome(
-                f"{begin}, the last hidden states have a cosine similarity of {effect.after:.4f} "
-                f"with the unchanged ones; noise {small(effect.noise)}.",
-                described,
-                effect,
-            )
-        one, other = effect.likeliest_before[0], effect.likeliest_after[0]
-        left = share_of(known.answer, outputs, one.id)
-        said = f"{known.subject} {'stays' if one.id == other.id else 'becomes'} {other.text!r}"
-        of = "" if one.id == other.id else f"{one.text!r} "
-        nothing = "no more than the noise," if abs(effect.change) <= effect.noise else "noise"
-        measure = effect.measure.partition(" after ")[0]
-        sentence = (
-            f"{begin}, {said} ({of}{one.probability:.2f} to {left:.2f}). "
-            f"{measure[0].upper()}{measure[1:]}: {both(effect.before, effect.after)}, "
-            f"{nothing} {small(effect.noise)}."
+        sentence = _sentence(known, changes, effect, changed.outputs)
+        return Outcome(sentence, described, effect, record)
+
+
+def _sentence(known: _Unchanged, changes: tuple[Change, ...], effect: Effect, outputs: Any) -> str:
+    """The answer before and after, what was measured, and the noise."""
+    begin = _begin(changes, known.record)
+    if not effect.likeliest_before:
+        return (
+            f"{begin}, the last hidden states have a cosine similarity of {effect.after:.4f} "
+            f"with the unchanged ones; noise {small(effect.noise)}."
         )
-        return Outcome(sentence, described, effect)
+    one, other = effect.likeliest_before[0], effect.likeliest_after[0]
+    left = share_of(known.answer, outputs, one.id)
+    said = f"{known.subject} {'stays' if one.id == other.id else 'becomes'} {other.text!r}"
+    of = "" if one.id == other.id else f"{one.text!r} "
+    nothing = "no more than the noise," if abs(effect.change) <= effect.noise else "noise"
+    return (
+        f"{begin}, {said} ({of}{one.probability:.2f} to {left:.2f}). "
+        f"{_measure(effect)}: {both(effect.before, effect.after)}, "
+        f"{nothing} {small(effect.noise)}."
+    )
+
+
+def _measure(effect: Effect) -> str:
+    """The logits that are measured, as the begin of a sentence."""
+    measure = effect.measure.partition(" after ")[0]
+    return f"{measure[0].upper()}{measure[1:]}"
 
 
 def _as_shown(shown: AttentionRecord, every: AttentionRecord) -> CaptureOptions:
@@ -368,15 +401,18 @@ def _everything(record: AttentionRecord, places: Places) -> ForwardChange:
     return change
 
 
-def _outcome_unchanged(known: _Unchanged, model: Any, tokenizer: Any) -> Outcome:
+def _outcome_unchanged(
+    known: _Unchanged, answer: Answer, model: Any, tokenizer: Any, *, named: bool
+) -> Outcome:
+    """The answer as it is, with its measure where the reader named one."""
     outputs = known.outputs
-    effect = effect_of(
-        known.answer, model, tokenizer, before=outputs, after=outputs, identity=outputs
-    )
+    effect = effect_of(answer, model, tokenizer, before=outputs, after=outputs, identity=outputs)
     if not effect.likeliest_before:
         return Outcome("The model has no logits: its last hidden states are compared.", (), effect)
     one = effect.likeliest_before[0]
     sentence = f"Unchanged, {known.subject} is {one.text!r} ({one.probability:.2f})."
+    if named:
+        sentence += f" {_measure(effect)}: {effect.before:.1f}."
     return Outcome(sentence, (), effect)
 
 

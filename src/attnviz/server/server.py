@@ -64,6 +64,7 @@ __all__ = [
     "RECORD_REQUESTS",
     "ChangedHeader",
     "ChangedStack",
+    "Cut",
     "EdgeHeader",
     "EdgeRequest",
     "Interventions",
@@ -449,9 +450,10 @@ class WantedChange:
 
 
 class Likely(TypedDict):
-    """One of the likeliest answers, with its probability."""
+    """One of the likeliest answers, with its number and its probability."""
 
     text: str
+    id: int
     probability: float
 
 
@@ -505,33 +507,52 @@ class ChangedHeader(TypedDict):
     stacks: list[ChangedStack]
 
 
+class Cut(TypedDict):
+    """What a cut of a pair does to the answer.
+
+    Attributes
+    ----------
+    words : str
+        Which cut it was, and the answer before and after.
+    measure : str
+        What the answer is, in words.
+    """
+
+    words: str
+    measure: str
+
+
 class EdgeHeader(TypedDict):
     """What is known of a pair of query and key beside its weight.
 
     Attributes
     ----------
     model : str
-        "none" where the view has no model, "waits" where it has not run yet, "ready" where it has.
+        "waits" where it has not run yet, "ready" where it has.
     share : float or None
         Of the value norm: what the pair adds as a share of what its row does.
     why : str
         Why that is not known; "" where it is, or where the model has not run.
-    effect, noise : str
-        What cutting the pair does, for each cut that was asked for, in words; "" where none was.
+    cuts : list of Cut
+        Those that were asked for.
+    noise : str
+        Their largest noise; "" where none was asked for.
     """
 
-    model: Literal["none", "waits", "ready"]
+    model: Literal["waits", "ready"]
     share: float | None
     why: str
-    effect: str
+    cuts: list[Cut]
     noise: str
 
 
 class Interventions(Protocol):
     """Changes a model's attention for the reader of a view."""
 
-    def outcome(self, changes: tuple[WantedChange, ...]) -> Steps[OutcomeHeader]:
-        """Say what changes do together; ValueError without a model."""
+    def outcome(
+        self, changes: tuple[WantedChange, ...], measured: tuple[int | str, ...]
+    ) -> Steps[OutcomeHeader]:
+        """Say what changes do together to an answer; ValueError without a model."""
         ...
 
     def changed(self, changes: tuple[WantedChange, ...]) -> Steps[ChangedHeader]:
@@ -543,7 +564,7 @@ class Interventions(Protocol):
         ...
 
     def edge(self, asked: EdgeRequest) -> Steps[EdgeHeader]:
-        """Say what is known of a pair; runs no model."""
+        """Say what is known of a pair; runs no model, but raises ValueError without one."""
         ...
 
 
@@ -553,15 +574,22 @@ _NO_MODEL = "this view runs no model"
 @RECORD_REQUESTS.add("intervene", OutcomeHeader)
 @dataclass(frozen=True)
 class InterveneRequest:
-    """Run the view's model with its attention changed; without changes, as it is."""
+    """Run the view's model with its attention changed; without changes, as it is.
+
+    Attributes
+    ----------
+    measured : tuple of int or str
+        The view's `answer`: a token, or a token and another; empty for the default.
+    """
 
     changes: tuple[WantedChange, ...]
+    measured: tuple[int | str, ...] = ()
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         """Say what the changes do together."""
         if server.interventions is None:
             raise ValueError(_NO_MODEL)
-        return Reply((yield from server.interventions.outcome(self.changes)))
+        return Reply((yield from server.interventions.outcome(self.changes, self.measured)))
 
 
 @RECORD_REQUESTS.add("changed", ChangedHeader)
@@ -602,7 +630,7 @@ class EdgeRequest:
                     f"{name}={reprlib.repr(value)}: stack {stack.name!r} has 0 to {len(tokens) - 1}"
                 )
         if server.interventions is None:
-            return Reply(EdgeHeader(model="none", share=None, why="", effect="", noise=""))
+            raise ValueError(_NO_MODEL)
         return Reply((yield from server.interventions.edge(self)))
 
 

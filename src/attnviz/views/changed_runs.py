@@ -15,13 +15,14 @@ from attnviz.server.description import describing_numbers
 from attnviz.server.server import (
     ChangedHeader,
     ChangedStack,
+    Cut,
     EdgeHeader,
     EdgeRequest,
     Likely,
     OutcomeHeader,
     WantedChange,
 )
-from attnviz.utils.progress import Steps
+from attnviz.utils.progress import Steps, completed
 
 if TYPE_CHECKING:
     from attnviz.interventions.changes import Change
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from attnviz.interventions.intervene import ChangedRecord
     from attnviz.interventions.repeated import Outcome, RepeatedInterventions
 
-__all__ = ["ChangedRuns", "ShownStacks", "change_of", "check_count"]
+__all__ = ["ChangedRuns", "Measured", "ShownStacks", "change_of", "check_count"]
 
 # Changes that are made together, and outcomes and pairs that a page carries.
 _MOST_CHANGES = 32
@@ -42,12 +43,25 @@ _NAMED = 2
 _LONGEST_NAME = 160
 
 
+#: A token or class, or a pair of these; empty for the default of `attnviz.intervene`.
+Measured = tuple[int | str, ...]
+
+
 @dataclass(frozen=True)
 class ShownStacks:
     """The stacks of a changed run beside those of the unchanged one, by the names of the latter."""
 
     after: dict[str, AttentionStack]
     difference: dict[str, AttentionStack]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A changed run whose weights are kept."""
+
+    measured: Measured
+    record: ChangedRecord
+    shown: ShownStacks
 
 
 @dataclass(frozen=True)
@@ -69,30 +83,34 @@ class ChangedRuns:
         What the view shows of the unchanged run.
     source : tuple, optional
         The model, its inputs, the target and the options of `attnviz.extract`.
+    measured : tuple of int or str
+        The view's `answer`, which is measured in runs that nobody asks an answer of.
     hint : str
-        How such a view is made with a model.
+        A sentence that says how such a view is made with a model.
     """
 
     def __init__(
-        self, record: AttentionRecord, source: tuple[Any, Any, Any, Any] | None, hint: str
+        self,
+        record: AttentionRecord,
+        source: tuple[Any, Any, Any, Any] | None,
+        measured: Measured,
+        hint: str,
     ) -> None:
         self._record = record
         self._source = source
         self._hint = hint
         self._interventions: RepeatedInterventions | None = None
         self._outcomes: dict[str, _Known] = {}
-        self._runs: dict[str, tuple[ChangedRecord, ShownStacks]] = {}
+        self._runs: dict[str, _Run] = {}
+        self.measured = measured
         self._names: dict[str, str] = {}
         self._edges: dict[EdgeRequest, EdgeHeader] = {}
 
-    @property
-    def has_model(self) -> bool:
-        """Whether anything can be asked."""
-        return self._source is not None
-
-    def outcome(self, changes: tuple[WantedChange, ...]) -> Steps[OutcomeHeader]:
-        """What changes do together to the answer."""
-        found = yield from self._answered(changes)
+    def outcome(
+        self, changes: tuple[WantedChange, ...], measured: Measured = ()
+    ) -> Steps[OutcomeHeader]:
+        """What changes do together to the answer that is measured."""
+        found = yield from self._answered(changes, measured)
         effect = found.effect
         return {
             "sentence": found.sentence,
@@ -107,11 +125,13 @@ class ChangedRuns:
             "likeliest_after": _likely(effect.likeliest_after),
         }
 
-    def _answered(self, changes: tuple[WantedChange, ...]) -> Steps[Outcome]:
+    def check(self, measured: Measured) -> None:
+        """Raise ValueError or TypeError if an answer cannot be measured; the model may run."""
+        completed(self._made().outcome((), measured))
+
+    def _made(self) -> RepeatedInterventions:
         if self._source is None:
-            raise ValueError(self.without_model("try it"))
-        check_count(len(changes))
-        made = [change_of(each) for each in changes]
+            raise ValueError(f"this view has no model that could run again. {self._hint}")
         if self._interventions is None:
             from attnviz.interventions.repeated import RepeatedInterventions
 
@@ -119,26 +139,36 @@ class ChangedRuns:
             self._interventions = RepeatedInterventions(
                 model, inputs, target=target, shown=self._record, **options
             )
-        found: Outcome = yield from self._interventions.outcome(made)
+        return self._interventions
+
+    def _answered(self, changes: tuple[WantedChange, ...], measured: Measured) -> Steps[Outcome]:
+        interventions = self._made()
+        check_count(len(changes))
+        made = [change_of(each) for each in changes]
+        found: Outcome = yield from interventions.outcome(made, measured or None)
         if changes:
             key = _key(changes)
             self._outcomes.pop(key, None)
             self._outcomes[key] = _Known(changes, found.described, found.sentence, found.effect)
             _shorten(self._outcomes, _MOST_OUTCOMES)
             if found.record is not None:
-                self._runs.pop(key, None)
-                self._runs[key] = found.record, self._shown(key, found)
+                kept = self._runs.pop(key, None)
+                shown = kept.shown if kept else self._shown(key, found)
+                self._runs[key] = _Run(measured, found.record, shown)
                 _shorten(self._runs, _MOST_RUNS)
         return found
 
-    def run(self, changes: tuple[WantedChange, ...]) -> Steps[tuple[ChangedRecord, ShownStacks]]:
-        """The record of a changed run; the model runs where it is not kept.
+    def run(
+        self, changes: tuple[WantedChange, ...], measured: Measured | None = None
+    ) -> Steps[_Run]:
+        """A changed run, by default whatever it was asked; the model runs if it is not kept.
 
         Raises MemoryError where it does not fit.
         """
         key = _key(changes)
-        if key not in self._runs:
-            yield from self._answered(changes)
+        kept = self._runs.get(key)
+        if kept is None or measured not in (None, kept.measured):
+            yield from self._answered(changes, self.measured if measured is None else measured)
         if key not in self._runs:
             raise MemoryError(
                 "the weights of the changed run do not fit into the memory that is free; its "
@@ -150,12 +180,12 @@ class ChangedRuns:
         """Describe the stacks of a changed run."""
         if not changes:
             raise ValueError("changes is empty: nothing was changed")
-        record, shown = yield from self.run(changes)
+        run = yield from self.run(changes)
         stacks = []
-        for name, after in shown.after.items():
-            tokens = record.stack(name).query_tokens
+        for name, after in run.shown.after.items():
+            tokens = run.record.stack(name).query_tokens
             numbers = yield from describing_numbers(after)
-            difference = yield from describing_numbers(shown.difference[name])
+            difference = yield from describing_numbers(run.shown.difference[name])
             stacks.append(
                 ChangedStack(
                     stack=name,
@@ -168,8 +198,8 @@ class ChangedRuns:
 
     def stack(self, name: str) -> AttentionStack | None:
         """A stack of a changed run that is kept."""
-        for _, shown in self._runs.values():
-            for stacks in (shown.after, shown.difference):
+        for run in self._runs.values():
+            for stacks in (run.shown.after, run.shown.difference):
                 for stack in stacks.values():
                     if stack.name == name:
                         return stack
@@ -177,11 +207,9 @@ class ChangedRuns:
 
     def edge(self, asked: EdgeRequest) -> Steps[EdgeHeader]:
         """What is known of a pair beside its weight."""
-        if self._source is None:
-            return EdgeHeader(model="none", share=None, why="", effect="", noise="")
-        interventions = self._interventions
-        if interventions is None or not interventions.ready:
-            return EdgeHeader(model="waits", share=None, why="", effect="", noise="")
+        interventions = self._made()
+        if not interventions.ready:
+            return EdgeHeader(model="waits", share=None, why="", cuts=[], noise="")
         share, why = None, ""
         try:
             share = yield from interventions.norm_share(
@@ -189,20 +217,19 @@ class ChangedRuns:
             )
         except LookupError as error:
             why = str(error.args[0])
-        effect, noise = self._cuts_of(asked)
-        found = EdgeHeader(model="ready", share=share, why=why, effect=effect, noise=noise)
+        cuts, noise = self._cuts_of(asked)
+        found = EdgeHeader(model="ready", share=share, why=why, cuts=cuts, noise=noise)
         self._edges.pop(asked, None)
         self._edges[asked] = found
         _shorten(self._edges, _MOST_OUTCOMES)
         return found
 
-    def _cuts_of(self, asked: EdgeRequest) -> tuple[str, str]:
+    def _cuts_of(self, asked: EdgeRequest) -> tuple[list[Cut], str]:
         """The effects of all cuts of a pair that were asked for, and the noise, in words."""
         from attnviz.interventions.repeated import both, small
 
-        said: list[str] = []
+        cuts: list[Cut] = []
         noise = 0.0
-        of = ""
         for known in self._outcomes.values():
             if len(known.changes) != 1 or not _cuts(known.changes[0], asked):
                 continue
@@ -212,10 +239,10 @@ class ChangedRuns:
             where = " in all layers" if change.layer is None else where
             nothing = ", no more than the noise" if abs(effect.change) <= effect.noise else ""
             numbers = both(effect.before, effect.after)
-            said.append(f"cut {when} the softmax{where} {numbers}{nothing}")
+            words = f"cut {when} the softmax{where} {numbers}{nothing}"
+            cuts.append(Cut(words=words, measure=effect.measure))
             noise = max(noise, effect.noise)
-            of = effect.measure
-        return ("; ".join(said) + f" ({of})", small(noise)) if said else ("", "")
+        return cuts, small(noise) if cuts else ""
 
     def page_state(self) -> dict[str, Any]:
         """What a page carries of all that was answered."""
@@ -232,14 +259,10 @@ class ChangedRuns:
         if self._edges:
             edges = []
             for asked, header in self._edges.items():
-                effect, noise = self._cuts_of(asked)
-                edges.append({**asdict(asked), **header, "effect": effect, "noise": noise})
+                cuts, noise = self._cuts_of(asked)
+                edges.append({**asdict(asked), **header, "cuts": cuts, "noise": noise})
             made["known_edges"] = edges
         return made
-
-    def without_model(self, what: str) -> str:
-        """Say how to make the view with its model."""
-        return f"Make the view with {self._hint} to {what}."
 
     def _shown(self, key: str, found: Outcome) -> ShownStacks:
         """The stacks of a changed run under names of their own, and what differs."""
@@ -320,7 +343,7 @@ def _cuts(change: WantedChange, asked: EdgeRequest) -> bool:
 
 
 def _likely(candidates: Iterable[Candidate]) -> list[Likely]:
-    return [Likely(text=each.text, probability=each.probability) for each in candidates]
+    return [Likely(text=each.text, id=each.id, probability=each.probability) for each in candidates]
 
 
 def change_of(wanted: WantedChange) -> Change:

@@ -42,7 +42,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
         `least_score`, `scores`, `score_notes` and `score_errors`
         (`attnviz.views.head_order.HeadOrder`), `token_scores`, `token_score_notes` and
-        `token_score` (`attnviz.views.effects.TokenScores`), `changes`
+        `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes`
         and `shown_run` (`attnviz.views.what_if.WhatIf`).
 
     Attributes

@@ -34,7 +34,7 @@ class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
         `least_score`, `scores`, `score_notes` and `score_errors`
         (`attnviz.views.head_order.HeadOrder`), `token_scores`, `token_score_notes` and
-        `token_score` (`attnviz.views.effects.TokenScores`), `changes`
+        `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes`
         and `shown_run` (`attnviz.views.what_if.WhatIf`). Of several
         chosen heads the mean is shown, and of all heads where none is chosen.
 

@@ -59,10 +59,10 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
         `least_score`, `scores`, `score_notes` and `score_errors`
         (`attnviz.views.head_order.HeadOrder`), `token_scores`, `token_score_notes` and
-        `token_score` (`attnviz.views.effects.TokenScores`), `changes` and
-        `shown_run` (`attnviz.views.what_if.WhatIf`). The head that is open in detail is the first
-        of `heads` in `layer`; none is where `heads` is empty, which is the default. Ordered by a
-        score, all heads of all layers stand in one list, the strongest first.
+        `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes` and `shown_run`
+        (`attnviz.views.what_if.WhatIf`). The head that is open in detail is the first of `heads` in
+        `layer`; none is where `heads` is empty, which is the default. Ordered by a score, all heads
+        of all layers stand in one list, the strongest first.
 
     Attributes
     ----------

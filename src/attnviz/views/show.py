@@ -26,7 +26,7 @@ from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
-from attnviz.views.what_if import WhatIf
+from attnviz.views.what_if import WhatIf, without_model
 
 __all__ = [
     "ShowFunction",
@@ -169,6 +169,11 @@ def _show_function(
         # Before a model runs for minutes.
         view.check_names(traits)
         options = {key: value for key, value in arguments.items() if key in of_records}
+        runs_again = issubclass(view, WhatIf) and _runs_again(model)
+        # A view of generated tokens or of words does not show what the model reads.
+        runs_again = runs_again and options.get("generate") is None and not options.get("words")
+        if traits.get("answer") is not None and not runs_again:
+            raise TypeError(without_model(f"answer={shown(traits['answer'])}", view.name))
         live = options.pop("live", False)
         if not isinstance(live, bool):
             raise TypeError(f"live={shown(live)} must be True or False")
@@ -177,7 +182,7 @@ def _show_function(
             record = generation.first_record()
         else:
             record = record_of(model, inputs, **options)
-        if issubclass(view, WhatIf) and _runs_again(model):
+        if runs_again:
             again = ("tokenizer", "processor", "target", "truncation")
             source = {each: options[each] for each in again if options.get(each) is not None}
             traits |= {"model": model, "inputs": inputs, **source}

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from attnviz.record.record import AttentionRecord, derived_record
+from attnviz.record.stack import AttentionStack
 from attnviz.server.protocol import checked
 from attnviz.server.server import RecordServer, WantedChange
 from attnviz.utils.arguments import shown
 from attnviz.utils.progress import Steps, completed
-from attnviz.views.changed_runs import ChangedRuns, change_of, check_count
+from attnviz.views.changed_runs import ChangedRuns, Measured, change_of, check_count
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import same_tokens
 from attnviz.views.record_view import RecordView
@@ -23,7 +24,7 @@ from attnviz.views.trait_types import Choice
 if TYPE_CHECKING:
     from attnviz.interventions.intervene import ChangedRecord
 
-__all__ = ["WhatIf"]
+__all__ = ["WhatIf", "how_to_have_a_model", "without_model"]
 
 
 class WhatIf(RecordView):
@@ -40,6 +41,12 @@ class WhatIf(RecordView):
 
     Attributes
     ----------
+    runs_model : bool
+        Read only: whether the model can run again. If not, the view offers no changes.
+    answer : int, str, pair of these, or None
+        What of the model's answer is measured, as for `attnviz.intervene`. None is its default: the
+        logit of the likeliest token before the changes minus that of the likeliest other token
+        after them. An answer is checked when it is set, which runs the model if it has not run.
     changes : list of dict
         What is changed in the attention when the model runs again, all together, in the view's own
         words: ``{"kind": "knockout", "layer": 1, "head": 0, "query": 13, "key": 6}``, with
@@ -48,13 +55,21 @@ class WhatIf(RecordView):
         is left out; a layer or a head of None is all. The reader adds and removes them.
     shown_run : {"before", "after", "difference"}
         Whose weights are drawn: those of the unchanged run, those of the run with `changes`, or
-        what the latter has more. Without changes it is the unchanged run.
+        what the latter has more. Without changes it is the unchanged run. A new change turns
+        ``"before"`` into ``"after"``.
     changed_record : ChangedRecord or None
         Read only: the record of the run with `changes`; None without any.
     """
 
+    runs_model = traitlets.Bool(read_only=True).tag(sync=True)
+    answer = traitlets.Any(None).tag(sync=True)
     changes: traitlets.List[Any] = traitlets.List(traitlets.Any()).tag(sync=True)
     shown_run = Choice(["before", "after", "difference"], "before").tag(sync=True)
+
+    # Whether the view is made, and changes are new ones.
+    _made = False
+    # The answer that is measured, which was found in the vocabulary.
+    _measured: Measured = ()
 
     def __init__(
         self,
@@ -77,9 +92,19 @@ class WhatIf(RecordView):
                 raise TypeError(f"{unused[0]}= goes with model=, which is missing")
         elif inputs is None:
             raise TypeError("inputs is missing: what the model read, as it was given to extract")
+        elif not _has_weights(record):
+            raise TypeError(
+                "model= goes with a record of attention weights, and this one has other numbers; "
+                "leave model and inputs out"
+            )
         self._source = None if model is None else (model, inputs, target, options)
         self._changed_runs: ChangedRuns | None = None
         super().__init__(record, include_layers=include_layers, **traits)
+        self._made = True
+
+    @traitlets.default("runs_model")
+    def _default_runs_model(self) -> bool:
+        return self._source is not None
 
     @property
     def changed_record(self) -> ChangedRecord | None:
@@ -100,25 +125,33 @@ class WhatIf(RecordView):
         >>> print(view.changed_record.effect)                             # doctest: +SKIP
         """
         wanted = _wanted(self.changes)
-        return completed(self._runs.run(wanted))[0] if wanted else None
+        return completed(self._runs.run(wanted, self._measured)).record if wanted else None
 
     @property
     def _runs(self) -> ChangedRuns:
         if self._changed_runs is None:
-            show = "dashboard" if self.name == "dashboard" else f"show_{self.name}_view"
             self._changed_runs = ChangedRuns(
-                self.served_record, self._source, f"{show}(model, text)"
+                self.served_record, self._source, self._measured, how_to_have_a_model(self.name)
             )
         return self._changed_runs
+
+    def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
+        if given.get("changes") and self._source is not None:
+            given = {"shown_run": "after"} | given
+        return super()._first_state(given, stack)
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
         self._changed_runs = None
         if self._source is not None and not (
-            before.model == self._record.model and same_tokens(before, self._record)
+            before.model == self._record.model
+            and same_tokens(before, self._record)
+            and _has_weights(self._record)
         ):
             # The model reads another text, or is another one.
             self._source = None
             self.changes = []
+            self.answer = None
+            self.set_trait("runs_model", value=False)
         super()._fit_to_record(before)
 
     def _fitting(self, name: str) -> Any:
@@ -139,9 +172,9 @@ class WhatIf(RecordView):
         """With what was answered, and the weights of the changed run where these are shown."""
         record, made = yield from super()._paged(state)
         wanted = _wanted(state.get("changes", ()))
-        if not wanted or state.get("shown_run", "before") == "before" or not self._runs.has_model:
+        if not wanted or state.get("shown_run", "before") == "before" or not self.runs_model:
             return record, {**made, **self._runs.page_state()}
-        _, shown = yield from self._runs.run(wanted)
+        shown = (yield from self._runs.run(wanted)).shown
         stacks = dict(record.stacks)
         for each in (*shown.after.values(), *shown.difference.values()):
             stacks[each.name] = each
@@ -156,12 +189,40 @@ class WhatIf(RecordView):
     @traitlets.validate("shown_run")
     def _validate_shown_run(self, proposal: Mapping[str, Any]) -> str:
         value: str = proposal["value"]
-        if value != "before" and not self._runs.has_model:
-            raise traitlets.TraitError(
-                f"shown_run={value!r}: this view has no model that could run changed. "
-                + self._runs.without_model("have one")
-            )
+        if value != "before" and not self.runs_model:
+            raise traitlets.TraitError(without_model(f"shown_run={value!r}", self.name))
         return value
+
+    @traitlets.validate("answer")
+    def _validate_answer(self, proposal: Mapping[str, Any]) -> Any:
+        value = proposal["value"]
+        pair = isinstance(value, list | tuple)
+        if pair and len(value) not in (1, 2):
+            raise traitlets.TraitError(
+                f"answer={shown(value)} must be one token, or a pair (answer, other)"
+            )
+        measured = _measured(value)
+        if measured and not self.runs_model:
+            raise traitlets.TraitError(without_model(f"answer={shown(value)}", self.name))
+        if measured != self._measured:
+            try:
+                self._runs.check(measured)
+            except (TypeError, ValueError) as error:
+                raise traitlets.TraitError(str(error)) from None
+        return list(value) if pair else value
+
+    @traitlets.observe("answer")
+    def _measure_answer(self, change: Mapping[str, Any]) -> None:
+        self._measured = _measured(change["new"])
+        if self._changed_runs is not None:
+            self._changed_runs.measured = self._measured
+
+    @traitlets.observe("changes")
+    def _show_the_changed_run(self, change: Mapping[str, Any]) -> None:
+        if not self._made or not self.runs_model or self.shown_run != "before":
+            return
+        if any(each not in change["old"] for each in change["new"]):
+            self.shown_run = "after"
 
     @traitlets.validate("changes")
     def _validate_changes(self, proposal: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -197,6 +258,29 @@ class WhatIf(RecordView):
                 words if words.startswith(name) else f"{name}: {words}"
             ) from None
         return asdict(wanted)
+
+
+def how_to_have_a_model(view: str) -> str:
+    """Say how a view of this name is made so that its model can run again."""
+    show = "dashboard" if view == "dashboard" else f"show_{view}_view"
+    return f"Make the view with {show}(model, text), without generate= and words=True."
+
+
+def without_model(given: str, view: str) -> str:
+    """Refuse an argument that only a view with a model has."""
+    return f"{given}: this view has no model that could run again. {how_to_have_a_model(view)}"
+
+
+def _measured(answer: Any) -> Measured:
+    """The trait `answer` as requests have it."""
+    if answer is None:
+        return ()
+    return tuple(answer) if isinstance(answer, list | tuple) else (answer,)
+
+
+def _has_weights(record: AttentionRecord) -> bool:
+    """Whether a record has attention weights, and not differences or attributions."""
+    return all(each.measure == "weight" and not each.signed for each in record.stacks.values())
 
 
 def _wanted(changes: Iterable[Mapping[str, Any]]) -> tuple[WantedChange, ...]:

@@ -35,6 +35,7 @@ def test_what_is_shown_first() -> None:
         "threshold": 0.0,
         "leave_out": [],
         "renormalize": False,
+        "answer": None,
         "changes": [],
         "shown_run": "before",
         "pair": "all",
@@ -80,6 +81,7 @@ def test_everything_can_be_said_at_once() -> None:
         "threshold": 0.25,
         "leave_out": ["special", "first", 2],
         "renormalize": True,
+        "answer": None,
         "changes": [
             {
                 "kind": "knockout",

@@ -34,6 +34,7 @@ const NOT_KEPT = [
   "token_scores",
   "token_score_notes",
   "controls",
+  "runs_model",
   "outcomes",
   "known_edges",
   "changed_run",

@@ -17,7 +17,7 @@ import type {
 } from "../../client/protocol";
 import { withNumber, withoutNumber } from "../../client/record-number";
 import type { Source } from "../../client/source";
-import { type Signals, same } from "../view/state";
+import { assign, type Signals, same } from "../view/state";
 
 /** Whose weights are drawn. */
 export type ShownRun = "before" | "after" | "difference";
@@ -29,8 +29,15 @@ export interface CarriedOutcome {
   sentence: string;
 }
 
+/** A token or a class, by its number or its text. */
+type AnswerToken = number | string;
+
 /** The traits; the names are Python's. Below them what a page carries, which live the kernel has. */
 export interface ChangedRunState {
+  /** Whether the view has a model that can run again. Never set here. */
+  runs_model: boolean;
+  /** What is measured: a token, or one against another; null is the default. */
+  answer: AnswerToken | AnswerToken[] | null;
   changes: WantedChange[];
   shown_run: ShownRun;
   outcomes: CarriedOutcome[];
@@ -43,6 +50,8 @@ export interface ChangedRunState {
 }
 
 export const CHANGED_RUN_DEFAULTS: ChangedRunState = {
+  runs_model: false,
+  answer: null,
   changes: [],
   shown_run: "before",
   outcomes: [],
@@ -92,11 +101,18 @@ export const readShownRun = Object.assign(
   { off: "before" as const },
 );
 
-/** What is known of the changes that were asked for. */
+/** What is known of the changes and the answer that were asked for. */
 export interface Known {
   changes: WantedChange[];
-  sentence: string | null;
+  measured: AnswerToken[];
+  outcome: OutcomeHeader | null;
   problem: string | null;
+}
+
+/** The trait `answer` as a request has it. */
+export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] {
+  if (answer === null) return [];
+  return Array.isArray(answer) ? answer : [answer];
 }
 
 /** Of each stack, by its name, those of the changed run. */
@@ -106,6 +122,8 @@ export interface ChangedRun {
   /** Whether the reader wants answers: the panel is open. */
   wanted: Signal<boolean>;
   known: ReadonlySignal<Known | null>;
+  /** Measures another answer. Resolves to what is wrong with it, and null if it is measured. */
+  measure: (answer: string) => Promise<string | null>;
   /** How many answers have come. */
   answers: ReadonlySignal<number>;
   /** What is drawn: the unchanged run, until another comes. */
@@ -170,6 +188,18 @@ export function createChangedRun(
   );
   const reasonOf = (reason: unknown): string =>
     reason instanceof Error ? reason.message : String(reason);
+  const ask = (
+    changes: WantedChange[],
+    measured: AnswerToken[],
+    signal?: AbortSignal,
+  ): Promise<OutcomeHeader> =>
+    source.question(
+      "intervene",
+      { changes, measured },
+      ({ header }) => header as OutcomeHeader,
+      (outcome) => 2 * JSON.stringify(outcome).length,
+      signal,
+    );
 
   if (source.carrier.live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page")) {
     // Answers about another record say nothing of this one.
@@ -185,33 +215,26 @@ export function createChangedRun(
       text.value;
       if (!asks.value) return undefined;
       const changes = state.changes.peek();
+      const measured = measuredOf(state.answer.value);
       const ended = new AbortController();
       const say = (found: Partial<Known>): void => {
         if (ended.signal.aborted) return;
-        known.value = { changes, sentence: null, problem: null, ...found };
+        known.value = { changes, measured, outcome: null, problem: null, ...found };
         answers.value += 1;
       };
-      source
-        .question(
-          "intervene",
-          { changes },
-          ({ header }) => (header as OutcomeHeader).sentence,
-          (sentence) => 2 * sentence.length,
-          ended.signal,
-        )
-        .then(
-          (sentence) => say({ sentence }),
-          (reason) => {
-            if (!isAbort(reason)) say({ problem: reasonOf(reason) });
-          },
-        );
+      ask(changes, measured, ended.signal).then(
+        (outcome) => say({ outcome }),
+        (reason) => {
+          if (!isAbort(reason)) say({ problem: reasonOf(reason) });
+        },
+      );
       return () => ended.abort();
     });
     // After the answer, which runs the model.
     const draws = computed(() => {
       const now = known.value;
       const changes = state.changes.value;
-      const answered = now?.sentence && changes.length > 0 && same(now.changes, changes);
+      const answered = now?.outcome && changes.length > 0 && same(now.changes, changes);
       return answered && described.value !== null && state.shown_run.value !== "before";
     });
     live(() => {
@@ -288,6 +311,11 @@ export function createChangedRun(
     drawable: computed(() => (source.carrier.live ? state.changes.value.length > 0 : !!run.value)),
     problem,
     description,
+    measure: (answer) =>
+      ask(state.changes.peek(), [answer]).then(() => {
+        assign(state, { answer });
+        return null;
+      }, reasonOf),
     retry: () => {
       attempt.value += 1;
     },

@@ -34,8 +34,12 @@ function edgeAt(place: Place): EdgeRequest | null {
   return { stack: baseName(place.stack), layer, head, query: token, key };
 }
 
-/** What is known beside the weight, and what to do for the rest. */
-export function edgeInWords(header: EdgeHeader | null, live: boolean): string[] {
+/**
+ * What is known beside the weight, and what to do for the rest.
+ *
+ * @param named what the panel says is measured, which is not said again.
+ */
+export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""): string[] {
   const asks = "press “What if this edge were cut?”";
   if (!header)
     return [
@@ -43,17 +47,19 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean): string[] 
         ? "share of the value norm and effect of cutting it: on their way"
         : "share of the value norm and effect of cutting it: not in this page",
     ];
-  const { model, share, why, effect, noise } = header;
-  if (model === "none") return ["share of the value norm and effect of cutting it need a model"];
+  const { model, share, why, cuts, noise } = header;
   if (model === "waits")
     return [
       "share of the value norm and effect of cutting it: open “What if the attention were changed?”",
     ];
   const norm = share === null ? `not known: ${why}` : formatWeight(share);
+  const effects = cuts.map(({ words, measure }) =>
+    measure === named ? words : `${words} (${measure})`,
+  );
   return [
     `share of the value norm ${norm}`,
-    effect !== ""
-      ? `effect: ${effect}`
+    effects.length > 0
+      ? `effect: ${effects.join("; ")}`
       : `effect of cutting it: ${live ? asks : "not in this page"}`,
     ...(noise === "" ? [] : [`noise ${noise}`]),
   ];
@@ -86,6 +92,7 @@ function Line({ context, place }: { context: ViewContext<RecordState>; place: Pl
   const found = useSignal<Found | null>(null);
   const edge = edgeAt(place);
   const { live } = source.carrier;
+  const runs = state.runs_model.value;
   const pinned = place.token !== null && place.key !== null;
   const answers = record.changedRun.answers.value;
   const text = JSON.stringify(edge);
@@ -123,13 +130,13 @@ function Line({ context, place }: { context: ViewContext<RecordState>; place: Pl
         .peek()
         .find((each) => JSON.stringify(edge) === JSON.stringify(pick(each)));
       say({ header: carried ?? null });
-    } else {
+    } else if (runs) {
       source.carrier
         .ask("edge", edge, ended.signal)
         .then(({ header }) => say({ header: header as EdgeHeader }), nothing);
     }
     return () => ended.abort();
-  }, [text, answers]);
+  }, [text, answers, runs]);
   if (!pinned) return null;
   const from = quotedAt(place.queries.text, place.token ?? 0);
   const to = quotedAt(place.keys.text, place.key ?? 0);
@@ -137,12 +144,17 @@ function Line({ context, place }: { context: ViewContext<RecordState>; place: Pl
   if (!edge)
     return (
       <p class="av-muted av-pinned-edge">
-        {between}. Choose one head to see its share of the value norm and the effect of cutting it.
+        {between}. Choose one head to see{" "}
+        {live && !runs
+          ? "its weight."
+          : "its share of the value norm and the effect of cutting it."}
       </p>
     );
   const now = found.value && same(found.value.edge, edge) ? found.value : null;
   const unchanged = record.changedRun.shown.value === "before" ? "" : " in the unchanged run";
-  const parts = [now?.weight ?? "weight …", ...edgeInWords(now?.header ?? null, live)];
+  const named = live ? record.changedRun.known.value?.outcome?.measure : "";
+  const rest = live && !runs ? [] : edgeInWords(now?.header ?? null, live, named);
+  const parts = [now?.weight ?? "weight …", ...rest];
   return (
     <p class="av-muted av-pinned-edge" role="status">
       {`${between}, head ${edge.layer}.${edge.head}${unchanged}. ${capital(parts.join("; "))}.`}

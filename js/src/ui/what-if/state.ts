@@ -61,6 +61,29 @@ export function withChange(changes: readonly WantedChange[], one: WantedChange):
   return [...changes.filter((each) => !same(edge(each), edge(one))), one];
 }
 
+/** Why the heads that are shown have the same weights as before; "" if they may differ. */
+export function whyUnchanged(changes: readonly WantedChange[], place: Place): string {
+  const { layer, heads } = place;
+  const { layers } = place.stack;
+  const own = baseName(place.stack);
+  // The order in which layers of several stacks run is not known here.
+  if (changes.length === 0 || changes.some(({ stack }) => stack !== own)) return "";
+  const isHere = (change: WantedChange): boolean =>
+    (change.layer === null || change.layer === layer) &&
+    (change.head === null || heads.includes(change.head));
+  const reaches = (change: WantedChange): boolean =>
+    (change.layer ?? 0) < layer || (change.kind !== "ablate" && isHere(change));
+  if (changes.some(reaches)) return "";
+  const why = changes.some(isHere)
+    ? "A head that is left out keeps its weights, and only its output is 0"
+    : "These weights are computed before the change, or beside it";
+  const where =
+    layer === layers.at(-1)
+      ? "No later layer is in this view."
+      : "Later layers show what the change does.";
+  return `${why}: they are the same as before, and their difference is 0. ${where}`;
+}
+
 /** A change in few words. */
 export function changeInWords(change: WantedChange, place: Place): string {
   const { kind, layer, head, query, key } = change;

@@ -1,15 +1,15 @@
 /** What the model would answer if its attention were another: changes, the answer, and caveats. */
 
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
-import type { WantedChange } from "../../client/protocol";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import type { OutcomeHeader, WantedChange } from "../../client/protocol";
 import { Choice } from "../controls/fields";
 import { quoted } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
-import { isGenerating, type Place, type RecordState } from "../view/record";
+import type { Place, RecordState } from "../view/record";
 import { assign, type Signals, same } from "../view/state";
-import type { ShownRun } from "./changed-run";
-import { changeInWords, offeredAt, type Reach, withChange } from "./state";
+import { measuredOf, type ShownRun } from "./changed-run";
+import { changeInWords, offeredAt, type Reach, whyUnchanged, withChange } from "./state";
 
 export const CAVEAT =
   "One way of leaving it out. The model never saw this state in training; other heads may make up " +
@@ -24,11 +24,10 @@ const SUMMARY = "What if the attention were changed?";
 export function WhatIf<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const place = context.record.place.value;
   const form = context.controls.value;
-  // The text that a changed model would run on is not there yet.
-  if (!place || isGenerating(context.common)) return null;
+  if (!place) return null;
   const page =
     (typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") || !context.source.carrier.live;
-  if (!page && form === "none") return null;
+  if (!page && (form === "none" || !context.common.runs_model.value)) return null;
   const common = context as unknown as ViewContext<RecordState>;
   return page ? <Tried context={common} /> : <Live context={common} place={place} />;
 }
@@ -44,6 +43,8 @@ function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
   const { changedRun } = context.record;
   const wanted = context.state.shown_run.value;
   const waits = wanted !== changedRun.shown.value && changedRun.problem.value === null;
+  const place = context.record.place.value;
+  const why = place && wanted !== "before" ? whyUnchanged(context.state.changes.value, place) : "";
   return (
     <div class="av-row av-options">
       <fieldset class="av-row av-shown-run" aria-label="The picture shows">
@@ -61,7 +62,7 @@ function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
         ))}
       </fieldset>
       <span class="av-muted" role="status">
-        {changedRun.problem.value ?? (waits && context.source.carrier.live ? "On its way …" : "")}
+        {changedRun.problem.value ?? (waits && context.source.carrier.live ? "On its way …" : why)}
       </span>
     </div>
   );
@@ -114,10 +115,13 @@ function Live(props: { context: ViewContext<RecordState>; place: Place }) {
     };
   }, [open]);
 
-  const now = known.value && same(known.value.changes, changes) ? known.value : null;
-  // Without a model nothing can be tried: the words say what to do.
+  const measured = measuredOf(state.answer.value);
+  const last = known.value;
+  const fits = last && same(last.changes, changes) && same(last.measured, measured);
+  const now = fits ? last : null;
+  // Without the unchanged run nothing can be tried.
   const problem = now?.problem ?? null;
-  const answers = known.value?.sentence !== null || problem === null || changes.length > 0;
+  const answers = last?.outcome !== null || problem === null || changes.length > 0;
   return (
     <details
       class="av-what-if"
@@ -130,7 +134,7 @@ function Live(props: { context: ViewContext<RecordState>; place: Place }) {
       {open && (
         <>
           <p class="av-what-if-answer" role="status" aria-busy={now === null}>
-            {now === null ? "The kernel runs the model …" : (now.sentence ?? now.problem)}
+            {now === null ? "The kernel runs the model …" : (now.outcome?.sentence ?? now.problem)}
           </p>
           {problem !== null && changes.length > 0 && (
             <button type="button" class="av-plain" onClick={retry}>
@@ -138,12 +142,80 @@ function Live(props: { context: ViewContext<RecordState>; place: Place }) {
             </button>
           )}
           {changes.length > 0 && <Chips context={context} place={place} />}
-          {now?.sentence && changes.length > 0 && <ShownRuns context={context} />}
+          {now?.outcome && changes.length > 0 && <ShownRuns context={context} />}
+          {last?.outcome && <MeasuredAnswer context={context} outcome={last.outcome} />}
           {answers && <Offers state={state} place={place} />}
-          {now?.sentence && changes.length > 0 && <p class="av-muted">{CAVEAT}</p>}
+          {now?.outcome && changes.length > 0 && <p class="av-muted">{CAVEAT}</p>}
         </>
       )}
     </details>
+  );
+}
+
+const DEFAULT_ANSWER = "likeliest before minus likeliest other after";
+
+/** Which answer is measured: one of the likeliest, or one that the reader types. */
+function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: OutcomeHeader }) {
+  const { context, outcome } = props;
+  const { state } = context;
+  const typing = useSignal(false);
+  const problem = useSignal("");
+  const field = useRef<HTMLInputElement>(null);
+  // Before the reader's next key.
+  useLayoutEffect(() => {
+    if (typing.value) field.current?.focus();
+  }, [typing.value]);
+  const all = [...outcome.likeliest_before, ...outcome.likeliest_after];
+  // A model without logits has no tokens to choose from.
+  if (all.length === 0) return null;
+  const candidates = new Map(all.map(({ id, text }) => [id, text]));
+  const answer = state.answer.value;
+  const chosen = [...candidates].find(([id, text]) => answer === id || answer === text);
+  const value = answer === null ? "" : chosen ? String(chosen[0]) : "own";
+  const own = measuredOf(answer)
+    .map((each) => (typeof each === "number" ? `token ${each}` : quoted(each)))
+    .join(" minus ");
+  const choose = (wanted: string): void => {
+    problem.value = "";
+    typing.value = wanted === "type";
+    if (wanted === "") assign(state, { answer: null });
+    else if (candidates.has(Number(wanted))) assign(state, { answer: Number(wanted) });
+  };
+  const measure = async (): Promise<void> => {
+    problem.value = (await context.record.changedRun.measure(field.current?.value ?? "")) ?? "";
+    typing.value = problem.value !== "";
+  };
+  return (
+    <div class="av-row av-options av-measured">
+      <Choice
+        label="Measured answer"
+        value={typing.value ? "type" : value}
+        options={[
+          ["", DEFAULT_ANSWER],
+          ...[...candidates].map(([id, text]) => [String(id), quoted(text)] as const),
+          ...(value === "own" ? [["own", own] as const] : []),
+          ["type", "another …"],
+        ]}
+        onChange={choose}
+      />
+      {typing.value && (
+        <form
+          class="av-field"
+          onSubmit={(event) => {
+            event.preventDefault();
+            measure();
+          }}
+        >
+          <input type="search" aria-label="Token to measure" ref={field} />
+          <button type="submit" class="av-chip">
+            Measure
+          </button>
+        </form>
+      )}
+      <span class="av-muted" role="status">
+        {problem.value}
+      </span>
+    </div>
   );
 }
 
@@ -193,7 +265,10 @@ function Offers({ state, place }: { state: Signals<RecordState>; place: Place })
   const { edge, reaches, head, token } = offeredAt(place);
   const reach = reaches.includes(wanted.value) ? wanted.value : (reaches[0] as Reach);
   const add = (change: WantedChange): void =>
-    assign(state, { changes: withChange(state.changes.peek(), change) });
+    assign(state, {
+      changes: withChange(state.changes.peek(), change),
+      shown_run: state.shown_run.peek() === "before" ? "after" : state.shown_run.peek(),
+    });
   const button = (label: string, change: WantedChange) => (
     <button type="button" class="av-chip" onClick={() => add(change)}>
       {label}

@@ -2,9 +2,13 @@ import { render } from "preact";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import type { Reply } from "../../../src/client/carrier";
 import type {
+  BlockRequest,
   ChangedStack,
   EdgeHeader,
   EdgeRequest,
+  InterveneRequest,
+  Likely,
+  OutcomeHeader,
   StackDescription,
   WantedChange,
 } from "../../../src/client/protocol";
@@ -14,7 +18,7 @@ import { createRecordStore, RECORD_DEFAULTS, type RecordState } from "../../../s
 import { assign, makeSignals, readHash, writeHash } from "../../../src/ui/view/state";
 import { readChanges, readShownRun } from "../../../src/ui/what-if/changed-run";
 import { edgeInWords, PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
-import { changeInWords, offeredAt, withChange } from "../../../src/ui/what-if/state";
+import { changeInWords, offeredAt, whyUnchanged, withChange } from "../../../src/ui/what-if/state";
 import { CAVEAT, WhatIf } from "../../../src/ui/what-if/what-if";
 import { carrierOf, stackOf, tokensOf } from "../../made";
 
@@ -55,7 +59,29 @@ afterEach(() => {
   root.remove();
 });
 
-const NONE: EdgeHeader = { model: "none", share: null, why: "", effect: "", noise: "" };
+const READY: EdgeHeader = { model: "ready", share: null, why: "", cuts: [], noise: "" };
+const WAITS: EdgeHeader = { ...READY, model: "waits" };
+
+/** What a kernel says of changes, with two candidates before and two after. */
+function outcomeOf(sentence: string): OutcomeHeader {
+  const [street, canal, animal] = ["street", "canal", "<i>animal"].map((text, id) => ({
+    text,
+    id,
+    probability: 0.5 - id / 10,
+  })) as [Likely, Likely, Likely];
+  return {
+    sentence,
+    described: [],
+    effect: "",
+    measure: "logit of 'street' minus logit of 'animal'",
+    before: 1,
+    after: -1,
+    noise: 0,
+    divergence: 0,
+    likeliest_before: [street, canal],
+    likeliest_after: [animal, street],
+  };
+}
 
 /** The stacks of a changed run, as a kernel describes them. */
 function changedStacks(): ChangedStack[] {
@@ -73,30 +99,44 @@ const line = (): string => root.querySelector(".av-pinned-edge")?.textContent ??
 function drawn(options: {
   live?: boolean;
   state?: Partial<RecordState>;
-  answer?: (changes: WantedChange[], signal?: AbortSignal) => Promise<string>;
+  answer?: (
+    changes: WantedChange[],
+    signal: AbortSignal | undefined,
+    measured: (number | string)[],
+  ) => Promise<string>;
+  /** Whether the model has logits. */
+  likeliest?: boolean;
   edge?: (asked: EdgeRequest) => EdgeHeader;
   description?: object;
 }) {
   const asked: WantedChange[][] = [];
+  const measured: (number | string)[][] = [];
+  const blocks: BlockRequest[] = [];
   const named: string[] = [];
   const answer = options.answer ?? (async (changes) => `Answer to ${changes.length} changes.`);
   const ask = async (name: string, args: object, signal?: AbortSignal): Promise<Reply> => {
     named.push(name);
     if (name === "describe") return { header: options.description ?? DESCRIPTION, data: null };
     if (name === "block") {
+      blocks.push(args as BlockRequest);
       const shape: [number, number, number] = [1, 1, 1];
       const header = { shape, encoding: "float32", maximum: 1, error: 0 };
       return { header, data: new Uint8Array(new Float32Array([0.25]).buffer) };
     }
     if (name === "edge") return { header: options.edge?.(args as EdgeRequest), data: null };
     if (name === "changed") return { header: { stacks: changedStacks() }, data: null };
-    const { changes } = args as { changes: WantedChange[] };
-    asked.push(changes);
-    return { header: { sentence: await answer(changes, signal) }, data: null };
+    const request = args as Required<InterveneRequest>;
+    asked.push(request.changes);
+    measured.push(request.measured);
+    const sentence = await answer(request.changes, signal, request.measured);
+    const outcome = outcomeOf(sentence);
+    const none = { likeliest_before: [], likeliest_after: [] };
+    return { header: options.likeliest === false ? { ...outcome, ...none } : outcome, data: null };
   };
   const carrier = carrierOf(ask, { live: options.live ?? true });
   const state = makeSignals<RecordState>({
     ...RECORD_DEFAULTS,
+    runs_model: options.live ?? true,
     layer: 2,
     heads: [1],
     token: 1,
@@ -127,11 +167,22 @@ function drawn(options: {
     await vi.waitFor(() => expect(buttons().some(named)).toBe(true));
     buttons().find(named)?.click();
   };
+  const choose = async (label: string, value: string): Promise<void> => {
+    const select = (): HTMLSelectElement | undefined =>
+      [...root.querySelectorAll("label")]
+        .find((each) => each.textContent?.startsWith(label))
+        ?.querySelector("select") ?? undefined;
+    await vi.waitFor(() => expect(select()).toBeDefined());
+    const found = select() as HTMLSelectElement;
+    found.value = value;
+    found.dispatchEvent(new Event("change", { bubbles: true }));
+    await vi.waitFor(() => expect(select()?.value).toBe(value));
+  };
   const said = (text: string): Promise<void> =>
     vi.waitFor(() =>
       expect(root.querySelector(".av-what-if [role=status]")?.textContent).toBe(text),
     );
-  return { asked, named, state, record, open, press, said };
+  return { asked, measured, named, blocks, state, record, open, press, choose, said };
 }
 
 it("runs no model before it is opened, then the unchanged one", async () => {
@@ -168,27 +219,143 @@ it("cuts the pinned edge, and collects changes that can be taken back", async ()
 });
 
 it("cuts after the softmax, and in all layers", async () => {
-  const { state, open, press } = drawn({});
+  const { state, open, press, choose } = drawn({});
   await open();
-  await vi.waitFor(() => expect(root.querySelectorAll("select").length).toBe(2));
-  const choose = async (i: number, value: string): Promise<void> => {
-    const select = root.querySelectorAll("select")[i] as HTMLSelectElement;
-    select.value = value;
-    select.dispatchEvent(new Event("change", { bubbles: true }));
-    await vi.waitFor(() => expect(root.querySelectorAll("select")[i]?.value).toBe(value));
-  };
-  await choose(0, "after");
-  await choose(1, "all");
+  await choose("Cut", "after");
+  await choose("Where", "all");
   await press("What if this edge were cut?");
   expect(state.changes.value).toEqual([{ ...EDGE, layer: null, head: null, renormalize: false }]);
 });
 
-it("says in words what goes wrong, and offers nothing without a model", async () => {
-  const words = "Make the view with show_head_view(model, text) to try it.";
+it("says in words what goes wrong, and offers nothing without the unchanged run", async () => {
+  const words = "inputs: the 4 queries in the record are not the 5 that the model reads";
   const { open, said } = drawn({ answer: () => Promise.reject(new Error(words)) });
   await open();
   await said(words);
   expect(root.querySelectorAll(".av-what-if button").length).toBe(0);
+});
+
+it("is absent without a model that can run again", async () => {
+  const { named, state } = drawn({ state: { runs_model: false } });
+  await vi.waitFor(() => expect(line()).toBe("Pinned: “<b>” to “the”, head 2.1. Weight 0.25."));
+  expect(root.querySelector(".av-what-if")).toBeNull();
+  expect(named).not.toContain("edge");
+  assign(state, { runs_model: true });
+  await vi.waitFor(() => expect(root.querySelector(".av-what-if")).not.toBeNull());
+});
+
+/** The texts of the measured answers that can be chosen. */
+const answers = (): (string | null)[] =>
+  [...root.querySelectorAll(".av-measured option")].map((each) => each.textContent);
+
+it("measures what the reader chooses among the likeliest before and after", async () => {
+  const { measured, state, press, choose, said } = drawn({
+    answer: async (changes, _, wanted) => `${changes.length} changes, measured ${wanted}.`,
+    state: { changes: [EDGE] },
+  });
+  await said("1 changes, measured .");
+  expect(answers()).toEqual([
+    "likeliest before minus likeliest other after",
+    "“street”",
+    "“canal”",
+    "“<i>animal”",
+    "another …",
+  ]);
+  await choose("Measured answer", "2");
+  await said("1 changes, measured 2.");
+  expect(state.answer.value).toBe(2);
+  await press("Without head 2.1");
+  await said("2 changes, measured 2.");
+  await choose("Measured answer", "");
+  await said("2 changes, measured .");
+  expect(state.answer.value).toBeNull();
+  expect(measured).toEqual([[], [2], [2], []]);
+  // Python's own.
+  assign(state, { answer: ["street", 7] });
+  await said("2 changes, measured street,7.");
+  expect(answers()).toContain("“street” minus token 7");
+  assign(state, { answer: "canal" });
+  await said("2 changes, measured canal.");
+  expect(root.querySelector<HTMLSelectElement>(".av-measured select")?.value).toBe("1");
+});
+
+it("measures a token that the reader types, once it is one", async () => {
+  const words = "answer='zebra' is not in the vocabulary";
+  const { state, measured, open, choose, press, said } = drawn({
+    answer: (changes, _, wanted) =>
+      wanted[0] === "zebra"
+        ? Promise.reject(new Error(words))
+        : Promise.resolve(`${changes.length}: ${wanted}`),
+  });
+  await open();
+  await said("0: ");
+  await choose("Measured answer", "type");
+  const type = async (text: string): Promise<void> => {
+    await vi.waitFor(() => expect(root.querySelector("form input")).not.toBeNull());
+    (root.querySelector("form input") as HTMLInputElement).value = text;
+    await press("Measure");
+  };
+  await type("zebra");
+  await vi.waitFor(() =>
+    expect(root.querySelector(".av-measured [role=status]")?.textContent).toBe(words),
+  );
+  // What is measured stays, and the field too.
+  expect(state.answer.value).toBeNull();
+  await said("0: ");
+  await type(" wide");
+  await said("0:  wide");
+  expect(state.answer.value).toBe(" wide");
+  expect(root.querySelector("form")).toBeNull();
+  expect(answers()).toContain("“ wide”");
+  expect(root.querySelector(".av-measured [role=status]")?.textContent).toBe("");
+  // The answer that was tried is not asked for again.
+  expect(measured).toEqual([[], ["zebra"], [" wide"]]);
+});
+
+it("offers no answers of a model without logits", async () => {
+  const { open, said } = drawn({ likeliest: false });
+  await open();
+  await said("Answer to 0 changes.");
+  expect(root.querySelector(".av-measured")).toBeNull();
+});
+
+it("shows the run after a new change, and leaves a difference", async () => {
+  const { state, open, press, said } = drawn({});
+  await open();
+  await said("Answer to 0 changes.");
+  await press("Without head 2.1");
+  expect(state.shown_run.value).toBe("after");
+  await press("difference");
+  await press("What if this edge were cut?");
+  expect(state.shown_run.value).toBe("difference");
+});
+
+it("says why the weights of a head are those of before", () => {
+  const place = {
+    stack: { ...DESCRIPTION.stacks[0], layers: [0, 1, 2] },
+    layer: 1,
+    heads: [0],
+  } as unknown as Parameters<typeof whyUnchanged>[1];
+  const ablate = { ...EDGE, kind: "ablate" as const, layer: 1, head: 0, query: null, key: null };
+  const why = (change: Partial<WantedChange>, where: Partial<typeof place> = {}): string =>
+    whyUnchanged([{ ...ablate, ...change }], { ...place, ...where });
+  expect(why({})).toBe(
+    "A head that is left out keeps its weights, and only its output is 0: they are the same as " +
+      "before, and their difference is 0. Later layers show what the change does.",
+  );
+  expect(why({}, { layer: 2 })).toBe("");
+  expect(why({ layer: 2 }, { layer: 2 })).toContain("No later layer is in this view.");
+  expect(why({ layer: 2 })).toContain("These weights are computed before the change");
+  expect(why({ head: 1 })).toContain("or beside it");
+  expect(why({ kind: "hide", layer: null, head: null })).toBe("");
+  expect(why({ kind: "hide", layer: 1, head: 3 })).toContain("or beside it");
+  expect(why({ kind: "knockout" })).toBe("");
+  // All layers: the first has nothing before it.
+  expect(why({ layer: null })).toBe("");
+  expect(why({ layer: null }, { layer: 0 })).toContain("keeps its weights");
+  expect(why({ stack: "encoder" })).toBe("");
+  expect(whyUnchanged([], place)).toBe("");
+  expect(whyUnchanged([ablate, EDGE, { ...ablate, layer: 0 }], place)).toBe("");
 });
 
 it("gives up an answer when the changes are others, and tries again when asked", async () => {
@@ -220,45 +387,49 @@ it("shows nothing on a page without outcomes", async () => {
 });
 
 it("says of a pinned pair weight, norm, effect and noise, in this order", async () => {
-  let known: EdgeHeader = { ...NONE, model: "waits" };
-  const { named, open, press } = drawn({ edge: () => known });
+  let known: EdgeHeader = WAITS;
+  const { named, blocks, open, press } = drawn({ edge: () => known });
   const begin = "Pinned: “<b>” to “the”, head 2.1. Weight 0.25; ";
   await vi.waitFor(() =>
     expect(line()).toBe(
       `${begin}share of the value norm and effect of cutting it: open “What if the attention were changed?”.`,
     ),
   );
-  known = { ...NONE, model: "ready", share: 0.5 };
+  known = { ...READY, share: 0.5 };
   await open();
   await vi.waitFor(() =>
     expect(line()).toBe(
       `${begin}share of the value norm 0.50; effect of cutting it: press “What if this edge were cut?”.`,
     ),
   );
-  known = { ...known, effect: "cut before the softmax 1 to 2 (logit)", noise: "0.1" };
+  // The panel says what was measured in its last answer.
+  const [one, other] = ["logit of 'street' minus logit of 'animal'", "logit"];
+  const cuts = [
+    { words: "cut before the softmax 1 to 2", measure: one },
+    { words: "cut after the softmax 1 to 3", measure: other },
+  ];
+  known = { ...known, cuts, noise: "0.1" };
   await press("What if this edge were cut?");
   await vi.waitFor(() =>
     expect(line()).toBe(
-      `${begin}share of the value norm 0.50; effect: cut before the softmax 1 to 2 (logit); noise 0.1.`,
+      `${begin.replace(". Weight", " in the unchanged run. Weight")}share of the value norm 0.50; effect: cut before the softmax 1 to 2; cut after the softmax 1 to 3 (logit); noise 0.1.`,
     ),
   );
   // The weight is asked for once, that of all heads of a layer once, and the rest after each answer.
-  expect(named.filter((name) => name === "block").length).toBe(2);
+  expect(blocks.filter(({ stack }) => stack === "self").length).toBe(2);
   expect(named.filter((name) => name === "edge").length).toBe(3);
 });
 
-it("says of a pinned pair what it needs for the rest", async () => {
-  drawn({ edge: () => NONE });
-  await vi.waitFor(() =>
-    expect(line()).toContain("; share of the value norm and effect of cutting it need a model."),
-  );
-  expect(edgeInWords({ ...NONE, model: "ready", why: "no projection" }, true)[0]).toBe(
+it("says why a share of the value norm is not known, and on a page what was measured", () => {
+  const cuts = [{ words: "cut before the softmax 1 to 2", measure: "logit" }];
+  expect(edgeInWords({ ...READY, why: "no projection", cuts }, false)).toEqual([
     "share of the value norm not known: no projection",
-  );
+    "effect: cut before the softmax 1 to 2 (logit)",
+  ]);
 });
 
 it("asks for one head, and says nothing without two pins", async () => {
-  const { state, named } = drawn({ state: { heads: [0, 1] }, edge: () => NONE });
+  const { state, named } = drawn({ state: { heads: [0, 1] }, edge: () => WAITS });
   await vi.waitFor(() => expect(line()).toContain("Choose one head"));
   assign(state, { key: null });
   await vi.waitFor(() => expect(root.querySelector(".av-pinned-edge")).toBeNull());
@@ -268,7 +439,7 @@ it("asks for one head, and says nothing without two pins", async () => {
 
 it("has on a page what it carries of a pinned pair", async () => {
   const edge = { stack: "self", layer: 2, head: 1, query: 1, key: 0 };
-  const carried = { ...edge, ...NONE, model: "ready" as const, share: 0.125 };
+  const carried = { ...edge, ...READY, share: 0.125 };
   const { state } = drawn({ live: false, state: { known_edges: [carried] } });
   await vi.waitFor(() => expect(line()).toContain("share of the value norm 0.13"));
   assign(state, { token: 0 });
