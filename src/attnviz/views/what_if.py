@@ -92,7 +92,7 @@ class WhatIf(RecordView):
                 raise TypeError(f"{unused[0]}= goes with model=, which is missing")
         elif inputs is None:
             raise TypeError("inputs is missing: what the model read, as it was given to extract")
-        elif not _has_weights(record):
+        elif isinstance(record, AttentionRecord) and not _has_weights(record):
             raise TypeError(
                 "model= goes with a record of attention weights, and this one has other numbers; "
                 "leave model and inputs out"
