@@ -92,7 +92,7 @@ class WhatIf(RecordView):
                 raise TypeError(f"{unused[0]}= goes with model=, which is missing")
         elif inputs is None:
             raise TypeError("inputs is missing: what the model read, as it was given to extract")
-        elif isinstance(record, AttentionRecord) and not _has_weights(record):
+        elif not _has_weights(record):
             raise TypeError(
                 "model= goes with a record of attention weights, and this one has other numbers; "
                 "leave model and inputs out"
@@ -278,9 +278,11 @@ def _measured(answer: Any) -> Measured:
     return tuple(answer) if isinstance(answer, list | tuple) else (answer,)
 
 
-def _has_weights(record: AttentionRecord) -> bool:
+def _has_weights(record: Any) -> bool:
     """Whether a record has attention weights, and not differences or attributions."""
-    return all(each.measure == "weight" and not each.signed for each in record.stacks.values())
+    # `RecordView` refuses what is no record.
+    stacks = getattr(record, "stacks", {}).values()
+    return all(each.measure == "weight" and not each.signed for each in stacks)
 
 
 def _wanted(changes: Iterable[Mapping[str, Any]]) -> tuple[WantedChange, ...]:
