@@ -8,6 +8,7 @@ import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ def code_cells(notebook: Any) -> list[Any]:
 
 def outputs_of(notebook: Any, code: str) -> list[Any]:
     (cell,) = (cell for cell in code_cells(notebook) if code in cell.source)
-    return list(cell.outputs)
+    return [output for output in cell.outputs if not is_saved_picture(output)]
 
 
 def kinds(output: Any) -> set[str]:
@@ -98,6 +99,11 @@ def is_progress(output: Any) -> bool:
     """A bar, of transformers or of a long step of ours; or what it leaves, a text of nothing."""
     ended = "text/html" in kinds(output) and not output.data["text/html"]
     return ended or (WIDGET in kinds(output) and "%|" in output.data["text/plain"])
+
+
+def is_saved_picture(output: Any) -> bool:
+    """What a live view stores for readers without its kernel, and stored notebooks do without."""
+    return 'class="attnviz-saved"' in output.get("data", {}).get("text/html", "")
 
 
 def is_view(output: Any) -> bool:
@@ -166,6 +172,8 @@ def test_every_view_is_shown_once(ran: Run) -> None:
         last_line = cell.source.splitlines()[-1]
         calls += bool(re.match(r"av\.\w+View\(|view$", last_line))
         assert sum(map(is_view, cell.outputs)) == calls, cell.source
+        for view, after in pairwise([*cell.outputs, {}]):
+            assert is_saved_picture(after) is is_view(view), cell.source
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -505,7 +513,11 @@ def test_stored_outputs_are_those_of_a_run(ran: Run, name: str) -> None:
     """Else the notebook was changed and not rendered: scripts/render_notebooks.py."""
     for old, new in zip(code_cells(stored(name)), code_cells(ran.notebook), strict=True):
         assert old.source == new.source
-        outputs = [output for output in new.outputs if not is_progress(output)]
+        outputs = [
+            output
+            for output in new.outputs
+            if not is_progress(output) and not is_saved_picture(output)
+        ]
         assert [shown(output) for output in old.outputs] == [shown(output) for output in outputs]
         for before, now in zip(old.outputs, outputs, strict=True):
             if is_view(now):

@@ -105,3 +105,24 @@ def test_nbconvert_shows_pictures(
         for image in images.all():
             expect(image).to_be_visible()
         expect(page.get_by_text("<HeadView of")).to_be_hidden()
+
+
+PAGE = "av.options.snapshot = 'page'\nview = av.HeadView(record, layer=1)\nview"
+
+
+def test_a_saved_page_is_hidden_while_the_view_is_alive(lab: JupyterLab) -> None:
+    made = lab.open([RECORD, PAGE], own_kernel=True)
+    made.run_all()
+    made.execute("av.options.snapshot = 'picture'")
+    output = made.output(1)
+    view = output.locator(".attnviz")
+    expect(view).to_have_attribute("data-attnviz-drawn", DRAWN)
+    expect(output.locator(".attnviz-saved img")).to_be_hidden()
+    expect(output.locator("iframe")).to_be_hidden()
+    reopened = lab.reopen(made)
+    output = reopened.output(1)
+    frame = output.locator("iframe")
+    expect(frame).to_be_visible()
+    inside = output.frame_locator("iframe").locator(".attnviz")
+    expect(inside).to_have_attribute("data-attnviz-drawn", DRAWN)
+    expect(output.locator(".attnviz-saved img")).to_be_hidden()
