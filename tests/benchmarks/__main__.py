@@ -25,14 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
-from benchmarks.figures import all_of, median
+from benchmarks.figures import all_of
 from benchmarks.growth import expected_seconds
 from benchmarks.guarded import PEERS, ROOT, Limits, Outcome, guarded, put_together
 from benchmarks.machine import PartClock, machine
 from benchmarks.opening import PACKAGES
 from benchmarks.report import (
     NOT_TRIED,
-    QUICKLY_S,
     REPEATS,
     SECTIONS,
     Case,
@@ -134,8 +133,6 @@ class Run:
             given = self._weights(layers, tokens) if worth and view != "long" else ""
             for case in worth:
                 self._add(self._hopeless(case) or self._measured(case, given))
-            for case in worth:
-                self._make_again(case, given)
             if given:
                 Path(given).unlink()
 
@@ -177,18 +174,6 @@ class Run:
             return None
         fault = f"{NOT_TRIED}: about {expected:.0f} s by how it grew until then"
         return Row(**asdict(case), figures={}, fault=fault)
-
-    def _make_again(self, case: Case, given: str) -> None:
-        """Make a page that is made quickly so often once more, when all tools have made theirs.
-
-        A machine may be half as fast a minute later, which is no difference between tools.
-        """
-        row = self._rows_before(case)[-1]
-        known = all_of(row.figures.get("build_s", []))
-        if row.fault or median(known) > QUICKLY_S:
-            return
-        made = self._made(case, given, self._folder / "again.html")
-        row.figures["build_s"] = [*known, *all_of(made.figures.get("build_s", []))]
 
     def _rows_before(self, case: Case) -> list[Row]:
         return [row for row in self.results.rows if (row.view, row.tool) == (case.view, case.tool)]

@@ -17,6 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,11 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import attnviz as av
-from benchmarks.figures import Figure, count, median, seconds, spread
+from benchmarks.figures import Figure, count, in_turns, median, seconds, spread
 from benchmarks.guarded import Limits
 from benchmarks.section import Section
 
-_TURNS = 3
+_TURNS = 2
 _BATCH = 16
 
 
@@ -75,20 +76,14 @@ def main(number: str = "2000") -> None:
     model, tokenizer = loaded()
     texts = texts_of(int(number), tokenizer)
     ways: dict[str, Callable[[Any, Any, list[str]], None]] = {"plain": plain, "read": read}
-    took: dict[str, list[float]] = {way: [] for way in ways}
-    for run in ways.values():
-        run(model, tokenizer, texts[:64])
-    for _ in range(_TURNS):
-        for way, run in ways.items():
-            start = time.process_time()
-            run(model, tokenizer, texts)
-            took[way].append(time.process_time() - start)
+    turns = {way: partial(run, model, tokenizer, texts) for way, run in ways.items()}
+    took: Any = in_turns(turns, _TURNS, time.process_time)
     figures = {
         "texts": len(texts),
         "tokens": sum(map(len, tokenizer(texts)["input_ids"])),
-        "plain_s": took["plain"],
-        "read_s": took["read"],
-        "ratio": [one / other for one, other in zip(took["plain"], took["read"], strict=True)],
+        "plain_s": took["plain_s"],
+        "read_s": took["read_s"],
+        "ratio": [1 / ratio for ratio in took["read_ratio"]],
     }
     sys.stdout.write(json.dumps(figures) + "\n")
 

@@ -118,8 +118,6 @@ _COLUMNS = (
 NOT_TRIED = "not tried"
 #: How often a page is made and opened at most.
 REPEATS = 3
-#: What is made within it is made so often once more, when all tools have made theirs.
-QUICKLY_S = 0.15
 # Whose figures the others are divided by.
 _OURS = {"head": "head", "model": "maps"}
 
@@ -320,7 +318,6 @@ without brackets was measured once, or was the same each time.
   layout and painted; without the first, 0.3 s after the picture was drawn.
 - **memory of the tab**: the largest process of the browser.
 - A page is made and opened up to {REPEATS} times, fewer where that takes more than some seconds.
-  What is made within {QUICKLY_S:g} s is made so often once more, when all tools have made theirs.
   Making and opening have processes of their own, which are stopped at {results.limits},
   both together. What would take longer than that, by how the tool grew until then, is not tried.
 """

@@ -27,7 +27,7 @@ from unit.records import captured_record, encoder_decoder_record, given_record, 
 MB = 1_000_000
 
 
-def sharp(layers: int, heads: int, tokens: int, *, causal: bool = True) -> av.AttentionRecord:
+def sharp(layers: int, heads: int, tokens: int) -> av.AttentionRecord:
     """Weights with a sink and a neighbourhood, as language models have them."""
     generator = torch.Generator().manual_seed(0)
     position = torch.arange(tokens)
@@ -36,9 +36,7 @@ def sharp(layers: int, heads: int, tokens: int, *, causal: bool = True) -> av.At
     for _ in range(layers):
         logits = 2 * torch.randn((heads, tokens, tokens), generator=generator) - ahead.abs() / 8
         logits[..., 0] += 4
-        if causal:
-            logits = logits.masked_fill(ahead > 0, -torch.inf)
-        given.append(torch.softmax(logits, dim=-1))
+        given.append(torch.softmax(logits.masked_fill(ahead > 0, -torch.inf), dim=-1))
     return av.AttentionRecord.from_weights(given, words(tokens))
 
 

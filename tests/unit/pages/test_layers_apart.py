@@ -8,10 +8,7 @@ import pytest
 import torch
 
 import attnviz as av
-from attnviz.pages.encoding import embedded_weights
-from attnviz.pages.html import document
-from attnviz.utils.progress import completed
-from unit.page_data import bare_data_of, data_of
+from unit.page_data import bare_data_of
 from unit.records import words
 
 LAYERS, TOKENS = 5, 48
@@ -61,21 +58,3 @@ def test_equal_records_make_equal_pages(given: torch.Tensor) -> None:
         for _ in range(2)
     }
     assert len(pages) == 1
-
-
-def test_the_size_is_known_before_the_page_is_made(record: av.AttentionRecord) -> None:
-    view = av.HeadView(record)
-    page = view.to_html()
-    data = data_of(page)
-    rest = data | {"blocks": [], "maps": []}
-    rest.pop("embedded")
-    without = document(record.model, "head", view.state, rest)
-    weights = completed(embedded_weights(record, precision="auto", max_bytes=None, rest=0))
-    still = page[page.index('<div id="attnviz-still">') : page.index('<p id="attnviz-note">')]
-    bare = without[
-        without.index('<div id="attnviz-still">') : without.index('<p id="attnviz-note">')
-    ]
-    size = len(without.encode()) + len(still.encode()) - len(bare.encode()) + weights.size
-    assert abs(len(page.encode()) - size) < 40
-    # A limit that the page just keeps to changes nothing.
-    assert view.to_html(max_mb=len(page.encode()) / 1e6) == page

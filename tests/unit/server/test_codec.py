@@ -164,14 +164,6 @@ def test_an_unknown_precision_or_encoding() -> None:
         decode(Encoded((1, 1, 1), "zip", 1.0, 0.0, b"\0"))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("encoding", "data"), [("uint8-sqrt", b"123"), ("uint8-sqrt", b""), ("float32", b"12345")]
-)
-def test_bytes_that_do_not_fit_the_shape(encoding: Encoding, data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"cannot reshape|buffer size"):
-        decode(Encoded((1, 2, 2), encoding, 1.0, 0.0, data))
-
-
 def pooled_by_loop(
     weights: np.ndarray[Any, np.dtype[np.float32]], size: int
 ) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -17,7 +17,7 @@ import pytest
 from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.server.protocol import Range, Reply, Requests, checked
+from attnviz.server.protocol import Range, Requests, checked
 from attnviz.server.server import (
     RECORD_REQUESTS,
     RecordServer,
@@ -45,10 +45,6 @@ class Asked:
     size: Literal[2, 3] = 2
     exact: bool = True
     layer: int | None = None
-
-    def answer(self, server: list[str]) -> Reply:
-        server.append(self.name)
-        return Reply({"size": self.size})
 
 
 GOOD: dict[str, Any] = {
@@ -100,14 +96,6 @@ def test_what_is_missing_is_named() -> None:
     for name in GOOD:
         with pytest.raises(ValueError, match=f"'{name}' is missing"):
             checked(Asked, {key: value for key, value in GOOD.items() if key != name})
-
-
-def test_a_request_is_answered_under_its_name() -> None:
-    requests: Requests[list[str]] = Requests()
-    requests.add("ask")(Asked)
-    server: list[str] = []
-    assert requests.request("ask", GOOD).answer(server) == Reply({"size": 2})
-    assert server == ["a"]
 
 
 def script() -> ModuleType:

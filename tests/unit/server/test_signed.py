@@ -421,7 +421,6 @@ def test_differences_too_many_to_look_through_are_at_most_one(
 ) -> None:
     monkeypatch.setattr(attnviz.record.stack, "_LOOKED_THROUGH", 100)
     assert difference_record().stack().maximum == 1.0
-    assert difference_record().stack().merge_words is not None
     # Given weights have no bound but the largest of them.
     assert signed_stack(random_numbers(2, 20, 20) * 50).maximum > 50
 

@@ -98,8 +98,6 @@ def test_another_stack_has_its_own() -> None:
     assert cursor_of(view) == (2, 1, False)
     view.stack = "encoder"
     assert view.prediction is None
-    view.stack = "cross"
-    assert (view.token, view.prediction) in [(2, 1), (None, None)]
 
 
 @pytest.mark.parametrize("value", [-4, 3, 99])

@@ -74,11 +74,6 @@ def test_a_position_of_none_is_none_given() -> None:
     assert av.HeadView(RECORD, token=None, key=None).heads == [3]
 
 
-def test_the_model_view_opens_no_detail() -> None:
-    view = av.ModelView(RECORD)
-    assert (view.layer, view.heads, view.opening) == (0, [], None)
-
-
 @pytest.mark.parametrize("stack", ["encoder", "cross"])
 def test_where_no_pattern_is_distinct_a_view_opens_at_the_first_layer(stack: str) -> None:
     view = av.HeadView(encoder_decoder_record(), stack=stack)
