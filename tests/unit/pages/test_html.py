@@ -235,16 +235,6 @@ def test_the_page_contains_images() -> None:
     assert "images" not in Page(HeadView(given_record()).to_html()).data
 
 
-def test_maps_of_long_texts_are_pooled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attnviz.pages.encoding, "_POOLED_WEIGHTS", 0)
-    record = given_record((2,), 70)
-    [piece] = Page(HeadView(record).to_html()).data["maps"]
-    assert piece["shape"] == [2, 32, 32]
-    whole = record.stacks["self"].weights(layer=0)
-    corner = whole[:, : 70 // 32, : 70 // 32].max(axis=(1, 2))
-    assert_allclose(embedded(piece)[:, 0, 0], corner, atol=piece["error"])
-
-
 def test_a_page_is_written_as_a_file(tmp_path: Path) -> None:
     view = HeadView(given_record())
     path = view.save(tmp_path / "x.HTML")

@@ -302,20 +302,6 @@ def test_a_threshold_may_exceed_one_where_weights_do() -> None:
     assert HeadView(record, threshold=2.5).threshold == 2.5
 
 
-def test_heads_that_nobody_chose_follow_the_stack_without_a_word() -> None:
-    record = AttentionRecord.from_weights(
-        encoder_attentions=[np.full((4, 3, 3), 1 / 3, np.float32)],
-        decoder_attentions=[np.full((2, 2, 2), 0.5, np.float32)],
-        encoder_tokens=["a", "b", "c"],
-        decoder_tokens=["x", "y"],
-    )
-    view = HeadView(record)
-    view.stack = "decoder"
-    assert view.heads == [0, 1]
-    view.stack = "encoder"
-    assert view.heads == [0, 1, 2, 3]
-
-
 def test_the_word_on_heads_that_are_lost_points_to_who_changed_the_layer() -> None:
     view = HeadView(encoder_decoder_record(), stack="cross", layer=1, heads=[4])
     with pytest.warns(UserWarning, match="layer 0 has 1 heads") as caught:

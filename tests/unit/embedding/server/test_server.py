@@ -17,7 +17,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.server.plots import coded
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
@@ -177,18 +176,6 @@ def test_large_plots_go_out_in_parts() -> None:
     assert whole(server, "norms", HEAD | {"head": 0}).header["parts"] == 1
     # Positions, texts and tokens of all of them.
     assert len(points_of(server)["queries"]["text"]) == 90_000
-
-
-def test_coordinates_lie_in_the_square_that_is_told() -> None:
-    plane = np.array([[0.0, 5.0], [4.0, 7.0], [1.0, 6.0]], np.float32)
-    low, size, codes = coded(plane)
-    assert (low, size) == ([0.0, 4.0], 4.0)
-    assert_allclose(np.array(low) + codes / 65535 * size, plane, atol=4 / 65535)
-    # All points at one place: in the middle of nothing.
-    low, size, codes = coded(np.ones((3, 2), np.float32))
-    assert (low, size) == ([1.0, 1.0], 0.0)
-    low, size, codes = coded(np.full((3, 2), np.nan, np.float32))
-    assert (low, size, codes.max()) == ([0.0, 0.0], 0.0, 0)
 
 
 def test_lines_are_the_weights_of_the_text() -> None:
