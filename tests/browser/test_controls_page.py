@@ -80,7 +80,7 @@ def test_in_a_low_frame_the_picture_is_in_sight(page: Page, tmp_path: Path, name
     # As soon as there is room, all are in sight; in the dashboard its panes need the room.
     if name == "Dashboard":
         return
-    page.set_viewport_size({"width": 360, "height": 900})
+    page.set_viewport_size({"width": 700, "height": 900})
     expect(root).to_have_attribute("data-controls", "full")
     expect(panel).to_have_count(0)
     assert root.get_by_role("button", name="Controls").count() == 0

@@ -235,7 +235,7 @@ def test_the_window_can_be_read_in_a_narrow_cell(show: Show, page: Page) -> None
     weights = softmax_weights(1, 1, 300, 300)
     record = av.AttentionRecord.from_weights(weights, [f"t{place}" for place in range(300)])
     page.set_viewport_size({"width": 400, "height": 800})
-    view = av.HeadView(record, query_window=[100, 164], key_window=[120, 200])
+    view = av.HeadView(record, query_window=[100, 164], key_window=[120, 200], controls="full")
     root = show(view)
     for name in ("Queries", "Keys"):
         window = root.get_by_role("group", name=name, exact=True)

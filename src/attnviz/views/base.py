@@ -76,8 +76,8 @@ class View(anywidget.AnyWidget):
     controls : {"auto", "full", "compact", "none"}
         ``"full"``: all controls, in rows; ``"compact"``: layer and heads in one row, the rest
         behind a button; ``"none"`` (or False): none, while title, picture, legend and captions
-        stay. ``"auto"`` (or True) is ``"full"``, and ``"compact"`` in a page whose frame is lower
-        than 600 pixels. Keys work in all of them.
+        stay. ``"auto"`` (or True) is ``"full"``, and ``"compact"`` in a page whose window or frame
+        is lower than 600 pixels or narrower than 480. Keys work in all of them.
     """
 
     name: ClassVar[str]

@@ -116,6 +116,8 @@ declare const BUNDLE_FOR: "widget" | "page" | undefined;
 const PADDING = 48;
 /** A page in a lower frame takes compact controls by itself, so that its picture is in sight. */
 const LOW_FRAME = 600;
+/** The same on a phone. */
+const NARROW_FRAME = 480;
 
 /** Sets or takes away the sign of being drawn, which tests and benchmarks wait for. */
 export function markDrawn(root: HTMLElement, place: string | null): void {
@@ -143,16 +145,19 @@ function keepKeys(root: HTMLElement, ended: AbortSignal): void {
   window.addEventListener("keydown", listener, { capture: true, signal: ended });
 }
 
-/** Whether a page's frame is low; of a notebook's page a view takes as much as it needs. */
-function lowFrame(live: boolean, ended: AbortSignal): ReadonlySignal<boolean> {
-  const low = signal(false);
-  if (live) return low;
+/**
+ * Whether a page's window or frame is low, or as narrow as a phone; of a notebook's page a view takes
+ * as much as it needs.
+ */
+function smallFrame(live: boolean, ended: AbortSignal): ReadonlySignal<boolean> {
+  const small = signal(false);
+  if (live) return small;
   const look = (): void => {
-    low.value = window.innerHeight < LOW_FRAME;
+    small.value = window.innerHeight < LOW_FRAME || window.innerWidth < NARROW_FRAME;
   };
   look();
   window.addEventListener("resize", look, { signal: ended });
-  return low;
+  return small;
 }
 
 function open<S extends RecordState>(
@@ -179,11 +184,11 @@ function open<S extends RecordState>(
     // A theme that was asked for against the host's cannot use the host's colours.
     root.toggleAttribute("data-own-colours", value !== host.peek());
   });
-  const low = lowFrame(source.carrier.live, ended);
+  const small = smallFrame(source.carrier.live, ended);
   const controls = computed<ControlsForm>(() => {
     const wanted = state.controls.value;
     if (wanted !== "auto") return wanted;
-    return low.value ? "compact" : "full";
+    return small.value ? "compact" : "full";
   });
   const stopControls = controls.subscribe((form) => root.setAttribute("data-controls", form));
   // What is left within the root's padding, so that the first picture need not be drawn twice.

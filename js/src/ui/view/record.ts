@@ -93,7 +93,7 @@ export interface RecordState extends ChangedRunState {
   /** Which of them is drawn: the first where it is null. */
   token_score: string | null;
   theme: "auto" | ThemeName;
-  /** Which controls are in sight; "auto" is "full", and "compact" in a low frame. */
+  /** Which controls are in sight; "auto" is "full", and "compact" in a small frame. */
   controls: "auto" | ControlsForm;
   /** How far a generation is whose text is shown; null where there is none, and to end it. */
   _generating: Generating | null;
