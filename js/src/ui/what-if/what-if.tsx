@@ -106,8 +106,17 @@ function Live(props: { context: ViewContext<RecordState>; place: Place }) {
   const { state } = context;
   const { known, wanted, retry } = context.record.changedRun;
   const changes = state.changes.value;
-  const opened = useSignal(false);
-  const open = opened.value || changes.length > 0;
+  const box = useRef<HTMLDetailsElement>(null);
+  const opened = useSignal(changes.length > 0);
+  const open = opened.value;
+  // Changes come from Python, too.
+  useEffect(() => {
+    if (changes.length > 0) opened.value = true;
+  }, [JSON.stringify(changes)]);
+  // The browser opens and closes it, too: after each drawing it is what is drawn.
+  useLayoutEffect(() => {
+    if (box.current) box.current.open = open;
+  });
   useEffect(() => {
     wanted.value = open;
     return () => {
@@ -125,6 +134,7 @@ function Live(props: { context: ViewContext<RecordState>; place: Place }) {
   return (
     <details
       class="av-what-if"
+      ref={box}
       open={open}
       onToggle={(event) => {
         opened.value = event.currentTarget.open;

@@ -330,6 +330,26 @@ it("shows the run after a new change, and leaves a difference", async () => {
   expect(state.shown_run.value).toBe("difference");
 });
 
+it("opens for changes that come from Python, and can be closed", async () => {
+  const { state, said } = drawn({});
+  await vi.waitFor(() => expect(root.querySelector("details")).not.toBeNull());
+  const details = root.querySelector("details") as HTMLDetailsElement;
+  expect(details.open).toBe(false);
+  assign(state, { changes: [EDGE] });
+  await said("Answer to 1 changes.");
+  expect(details.open).toBe(true);
+  details.open = false;
+  details.dispatchEvent(new Event("toggle"));
+  await vi.waitFor(() => expect(details.textContent).not.toContain("Answer to 1"));
+  // A change that is taken back closes nothing that is open.
+  assign(state, { changes: [] });
+  assign(state, { changes: [{ ...EDGE, key: 1 }] });
+  await vi.waitFor(() => expect(details.open).toBe(true));
+  assign(state, { changes: [] });
+  await said("Answer to 0 changes.");
+  expect(details.open).toBe(true);
+});
+
 it("says why the weights of a head are those of before", () => {
   const place = {
     stack: { ...DESCRIPTION.stacks[0], layers: [0, 1, 2] },
