@@ -197,6 +197,7 @@ def test_colours_orders_and_the_address(
     root.get_by_label("Heads by").select_option("first token")
     first = root.get_by_role("gridcell").first
     expect(first).to_have_attribute("aria-label", re.compile("^Layer 1, head 2:"))
+    expect(root.locator(".av-atlas-caption").first).to_have_text("1.21.00")
     assert "color=first%20token" in page.url
     assert "order=first%20token" in page.url
     root.locator(".av-grid-box").focus()

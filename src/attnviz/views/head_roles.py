@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any, TypedDict
@@ -33,7 +34,8 @@ class NamedHeads(TypedDict):
     labels : list of list of (str or None)
         With its score, such as ``induction 0.98 ± 0.01``.
     ranks : list of list of (float or None)
-        What heads are ordered by: those of the same role stand together, the strongest first.
+        What heads are ordered by: those of the same role stand together, the role of the fewest
+        heads first, and in it the strongest.
     """
 
     names: list[list[str | None]]
@@ -104,31 +106,28 @@ def _are_roles(given: Any) -> bool:
 
 def _of_stack(given: Any, stack: AttentionStack) -> NamedHeads:
     if _are_roles(given):
-        return _rows(stack, _of_roles(given))
+        return _rows(stack, _of_roles(given), list(given.asked))
     if isinstance(given, Mapping) and set(given) == {"names", "labels", "ranks"}:
         return _as_sent(given, stack)
     if isinstance(given, Mapping):
-        return _rows(stack, _of_names(given, stack))
+        return _rows(stack, _of_names(given, stack), list(dict.fromkeys(given.values())))
     raise traitlets.TraitError(f"roles of {stack.name!r}: {_HINT}; got {shown(given)}")
 
 
-# A layer, a head, its role, its label, and its rank.
+# A layer, a head, its role, its label, and the score of its role.
 _Named = tuple[int, int, str, str, float]
 
 
 def _of_roles(roles: Any) -> Iterator[_Named]:
-    asked = list(roles.asked)
     for layer, num_heads in zip(roles.layers, roles.heads_per_layer, strict=True):
         for head in range(num_heads):
             found = roles.of(layer, head)
             if found:
                 role = found[0]
-                rank = len(asked) - asked.index(role.name) + min(0.999, max(0.0, role.score))
-                yield layer, head, role.name, roles.label(layer, head), rank
+                yield layer, head, role.name, roles.label(layer, head), role.score
 
 
 def _of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Named]:
-    kinds = list(dict.fromkeys(map(str, names.values())))
     for place, name in names.items():
         if (
             not isinstance(place, tuple)
@@ -149,24 +148,27 @@ def _of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Name
             raise traitlets.TraitError(
                 f"roles[{shown(place)}]: stack {stack.name!r} has no such head"
             )
-        yield layer, head, name, name, float(len(kinds) - kinds.index(name))
+        yield layer, head, name, name, 0.0
 
 
-def _rows(stack: AttentionStack, named: Iterator[_Named]) -> NamedHeads:
+def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> NamedHeads:
+    """Roles by layer and head; of roles with equally many heads the first of `kinds` comes first."""
     names: list[list[str | None]] = [[None] * count for count in stack.heads_per_layer]
     labels: list[list[str | None]] = [[None] * count for count in stack.heads_per_layer]
     ranks: list[list[float | None]] = [[None] * count for count in stack.heads_per_layer]
-    for layer, head, name, label, rank in named:
-        # A view may leave out layers.
-        if layer not in stack.layers:
-            continue
+    # A view may leave out layers.
+    there = [each for each in named if each[0] in stack.layers]
+    counts = Counter(name for _, _, name, _, _ in there)
+    rare_first = sorted(counts, key=lambda name: (counts[name], kinds.index(name)))
+    for layer, head, name, label, score in there:
         at = stack.layers.index(layer)
         if head >= len(names[at]):
             raise traitlets.TraitError(
                 f"roles are of another model: they have a head {head} in layer {layer}, and stack "
                 f"{stack.name!r} has {len(names[at])} heads there"
             )
-        names[at][head], labels[at][head], ranks[at][head] = name, label, rank
+        names[at][head], labels[at][head] = name, label
+        ranks[at][head] = len(counts) - rare_first.index(name) + min(0.999, max(0.0, score))
     return {"names": names, "labels": labels, "ranks": ranks}
 
 

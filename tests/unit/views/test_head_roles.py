@@ -63,13 +63,13 @@ def test_the_roles_of_one_stack_are_taken_as_well() -> None:
     assert HeadView(looking_back(0), roles=by_name).roles == by_name
 
 
-def test_names_of_your_own_are_taken_in_their_order() -> None:
+def test_of_names_of_your_own_the_one_with_the_fewest_heads_comes_first() -> None:
     view = ModelView(
         given_record((2, 3)), roles={(1, 2): "copies", (0, 1): "sums", (-1, 0): "copies"}
     )
     named = view.roles["self"]
     assert named["names"] == named["labels"] == [[None, "sums"], ["copies", None, "copies"]]
-    assert named["ranks"] == [[None, 1.0], [2.0, None, 2.0]]
+    assert named["ranks"] == [[None, 2.0], [1.0, None, 1.0]]
     other = HeadView(encoder_decoder_record(), roles={"cross": {(1, 4): "aligns"}})
     assert other.roles["cross"]["names"][1][4] == "aligns"
 

@@ -122,3 +122,17 @@ export function rgbOf(color: string): [number, number, number] {
   const value = Number.parseInt(color.slice(1), 16);
   return [value >> 16, (value >> 8) & 255, value & 255];
 }
+
+function luminance(color: string): number {
+  const [red, green, blue] = rgbOf(color).map((value) => {
+    const share = value / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  }) as [number, number, number];
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
+/** Black or white, whichever is read better on a colour. */
+export function inkOn(color: string): string {
+  // At this luminance both have the same contrast.
+  return luminance(color) > 0.179 ? "#000000" : "#ffffff";
+}

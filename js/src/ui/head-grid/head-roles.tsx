@@ -7,6 +7,11 @@
 
 import type { StackDescription } from "../../client/protocol";
 import { headsOf } from "../../client/source";
+import { measureText } from "../../draw/canvas";
+import { type Box, textMark } from "../../draw/figure";
+import { fontOf, type Mark } from "../../draw/marks";
+import { inkOn, MOST_COLOURS, type Palette } from "../colors/palette";
+import { counted } from "../text/captions";
 import type { HeadIndex } from "./grid";
 
 /** What heads are ordered by where those of the same role stand together. */
@@ -19,6 +24,117 @@ export interface NamedHeads {
   labels: (string | null)[][];
   /** What heads are ordered by. */
   ranks: (number | null)[][];
+}
+
+/** Of heads without a role. */
+export const NO_ROLE = "·";
+
+/** A letter for each name, none twice: its first where that is free, else another of its own. */
+export function signsOf(names: readonly string[]): string[] {
+  const taken = new Set<string>();
+  return names.map((name) => {
+    const letters = [...name.toUpperCase()].filter((each) => /\p{L}/u.test(each));
+    const sign = [...letters, ..."ABCDEFGHIJKLMNOPQRSTUVWXYZ"].find((each) => !taken.has(each));
+    taken.add(sign ?? "?");
+    return sign ?? "?";
+  });
+}
+
+/** A role as a letter on a colour, and how many heads have it. */
+export interface RoleSign {
+  name: string;
+  sign: string;
+  color: string;
+  count: number;
+}
+
+/** Roles that any head has, that of the fewest heads first; of equally many in the order given. */
+export function signedRoles<Kind extends { name: string; count: number }>(
+  kinds: readonly Kind[],
+  palette: Palette,
+): (Kind & RoleSign)[] {
+  const there = kinds.filter(({ count }) => count > 0).sort((a, b) => a.count - b.count);
+  const signs = signsOf(there.map(({ name }) => name));
+  return there.map((kind, place) => ({
+    ...kind,
+    sign: signs[place] ?? "?",
+    // The letters tell more than eight apart.
+    color: place < MOST_COLOURS ? (palette.heads[place] ?? palette.neutral) : palette.neutral,
+  }));
+}
+
+/** The same of the heads of a view of one text. */
+export function signsOfHeads(roles: NamedHeads | null, palette: Palette): RoleSign[] {
+  const kinds = new Map<string, { name: string; count: number; rank: number }>();
+  roles?.names.forEach((heads, at) => {
+    heads.forEach((name, head) => {
+      if (name === null) return;
+      const known = kinds.get(name) ?? { name, count: 0, rank: roles.ranks[at]?.[head] ?? 0 };
+      kinds.set(name, { ...known, count: known.count + 1 });
+    });
+  });
+  return signedRoles(
+    [...kinds.values()].sort((a, b) => b.rank - a.rank),
+    palette,
+  );
+}
+
+/** The letter on its colour. */
+export function RoleLetter({ sign, color }: Pick<RoleSign, "sign" | "color">) {
+  return (
+    <span
+      class="av-role-sign"
+      aria-hidden="true"
+      style={{ background: color, color: inkOn(color) }}
+    >
+      {sign}
+    </span>
+  );
+}
+
+/** What the letters below heads mean. */
+export function RoleLegend({ signs }: { signs: readonly RoleSign[] }) {
+  return (
+    <p class="av-role-legend">
+      {signs.map((each) => (
+        <span key={each.name}>
+          <RoleLetter {...each} /> {each.name} <span class="av-muted">{counted(each.count)}</span>
+        </span>
+      ))}
+    </p>
+  );
+}
+
+/** The letter on its colour in a figure, its middle at (x, y). */
+export function roleMarks(
+  { sign, color }: Pick<RoleSign, "sign" | "color">,
+  [x, y]: [number, number],
+  side: number,
+): Mark[] {
+  const place = { x: x - side / 2, y: y - side / 2, width: side, height: side, radius: 2 };
+  return [
+    { kind: "rect", ...place, fill: color },
+    textMark(sign, x, y, inkOn(color), 0.75 * side, { align: "middle" }),
+  ];
+}
+
+/** Roles with their letters, in rows that fit. */
+export function roleBox(signs: readonly RoleSign[], palette: Palette, width: number): Box {
+  const marks: Mark[] = [];
+  const side = 14;
+  let [x, y] = [0, side / 2];
+  for (const each of signs) {
+    const words = `${each.name} ${each.count}`;
+    const wide = side + 6 + measureText(words, fontOf({ size: 12, font: "text" }));
+    if (x > 0 && x + wide > width) {
+      x = 0;
+      y += 20;
+    }
+    marks.push(...roleMarks(each, [x + side / 2, y], side));
+    marks.push(textMark(words, x + side + 6, y, palette.ink, 12));
+    x += wide + 16;
+  }
+  return { width, height: y + 18, marks };
 }
 
 export interface HeadRole {

@@ -2,7 +2,7 @@
 
 import type { AtlasDescription, AtlasRole, AtlasStack } from "../../client/protocol";
 import { countHeads } from "../../client/source";
-import type { HeadIndex } from "../../ui/head-grid/grid";
+import type { HeadIndex, ScoredHead } from "../../ui/head-grid/grid";
 import {
   capital,
   counted,
@@ -121,6 +121,11 @@ export function cellInWords(
   }
   const first = table.roles(layer, head)[0];
   return first ? roleInWords(stack, first) : noRoleInWords(stack);
+}
+
+/** What a head is ordered by, below its cell: "0.98"; "–" where it has none. */
+export function sortedValue({ score }: ScoredHead): string {
+  return score === null ? "–" : signed(score, 2);
 }
 
 /** The same in a list that says what it counts: "37 of 100 (28% to 47%)". */

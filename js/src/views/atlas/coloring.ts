@@ -8,7 +8,8 @@
 import type { AtlasStack } from "../../client/protocol";
 import { headsOf } from "../../client/source";
 import { colorAt, niceMaximum, signColorAt } from "../../ui/colors/color-scales";
-import { MOST_COLOURS, type Palette, rgbOf, type ThemeName } from "../../ui/colors/palette";
+import { inkOn, type Palette, rgbOf, type ThemeName } from "../../ui/colors/palette";
+import { NO_ROLE, type RoleSign, signedRoles } from "../../ui/head-grid/head-roles";
 import type { Table } from "./client/atlas";
 import { type Count, wilson } from "./search";
 
@@ -22,14 +23,9 @@ export interface CellLook {
   sign: string;
 }
 
-export interface RoleEntry {
+export interface RoleEntry extends RoleSign {
   /** Index in the stack's roles; null for heads without any. */
   role: number | null;
-  name: string;
-  sign: string;
-  color: string;
-  /** Heads whose first role it is. */
-  count: number;
 }
 
 export interface NumberScale {
@@ -53,37 +49,9 @@ export interface ColorRoom {
   theme: ThemeName;
 }
 
-/** Of heads without a role. */
-export const NO_ROLE = "·";
-
-/** A letter for each name, none twice: its first where that is free, else another of its own. */
-export function signsOf(names: readonly string[]): string[] {
-  const taken = new Set<string>();
-  return names.map((name) => {
-    const letters = [...name.toUpperCase()].filter((each) => /\p{L}/u.test(each));
-    const sign = [...letters, ..."ABCDEFGHIJKLMNOPQRSTUVWXYZ"].find((each) => !taken.has(each));
-    taken.add(sign ?? "?");
-    return sign ?? "?";
-  });
-}
-
 function hexOf([red, green, blue]: readonly number[]): string {
   const two = (value = 0): string => Math.round(value).toString(16).padStart(2, "0");
   return `#${two(red)}${two(green)}${two(blue)}`;
-}
-
-function luminance(color: string): number {
-  const [red, green, blue] = rgbOf(color).map((value) => {
-    const share = value / 255;
-    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-  }) as [number, number, number];
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-}
-
-/** Black or white, whichever is read better on a colour. */
-export function inkOn(color: string): string {
-  // At this luminance both have the same contrast.
-  return luminance(color) > 0.179 ? "#000000" : "#ffffff";
 }
 
 /** Opaque, over a background. */
@@ -97,7 +65,7 @@ export function everyHead(stack: AtlasStack): { layer: number; head: number }[] 
   return stack.layers.flatMap((layer) => headsOf(stack, layer).map((head) => ({ layer, head })));
 }
 
-/** The roles that heads of a stack have, in the order of their definitions, and heads with none. */
+/** The roles that heads of a stack have, that of the fewest heads first, and heads with none. */
 export function roleEntries(table: Table, { palette }: ColorRoom): RoleEntry[] {
   const { stack } = table;
   const counts = stack.roles.map(() => 0);
@@ -107,18 +75,9 @@ export function roleEntries(table: Table, { palette }: ColorRoom): RoleEntry[] {
     if (first) counts[first.role] = (counts[first.role] ?? 0) + 1;
     else none++;
   }
-  const signs = signsOf(stack.roles.map(({ name }) => name));
-  const there = stack.roles.map((_, role) => role).filter((role) => counts[role] !== 0);
-  const entries: RoleEntry[] = there.map((role, place) => ({
-    role,
-    name: stack.roles[role]?.name ?? "",
-    sign: signs[role] ?? "?",
-    // The letters tell more than eight apart.
-    color: place < MOST_COLOURS ? (palette.heads[place] ?? palette.neutral) : palette.neutral,
-    count: counts[role] ?? 0,
-  }));
+  const kinds = stack.roles.map(({ name }, role) => ({ name, role, count: counts[role] ?? 0 }));
   return [
-    ...entries,
+    ...signedRoles(kinds, palette),
     { role: null, name: "none", sign: NO_ROLE, color: palette.rule, count: none },
   ];
 }

@@ -3,20 +3,21 @@
 import { measureText } from "../../draw/canvas";
 import { type Box, composeFigure, type Figure, rampBox, textMark, wrap } from "../../draw/figure";
 import { fontOf, type Mark, translate } from "../../draw/marks";
-import type { Palette } from "../../ui/colors/palette";
 import { csvText } from "../../ui/exports/csv";
 import type { Exports } from "../../ui/exports/exports";
 import { columnLabel, labelledEvery, rowLabel } from "../../ui/head-grid/grid";
+import { roleBox } from "../../ui/head-grid/head-roles";
 import type { ViewContext } from "../../ui/view/define-view";
 import {
   coverageOf,
   evidenceInWords,
   headName,
   sentenceOf,
+  sortedValue,
   subtitleOf,
   withError,
 } from "./captions";
-import { type Coloring, everyHead, inkOn } from "./coloring";
+import { everyHead } from "./coloring";
 import { scaleLabels, scaleName } from "./legend";
 import { cellMarks, profileMarks } from "./marks";
 import { profileOf } from "./profile";
@@ -65,9 +66,11 @@ function gridBox(context: Context, store: AtlasStore): Box {
         marks.push({ kind: "rect", ...frame, stroke: palette.ink, strokeWidth: 2 });
       }
       if (!grid.columns && down > across) {
-        const name = `${each.layer}.${each.head}`;
         const more = { align: "middle" } as const;
+        const name = `${each.layer}.${each.head}`;
         marks.push(textMark(name, x + cell / 2, y + cell + 8, palette.muted, 9.5, more));
+        const value = sortedValue(each);
+        marks.push(textMark(value, x + cell / 2, y + cell + 20, palette.ink, 9.5, more));
       }
     });
   });
@@ -108,36 +111,6 @@ function headBox(context: Context, store: AtlasStore, width: number): Box {
     y += 14 + profile.height;
   }
   return { width, height: y, marks };
-}
-
-/** The roles with their letters, in rows that fit. */
-function rolesBox(coloring: Coloring, palette: Palette, width: number): Box {
-  const marks: Mark[] = [];
-  const { legend } = coloring;
-  if (legend.kind !== "roles") return { width, height: 0, marks };
-  const side = 14;
-  let [x, y] = [0, side / 2];
-  for (const { name, sign, color, count } of legend.entries) {
-    const words = `${name} ${count}`;
-    const wide = side + 6 + measureText(words, fontOf({ size: 12, font: "text" }));
-    if (x > 0 && x + wide > width) {
-      x = 0;
-      y += 20;
-    }
-    marks.push({
-      kind: "rect",
-      x,
-      y: y - side / 2,
-      width: side,
-      height: side,
-      fill: color,
-      radius: 2,
-    });
-    marks.push(textMark(sign, x + side / 2, y, inkOn(color), 10.5, { align: "middle" }));
-    marks.push(textMark(words, x + side + 6, y, palette.ink, 12));
-    x += wide + 16;
-  }
-  return { width, height: y + 18, marks };
 }
 
 /** All heads, and beside or below them the chosen one. */
@@ -181,7 +154,7 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
       captions,
       picture: { ...size, back: [], backOpacity: 1, front: marks },
       ...(legend.kind === "roles"
-        ? { legend: (width: number) => rolesBox(coloring, palette, width) }
+        ? { legend: (width: number) => roleBox(legend.entries, palette, width) }
         : {
             scale: rampBox(palette, legend.color, scaleLabels(legend), scaleName(legend)),
           }),

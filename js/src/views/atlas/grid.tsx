@@ -3,8 +3,9 @@
 import type { Signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { paintMarks } from "../../draw/canvas";
+import type { ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
-import { cellInWords, headName } from "./captions";
+import { cellInWords, headName, sortedValue } from "./captions";
 import type { AtlasProps } from "./controls";
 import { hasCaptions } from "./layout";
 import { cellMarks } from "./marks";
@@ -40,7 +41,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
       label={
         grid.columns
           ? "Heads of all layers"
-          : `Heads of all layers, ${grid.score === "role" ? "by role" : `the highest ${grid.score} first`}`
+          : `Heads of all layers, ${grid.score === "role" ? "those of the rarest role first" : `the highest ${grid.score} first`}`
       }
       corner="head"
       sparse={!few}
@@ -50,13 +51,14 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
       })}
       {...(!grid.columns &&
         few && {
-          below: ({ layer, head }: { layer: number; head: number }, x: number) => (
+          below: (cell: ScoredHead, x: number) => (
             <div
               class="av-atlas-caption"
               aria-hidden="true"
               style={`left:${x + layout.cell / 2}px;top:${layout.cell + 2}px`}
             >
-              {layer}.{head}
+              {cell.layer}.{cell.head}
+              <b>{sortedValue(cell)}</b>
             </div>
           ),
         })}

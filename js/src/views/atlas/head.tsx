@@ -1,5 +1,6 @@
 /** The chosen head: its roles with their evidence, and all its numbers. */
 
+import { RoleLetter } from "../../ui/head-grid/head-roles";
 import { capital } from "../../ui/text/captions";
 import {
   definitionInWords,
@@ -9,7 +10,7 @@ import {
   unitInWords,
   withError,
 } from "./captions";
-import { inkOn, roleEntries } from "./coloring";
+import { roleEntries } from "./coloring";
 import type { AtlasProps } from "./controls";
 
 export function ChosenHead({ context, store }: AtlasProps) {
@@ -31,13 +32,7 @@ export function ChosenHead({ context, store }: AtlasProps) {
           const color = entry?.color ?? room.palette.neutral;
           return (
             <li key={role.role}>
-              <span
-                class="av-atlas-sign"
-                aria-hidden="true"
-                style={{ background: color, color: inkOn(color) }}
-              >
-                {entry?.sign ?? "+"}
-              </span>
+              <RoleLetter sign={entry?.sign ?? "+"} color={color} />
               <div>
                 <b>{kind?.name}</b> {withError(role.score, role.error)}{" "}
                 <span class="av-muted">{evidenceInWords(role)}.</span>

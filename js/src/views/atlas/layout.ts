@@ -17,8 +17,8 @@ const LABEL_WIDTH = 58;
 const SHORT_LABEL_WIDTH = 34;
 const SHORT_LABELS = 420;
 const LABEL_HEIGHT = 22;
-/** Below a cell of a gallery, for "8.3". */
-const CAPTION_HEIGHT = 14;
+/** Below a cell of a gallery, for "8.3" and the value that heads are ordered by. */
+const CAPTION_HEIGHT = 26;
 const BEYOND = 4;
 
 /** So many heads in a list have their names below them; of more, a cell is too small. */

@@ -1,9 +1,10 @@
 /** What colours of heads mean: roles with their letters and counts, or a scale of numbers. */
 
 import { ColorLegend } from "../../ui/colors/legend";
+import { RoleLetter } from "../../ui/head-grid/head-roles";
 import { aroundZero, counted, plainNumber } from "../../ui/text/captions";
 import { unitInWords } from "./captions";
-import { inkOn, type NumberScale, type RoleEntry } from "./coloring";
+import type { NumberScale, RoleEntry } from "./coloring";
 import type { AtlasProps } from "./controls";
 
 const STEPS = 13;
@@ -74,13 +75,7 @@ function Roles({ store, entries }: Pick<AtlasProps, "store"> & { entries: RoleEn
             store.role.value = chosen === role ? undefined : role;
           }}
         >
-          <span
-            class="av-atlas-sign"
-            aria-hidden="true"
-            style={{ background: color, color: inkOn(color) }}
-          >
-            {sign}
-          </span>
+          <RoleLetter sign={sign} color={color} />
           {name}
           <span class="av-muted">{counted(count)}</span>
         </button>

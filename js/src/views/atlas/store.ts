@@ -282,11 +282,21 @@ export function createAtlasStore(
 function orderedCells(table: Table, order: string): ScoredHead[] | null {
   const { stack } = table;
   if (order === "role") {
+    const counts = new Map<number | null, number>();
     const cells = everyHead(stack).map((each) => {
       const first = table.roles(each.layer, each.head)[0];
-      return { ...each, score: first?.score ?? null, role: first?.role ?? stack.roles.length };
+      const role = first?.role ?? null;
+      counts.set(role, (counts.get(role) ?? 0) + 1);
+      return { ...each, score: first?.score ?? null, role };
     });
-    return cells.sort((a, b) => a.role - b.role || (b.score ?? 0) - (a.score ?? 0));
+    // That of the fewest heads first, as the legend has them.
+    const rank = (role: number | null): number =>
+      role === null
+        ? Number.POSITIVE_INFINITY
+        : (counts.get(role) ?? 0) + role / stack.roles.length;
+    return cells.sort((a, b) =>
+      a.role === b.role ? (b.score ?? 0) - (a.score ?? 0) : rank(a.role) - rank(b.role),
+    );
   }
   const statistic = stack.statistics.findIndex(({ name }) => name === order);
   if (statistic < 0) return null;

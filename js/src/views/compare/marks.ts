@@ -2,7 +2,7 @@
 
 import type { Mark } from "../../draw/marks";
 import { colorAt } from "../../ui/colors/color-scales";
-import type { Palette, ThemeName } from "../../ui/colors/palette";
+import { inkOn, type Palette, type ThemeName } from "../../ui/colors/palette";
 import { formatWeight } from "../../ui/text/captions";
 import { WITH_NUMBERS } from "./layout";
 import { type HeadDistance, isSame } from "./state";
@@ -27,17 +27,6 @@ export function distanceColor(
 function cssOf([red, green, blue]: readonly number[]): string {
   const hex = [red, green, blue].map((value) => (value as number).toString(16).padStart(2, "0"));
   return `#${hex.join("")}`;
-}
-
-/** Black or white, whichever stands out from a colour more. */
-function inkOn(color: readonly number[]): string {
-  const channel = (value: number): number => {
-    const share = value / 255;
-    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-  };
-  const [red, green, blue] = color.map(channel) as [number, number, number];
-  const light = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-  return light > 0.179 ? "#000000" : "#ffffff";
 }
 
 /** Lines from the lower left to the upper right within a square. */
@@ -76,7 +65,7 @@ export function cellMarks(
   const marks: Mark[] = [{ kind: "rect", x, y, width: side, height: side, fill: cssOf(color) }];
   if (side >= WITH_NUMBERS) {
     const text = at.distance < 0.005 ? "<.01" : formatWeight(at.distance);
-    marks.push({ kind: "text", ...middle, text, fill: inkOn(color), font: "text" });
+    marks.push({ kind: "text", ...middle, text, fill: inkOn(cssOf(color)), font: "text" });
   }
   return marks;
 }

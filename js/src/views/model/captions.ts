@@ -86,7 +86,7 @@ export function headName(store: ModelStore, cell: ScoredHead, grid: HeadGrid): s
 
 /** Which heads come first. */
 export function orderName(grid: HeadGrid, effects: HeadEffects | null, byRole = false): string {
-  if (byRole) return "those of the same role together";
+  if (byRole) return "those of the rarest role first";
   return effects && effects.name === grid.score ? "ordered by size" : "strongest first";
 }
 

@@ -2,6 +2,7 @@
 
 import type { StackDescription } from "../../client/protocol";
 import type { Source } from "../../client/source";
+import { measureText } from "../../draw/canvas";
 import {
   type Box,
   type Captions,
@@ -11,7 +12,7 @@ import {
   textMark,
 } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
-import type { Mark, Scene } from "../../draw/marks";
+import { fontOf, type Mark, type Scene, translate } from "../../draw/marks";
 import { signColor } from "../../ui/colors/color-scales";
 import { headColor, type Palette, rgbOf } from "../../ui/colors/palette";
 import {
@@ -30,11 +31,17 @@ import {
   rowLabel,
   type ScoredHead,
 } from "../../ui/head-grid/grid";
-import { fittedName, type HeadRole } from "../../ui/head-grid/head-roles";
+import {
+  fittedName,
+  type HeadRole,
+  type RoleSign,
+  roleBox,
+  roleMarks,
+} from "../../ui/head-grid/head-roles";
 import { aroundZero, quantityOf, signsInWords } from "../../ui/text/captions";
 import type { Place } from "../../ui/view/record";
 import { captionLines } from "./captions";
-import { BAR_GAP, BAR_HEIGHT, byLayer, type Layout } from "./layout";
+import { BAR_GAP, BAR_HEIGHT, byLayer, type Layout, LEAST_NAMED, ROLE_LETTER } from "./layout";
 import {
   covered,
   type HeadMap,
@@ -63,6 +70,7 @@ export interface FigureParts {
   effects?: HeadEffects | null;
   /** What heads do over a corpus, and whether they are ordered by it. */
   roleOf?: (cell: HeadIndex) => HeadRole | null;
+  roleSigns?: readonly RoleSign[];
   byRole?: boolean;
 }
 
@@ -95,6 +103,10 @@ export async function loadAll(
 function labels(parts: FigureParts): Mark[] {
   const { grid, layout, palette } = parts;
   const marks: Mark[] = [];
+  const letter = ({ name }: HeadRole, x: number, y: number): Mark[] => {
+    const sign = parts.roleSigns?.find((each) => each.name === name);
+    return sign ? roleMarks(sign, [x, y], ROLE_LETTER) : [];
+  };
   if (grid.columns && layout.across < 50)
     marks.push(textMark("head", layout.left - 10, 12, palette.muted, 11, { align: "end" }));
   grid.columns?.forEach((head, column) => {
@@ -113,10 +125,14 @@ function labels(parts: FigureParts): Mark[] {
       row.forEach((cell, column) => {
         const role = layout.roles > 0 && cell ? parts.roleOf?.(cell) : null;
         if (!role) return;
-        const x = layout.left + column * layout.across + layout.cell / 2;
-        const below = y + layout.cell + layout.bars + 8;
-        const name = fittedName(role.name, layout.cell);
-        marks.push(textMark(name, x, below, palette.muted, 9.5, { align: "middle" }));
+        const x = layout.left + column * layout.across;
+        const below = y + layout.cell + layout.bars + 9;
+        marks.push(
+          ...letter(role, x + (layout.cell < LEAST_NAMED ? layout.cell : ROLE_LETTER) / 2, below),
+        );
+        if (layout.cell < LEAST_NAMED) return;
+        const name = fittedName(role.name, layout.cell - ROLE_LETTER - 3);
+        marks.push(textMark(name, x + ROLE_LETTER + 3, below, palette.muted, 9.5));
       });
       return;
     }
@@ -131,16 +147,31 @@ function labels(parts: FigureParts): Mark[] {
       );
       const more = { align: "middle" } as const;
       marks.push(textMark(name, x, y + layout.cell + layout.bars + 9, palette.ink, 10.5, more));
+      const role = parts.roleOf?.(cell);
+      const half = measureText(name, fontOf({ size: 10.5, font: "text" })) / 2;
+      if (role) marks.push(...letter(role, x + half + 8, y + layout.cell + layout.bars + 9));
       marks.push(textMark(score, x, y + layout.cell + layout.bars + 22, palette.muted, 10.5, more));
     });
   });
   return marks;
 }
 
-/** The meaning of the colours of effects, above a figure. */
-function effectLegend(effects: HeadEffects, palette: Palette, width: number): Box {
-  const box = namedColors(effectColors(effects, palette), width, palette.ink);
-  return { ...box, height: box.height + 6 };
+/** The meaning of the colours of effects, and of the letters of roles, above a figure. */
+function legend(
+  effects: HeadEffects | null | undefined,
+  signs: readonly RoleSign[],
+  palette: Palette,
+  width: number,
+): Box {
+  const of = effects && namedColors(effectColors(effects, palette), width, palette.ink);
+  const top = of ? of.height + 6 : 0;
+  if (signs.length === 0) return { width, height: top, marks: of?.marks ?? [] };
+  const box = roleBox(signs, palette, width);
+  return {
+    width,
+    height: top + box.height,
+    marks: [...(of?.marks ?? []), ...translate(box.marks, 0, top)],
+  };
 }
 
 /** The whole grid; the head that is open, and others that are chosen, are framed. */
@@ -201,7 +232,10 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   if (thumbnails === "lines") back.push(...lineMarks(lines, ink));
   const straight = thumbnails === "lines";
   const picture = { width: layout.width, height: layout.height, back, backOpacity: 1, front };
-  const named = effects && { legend: (width: number) => effectLegend(effects, palette, width) };
+  const signs = parts.roleSigns ?? [];
+  const named = (effects || signs.length > 0) && {
+    legend: (width: number) => legend(effects, signs, palette, width),
+  };
   const end = String(Number(maximum.toPrecision(2)));
   const { name, signed } = quantity;
   const opacityOf = (share: number): number => (straight ? Math.abs(share) : inkOf(share, 1));

@@ -7,9 +7,10 @@ import { EffectBar } from "../../ui/effects/bar";
 import { headEffect, headError } from "../../ui/effects/effects";
 import type { ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
+import { type HeadRole, RoleLetter } from "../../ui/head-grid/head-roles";
 import type { ViewContext } from "../../ui/view/define-view";
 import { captionLines, headName, hintOf, orderName } from "./captions";
-import type { Layout } from "./layout";
+import { type Layout, LEAST_NAMED } from "./layout";
 import { paintRow } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
@@ -112,15 +113,23 @@ function Caption(props: { store: ModelStore; cell: ScoredHead; x: number; layout
     props.store.byRole.value ? props.store.roleOf(props.cell) : undefined,
   );
   const middle = props.x + layout.cell / 2;
+  const role = props.store.roleOf(props.cell);
   return (
     <div
       class="av-model-caption"
       aria-hidden="true"
       style={`left:${middle}px;top:${layout.cell + 4 + layout.bars}px;width:${Math.min(layout.across - 2, layout.cell + 2 * layout.left)}px`}
     >
-      {name} <span class="av-score">{score}</span>
+      {name} {role && <RoleOf store={props.store} role={role} />}
+      <span class="av-score">{score}</span>
     </div>
   );
+}
+
+/** The letter of a head's role. */
+function RoleOf({ store, role }: { store: ModelStore; role: HeadRole }) {
+  const found = store.roleSigns.value.find(({ name }) => name === role.name);
+  return found ? <RoleLetter {...found} /> : null;
 }
 
 /** Below a thumbnail, whose name says the same in full: what its head does over a corpus. */
@@ -132,9 +141,9 @@ function Role(props: { store: ModelStore; cell: ScoredHead; x: number; layout: L
       <div
         class="av-role av-model-role"
         aria-hidden="true"
-        style={`left:${x}px;top:${layout.cell + 2 + layout.bars}px;width:${layout.cell}px`}
+        style={`left:${x}px;top:${layout.cell + 3 + layout.bars}px;width:${layout.cell}px`}
       >
-        {role.name}
+        <RoleOf store={store} role={role} /> {layout.cell >= LEAST_NAMED && role.name}
       </div>
     )
   );

@@ -23,7 +23,7 @@ import {
 } from "../../ui/frame/frame";
 import { type HeadGrid, type HeadIndex, isSameHead } from "../../ui/head-grid/grid";
 import headGridCss from "../../ui/head-grid/head-grid.css";
-import { rolesInWords } from "../../ui/head-grid/head-roles";
+import { RoleLegend, rolesInWords } from "../../ui/head-grid/head-roles";
 import { BY_PIN } from "../../ui/head-grid/pinned-weights";
 import { pairInWords, pairOf } from "../../ui/pairs";
 import {
@@ -111,6 +111,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         outlinedRow: store.outlinedRow.peek(),
         effects: store.effects.peek(),
         roleOf: store.roleOf,
+        roleSigns: store.roleSigns.peek(),
         byRole: store.byRole.peek(),
       };
       const scene = figure(parts, context.figure);
@@ -359,6 +360,7 @@ function ModelFooter(props: {
       {effects && (
         <EffectLegend scale={effects} palette={context.palette.value} where="below heads" />
       )}
+      {store.roleSigns.value.length > 0 && <RoleLegend signs={store.roleSigns.value} />}
       <InkLegend
         straight={context.state.thumbnails.value === "lines"}
         maximum={store.sample.value?.maximum ?? place.stack.maximum}

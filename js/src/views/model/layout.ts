@@ -38,7 +38,7 @@ const GALLERY_CELL = 64;
 interface Cells extends GridCells {
   /** Pixels below each thumbnail with its bar; 0 without bars. */
   bars: number;
-  /** Pixels below that with the role of its head; 0 without roles, or without room for them. */
+  /** Pixels below that with the role of its head; 0 without roles. */
   roles: number;
   /** What a gallery writes below its thumbnails: nothing, in short, or in words. */
   caption: "none" | "short" | "words";
@@ -46,9 +46,10 @@ interface Cells extends GridCells {
 
 export type Layout = Cells & GridLayout;
 
-/** A thumbnail as wide as this has room for the name of a role below it, and how high that is. */
-const LEAST_NAMED = 48;
-const ROLE_HEIGHT = 13;
+/** The letter of a role, and how much it takes; a wider thumbnail has room for its name, too. */
+export const ROLE_LETTER = 11;
+const ROLE_HEIGHT = 14;
+export const LEAST_NAMED = 64;
 
 /** Between a thumbnail and its bar, and the bar's own height. */
 export const BAR_GAP = 3;
@@ -110,19 +111,19 @@ export function layOut(options: {
   const left = gallery ? 2 : width < SHORT_LABELS ? narrow : LABEL_WIDTH;
   const top = gallery ? 2 : LABEL_HEIGHT;
   const bars = options.bars ? BAR_GAP + BAR_HEIGHT : 0;
+  const roles = options.roles && !gallery ? ROLE_HEIGHT : 0;
   const at = (room: number): Cells => {
     const byWidth = printed
       ? fitting(room - left, columns, LEAST_PRINTED)
       : fitting(room - left, columns, LEAST_CELL, SCROLLED_CELL);
     const byHeight = printed
       ? MOST_CELL
-      : fitting(mostHeight - top - rows * bars, rows, SCROLLED_CELL);
+      : fitting(mostHeight - top - rows * (bars + roles), rows, SCROLLED_CELL);
     const wide = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
     const side = size === "fit" ? wide : SIZES[size];
     // In print no cell ends at a whole pixel anyway.
     const cell = printed ? side : even(side, longest);
     const across = gallery ? Math.floor((width - SCROLLBAR - left) / columns) : cell + gapOf(cell);
-    const roles = options.roles && !gallery && cell >= LEAST_NAMED ? ROLE_HEIGHT : 0;
     const down = cell + gapOf(cell) + bars + (gallery ? CAPTION_HEIGHT : roles);
     const whole = { width: left + columns * across, height: top + rows * down };
     return {

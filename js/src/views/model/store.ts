@@ -13,7 +13,7 @@ import {
   rankedCells,
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
-import type { HeadRole } from "../../ui/head-grid/head-roles";
+import { type HeadRole, type RoleSign, signsOfHeads } from "../../ui/head-grid/head-roles";
 import { BY_PIN, orderLabel } from "../../ui/head-grid/pinned-weights";
 import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
 import { pairOf, pairRange } from "../../ui/pairs";
@@ -55,6 +55,7 @@ export interface ModelStore {
   effects: ReadonlySignal<HeadEffects | null>;
   /** What heads do over a corpus, and whether they are ordered by it. */
   roleOf: (cell: HeadIndex) => HeadRole | null;
+  roleSigns: ReadonlySignal<RoleSign[]>;
   byRole: ReadonlySignal<boolean>;
   /** What maps are asked for. */
   mapSet: ReadonlySignal<MapSet>;
@@ -234,6 +235,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
     place: record.place,
     effects: record.headEffects,
     roleOf: record.roleOf,
+    roleSigns: computed(() => signsOfHeads(record.roles.value, context.palette.value)),
     byRole: record.byRole,
     heads,
     grid,

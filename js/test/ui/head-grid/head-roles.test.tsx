@@ -2,6 +2,7 @@
 import { render } from "preact";
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
+import { PALETTES } from "../../../src/ui/colors/palette";
 import {
   fittedName,
   labelOf,
@@ -9,6 +10,7 @@ import {
   RoleLine,
   roleOf,
   rolesInWords,
+  signsOfHeads,
 } from "../../../src/ui/head-grid/head-roles";
 
 const stack = {
@@ -75,6 +77,18 @@ describe("roles of heads", () => {
     const label = { name: "x", label: "x" };
     render(<RoleLine layer={5} heads={[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]} of={() => label} />, box);
     expect(box.textContent).toMatch(/5\.7 x · 2 more$/);
+  });
+
+  it("have letters and colours, that of the fewest heads first", () => {
+    const signs = signsOfHeads(roles, PALETTES.light).map(({ name, sign, count }) => [
+      name,
+      sign,
+      count,
+    ]);
+    expect(signs).toEqual([
+      ["previous token", "P", 1],
+      ["induction", "I", 2],
+    ]);
   });
 
   it("are cut to the width of a picture", () => {

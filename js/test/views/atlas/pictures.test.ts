@@ -3,8 +3,9 @@ import { describe, expect, it } from "vitest";
 import type { AtlasStack, AtlasTable } from "../../../src/client/protocol";
 import type { RectMark } from "../../../src/draw/marks";
 import { niceMaximum } from "../../../src/ui/colors/color-scales";
-import { PALETTES, rgbOf } from "../../../src/ui/colors/palette";
+import { inkOn, PALETTES, rgbOf } from "../../../src/ui/colors/palette";
 import { cellAt, type HeadGrid } from "../../../src/ui/head-grid/grid";
+import { signsOf } from "../../../src/ui/head-grid/head-roles";
 import {
   cellInWords,
   coverageOf,
@@ -14,7 +15,7 @@ import {
   withError,
 } from "../../../src/views/atlas/captions";
 import { Table } from "../../../src/views/atlas/client/atlas";
-import { byFound, byRole, byStatistic, inkOn, signsOf } from "../../../src/views/atlas/coloring";
+import { byFound, byRole, byStatistic } from "../../../src/views/atlas/coloring";
 import { galleryOf, layOut, WITH_LETTER } from "../../../src/views/atlas/layout";
 import {
   barAt,
