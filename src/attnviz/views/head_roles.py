@@ -152,7 +152,7 @@ def _of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Name
 
 
 def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> NamedHeads:
-    """Roles by layer and head; of roles with equally many heads the first of `kinds` comes first."""
+    """Roles by layer and head; of two with equally many heads the first of `kinds` leads."""
     names: list[list[str | None]] = [[None] * count for count in stack.heads_per_layer]
     labels: list[list[str | None]] = [[None] * count for count in stack.heads_per_layer]
     ranks: list[list[float | None]] = [[None] * count for count in stack.heads_per_layer]
