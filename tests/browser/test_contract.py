@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+import pypdf
 import pytest
 from playwright.sync_api import expect
 
@@ -131,6 +133,36 @@ def test_files_are_named_after_the_model_the_view_and_the_layer(
         )
         assert download.value.suggested_filename == f"{name}-layer-0.{ending}"
         assert download.value.path().stat().st_size > 100
+
+
+@each_view
+def test_the_menu_prints_the_picture_alone_on_one_page(
+    page: Page, view: HostedView, exported: Callable[[HostedView], Path]
+) -> None:
+    page.add_init_script(
+        """window.print = () => {
+          if (window !== top) top.printed = document.documentElement.outerHTML;
+          window.dispatchEvent(new Event("afterprint"));
+        }"""
+    )
+    page.goto(exported(view).as_uri())
+    root = page.locator(".attnviz").first
+    view.drawn(root, 0)
+    root.get_by_role("button", name="Export").first.click()
+    root.get_by_role("menuitem", name="PDF").first.click()
+    page.wait_for_function("() => window.printed")
+    printed: str = page.evaluate("() => window.printed")
+    assert page.locator("iframe").count() == 0
+    sheet = page.context.new_page()
+    sheet.set_content(printed)
+    document = pypdf.PdfReader(io.BytesIO(sheet.pdf(prefer_css_page_size=True)))
+    sheet.close()
+    [only] = document.pages
+    assert "my model" in only.extract_text()
+    width, height = (float(each) for each in re.findall(r"size: (\d+)px (\d+)px", printed)[0])
+    assert (float(only.mediabox.width), float(only.mediabox.height)) == pytest.approx(
+        (0.75 * width, 0.75 * height), abs=2
+    )
 
 
 @each_view

@@ -13,6 +13,7 @@ import type { RecordState } from "../view/record";
 import { valuesOf } from "../view/state";
 import { download, downloadsAllowed } from "./downloads";
 import type { OfferedFile } from "./offered-file";
+import { printPicture } from "./pdf";
 
 /** What a view exports. Both may have to request what is not in sight. */
 export interface Exports {
@@ -89,6 +90,17 @@ export function useExports<S extends RecordState>(
       new Blob([await svg()], { type: "image/svg+xml" }),
     ]),
     entry("Picture, PNG", async () => [fileName("png"), await png(2)]),
+    {
+      label: "Picture, PDF …",
+      run: () => {
+        figure()
+          .then(({ scene, title }) =>
+            // The dialog offers the title as the file's name.
+            printPicture(toSvg(scene, title), scene, fileName("pdf")),
+          )
+          .catch(record.fail);
+      },
+    },
     entry(exports.csvLabel, async () => [
       fileName("csv"),
       new Blob([await csv()], { type: "text/csv" }),

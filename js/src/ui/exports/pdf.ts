@@ -1,0 +1,29 @@
+/** A picture as PDF: the browser prints it on a page of its size, and its dialog writes the file. */
+
+/** Prints one picture, and nothing of the page or the notebook around it. */
+export function printPicture(
+  svg: string,
+  size: { width: number; height: number },
+  title: string,
+): void {
+  const [width, height] = [Math.ceil(size.width), Math.ceil(size.height)];
+  const frame = document.createElement("iframe");
+  frame.setAttribute("aria-hidden", "true");
+  // In the page, as a frame that is not laid out prints nothing, and out of sight.
+  frame.style.cssText = `position: fixed; right: 100%; width: ${width}px; height: ${height}px`;
+  document.body.append(frame);
+  const [inside, page] = [frame.contentWindow, frame.contentDocument];
+  if (!inside || !page) throw new Error("This page does not allow a frame, so nothing is printed.");
+  const style = page.createElement("style");
+  style.textContent = `
+    @page { size: ${width}px ${height}px; margin: 0 }
+    body { margin: 0; print-color-adjust: exact; -webkit-print-color-adjust: exact }
+    svg { display: block }`;
+  page.title = title;
+  page.head.append(style);
+  const picture = new DOMParser().parseFromString(svg, "image/svg+xml").documentElement;
+  page.body.append(page.importNode(picture, true));
+  inside.addEventListener("afterprint", () => frame.remove());
+  inside.focus();
+  inside.print();
+}
