@@ -39,7 +39,9 @@ def data_of(page: str) -> Any:
         return value
 
     data = bare_data_of(page)
-    return data | {name: whole(data[name]) for name in ("blocks", "vectors") if name in data}
+    return data | {
+        name: whole(data[name]) for name in ("blocks", "maps", "vectors") if name in data
+    }
 
 
 def shown(block: dict[str, Any]) -> NDArray[np.float64]:

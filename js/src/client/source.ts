@@ -227,10 +227,9 @@ export class Source {
   async #ask(request: BlockRequest, signal?: AbortSignal): Asked {
     const columns = request.columns[1] - request.columns[0];
     const length = (request.rows[1] - request.rows[0]) * columns;
-    // A page's replies may be of any size: each head's weights are in an array of their own.
-    const parts = this.carrier.live
-      ? splitRequest(request)
-      : request.heads.map((head) => ({ ...request, heads: [head] }));
+    // A page's replies may be of any size.
+    const largest = this.carrier.live ? LARGEST_REPLY : Math.max(LARGEST_REPLY, 4 * length);
+    const parts = splitRequest(request, largest);
     const fresh = new Map<number, Kept>();
     await Promise.all(
       parts.map(async (part) => {
@@ -239,17 +238,14 @@ export class Source {
         const values = await decodeReply(header, dataOf(reply));
         const size = (part.rows[1] - part.rows[0]) * columns;
         part.heads.forEach((head, i) => {
-          let kept = fresh.get(head);
-          const isWhole = values.length === length;
-          if (!kept) {
-            const matrix = isWhole ? values : new Float32Array(length);
-            kept = { matrix, maximum: header.maximum, error: header.error };
-            fresh.set(head, kept);
-          }
-          // What is new takes long to write to.
-          if (isWhole) return;
-          const offset = (part.rows[0] - request.rows[0]) * columns;
-          kept.matrix.set(values.subarray(i * size, (i + 1) * size), offset);
+          const own = values.subarray(i * size, (i + 1) * size);
+          const { maximum, error } = header;
+          const kept = fresh.get(head) ?? {
+            matrix: size === length ? own : new Float32Array(length),
+            ...{ maximum, error },
+          };
+          fresh.set(head, kept);
+          if (size < length) kept.matrix.set(own, (part.rows[0] - request.rows[0]) * columns);
         });
       }),
     );

@@ -289,7 +289,7 @@ function linePlot(matrices: number[][]): LinePlot {
       heads: matrices.map((_, head) => head),
       matrices: matrices.map((m) => Float32Array.from(m)),
     },
-    ...{ rows: [0, 3] as [number, number], columns: [0, 3] as [number, number], numKeys: 3 },
+    ...{ rows: [0, 3] as [number, number], columns: [0, 3] as [number, number], numReached: 3 },
     ...{ normalized: false, maximum: 0.8, error: 0 },
   };
   const all = new Uint8Array(3).fill(1);

@@ -106,10 +106,7 @@ class EmbeddedWeights:
         if self.vectors is not None:
             headers["vectors"] = self.vectors | {"arrays": [""] * len(self.vectors["arrays"])}
         whole = len(json.dumps(headers, ensure_ascii=False).encode())
-        # One layer at least is shown first, and stays among the data.
-        apart = max(0, len(self.blocks) - 1)
-        apart += 0 if self.vectors is None else len(self.vectors["arrays"])
-        elements = ELEMENT_BYTES * apart
+        elements = ELEMENT_BYTES * len(self._texts)
         return self.data_size + elements + whole - len(json.dumps({"blocks": [], "maps": []}))
 
     @property

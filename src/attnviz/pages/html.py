@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
@@ -122,8 +121,8 @@ open the file itself, with JavaScript switched on, in
 <script>{note}</script>
 <script type="application/json" id="attnviz-data">{data}</script>
 <script type="text/plain" id="attnviz-bundle">{bundle}</script>
-<script>{loader}</script>
-{layers}<p id="attnviz-end" hidden></p>
+{first}<script>{loader}</script>
+{rest}<p id="attnviz-end" hidden></p>
 </body>
 </html>
 """
@@ -306,7 +305,7 @@ def document(
     title = title or f"{model or 'Attention'} · {view} view · attnviz"
     theme = state.get("theme", "auto")
     ground = _DARK if theme == "dark" else _LIGHT
-    embedded, texts = _apart(data, state)
+    embedded, first, rest = _apart(data, state)
     # A "<" in a string can then begin no tag, and JSON reads it back as the same string.
     text = json.dumps(embedded, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     return _PAGE.format(
@@ -320,35 +319,41 @@ def document(
         follow=_FOLLOW if theme == "auto" else "",
         browsers=_BROWSERS,
         data=text,
-        layers="".join(itertools.starmap(ELEMENT.format, enumerate(texts))),
+        first=first,
+        rest=rest,
         bundle=_packed(code),
         **scripts,
     )
 
 
-def _apart(data: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Set the texts of layers apart that are not shown first: the data without them, and the texts.
+def _apart(data: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[dict[str, Any], str, str]:
+    """Set the texts of layers apart: the data, the elements of the first picture, and the others.
 
-    In their places the data have the elements of the page where they stand, as ``"#attnviz-0003"``
-    (``js/src/client/page/texts.ts``): a browser draws the first picture before it has read them.
+    In place of a text the data have the name of its element, as ``"#attnviz-0003"``
+    (``js/src/client/page/texts.ts``). A browser draws the first picture before it has read the
+    rest.
     """
-    texts: list[str] = []
+    first: list[str] = []
+    rest: list[str] = []
 
-    def name_of(text: str) -> str:
-        texts.append(text)
-        return f"#attnviz-{len(texts) - 1:04}"
+    def name_of(text: str, elements: list[str]) -> str:
+        number = len(first) + len(rest)
+        elements.append(ELEMENT.format(number, text))
+        return f"#attnviz-{number:04}"
 
     shown = state.get("layer")
     embedded = dict(data)
     if "blocks" in data:
         embedded["blocks"] = [
-            block if block["layer"] == shown else {**block, "data": name_of(block["data"])}
-            for block in data["blocks"]
+            each | {"data": name_of(each["data"], first if each["layer"] == shown else rest)}
+            for each in data["blocks"]
         ]
+    if "maps" in data:
+        embedded["maps"] = [each | {"data": name_of(each["data"], first)} for each in data["maps"]]
     if "vectors" in data:
-        arrays = [name_of(array) for array in data["vectors"]["arrays"]]
-        embedded["vectors"] = {**data["vectors"], "arrays": arrays}
-    return embedded, texts
+        arrays = [name_of(array, rest) for array in data["vectors"]["arrays"]]
+        embedded["vectors"] = data["vectors"] | {"arrays": arrays}
+    return embedded, "".join(first), "".join(rest)
 
 
 _STILL = '<div id="attnviz-still">\n', '\n</div>\n<p id="attnviz-note">'

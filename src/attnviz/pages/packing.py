@@ -14,8 +14,8 @@ __all__ = [
     "packed",
 ]
 
-#: Where a page's text stands that its first picture does not need: a browser reads a long one in a
-#: template a third faster than in a script, and keeps it beside the document.
+#: Where a long text of a page stands: a browser reads it in a template in a third of the time that
+#: it takes in a script, and keeps it beside the document.
 ELEMENT = '<template id="attnviz-{:04}">{}</template>\n'
 #: Bytes that such an element takes in addition to its text.
 ELEMENT_BYTES = len(ELEMENT.format(0, "#attnviz-0000"))

@@ -1,13 +1,15 @@
-"""The layers of a page that are not shown first stand in elements after its code."""
+"""The layer that a page shows first stands before the code that opens it, and the others after."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import torch
 
 import attnviz as av
+import attnviz.pages.encoding
 from unit.page_data import bare_data_of
 from unit.records import words
 
@@ -29,27 +31,39 @@ def record(given: torch.Tensor) -> av.AttentionRecord:
     return av.AttentionRecord.from_weights(given, words(TOKENS))
 
 
+def stand_before_the_code(page: str, entries: list[dict[str, Any]]) -> list[bool]:
+    """For each layer or map, whether its text stands before the code that opens the page."""
+    code = page.index('"use strict";\n  const page = globalThis.attnvizPage')
+    return [page.index(f'<template id="{each["data"][1:]}">') < code for each in entries]
+
+
 @pytest.mark.parametrize("layer", [0, 3])
-def test_the_layer_that_is_shown_is_among_the_data(record: av.AttentionRecord, layer: int) -> None:
+def test_the_layer_that_is_shown_stands_before_the_code(
+    record: av.AttentionRecord, layer: int
+) -> None:
     page = av.HeadView(record, layer=layer).to_html()
-    code = page.index('id="attnviz-bundle"')
-    for block in bare_data_of(page)["blocks"]:
-        name = block["data"]
-        assert name.startswith("#") == (block["layer"] != layer)
-        if name.startswith("#"):
-            assert page.index(f'<template id="{name[1:]}">') > code
-    assert len(re.findall("<template ", page)) == LAYERS - 1
+    blocks = bare_data_of(page)["blocks"]
+    assert stand_before_the_code(page, blocks) == [block["layer"] == layer for block in blocks]
+    assert len(re.findall("<template ", page)) == LAYERS
 
 
-def test_all_that_a_comparison_shows_is_among_the_data(
+def test_all_that_a_comparison_shows_stands_before_the_code(
     record: av.AttentionRecord, given: torch.Tensor
 ) -> None:
     other = av.AttentionRecord.from_weights(given.flip(1), words(TOKENS))
     page = av.CompareView(av.compare(record, other), layer=2).to_html()
     blocks = bare_data_of(page)["blocks"]
     assert len({block["stack"] for block in blocks}) > 1
-    for block in blocks:
-        assert block["data"].startswith("#") == (block["layer"] != 2)
+    assert stand_before_the_code(page, blocks) == [block["layer"] == 2 for block in blocks]
+
+
+def test_small_maps_stand_before_the_code(
+    given: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attnviz.pages.encoding, "_POOLED_WEIGHTS", 0)
+    page = av.ModelView(av.AttentionRecord.from_weights(given, words(TOKENS))).to_html()
+    maps = bare_data_of(page)["maps"]
+    assert stand_before_the_code(page, maps) == [True] * LAYERS
 
 
 def test_equal_records_make_equal_pages(given: torch.Tensor) -> None:

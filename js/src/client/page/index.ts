@@ -106,21 +106,7 @@ export class PageCarrier implements Carrier {
   }
 
   async #block(request: BlockRequest): Promise<Reply> {
-    const rows = await this.#layers.rows(request);
-    const [top, bottom] = request.rows;
-    const [left, right] = request.columns;
-    const width = right - left;
-    const values = new Float32Array(request.heads.length * (bottom - top) * width);
-    let offset = 0;
-    const write = rows.write ?? ((head, ...where) => rows.add([head], ...where));
-    for (const head of request.heads) {
-      for (let row = top; row < bottom; row++) {
-        write(head, row, left, values.subarray(offset, offset + width));
-        offset += width;
-      }
-    }
-    const shape: [number, number, number] = [request.heads.length, bottom - top, width];
-    return replyOf(rows, values, shape);
+    return blockReply(await this.#layers.rows(request), request);
   }
 
   async #maps(request: MapsRequest): Promise<Reply> {
@@ -133,14 +119,13 @@ export class PageCarrier implements Carrier {
     const from = pooled ? await this.#layers.rows(request) : small;
     const [count, rows, columns] = from.shape;
     const heads = request.heads ?? Array.from({ length: count }, (_, head) => head);
-    const most = pooled ? request.size : Number.POSITIVE_INFINITY;
+    if (!pooled) return blockReply(from, { heads, rows: [0, rows], columns: [0, columns] });
     const starts = {
-      rows: parts((pooled && request.rows) || [0, rows], most),
-      columns: parts((pooled && request.columns) || [0, columns], most),
+      rows: parts(request.rows ?? [0, rows], request.size),
+      columns: parts(request.columns ?? [0, columns], request.size),
     };
     const groups = heads.map((head) => [head]);
-    const { header, data } = pooledReply(from, groups, starts, "max");
-    return { header: from.sampled ? { ...header, sampled: from.sampled } : header, data };
+    return pooledReply(from, groups, starts, "max");
   }
 
   async #tile(request: TileRequest): Promise<Reply> {
@@ -182,14 +167,30 @@ function saidOf(description: Description, embedded?: EmbeddedShare): Description
 }
 
 /** Floats, no less exact than what they come from. */
-function replyOf(
-  from: Rows,
-  values: Float32Array,
-  shape: [number, number, number],
-): Reply & { header: PieceHeader } {
-  const { maximum, error } = from;
+function replyOf(from: Rows, values: Float32Array, shape: [number, number, number]): Reply {
+  const { maximum, error, sampled } = from;
   const header: PieceHeader = { shape, encoding: "float32", maximum, error };
-  return { header, data: values };
+  return { header: { ...header, ...(sampled && { sampled }) }, data: values };
+}
+
+/** Some heads' weights of some queries and keys. */
+function blockReply(
+  from: Rows,
+  { heads, rows, columns }: Pick<BlockRequest, "heads" | "rows" | "columns">,
+): Reply {
+  const [top, bottom] = rows;
+  const [left, right] = columns;
+  const width = right - left;
+  const values = new Float32Array(heads.length * (bottom - top) * width);
+  const write = from.write ?? ((head, ...where) => from.add([head], ...where));
+  let offset = 0;
+  for (const head of heads) {
+    for (let row = top; row < bottom; row++) {
+      write(head, row, left, values.subarray(offset, offset + width));
+      offset += width;
+    }
+  }
+  return replyOf(from, values, [heads.length, bottom - top, width]);
 }
 
 /** One pooled matrix for each group of heads, whose mean it is of. */
@@ -198,7 +199,7 @@ function pooledReply(
   groups: readonly (readonly number[])[],
   starts: Starts,
   pooled: Pooled,
-): Reply & { header: PieceHeader } {
+): Reply {
   const [numRows, numColumns] = [starts.rows.length - 1, starts.columns.length - 1];
   const values = new Float32Array(groups.length * numRows * numColumns);
   groups.forEach((heads, i) => {

@@ -67,7 +67,8 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
   const starts = new Uint32Array(all + 1);
   const rests = byteWeights(run(3), piece.most_rest);
   for (let row = 0; row < all; row++) {
-    const [first, count] = [firsts[row] as number, counts[row] as number];
+    const first = firsts[row] as number;
+    const count = counts[row] as number;
     const last = Math.min(columns, (row % numRows) + 1 + piece.reach) - (ends[row] as number);
     ends[row] = Math.max(first, last);
     const others = (ends[row] as number) - first - count;

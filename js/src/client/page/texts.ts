@@ -1,4 +1,4 @@
-/** Deflated bytes of an exported page, which stand in its data or in elements after its code. */
+/** Deflated bytes of an exported page, which stand in its data or in elements. */
 
 import { fromBase64, inflate } from "../codec";
 
@@ -12,11 +12,12 @@ export async function inflatedText(text: string): Promise<Uint8Array> {
 }
 
 async function elementText(name: string): Promise<string> {
-  // An element that the browser still reads may have a part of its text.
-  if (document.readyState === "loading") {
+  const found = () => document.querySelector<HTMLTemplateElement>(name);
+  // An element that the browser still reads may have a part of its text: nothing stands after it yet.
+  if (!found()?.nextElementSibling && document.readyState === "loading") {
     await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
   }
-  const template = document.querySelector<HTMLTemplateElement>(name);
+  const template = found();
   if (!template) {
     throw new Error(
       "This file is not complete: these weights are missing. Copy or download it again.",

@@ -7,7 +7,7 @@ import { isTiny, quoted, written, writtenSmall } from "../../ui/text/captions";
 import { fitLabel } from "../../ui/text/labels";
 import { along, type Column, type Layout, type Side } from "./layout";
 import { type Focus, isHovered, type LinePlot, seriesTextColor, valueColor } from "./line-plot";
-import type { Series } from "./lines";
+import { hasWholeRows, type Series } from "./lines";
 import { strongestKeys } from "./strongest";
 
 /** Narrower columns hold no number beside a bar; of signed numbers, none on both sides. */
@@ -138,10 +138,9 @@ function ownScaleOf(
   const inSight = Math.abs((longest as Longest | null)?.value ?? 0);
   const places = columns.flatMap((each) => each.places);
   if (side === "key") {
-    const [left, right] = weights.columns;
     const strongest = strongestKeys(linePlot.strongest, of, linePlot.renormalized);
-    if (right - left === weights.numKeys) {
-      for (let key = 0; key < right; key++) {
+    if (hasWholeRows(weights)) {
+      for (let key = 0; key < weights.numReached; key++) {
         if (linePlot.leftOut[key] || !linePlot.pairKeys[key]) continue;
         for (const place of places) consider(place, key, valueIn(linePlot, place, of, key));
       }

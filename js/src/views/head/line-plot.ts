@@ -90,7 +90,9 @@ export function focusOf(linePlot: Pointing): Focus {
 
 /** The weight in a series as drawn; NaN for what is not in hand. */
 export function drawnValue(linePlot: LinePlot, series: number, query: number, key: number): number {
-  const { rows, columns } = linePlot.weights;
+  const { rows, columns, numReached } = linePlot.weights;
+  // No query looks so far ahead.
+  if (key >= numReached) return 0;
   const of = linePlot.lines.series[series];
   if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1])
     return Number.NaN;

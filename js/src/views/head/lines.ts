@@ -14,12 +14,17 @@ export interface Weights {
   matrices: Float32Array[];
   rows: Range;
   columns: Range;
-  /** All keys of the stack; those outside `columns` are not in hand. */
-  numKeys: number;
+  /** Keys that these queries may attend to; those outside `columns` are not in hand. */
+  numReached: number;
   /** Whether a whole row sums to one. */
   normalized: boolean;
   maximum: number;
   error: number;
+}
+
+/** Whether all weights of their queries are in hand. */
+export function hasWholeRows({ columns, numReached }: Weights): boolean {
+  return columns[0] === 0 && columns[1] >= numReached;
 }
 
 /** What is to be drawn of them. */
@@ -95,21 +100,19 @@ export const MOST_LINES = 20_000;
 
 /** The mean over matrices, cell by cell, or the number that is largest in size. */
 export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): Float32Array {
-  const first = matrices[0];
-  if (!first) return new Float32Array(0);
-  const out = first.slice();
+  const [first = new Float32Array(0), ...others] = matrices;
   if (how === "max") {
-    for (const matrix of matrices.slice(1)) {
+    const out = first.slice();
+    for (const matrix of others) {
       for (let i = 0; i < out.length; i++) out[i] = larger(out[i] as number, matrix[i] as number);
     }
     return out;
   }
   const sums = new Float64Array(first);
-  for (const matrix of matrices.slice(1)) {
+  for (const matrix of others) {
     for (let i = 0; i < sums.length; i++) sums[i] = (sums[i] as number) + (matrix[i] as number);
   }
-  for (let i = 0; i < sums.length; i++) out[i] = (sums[i] as number) / matrices.length;
-  return out;
+  return new Float32Array(sums.map((sum) => sum / matrices.length));
 }
 
 /** The name of what is drawn for several heads together: "mean of 12 heads". */
@@ -193,7 +196,7 @@ class StrongestLines {
 
 /** How far the share of what is left out may be off where weights are: see `Shares`. */
 function leftOutError(
-  weights: Pick<Weights, "error" | "numKeys">,
+  weights: Pick<Weights, "error" | "numReached">,
   options: Pick<LineOptions, "leftOut">,
   sums: { total: number; leftOut: number; rows: number },
   sumToOne: boolean,
@@ -205,7 +208,7 @@ function leftOutError(
   // A row sums to one: how far its sum is from that is known. Else any key may be off.
   const whole = sumToOne
     ? Math.abs(sums.rows / sums.total - 1)
-    : (weights.numKeys * weights.error * sums.rows) / sums.total;
+    : (weights.numReached * weights.error * sums.rows) / sums.total;
   return Math.min(1, off + share * whole);
 }
 
@@ -231,7 +234,7 @@ export function computeLines(
   const bottom = Math.min(weights.rows[1], options.queryWindow[1]);
   const first = Math.max(left, options.keyWindow[0]);
   const last = Math.min(right, options.keyWindow[1]);
-  const wholeRows = numColumns === weights.numKeys;
+  const wholeRows = hasWholeRows(weights);
   const maxima = options.combine === "max" && shown.some(({ head }) => head === null);
   const sumToOne = weights.normalized && !maxima;
   const faintest = FAINTEST * weights.maximum;

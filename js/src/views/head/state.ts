@@ -52,9 +52,11 @@ export function clipWindow(window: Range | null, count: number): Range {
 export interface Plan extends Place {
   queryWindow: Range;
   keyWindow: Range;
-  /** What is loaded: no less than the windows. */
+  /** What is loaded: of the windows, all that can have weight. */
   rows: Range;
   columns: Range;
+  /** Keys that the loaded queries may attend to: of a causal text none that is ahead of all. */
+  numReached: number;
 }
 
 /** Weights of one plan, in hand. */
@@ -85,14 +87,16 @@ export function planOf(place: Place, state: PlanState): Plan {
     Math.floor(queryWindow[0] / ROWS_AT_ONCE) * ROWS_AT_ONCE,
     Math.min(numQueries, Math.ceil(queryWindow[1] / ROWS_AT_ONCE) * ROWS_AT_ONCE),
   ];
-  let columns: Range = [0, numKeys];
+  const { causal, key_tokens } = place.stack;
+  const numReached = causal && key_tokens === null ? rows[1] : numKeys;
+  let columns: Range = [0, numReached];
   const tooLong = numKeys > MOST_KEYS && keyWindow[1] - keyWindow[0] < numKeys;
   // Whole rows say how much weight goes where, and the window can move without a request.
   if (tooLong || heads.length * (rows[1] - rows[0]) * numKeys > LARGE) {
     rows = queryWindow;
     columns = keyWindow;
   }
-  return { ...place, queryWindow, keyWindow, rows, columns };
+  return { ...place, queryWindow, keyWindow, rows, columns, numReached };
 }
 
 /** Whether only a part of the keys is in sight. */
@@ -182,7 +186,7 @@ function weightsOf(plan: Plan, piece: Piece): Weights {
     matrices: piece.matrices,
     rows: plan.rows,
     columns: plan.columns,
-    numKeys: plan.keys.text.length,
+    numReached: plan.numReached,
     normalized: plan.stack.normalized,
     maximum: piece.maximum,
     error: piece.error,

@@ -45,6 +45,12 @@ it("inflates the text of an element once the page was read", async () => {
   expect([...(await inflatedText("#attnviz-0001"))]).toEqual([4, 5, 6]);
 });
 
+it("inflates the text of an element behind which another stands, before the page was read", async () => {
+  append("attnviz-0001", base64(7, 8));
+  append("attnviz-0002", "");
+  expect([...(await inflatedText("#attnviz-0001"))]).toEqual([7, 8]);
+});
+
 it("says that an element is missing at the end of the page, or damaged", async () => {
   const inflated = inflatedText("#attnviz-0001");
   append("attnviz-0000", "AAAA");

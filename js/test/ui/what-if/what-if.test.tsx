@@ -119,9 +119,9 @@ function drawn(options: {
     if (name === "describe") return { header: options.description ?? DESCRIPTION, data: null };
     if (name === "block") {
       blocks.push(args as BlockRequest);
-      const shape: [number, number, number] = [1, 1, 1];
-      const header = { shape, encoding: "float32", maximum: 1, error: 0 };
-      return { header, data: new Uint8Array(new Float32Array([0.25]).buffer) };
+      const count = (args as BlockRequest).heads.length;
+      const header = { shape: [count, 1, 1], encoding: "float32", maximum: 1, error: 0 };
+      return { header, data: new Float32Array(count).fill(0.25) };
     }
     if (name === "edge") return { header: options.edge?.(args as EdgeRequest), data: null };
     if (name === "changed") return { header: { stacks: changedStacks() }, data: null };

@@ -4,7 +4,12 @@ import type { RectMark, TextMark } from "../../../src/draw/marks";
 import { headColor, PALETTES } from "../../../src/ui/colors/palette";
 import { barMarks, barsInWords } from "../../../src/views/head/bars";
 import { layOut, type Orientation } from "../../../src/views/head/layout";
-import { type LinePlot, legendOf, seriesColor } from "../../../src/views/head/line-plot";
+import {
+  drawnValue,
+  type LinePlot,
+  legendOf,
+  seriesColor,
+} from "../../../src/views/head/line-plot";
 import { computeLines, type LineOptions, type Weights } from "../../../src/views/head/lines";
 
 const palette = PALETTES.light;
@@ -36,7 +41,7 @@ function plotOf(asked: Asked): LinePlot {
     matrices,
     rows,
     columns: [0, count],
-    numKeys: count,
+    numReached: count,
     normalized: true,
     maximum: 1,
     error: 0,
@@ -159,7 +164,7 @@ describe("the bars of a pinned query", () => {
   it("are measured by all that there can be while nothing is known of the row", () => {
     const whole = plotOf({ heads: [FAR], window: IN_SIGHT });
     // One key more is not in hand.
-    const plot = { ...whole, weights: { ...whole.weights, numKeys: 9 } };
+    const plot = { ...whole, weights: { ...whole.weights, numReached: 9 } };
     expect(barsInWords(plot, { query: 4, key: null })).toBe(
       "A full bar is 1.00, the largest weight there can be.",
     );
@@ -176,6 +181,17 @@ describe("the bars of a pinned query", () => {
     expect(barsInWords({ ...pinned, keys }, { query: 4, key: null })).toBe(
       "A full bar is 0.70, from “t4” (4) to “t8” (8), out of sight.",
     );
+  });
+});
+
+describe("the number of a pair", () => {
+  const whole = plotOf({ heads: [FAR], window: IN_SIGHT });
+
+  it("is zero for a key that no query reaches, and not known where it is not in hand", () => {
+    const columns: [number, number] = [0, 4];
+    const plot = { ...whole, weights: { ...whole.weights, columns, numReached: 6 } };
+    expect(drawnValue(plot, 0, 4, 7)).toBe(0);
+    expect(drawnValue(plot, 0, 4, 5)).toBeNaN();
   });
 });
 

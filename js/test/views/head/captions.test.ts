@@ -170,10 +170,19 @@ describe("plans", () => {
   });
 
   it("load whole rows where these are short", () => {
-    const plan = planOf(placeOf(record, { ...state, heads: [0] }), state);
+    const ahead = { ...record, stacks: [{ ...stack, causal: false }] };
+    const plan = planOf(placeOf(ahead, { ...state, heads: [0] }), state);
     expect(plan.columns).toEqual([0, 2000]);
     expect(isWindowed(plan)).toBe(true);
     expect(isWindowed({ ...plan, keyWindow: [0, 2000] })).toBe(false);
+  });
+
+  it("load no keys that are ahead of all queries of a causal text", () => {
+    const plan = planOf(placeOf(record, { ...state, heads: [0] }), state);
+    expect([plan.rows, plan.columns, plan.numReached]).toEqual([[960, 1088], [0, 1088], 1088]);
+    const sides = { ...stack, key_tokens: stack.query_tokens };
+    const cross = placeOf({ ...record, stacks: [sides] }, { ...state, heads: [0] });
+    expect(planOf(cross, state).columns).toEqual([0, 2000]);
   });
 
   it("have no more tokens than can be laid out", () => {

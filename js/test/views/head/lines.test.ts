@@ -39,7 +39,7 @@ function weightsOf(matrices: number[][][], more: Partial<Weights> = {}): Weights
     matrices: matrices.map((matrix) => Float32Array.from(matrix.flat())),
     rows: [0, 4],
     columns: [0, 4],
-    numKeys: 4,
+    numReached: 4,
     normalized: true,
     maximum: 1,
     error: 0,
@@ -177,6 +177,26 @@ describe("lines", () => {
     expect(result.shares.drawn).toBeCloseTo(1.25 / 2, 6);
   });
 
+  it("are none where no query reaches the window, all of whose weight is outside", () => {
+    const rows = [
+      [1, 0],
+      [0.4, 0.6],
+    ];
+    const near = weightsOf([rows], { rows: [0, 2], columns: [0, 2], numReached: 2 });
+    const ahead = { ...everything, keyWindow: [2, 4] as [number, number] };
+    const { total, shares, wholeRows } = computeLines(
+      near,
+      ahead,
+      shownMatrices(near, "separate", false),
+    );
+    expect([total, shares.outside, wholeRows]).toEqual([0, 1, true]);
+    // Two keys are in hand, but not those that have the weight.
+    const other = { ...near, columns: [2, 4] as [number, number] };
+    expect(computeLines(other, ahead, shownMatrices(other, "separate", false)).wholeRows).toBe(
+      false,
+    );
+  });
+
   it("know what left the window also where only the window is in hand", () => {
     const part = weightsOf(
       [
@@ -291,7 +311,7 @@ function causal(size: number, heads: number): Weights {
   const range = [0, size] as [number, number];
   return {
     ...{ heads: matrices.map((_, head) => head), matrices, rows: range, columns: range },
-    ...{ numKeys: size, error: 1e-3, normalized: true, maximum: 1 },
+    ...{ numReached: size, error: 1e-3, normalized: true, maximum: 1 },
   };
 }
 

@@ -47,7 +47,7 @@ async function weightsOf(each: Case, form: string, heads: number[]): Promise<Wei
   const all: [number, number] = [0, numKeys];
   const place = { stack: "self", layer: 0, heads, rows: all, columns: all };
   const piece = await sourceOf(each, form).block({ ...place });
-  return { heads, ...piece, rows: all, columns: all, numKeys, normalized: true };
+  return { heads, ...piece, rows: all, columns: all, numReached: numKeys, normalized: true };
 }
 
 function options(numKeys: number, combine: Combine, more: Partial<LineOptions> = {}): LineOptions {
@@ -117,7 +117,7 @@ describe("the bound of renormalised weights", () => {
   const boundOf = (row: number[], more: Partial<Weights> = {}): number => {
     const weights: Weights = {
       ...{ heads: [0], matrices: [Float32Array.from(row)], rows: [0, 1], columns: [0, 4] },
-      ...{ numKeys: 4, normalized: true, maximum: 1, error: 0.004, ...more },
+      ...{ numReached: 4, normalized: true, maximum: 1, error: 0.004, ...more },
     };
     const wanted = options(4, "separate", { queryWindow: [0, 1] });
     return computeLines(weights, wanted, shownMatrices(weights, "separate", false)).error;
@@ -146,7 +146,7 @@ describe("exact weights", () => {
     const rest = [4e-10, 6e-10, 1e-9];
     const matrix = Float32Array.from([1 - 2e-9, ...rest]);
     const weights: Weights = {
-      ...{ heads: [0], matrices: [matrix], rows: [0, 1], columns: [0, 4], numKeys: 4 },
+      ...{ heads: [0], matrices: [matrix], rows: [0, 1], columns: [0, 4], numReached: 4 },
       ...{ normalized: true, maximum: 1, error: 0 },
     };
     for (const topK of [null, 2]) {
