@@ -135,7 +135,7 @@ def test_a_damaged_file_says_so(
 
 
 def test_weights_that_are_damaged_are_not_drawn(opened: Callable[..., Page], text: str) -> None:
-    page = opened(with_byte(text, '"data": "'))
+    page = opened(with_byte(text, '<template id="attnviz-0000">'))
     expect(page.locator(".av-standing")).to_contain_text("The data are damaged.")
     expect(page.locator("[data-attnviz-drawn]")).to_have_count(0)
 
