@@ -93,9 +93,9 @@ def tab(tabs: BrowserContext) -> Iterator[Page]:
     page.close()
 
 
-def inside_layer(page: str, number: int) -> int:
+def inside_layer(page: str, layer: int) -> int:
     """A place in the middle of the text of an element with a layer."""
-    at = page.index(f'<template id="attnviz-{number:04}">')
+    at = page.index(f'<template id="attnviz-{layer:04}">')
     return (at + page.index("</template>", at)) // 2
 
 
@@ -152,7 +152,7 @@ def test_the_first_picture_comes_before_other_layers_are_decoded_or_read(
     # The code, and one layer.
     assert tab.evaluate("globalThis.atFirst") == 2
     # A file is all there: what comes after the code is read as soon as the code waits for anything.
-    assert tab.evaluate("globalThis.readAtFirst") == 0
+    assert tab.evaluate("globalThis.readAtFirst") == 1
 
 
 def test_a_scroll_bar_does_not_narrow_what_was_drawn(
@@ -190,7 +190,7 @@ def test_the_picture_is_drawn_with_the_controls_around_it(
 def test_a_page_that_ends_too_soon_says_so(
     tab: Page, text: str, weights: torch.Tensor, tmp_path: Path
 ) -> None:
-    open_file(tab, text[: inside_layer(text, 1)], tmp_path)
+    open_file(tab, text[: inside_layer(text, 2)], tmp_path)
     drawn(tab, 0)
     expect(tab.locator("#attnviz-note")).to_contain_text("the end of the file is missing")
     layer_button(tab, 3).click()
@@ -205,8 +205,7 @@ def test_a_page_that_ends_too_soon_says_so(
 
 
 def test_a_layer_that_was_changed_is_not_drawn(tab: Page, text: str, tmp_path: Path) -> None:
-    at = inside_layer(text, 0)
-    open_file(tab, altered(text, at), tmp_path)
+    open_file(tab, altered(text, inside_layer(text, 1)), tmp_path)
     drawn(tab, 0)
     layer_button(tab, 1).click()
     expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
@@ -215,8 +214,7 @@ def test_a_layer_that_was_changed_is_not_drawn(tab: Page, text: str, tmp_path: P
 def test_a_first_layer_that_was_changed_is_said_by_the_view(
     tab: Page, text: str, tmp_path: Path
 ) -> None:
-    at = text.index('"data": "', text.index('"blocks"')) + 2000
-    open_file(tab, altered(text, at), tmp_path)
+    open_file(tab, altered(text, inside_layer(text, 0)), tmp_path)
     expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
     # Other layers are as they were saved.
     layer_button(tab, 1).click()
