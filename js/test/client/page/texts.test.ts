@@ -45,7 +45,7 @@ it("inflates the text of an element once the page was read", async () => {
   expect([...(await inflatedText("#attnviz-0001"))]).toEqual([4, 5, 6]);
 });
 
-it("inflates the text of an element behind which another stands, before the page was read", async () => {
+it("inflates the text of an element before the page was read if another element follows it", async () => {
   append("attnviz-0001", base64(7, 8));
   append("attnviz-0002", "");
   expect([...(await inflatedText("#attnviz-0001"))]).toEqual([7, 8]);
