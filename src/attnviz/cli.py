@@ -11,13 +11,13 @@ import argparse
 import ast
 import inspect
 import io
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import attnviz
+from attnviz.utils.docstrings import documented
 from attnviz.utils.host import offer_file
 
 if TYPE_CHECKING:
@@ -173,19 +173,20 @@ def _showing(function: Callable[..., View]) -> dict[str, _Option]:
 
     described: dict[str, str] = {}
     for source in (function, *view.__mro__):
-        for name, words in _documented(source):
+        for name, _, words in documented(source):
             if words:
                 described.setdefault(name, words)
     found = _keywords(function)
     if "options" in inspect.signature(function).parameters:
         # The rest goes to `attnviz.extract`.
         more = {"target": "str | None", **RecordOptions.__annotations__}
-        described.update(_documented(attnviz.extract))
+        described |= {each: words for each, _, words in documented(attnviz.extract)}
         found |= {name: (annotation, None) for name, annotation in more.items()}
     for name in view.state_names():
         trait = view.class_traits()[name]
         kind = "bool" if isinstance(trait, Bool) else "str" if isinstance(trait, Unicode) else ""
-        found.setdefault(name, (kind, None))
+        if name not in found or found[name][0] is inspect.Parameter.empty:
+            found[name] = (kind, None)
     return {name: _Option(*each, described.get(name, "")) for name, each in found.items()}
 
 
@@ -195,7 +196,7 @@ def _saving(view: type[View]) -> dict[str, _Option]:
 
     described: dict[str, str] = {}
     for method in ("to_html", "to_svg", "save"):
-        for name, words in _documented(getattr(view, method)):
+        for name, _, words in documented(getattr(view, method)):
             described.setdefault(name, words)
     found = _keywords(cast("Any", view).save)
     found |= {name: (kind, None) for name, kind in FigureArguments.__annotations__.items()}
@@ -214,20 +215,6 @@ def _keywords(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
 
 def _summary(function: Callable[..., Any]) -> str:
     return inspect.cleandoc(function.__doc__ or "").partition("\n")[0]
-
-
-def _documented(source: Any) -> Iterator[tuple[str, str]]:
-    """Names of parameters and attributes in a numpy docstring, and what it says of them."""
-    text = inspect.cleandoc(source.__doc__ or "")
-    for title, section in re.findall(
-        r"^(\w+)\n-{3,}\n(.*?)(?=\n\n\w+\n-{3,}|\Z)", text, re.M | re.S
-    ):
-        if title not in ("Parameters", "Attributes"):
-            continue
-        joined = section.replace(",\n", ", ")
-        for names, words in re.findall(r"^(\S[^:\n]*?)(?: :.*)?$((?:\n[ ]+.*|\n$)*)", joined, re.M):
-            for name in names.split(","):
-                yield name.strip(" *"), " ".join(words.split())
 
 
 def _escaped(words: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import tempfile
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,6 +17,7 @@ from attnviz.record.given.weights import NOT_RETURNED
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import shown
+from attnviz.utils.docstrings import documented
 from attnviz.utils.host import in_marimo, ipython_cell, offer_file
 from attnviz.views.base import View
 from attnviz.views.compare import CompareView
@@ -114,10 +116,7 @@ _DOCUMENTATION = """{summary}
         What is kept of the model's attention, how and where, as for `attnviz.extract`.
     include_layers : int or iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
-    **traits
-        What is shown first: layer, heads, stack, token, key, theme and all others that
-        `{view}` lists. Places may be given as you would say them: ``layer=-1``,
-        ``heads=1``, ``heads="all"``, ``token="it"`` where that text stands there once.{opens}
+{traits}
 
     Returns
     -------
@@ -133,7 +132,7 @@ _DOCUMENTATION = """{summary}
         If an argument does not fit the model, or several examples are given.
     MemoryError
         If what is to be kept would exceed what is free.
-
+{opens}
     Examples
     --------
     >>> import attnviz as av
@@ -143,10 +142,28 @@ _DOCUMENTATION = """{summary}
 
 
 _OPENS = """
-        Without layer, heads, token, key and an order of heads, the view opens at the head with the
-        most distinct pattern, such as "previous token", and its caption says so
-        (`attnviz.analysis.distinct_head`); at the first layer where no pattern is distinct, or the
-        text is too long to tell quickly."""
+    Notes
+    -----
+    Without layer, heads, token, key and an order of heads, the view opens at the head with the
+    most distinct pattern, such as "previous token", and its caption says so
+    (`attnviz.analysis.distinct_head`); at the first layer where no pattern is distinct, or the
+    text is too long to tell quickly.
+"""
+
+
+def _traits_of(view: type[RecordView]) -> dict[str, str]:
+    """The traits of a view that a call may set, each as an entry of a docstring."""
+    entries: dict[str, str] = {}
+    names = view.state_names()
+    for source in view.__mro__:
+        for name, kind, words in documented(source):
+            # A class says at some of its traits where they are described.
+            if name in names and words and not words.startswith("See "):
+                meaning = textwrap.fill(
+                    words, 96, initial_indent=" " * 8, subsequent_indent=" " * 8
+                )
+                entries.setdefault(name, f"    {name} : {kind}\n{meaning}")
+    return {name: entries[name] for name in names}
 
 
 def _show_function(
@@ -154,8 +171,10 @@ def _show_function(
 ) -> ShowFunction[_RecordView]:
     """Make the function that shows a view, with the signature and the help that users see."""
     signature = inspect.signature(ShowFunction.__call__)
-    parameters = [each for each in signature.parameters.values() if each.name != "self"]
-    of_views = {"model", "inputs", "include_layers", "traits"}
+    parameters = [
+        each for each in signature.parameters.values() if each.name not in ("self", "traits")
+    ]
+    of_views = {"model", "inputs", "include_layers"}
     of_records = {each.name for each in parameters} - of_views
 
     def function(
@@ -191,15 +210,20 @@ def _show_function(
             generation.show_in(made)
         return show(made)
 
+    described = _traits_of(view)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = _DOCUMENTATION.format(
         summary=summary,
         needs=needs,
         view=view.__name__,
         name=name,
+        traits="\n".join(described.values()),
         opens=_OPENS if view.opens_at_pattern else "",
     )
-    # What `?` and tab completion read.
+    # What `?` and tab completion read; the default of a trait is the view's own.
+    parameters += [
+        inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=None) for each in described
+    ]
     changed = signature.replace(parameters=parameters, return_annotation=view.__name__)
     function.__signature__ = changed  # type: ignore[attr-defined]
     return cast("ShowFunction[_RecordView]", function)

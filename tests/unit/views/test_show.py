@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 from nbclient import NotebookClient
 
 import attnviz.utils.host
+from attnviz.utils.docstrings import documented
 from attnviz.views.head import HeadView
 from attnviz.views.show import show_head_view
 from unit.records import given_record, shares, words
@@ -180,3 +182,12 @@ def test_a_notebook_shows_each_view_exactly_once(tmp_path: Path) -> None:
     # The widget's code is no output of the notebook, and each output has words of its own.
     texts = [o["data"]["text/plain"] for c in notebook.cells for o in c.outputs if "data" in o]
     assert texts[0] == "<HeadView of <AttentionRecord: <self: layers 0, 1 head each, 2 tokens>>>"
+
+
+def test_tab_completion_and_help_name_every_trait_of_the_view() -> None:
+    parameters = inspect.signature(show_head_view).parameters
+    described = {name: words for name, _, words in documented(show_head_view)}
+    for name in HeadView.state_names():
+        assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert len(described[name]) > 20, name
+    assert "May be set from the end: -1 is the last" in described["layer"]

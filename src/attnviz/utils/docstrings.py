@@ -1,0 +1,29 @@
+"""What a numpy docstring says of its parameters and attributes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["documented"]
+
+
+def documented(source: Any) -> Iterator[tuple[str, str, str]]:
+    """Names of parameters and attributes in a numpy docstring, their types and their meaning.
+
+    >>> list(documented(documented))
+    []
+    """
+    text = inspect.cleandoc(source.__doc__ or "")
+    for title, section in re.findall(
+        r"^(\w+)\n-{3,}\n(.*?)(?=\n\n\w+\n-{3,}|\Z)", text, re.M | re.S
+    ):
+        if title not in ("Parameters", "Attributes"):
+            continue
+        joined = section.replace(",\n", ", ")
+        entries = re.findall(r"^(\S[^:\n]*?)(?: : (.*))?$((?:\n[ ]+.*|\n$)*)", joined, re.M)
+        for names, kind, words in entries:
+            for name in names.split(","):
+                yield name.strip(" *"), kind, " ".join(words.split())
