@@ -156,7 +156,6 @@ REFERENCE = {
             "attnviz.analysis.movable_weight",
             "attnviz.analysis.MovableWeight",
             "attnviz.analysis.measure_trust",
-            "attnviz.analysis.Trust",
             "attnviz.analysis.HeadTrust",
             "attnviz.analysis.principal_components",
             "attnviz.analysis.place",

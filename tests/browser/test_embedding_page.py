@@ -50,8 +50,8 @@ def test_all_heads_are_drawn_and_say_how_far_to_trust_them(show: Show, corpus: a
     for told in view.trust():
         cell = tile(root, told["layer"], told["head"])
         # As a reader writes it: two decimals and a true minus.
-        figure = f"r {told['plot_allowed']:.2f} ".replace("-", "−")
-        assert figure in (cell.evaluate("cell => cell.nextElementSibling.textContent") or "")
+        figure = f"r {told['plot']:.2f}".replace("-", "−")
+        assert cell.evaluate("cell => cell.nextElementSibling.textContent") == figure
     for layer in range(LAYERS):
         row = pixels(root, f".av-embedding-overview canvas[data-row='{layer}']")
         assert inked(row, "query").any()

@@ -186,7 +186,7 @@ def test_images_are_texts_of_patches() -> None:
         assert_array_equal(record.images[0], np.asarray(turned[at].convert("RGB")))
     placed = place(corpus, None, 2)
     figures = measure_trust(corpus, None, 2, placed, principal_components(placed).coordinates)
-    assert all(each is not None and each.placed.allowed is not None for each in figures)
+    assert all(each is not None and each.placed is not None for each in figures)
 
 
 def test_options_are_those_of_extract(decoder: tuple[Any, Any]) -> None:

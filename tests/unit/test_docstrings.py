@@ -104,7 +104,7 @@ CALLED = [
     name
     for name in OBJECTS
     if name.rpartition(".")[0] in {"attnviz", "attnviz.analysis", "attnviz.integrations"}
-    and name.rpartition(".")[2] not in {"HeadTrust", "Placed", "Plots", "Trust"}
+    and name.rpartition(".")[2] not in {"HeadTrust", "Placed", "Plots"}
 ]
 
 

@@ -115,7 +115,7 @@ def test_every_public_name_is_there_and_listed() -> None:
     assert public <= set(dir(attnviz))
     assert public >= {"extract", "show_head_view", "AttentionRecord", "HeadView", "load"}
     assert set(attnviz.analysis.__all__) <= set(dir(attnviz.analysis))
-    assert set(attnviz.analysis.__all__) >= {"head_scores", "previous_token", "place", "Trust"}
+    assert set(attnviz.analysis.__all__) >= {"head_scores", "previous_token", "place", "HeadTrust"}
     assert all(hasattr(attnviz.analysis, name) for name in attnviz.analysis.__all__)
     assert all(getattr(attnviz, name).__doc__ for name in public)
     assert {name for name in dir(attnviz) if not name.startswith("_")} == public

@@ -779,24 +779,20 @@ export interface TrustRequest {
   heads: number[];
 }
 
-export interface Trust {
-  allowed: number | null;
-  all_pairs: number | null;
-}
-
 /** How far distances of a head's plot follow its logits. */
 export interface HeadTrustFigures {
   head: number;
-  /** Of the vectors as the model has them, as they were placed, and on the plot. */
-  before: Trust;
-  placed: Trust;
-  plot: Trust;
+  /**
+   * The correlation of distance with q . k: of the vectors as the model has them, as they were
+   * placed, and on the plot.
+   */
+  before: number | null;
+  placed: number | null;
+  plot: number | null;
   /** Share of a query's ten strongest keys that are among its ten nearest on the plot. */
-  recall_allowed: number | null;
-  recall_all: number | null;
+  recall: number | null;
   /** What that share would be by chance. */
-  chance_allowed: number | null;
-  chance_all: number | null;
+  chance: number | null;
   /** How many queries were measured, of how many. */
   queries: number;
   of: number;

@@ -31,7 +31,6 @@ from .patterns import repeated_induction as repeated_induction
 from .patterns import same_token as same_token
 from .patterns import self_token as self_token
 from .trust import HeadTrust as HeadTrust
-from .trust import Trust as Trust
 from .trust import measure_trust as measure_trust
 
 __all__: list[str]

@@ -2,8 +2,8 @@
 
 Two figures for each head. The correlation of distance with q . k says whether near means a large
 product: -1 is a plot that can be read like a map. Neighbour recall says how many of a query's
-strongest keys are among its nearest ones. Both for the keys that a query may attend to, and for all
-keys of all texts.
+strongest keys are among its nearest ones. Both are of the keys that a query may attend to: those of
+its own text that the mask allows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from attnviz.embedding.placement import Placed, check_corpus, problems
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.threads import side_by_side, torch_threads
 
-__all__ = ["NEIGHBOURS", "HeadTrust", "Trust", "measure_trust"]
+__all__ = ["NEIGHBOURS", "HeadTrust", "measure_trust"]
 
 #: How many of a query's strongest keys are looked for among its nearest ones.
 NEIGHBOURS = 10
@@ -32,60 +32,39 @@ _DISTANCES = 320_000
 # Points nearer to each other than this share of a plot are at the same position, and values that
 # differ by no more than this share are the same: float32 rounds about that much.
 _TOLERANCE = 1e-6
-# Keys of a query that are looked at first.
-_FEW = 64
-
-
-@dataclass(frozen=True)
-class Trust:
-    """How clearly near means a large product of query and key.
-
-    Attributes
-    ----------
-    allowed : float or None
-        Over the keys of a query's own text that its mask allows and that are points: the mean over
-        queries of Pearson's correlation of distance with q . k, from -1, the best, to 1. Queries
-        whose keys are all as far, or have fewer than three different products, say nothing (two
-        are on a line wherever they lie, a correlation of -1 or 1); None where none says anything.
-    all_pairs : float or None
-        The same over the keys of all texts.
-    """
-
-    allowed: float | None
-    all_pairs: float | None
 
 
 @dataclass(frozen=True)
 class HeadTrust:
     """How far a head's plot can be trusted.
 
+    All figures are of the keys of a query's own text that its mask allows and that are points.
+
     Attributes
     ----------
-    before : Trust
-        Of the vectors as the model's attention received them.
-    placed : Trust
-        After scaling, translation and lift, in all dimensions.
-    plot : Trust
-        On the plot.
-    recall_allowed, recall_all : float or None
+    before, placed, plot : float or None
+        The mean over queries of Pearson's correlation of distance with q . k, from -1, the best, to
+        1: of the vectors as the model's attention received them; after scaling, translation and
+        lift, in all dimensions; and on the plot. Queries whose keys are all as far, or have fewer
+        than three different products, say nothing (two are on a line wherever they lie, a
+        correlation of -1 or 1); None where none says anything.
+    recall : float or None
         The mean share of a query's ten keys with the largest q . k that are among its ten nearest
-        ones on the plot, of the keys that it may attend to, or of all. Only queries with more than
-        ten count; None where no query has. Which of several keys with the same product is the
-        tenth, or of several at one position, is left to chance; 1 is what the best plot then gets.
-    chance_allowed, chance_all : float or None
+        ones on the plot. Only queries with more than ten keys count; None where no query has. Which
+        of several keys with the same product is the tenth, or of several at one position, is left
+        to chance; 1 is what the best plot then gets.
+    chance : float or None
         The same where positions say nothing: the mean of ten by the number of keys, more where keys
         with the same product may stand for each other.
     queries, of : int
         How many queries were measured, of how many.
     """
 
-    before: Trust
-    placed: Trust
-    plot: Trust
-    recall_allowed: float | None
-    recall_all: float | None
-    chance_allowed: float | None
-    chance_all: float | None
+    before: float | None
+    placed: float | None
+    plot: float | None
+    recall: float | None
+    chance: float | None
     queries: int
     of: int
 
@@ -149,7 +128,7 @@ def measure_trust(
     >>> placed = place(corpus, "self", 0)
     >>> plots = principal_components(placed)
     >>> trust = measure_trust(corpus, "self", 0, placed, plots.coordinates)
-    >>> trust[0].queries, trust[0].recall_all > trust[0].chance_all
+    >>> trust[0].queries, trust[0].recall > trust[0].chance
     (20, True)
     """
     check_corpus(corpus)
@@ -255,95 +234,73 @@ class _Mean:
 
 @dataclass
 class _Measures:
-    """Sums over the queries of one head: allowed keys first, then all."""
+    """Sums over the queries of one head."""
 
-    correlations: list[list[_Mean]] = field(
-        default_factory=lambda: [[_Mean() for _ in range(3)] for _ in range(2)]
-    )
-    recalls: list[_Mean] = field(default_factory=lambda: [_Mean(), _Mean()])
-    chances: list[_Mean] = field(default_factory=lambda: [_Mean(), _Mean()])
+    correlations: list[_Mean] = field(default_factory=lambda: [_Mean() for _ in range(3)])
+    recall: _Mean = field(default_factory=_Mean)
+    chance: _Mean = field(default_factory=_Mean)
 
     def add(self, spaces: _Spaces, block: OwnKeys, allowed: torch.Tensor) -> None:
-        products, distances = spaces.products(block.rows), spaces.distances(block.rows)
-        size = spaces.size_of_products(block.rows)
         columns = block.columns
-        own_products = products.gather(1, columns)
-        own_distances = [far.gather(1, columns) for far in distances]
-        same = _TOLERANCE * size[:, None]
-        ties = same, spaces.same_position
-        self._add_recall(0, own_products, own_distances[-1], ties, allowed)
-        self._add_recall(1, products, distances[-1], ties, None)
-        self._add_correlations(0, own_products, size, own_distances, allowed)
-        self._add_correlations(1, products, size, distances, None)
+        products = spaces.products(block.rows).gather(1, columns)
+        distances = [far.gather(1, columns) for far in spaces.distances(block.rows)]
+        size = spaces.size_of_products(block.rows)[:, None]
+        self._add_recall(products, distances[-1], allowed, size, spaces.same_position)
+        self._add_correlations(products, distances, allowed, size)
 
     def _add_recall(
         self,
-        number: int,
         products: torch.Tensor,
         nearest: torch.Tensor,
-        ties: tuple[torch.Tensor, float],
-        counted: torch.Tensor | None,
+        allowed: torch.Tensor,
+        size: torch.Tensor,
+        same_position: float,
     ) -> None:
-        counts = torch.full((len(products),), products.shape[1])
-        near = -nearest
-        if counted is not None:
-            counts = counted.sum(dim=1)
-            products = products.masked_fill(~counted, -torch.inf)
-            near.masked_fill_(~counted, -torch.inf)
+        counts = allowed.sum(dim=1)
         enough = counts > NEIGHBOURS
         if not bool(enough.any()):
             return
+        products = products.masked_fill(~allowed, -torch.inf)
+        near = (-nearest).masked_fill_(~allowed, -torch.inf)
+        same = _TOLERANCE * size
         # One more than are looked for: whether it is as good as the last of them.
         strong, close = (each.topk(NEIGHBOURS + 1, dim=1) for each in (products, near))
         chosen, last = strong.indices[:, :-1], close.values[:, -2:-1]
         overlap = (near.gather(1, chosen) >= last).float().sum(dim=1)
         most = torch.full_like(overlap, NEIGHBOURS)
-        tied = strong.values[:, -2:-1] - strong.values[:, -1:] <= ties[0]
-        tied |= last - close.values[:, -1:] <= ties[1]
+        tied = strong.values[:, -2:-1] - strong.values[:, -1:] <= same
+        tied |= last - close.values[:, -1:] <= same_position
         unsure = torch.nonzero(tied[:, 0] & enough)[:, 0]
         if len(unsure):
-            strongest = _among_first(products[unsure], ties[0][unsure])
-            overlap[unsure] = (strongest * _among_first(near[unsure], ties[1])).sum(dim=1)
+            strongest = _among_first(products[unsure], same[unsure])
+            overlap[unsure] = (strongest * _among_first(near[unsure], same_position)).sum(dim=1)
             most[unsure] = strongest.square_().sum(dim=1)
-        self.recalls[number].add(overlap / most, enough)
-        self.chances[number].add(NEIGHBOURS**2 / counts / most, enough)
+        self.recall.add(overlap / most, enough)
+        self.chance.add(NEIGHBOURS**2 / counts / most, enough)
 
     def _add_correlations(
         self,
-        number: int,
         products: torch.Tensor,
-        size: torch.Tensor,
         distances: list[torch.Tensor],
-        counted: torch.Tensor | None,
+        allowed: torch.Tensor,
+        size: torch.Tensor,
     ) -> None:
-        several = _three_differ(products, _TOLERANCE * size[:, None], counted)
-        _centre(products, counted)
+        several = _three_differ(products, _TOLERANCE * size, allowed)
+        _centre(products, allowed)
         spread = torch.linalg.vector_norm(products, dim=1)
         # What differs by rounding alone is all the same.
         rounding = _TOLERANCE * products.shape[1] ** 0.5
-        for mean, far in zip(self.correlations[number], distances, strict=True):
-            middle = _centre(far, counted)
+        for mean, far in zip(self.correlations, distances, strict=True):
+            middle = _centre(far, allowed)
             wide = torch.linalg.vector_norm(far, dim=1)
             # As an einsum it would be a matrix product for each row, which takes much longer.
             values = (far * products).sum(dim=1) / (wide * spread)
-            tells = several & (wide > rounding * middle) & (spread > rounding * size)
+            tells = several & (wide > rounding * middle) & (spread > rounding * size[:, 0])
             mean.add(values.clamp(-1, 1), tells & torch.isfinite(values))
 
     def result(self, queries: int, of: int) -> HeadTrust:
-        before, placed, plot = (
-            Trust(own.value, every.value) for own, every in zip(*self.correlations, strict=True)
-        )
-        return HeadTrust(
-            before,
-            placed,
-            plot,
-            self.recalls[0].value,
-            self.recalls[1].value,
-            self.chances[0].value,
-            self.chances[1].value,
-            queries,
-            of,
-        )
+        before, placed, plot = (mean.value for mean in self.correlations)
+        return HeadTrust(before, placed, plot, self.recall.value, self.chance.value, queries, of)
 
 
 def _among_first(values: torch.Tensor, same: torch.Tensor | float) -> torch.Tensor:
@@ -358,41 +315,18 @@ def _among_first(values: torch.Tensor, same: torch.Tensor | float) -> torch.Tens
     return above.mul_(1 - share).addcmul_(reached, share)
 
 
-def _three_differ(
-    values: torch.Tensor, same: torch.Tensor, counted: torch.Tensor | None
-) -> torch.Tensor:
+def _three_differ(values: torch.Tensor, same: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
     """Which rows have at least three different values: one that is neither least nor largest."""
-    # Nearly always the first few keys are enough to see it.
-    differ = _any_between(values[:, :_FEW], same, None if counted is None else counted[:, :_FEW])
-    rest = torch.nonzero(~differ)[:, 0]
-    if len(rest) and values.shape[1] > _FEW:
-        counted = None if counted is None else counted[rest]
-        differ[rest] = _any_between(values[rest], same[rest], counted)
-    return differ
-
-
-def _any_between(
-    values: torch.Tensor, same: torch.Tensor, counted: torch.Tensor | None
-) -> torch.Tensor:
-    low, high = values, values
-    if counted is not None:
-        low = values.masked_fill(~counted, torch.inf)
-        high = values.masked_fill(~counted, -torch.inf)
-    between = values > low.amin(dim=1, keepdim=True) + same
-    between &= values < high.amax(dim=1, keepdim=True) - same
-    if counted is not None:
-        between &= counted
+    least = values.masked_fill(~allowed, torch.inf).amin(dim=1, keepdim=True)
+    largest = values.masked_fill(~allowed, -torch.inf).amax(dim=1, keepdim=True)
+    between = (values > least + same) & (values < largest - same) & allowed
     return between.any(dim=1)
 
 
-def _centre(values: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
-    """Subtract each row's mean, in place, and give its size; only `counted` entries count."""
-    if counted is None:
-        mean = values.mean(dim=1, keepdim=True)
-        values -= mean
-    else:
-        values.masked_fill_(~counted, 0)
-        mean = values.sum(dim=1, keepdim=True) / counted.sum(dim=1, keepdim=True).clamp_min(1)
-        values -= mean
-        values.masked_fill_(~counted, 0)
+def _centre(values: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    """Subtract each row's mean over allowed entries, in place, and give its size; others are 0."""
+    values.masked_fill_(~allowed, 0)
+    mean = values.sum(dim=1, keepdim=True) / allowed.sum(dim=1, keepdim=True).clamp_min(1)
+    values -= mean
+    values.masked_fill_(~allowed, 0)
     return mean[:, 0].abs()

@@ -37,6 +37,8 @@ from attnviz.views.trait_types import Choice, Index, Keys, Numbers, with_control
 __all__ = ["COLORINGS", "EmbeddingView"]
 
 _LARGEST_SEED = 2**32 - 1
+# Figures of `HeadTrust` that a table shows.
+_TRUST_FIGURES = ("before", "placed", "plot", "recall", "chance", "queries", "of")
 
 
 class EmbeddingView(HeadRoles):
@@ -358,16 +360,15 @@ class EmbeddingView(HeadRoles):
         -------
         list of dict
             One a head: ``layer``, ``head``; means over queries of the correlation of distance with
-            product, -1 at best, of the vectors as they are, as they were placed and on the plot,
-            over the keys that each query may attend to (``before_allowed``, ``placed_allowed``,
-            ``plot_allowed``) and over all (``before_all_pairs``, ...); ``recall_allowed`` and
-            ``recall_all``, the share of a query's ten strongest keys that are among its ten
-            nearest, with what chance would give; ``queries`` measured, ``of`` how many;
+            product, -1 at best, over the keys that each query may attend to: ``before``, of the
+            vectors as they are, ``placed``, as they were placed, and ``plot``, on the plot;
+            ``recall``, the share of a query's ten strongest keys that are among its ten nearest,
+            and ``chance``, what chance would give; ``queries`` measured, ``of`` how many;
             ``problem``, why a head shows nothing. None where a figure cannot be computed.
 
         Examples
         --------
-        >>> pandas.DataFrame(view.trust()).plot_allowed.median()    # doctest: +SKIP
+        >>> pandas.DataFrame(view.trust()).plot.median()    # doctest: +SKIP
         """
         placing = Placing(cast("Scaling", self.scaling), self.translate, self.lift)
         # Of the principal components: a t-SNE of each head would take hours.
@@ -379,7 +380,9 @@ class EmbeddingView(HeadRoles):
             measured = completed(answers.trust(options, heads))
             problems = answers.problems(self.stack, layer, placing, self.dimensions)
             rows += [
-                {"layer": layer, "head": head} | _side_by_side(trust) | {"problem": problem}
+                {"layer": layer, "head": head}
+                | {name: None if trust is None else trust[name] for name in _TRUST_FIGURES}
+                | {"problem": problem}
                 for head, trust, problem in zip(heads, measured, problems, strict=True)
             ]
         return rows
@@ -550,14 +553,3 @@ def _described(corpus: Corpus, stack: str, point: int) -> dict[str, Any]:
     kind = "query" if is_query else "key"
     described = {"point": point, "kind": kind, "text": text, "position": position}
     return described | {"token": tokens[position]}
-
-
-def _side_by_side(trust: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A head's figures as a table's row has them; None for each of a head that has none."""
-    correlations = {
-        f"{space}_{pairs}": None if trust is None else trust[space][pairs]
-        for space in ("before", "placed", "plot")
-        for pairs in ("allowed", "all_pairs")
-    }
-    figures = ("recall_allowed", "recall_all", "chance_allowed", "chance_all", "queries", "of")
-    return correlations | {name: None if trust is None else trust[name] for name in figures}

@@ -221,7 +221,7 @@ def test_three_dimensions_of_the_enlarged_head_come_along() -> None:
     assert bytes_of(embedded["data"]).tobytes() == live.data
     assert embedded["header"] == live.header
     assert (embedded["layer"], embedded["head"], embedded["dimensions"]) == (1, 2, 3)
-    assert embedded["trust"]["plot"]["allowed"] < 0
+    assert embedded["trust"]["plot"] < 0
 
 
 @NEEDS_TSNE

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from attnviz.analysis import (
     HeadTrust,
     Placed,
     Placing,
-    Trust,
     measure_trust,
     place,
     principal_components,
@@ -32,8 +31,8 @@ class Looped:
     """The same figures by plain loops."""
 
     correlations: list[float | None]
-    recalls: list[float | None]
-    chances: list[float | None]
+    recall: float | None
+    chance: float | None
 
 
 def correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
@@ -69,8 +68,7 @@ def looped(
                     .stacks[stack]
                     .allowed(layer=layer, head=head)[at]
                 )
-    found = Looped([], [], [])
-    every = np.ones_like(own)
+    correlations = []
     for queries, keys in spaces:
         far = np.array(
             [
@@ -78,26 +76,22 @@ def looped(
                 for q in queries.double().numpy()
             ]
         )
-        for allowed in (own, every):
-            values = []
-            for i in range(num_queries):
-                keys_of = np.flatnonzero(allowed[i])
-                if len(np.unique(products[i, keys_of])) > 2:
-                    values.append(correlation(far[i, keys_of], products[i, keys_of]))
-            found.correlations.append(mean(values))
-    for allowed in (own, every):
-        shares, chances = [], []
+        values = []
         for i in range(num_queries):
-            keys_of = np.flatnonzero(allowed[i])
-            if len(keys_of) <= 10:
-                continue
-            strongest = sorted(keys_of, key=lambda j, i=i: -products[i, j])[:10]  # type: ignore[misc]
-            nearest = sorted(keys_of, key=lambda j, i=i: far[i, j])[:10]  # type: ignore[misc]
-            shares.append(len({*strongest} & {*nearest}) / 10)
-            chances.append(10 / len(keys_of))
-        found.recalls.append(mean(shares))
-        found.chances.append(mean(chances))
-    return found
+            keys_of = np.flatnonzero(own[i])
+            if len(np.unique(products[i, keys_of])) > 2:
+                values.append(correlation(far[i, keys_of], products[i, keys_of]))
+        correlations.append(mean(values))
+    shares, chances = [], []
+    for i in range(num_queries):
+        keys_of = np.flatnonzero(own[i])
+        if len(keys_of) <= 10:
+            continue
+        strongest = sorted(keys_of, key=lambda j, i=i: -products[i, j])[:10]  # type: ignore[misc]
+        nearest = sorted(keys_of, key=lambda j, i=i: far[i, j])[:10]  # type: ignore[misc]
+        shares.append(len({*strongest} & {*nearest}) / 10)
+        chances.append(10 / len(keys_of))
+    return Looped(correlations, mean(shares), mean(chances))
 
 
 def assert_looped(made: Corpus, stack: str, layer: int, placing: Placing) -> list[HeadTrust]:
@@ -108,19 +102,11 @@ def assert_looped(made: Corpus, stack: str, layer: int, placing: Placing) -> lis
     for number, figures in enumerate(measured):
         assert figures is not None
         expected = looped(made, (stack, layer, number), placed, plots[number])
-        found = [
-            value
-            for each in (figures.before, figures.placed, figures.plot)
-            for value in (each.allowed, each.all_pairs)
-        ]
-        for one, other in (
-            (found, expected.correlations),
-            ([figures.recall_allowed, figures.recall_all], expected.recalls),
-            ([figures.chance_allowed, figures.chance_all], expected.chances),
-        ):
-            assert [value is None for value in one] == [value is None for value in other]
-            known = [value for value in one if value is not None]
-            assert_allclose(known, [value for value in other if value is not None], atol=1e-4)
+        one = [figures.before, figures.placed, figures.plot, figures.recall, figures.chance]
+        other = [*expected.correlations, expected.recall, expected.chance]
+        assert [value is None for value in one] == [value is None for value in other]
+        known = [value for value in one if value is not None]
+        assert_allclose(known, [value for value in other if value is not None], atol=1e-4)
         assert (figures.queries, figures.of) == (made.points(stack).num_queries,) * 2
     return [figures for figures in measured if figures is not None]
 
@@ -131,8 +117,8 @@ def assert_looped(made: Corpus, stack: str, layer: int, placing: Placing) -> lis
 def test_figures_are_those_of_plain_loops(placing: Placing) -> None:
     figures = assert_looped(corpus([23, 4, 1, 15], layers=1), "self", 0, placing)
     # They say something, and not the same for every head.
-    assert len({each.plot.allowed for each in figures}) == 3
-    assert all(each.recall_all and each.recall_all > 0.2 for each in figures)
+    assert len({each.plot for each in figures}) == 3
+    assert all(each.recall and each.recall > 0.2 for each in figures)
 
 
 def test_other_masks_and_kinds_of_heads() -> None:
@@ -171,14 +157,12 @@ def test_places_that_are_random_for_each_kind_of_token_are_as_good_as_chance(kin
     # As many plots, since equal tokens are found, or not, all at once.
     plots = vectors(200, 2 * kinds, 2, seed=5)[:, torch.cat([token, token + kinds])]
     found = measure_trust(made, None, 0, place(made, None, 0), plots, queries=60)
-    for name in ("all", "allowed"):
-        recalls, chances = (
-            np.array([getattr(figures, f"{figure}_{name}") for figures in found])
-            for figure in ("recall", "chance")
-        )
-        noise = recalls.std() / len(recalls) ** 0.5
-        assert noise < 0.1 * chances.mean()
-        assert recalls.mean() == pytest.approx(chances.mean(), abs=4 * noise)
+    recalls, chances = (
+        np.array([getattr(figures, figure) for figures in found]) for figure in ("recall", "chance")
+    )
+    noise = recalls.std() / len(recalls) ** 0.5
+    assert noise < 0.1 * chances.mean()
+    assert recalls.mean() == pytest.approx(chances.mean(), abs=4 * noise)
 
 
 def test_ties_are_broken_at_random() -> None:
@@ -202,12 +186,12 @@ def test_ties_are_broken_at_random() -> None:
     def overlap(one: Numbers, other: Numbers) -> int:
         return len({*first(one).tolist()} & {*first(other).tolist()})
 
-    shares = [
-        np.mean([overlap(-products[query], far[query]) for _ in range(200)])
-        / np.mean([overlap(-products[query], -products[query]) for _ in range(200)])
-        for query in range(80)
-    ]
-    assert figures.recall_all == pytest.approx(np.mean(shares), abs=0.02)
+    shares = []
+    for query in range(10, 80):
+        strong, near = -products[query, : query + 1], far[query, : query + 1]
+        by_chance = [overlap(strong, near) for _ in range(200)]
+        shares.append(np.mean(by_chance) / np.mean([overlap(strong, strong) for _ in range(200)]))
+    assert figures.recall == pytest.approx(np.mean(shares), abs=0.02)
 
 
 def test_two_keys_that_differ_say_nothing_whatever_their_places() -> None:
@@ -217,15 +201,14 @@ def test_two_keys_that_differ_say_nothing_whatever_their_places() -> None:
     plots = principal_components(placed).coordinates
     for figures in measure_trust(texts, None, 0, placed, plots):
         assert figures is not None
-        assert figures.before.allowed is figures.placed.allowed is figures.plot.allowed is None
-        assert figures.plot.all_pairs is not None
+        assert figures.before is figures.placed is figures.plot is None
     token = torch.tensor([0, 1] * 10)
     queries, keys = vectors(1, 2, 4), vectors(1, 2, 4, seed=1)
     made = with_vectors(queries[:, token], keys[:, token], [20])
     placed = place(made, None, 0)
     [figures] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
     assert figures is not None
-    assert figures.before == figures.plot == Trust(None, None)
+    assert figures.before is figures.plot is None
 
 
 def test_some_queries_estimate_what_all_say() -> None:
@@ -240,8 +223,8 @@ def test_some_queries_estimate_what_all_say() -> None:
         assert whole is not None
         assert part is not None
         assert (whole.queries, part.queries, part.of) == (1000, 200, 1000)
-        assert_allclose(astuple(part.plot), astuple(whole.plot), atol=0.05)
-        assert part.recall_allowed == pytest.approx(whole.recall_allowed, abs=0.05)
+        assert part.plot == pytest.approx(whole.plot, abs=0.05)
+        assert part.recall == pytest.approx(whole.recall, abs=0.05)
 
 
 def test_queries_that_tell_no_keys_apart_are_left_out() -> None:
@@ -254,9 +237,11 @@ def test_queries_that_tell_no_keys_apart_are_left_out() -> None:
         warnings.simplefilter("error")
         [figures] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
     far = torch.cdist(queries[0, 1::2], keys[0]).numpy()
-    own = [correlation(far[i], (queries[0, 2 * i + 1] @ keys[0].T).numpy()) for i in range(20)]
+    products = (queries[0, 1::2] @ keys[0].T).numpy()
+    # The first has two keys.
+    own = [correlation(far[i, : 2 * i + 2], products[i, : 2 * i + 2]) for i in range(1, 20)]
     assert figures is not None
-    assert figures.before.all_pairs == pytest.approx(np.mean(own), abs=1e-4)
+    assert figures.before == pytest.approx(np.mean(own), abs=1e-4)
 
 
 def test_a_head_with_a_problem_has_no_figures() -> None:

@@ -272,11 +272,6 @@ async function pointsCsv(context: Context, store: EmbeddingStore): Promise<strin
   return csvText(columns, rows);
 }
 
-const TRUST_COLUMNS = (["before", "placed", "plot"] as const).flatMap((step) => [
-  `r_${step}_allowed`,
-  `r_${step}_all_pairs`,
-]);
-
 /** Every head with how far its small plot is to be trusted, one a row. */
 function headsCsv(store: EmbeddingStore): string {
   const overview = store.overview.peek();
@@ -284,25 +279,22 @@ function headsCsv(store: EmbeddingStore): string {
   const trusts = store.trust.peek();
   const rows = overview.heads.map(({ layer, head, problem }) => {
     const trust = trusts.get(headKey({ layer, head }));
-    const steps = trust && [trust.before, trust.placed, trust.plot];
     return [
       overview.stack,
       layer,
       head,
       problem,
-      ...(steps
-        ? steps.flatMap(({ allowed, all_pairs }) => [allowed, all_pairs])
-        : TRUST_COLUMNS.map(() => null)),
-      trust?.recall_allowed ?? null,
-      trust?.recall_all ?? null,
-      trust?.chance_allowed ?? null,
-      trust?.chance_all ?? null,
+      trust?.before ?? null,
+      trust?.placed ?? null,
+      trust?.plot ?? null,
+      trust?.recall ?? null,
+      trust?.chance ?? null,
       trust?.queries ?? null,
     ];
   });
   const columns = [
-    ...["stack", "layer", "head", "problem", ...TRUST_COLUMNS],
-    ...["recall_allowed", "recall_all", "chance_allowed", "chance_all", "queries_measured"],
+    ...["stack", "layer", "head", "problem"],
+    ...["r_before", "r_placed", "r_plot", "recall", "chance", "queries_measured"],
   ];
   return csvText(columns, rows);
 }

@@ -16,28 +16,19 @@ export const LITTLE = -0.1;
 export function trustInWords(trust: HeadTrust | null | undefined): string {
   if (trust === undefined) return "";
   if (trust === null) return "How far this plot can be trusted cannot be measured here.";
-  const { allowed, all_pairs } = trust.plot;
+  const { plot, recall, chance } = trust;
   const parts: string[] = [];
-  const correlation = allowed ?? all_pairs;
-  if (correlation !== null) {
-    const number = formatCorrelation(correlation);
-    const over =
-      allowed === null
-        ? "over all pairs"
-        : `over keys that a query may attend to${all_pairs === null ? "" : ` (${formatCorrelation(all_pairs)} over all pairs)`}`;
+  if (plot !== null) {
+    const figure = `${formatCorrelation(plot)} over keys that a query may attend to`;
     parts.push(
-      correlation > LITTLE
-        ? `Correlation of distance with q·k on this plot: ${number} ${over}`
-        : `On this plot distance follows q·k with r = ${number} ${over}`,
+      plot > LITTLE
+        ? `Correlation of distance with q·k on this plot: ${figure}`
+        : `On this plot distance follows q·k with r = ${figure}`,
     );
   }
-  const mine = trust.recall_allowed !== null;
-  const recall = trust.recall_allowed ?? trust.recall_all;
-  const chance = mine ? trust.chance_allowed : trust.chance_all;
   if (recall !== null) {
     const by = chance === null ? "" : ` (chance ${formatShare(chance)})`;
-    const which = mine ? "" : " of all texts";
-    const share = `${formatShare(recall)} of a query’s ten strongest keys${which} are among its ten nearest${by}`;
+    const share = `${formatShare(recall)} of a query’s ten strongest keys are among its ten nearest${by}`;
     parts.push(parts.length > 0 ? share : capital(share));
   }
   if (parts.length === 0)
@@ -52,8 +43,7 @@ export const TRUST_HELP =
 
 /** How trust went from the vectors as they are to the plot: "r over allowed keys: −0.31 → −0.55 → −0.48". */
 export function stepsInWords(trust: HeadTrust): string {
-  const side = trust.plot.allowed !== null ? "allowed" : "all_pairs";
-  const steps = [trust.before[side], trust.placed[side], trust.plot[side]];
+  const steps = [trust.before, trust.placed, trust.plot];
   if (steps.some((value) => value === null)) return "";
   const [before, placed, plot] = steps.map((value) => formatCorrelation(value as number));
   const measured =
@@ -69,44 +59,19 @@ export type TrustMap = ReadonlyMap<string, HeadTrust | null>;
 /** How much of a tile's figures there is room for. */
 export type FigureDetail = "words" | "short" | "least";
 
-/** The figures of a tile: over keys that may be attended to, or else over all. */
-export function figuresOf(trust: HeadTrust | null | undefined): {
-  correlation: number | null;
-  recall: number | null;
-  /** Whether one of them had to be taken over all pairs. */
-  ofAll: { correlation: boolean; recall: boolean };
-} {
-  const { allowed = null, all_pairs = null } = trust?.plot ?? {};
-  const { recall_allowed = null, recall_all = null } = trust ?? {};
-  return {
-    correlation: allowed ?? all_pairs,
-    recall: recall_allowed ?? recall_all,
-    ofAll: {
-      correlation: allowed === null && all_pairs !== null,
-      recall: recall_allowed === null && recall_all !== null,
-    },
-  };
-}
-
-/** What stands behind a figure that is over all pairs. */
-const OF_ALL = "*";
-
 /** A share of small plots: "42%". */
 function percent(share: number): string {
   return `${Math.round(100 * share)}%`;
 }
 
-/** "r −0.83 · 42%", in short "−0.83", over all pairs "r −0.83*"; "…" of a head that is not measured yet. */
+/** "r −0.83 · 42%", in short "−0.83 · 42%", at least "−0.83"; "…" of a head that is not measured yet. */
 export function figuresInShort(trust: HeadTrust | null | undefined, words: FigureDetail): string {
   if (trust === undefined) return "…";
-  const { correlation, recall, ofAll } = figuresOf(trust);
+  const { plot = null, recall = null } = trust ?? {};
   const named = words === "words" ? "r " : "";
-  const marked = (figure: string, all: boolean): string => `${figure}${all ? OF_ALL : ""}`;
   const parts = [
-    correlation === null
-      ? ""
-      : `${named}${marked(formatCorrelation(correlation), ofAll.correlation)}`,
-    recall === null || words === "least" ? "" : marked(percent(recall), ofAll.recall),
+    plot === null ? "" : `${named}${formatCorrelation(plot)}`,
+    recall === null || words === "least" ? "" : percent(recall),
   ].filter(Boolean);
   return parts.length > 0 ? parts.join(" · ") : "no figure";
 }
@@ -114,24 +79,17 @@ export function figuresInShort(trust: HeadTrust | null | undefined, words: Figur
 /** "correlation −0.83, recall 42%", for a screen reader. */
 export function figuresSpoken(trust: HeadTrust | null | undefined): string {
   if (trust === undefined) return "not measured yet";
-  const { correlation, recall, ofAll } = figuresOf(trust);
-  const over = (all: boolean): string => (all ? " over all pairs" : "");
+  const { plot = null, recall = null } = trust ?? {};
   const parts = [
-    correlation === null
-      ? ""
-      : `correlation ${formatCorrelation(correlation)}${over(ofAll.correlation)}`,
-    recall === null ? "" : `recall ${percent(recall)}${over(ofAll.recall)}`,
+    plot === null ? "" : `correlation ${formatCorrelation(plot)}`,
+    recall === null ? "" : `recall ${percent(recall)}`,
   ].filter(Boolean);
   return parts.length > 0 ? parts.join(", ") : "no trust figure";
 }
 
 /** What recall would be by chance, in the middle of the heads: " (about 31% by chance)", or "". */
 export function chanceInWords(trust: TrustMap): string {
-  const chances = [...trust.values()]
-    .flatMap(
-      (each) => (each?.recall_allowed === null ? each.chance_all : each?.chance_allowed) ?? [],
-    )
-    .sort((a, b) => a - b);
+  const chances = [...trust.values()].flatMap((each) => each?.chance ?? []).sort((a, b) => a - b);
   const middle = chances[chances.length >> 1];
   if (middle === undefined) return "";
   return middle < 0.005 ? " (less than 1% by chance)" : ` (about ${percent(middle)} by chance)`;
@@ -144,10 +102,10 @@ export function chanceInWords(trust: TrustMap): string {
  */
 export function keyInWords(trust: TrustMap, figures: FigureDetail = "words"): string {
   const least = figures === "least";
-  const shown = [...trust.values()].map(figuresOf);
-  const correlated = shown.some(({ correlation }) => correlation !== null);
-  const recalled = !least && (shown.length === 0 || shown.some(({ recall }) => recall !== null));
-  const ofAll = shown.some((each) => each.ofAll.correlation || (!least && each.ofAll.recall));
+  const heads = [...trust.values()];
+  const correlated = heads.some((each) => each && each.plot !== null);
+  const recalled =
+    !least && (heads.length === 0 || heads.some((each) => each && each.recall !== null));
   const shownFigures = [
     ...(correlated || !recalled ? ["r of distance with q·k (−1 is best)"] : []),
     ...(recalled
@@ -156,13 +114,12 @@ export function keyInWords(trust: TrustMap, figures: FigureDetail = "words"): st
         ]
       : []),
   ].join(", and ");
-  const all = ofAll ? ` ${OF_ALL} Over all pairs: queries may attend to too few keys.` : "";
-  return `Below each plot: ${shownFigures}.${all} The fainter a plot, the less its r is below 0.`;
+  return `Below each plot: ${shownFigures}. The fainter a plot, the less its r is below 0.`;
 }
 
 /** Whether distances on a plot follow q·k so little that the view warns of it. */
 export function saysLittle(trust: HeadTrust | null | undefined): boolean {
-  const { correlation } = figuresOf(trust);
+  const correlation = trust?.plot ?? null;
   return correlation !== null && correlation > LITTLE;
 }
 
@@ -175,7 +132,7 @@ const FAINTEST = 0.3;
  * so that its shapes are not taken for attention.
  */
 export function strengthOf(trust: HeadTrust | null | undefined): number {
-  const { correlation } = figuresOf(trust);
+  const correlation = trust?.plot ?? null;
   if (correlation === null) return trust === undefined ? 0.75 : FAINTEST;
   const share = (correlation - LITTLE) / (STRONG_AT - LITTLE);
   return FAINTEST + (1 - FAINTEST) * Math.max(0, Math.min(1, share));

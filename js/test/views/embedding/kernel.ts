@@ -89,17 +89,13 @@ export const DESCRIPTION: Description = {
 
 /** What trust says of a head; the layer stands in it, so that it shows whose it is. */
 export function trustFor(layer: number, head: number) {
-  const none = { allowed: null, all_pairs: null };
-  const plot = { allowed: -layer / 10, all_pairs: null };
   return {
     head,
-    before: none,
-    placed: none,
-    plot,
-    recall_allowed: null,
-    recall_all: null,
-    chance_allowed: null,
-    chance_all: null,
+    before: null,
+    placed: null,
+    plot: -layer / 10,
+    recall: null,
+    chance: null,
     queries: 4,
     of: 6,
   };

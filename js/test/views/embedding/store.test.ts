@@ -166,7 +166,7 @@ describe("trust", () => {
     expect(each.store.trust.value.size).toBe(0);
     each.kernel.answer();
     await until(() => expect([...each.store.trust.value.keys()]).toEqual(["6:0", "6:1"]));
-    expect(each.store.trust.value.get("6:1")?.plot.allowed).toBe(-0.6);
+    expect(each.store.trust.value.get("6:1")?.plot).toBe(-0.6);
     each.kernel.held = () => false;
     each.kernel.answer();
     await until(() => expect(each.store.trust.value.size).toBe(7));
@@ -211,7 +211,7 @@ describe("trust", () => {
     expect(kernel.of("trust")).toHaveLength(0);
     expect(each.store.headTrust.value).toBeNull();
     kernel.work = { ...kernel.work, state: "done", done: 5 };
-    await until(() => expect(each.store.headTrust.value?.plot.allowed).toBe(-0.5));
+    await until(() => expect(each.store.headTrust.value?.plot).toBe(-0.5));
     expect(kernel.of("trust")).toEqual([
       expect.objectContaining({ layer: 5, heads: [2], method: "tsne", dimensions: 2 }),
     ]);

@@ -20,7 +20,7 @@ from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing, place, principal_components, problems
 from attnviz.embedding.projection import Method, ProjectionSettings
 from attnviz.embedding.server.projections import ProjectionJobs, Work
-from attnviz.embedding.trust import HeadTrust, Trust, measure_trust
+from attnviz.embedding.trust import HeadTrust, measure_trust
 from attnviz.server.cache import ByteCache
 from attnviz.server.protocol import heads_of
 from attnviz.utils.progress import Progress, Steps, completed
@@ -177,24 +177,23 @@ class HeadTrustFigures(TypedDict):
 
     Attributes
     ----------
-    before, placed, plot : Trust
-        Of the vectors as the model has them, as they were placed, and on the plot.
-    recall_allowed, recall_all : float or None
+    before, placed, plot : float or None
+        The correlation of distance with q . k: of the vectors as the model has them, as they were
+        placed, and on the plot.
+    recall : float or None
         Share of a query's ten strongest keys that are among its ten nearest on the plot.
-    chance_allowed, chance_all : float or None
+    chance : float or None
         What that share would be by chance.
     queries, of : int
         How many queries were measured, of how many.
     """
 
     head: int
-    before: Trust
-    placed: Trust
-    plot: Trust
-    recall_allowed: float | None
-    recall_all: float | None
-    chance_allowed: float | None
-    chance_all: float | None
+    before: float | None
+    placed: float | None
+    plot: float | None
+    recall: float | None
+    chance: float | None
     queries: int
     of: int
 
@@ -482,9 +481,7 @@ def _trust_header(head: int, measured: HeadTrust | None) -> dict[str, Any] | Non
 def _rounded(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Figures with more digits than a view shows, and no more; None for what is none."""
     return {
-        name: _rounded(value)
-        if isinstance(value, Mapping)
-        else value
+        name: value
         if value is None or isinstance(value, int)
         else round(float(value), _TRUST_DIGITS)
         if np.isfinite(value)

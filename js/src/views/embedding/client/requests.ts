@@ -24,7 +24,7 @@ import type {
 } from "../../../client/protocol";
 import type { Source } from "../../../client/source";
 
-export type { Method, OverviewRequest, Scaling, Trust } from "../../../client/protocol";
+export type { Method, OverviewRequest, Scaling } from "../../../client/protocol";
 export { type Caveat, Corpus, type CorpusColumn, corpusOf, type Kind } from "./corpus";
 
 /** How queries and keys are placed before they are projected. */

@@ -12,7 +12,7 @@ import {
 } from "../../../ui/head-grid/grid";
 import { BY_ROLE, type NamedHeads } from "../../../ui/head-grid/head-roles";
 import { headKey } from "../state";
-import { type FigureDetail, figuresOf, type TrustMap } from "../trust";
+import type { FigureDetail, TrustMap } from "../trust";
 
 /** By what heads are ordered: by their number, by how far their plots can be trusted, by role. */
 export type TileOrder = "number" | "correlation" | "recall" | typeof BY_ROLE;
@@ -45,8 +45,8 @@ export function tileGrid(
   const scores = stack.layers.map((layer, at) => {
     const row: (number | null)[] = [];
     for (const head of offered[at] ?? []) {
-      const figures = figuresOf(trust.get(headKey({ layer, head })));
-      const value = order === "correlation" ? figures.correlation : figures.recall;
+      const figures = trust.get(headKey({ layer, head }));
+      const value = (order === "correlation" ? figures?.plot : figures?.recall) ?? null;
       row[head] = value === null ? null : order === "correlation" ? -value : value;
     }
     return row;

@@ -15,7 +15,6 @@ import { type EmbeddingState, headKey } from "../state";
 import type { EmbeddingStore } from "../store";
 import {
   figuresInShort,
-  figuresOf,
   figuresSpoken,
   formatCorrelation,
   keyInWords,
@@ -215,20 +214,15 @@ function hintOf(props: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
     const text = trust === null ? "no trust figure" : "not measured yet";
     return { title, rows: [{ color: "", text, meant: false }] };
   }
-  const { correlation, recall, ofAll } = figuresOf(trust);
-  const over = (all: boolean): string => (all ? " over all pairs" : "");
+  const { plot, recall, chance } = trust;
   const rows: Hint["rows"] = [];
-  const { allowed, all_pairs } = trust.plot;
-  if (correlation !== null) {
-    const both = allowed !== null && all_pairs !== null;
-    const all = both ? ` (all pairs ${formatCorrelation(all_pairs)})` : "";
-    const text = `distance with q·k: r ${formatCorrelation(correlation)}${over(ofAll.correlation)}${all}`;
+  if (plot !== null) {
+    const text = `distance with q·k: r ${formatCorrelation(plot)}`;
     rows.push({ color: "", text, meant: false });
   }
   if (recall !== null) {
-    const chance = trust.recall_allowed === null ? trust.chance_all : trust.chance_allowed;
     const by = chance === null ? "" : ` (chance ${Math.round(100 * chance)}%)`;
-    const text = `recall at 10: ${Math.round(100 * recall)}%${over(ofAll.recall)}${by}`;
+    const text = `recall at 10: ${Math.round(100 * recall)}%${by}`;
     rows.push({ color: "", text, meant: false });
   }
   return { title, rows };

@@ -163,7 +163,7 @@ describe("an exported page", () => {
     expect([...plot.coordinates]).toEqual(new Array(3 * COUNT).fill(1));
     const { head, ...rest } = request;
     const [trust] = await trustOf(sourceOf(), { ...rest, heads: [head] });
-    expect(trust?.plot.allowed).toBe(-0.7);
+    expect(trust?.plot).toBe(-0.7);
   });
 
   it("has the principal components of heads whose plot it does not contain, and says so", async () => {
@@ -190,7 +190,7 @@ describe("an exported page", () => {
     const source = sourceOf();
     const { head: _, ...place } = HEAD;
     const trusts = await trustOf(source, { ...place, way: WAY, ...PCA, heads: [2, 0] });
-    expect([trusts[0]?.plot.allowed, trusts[1]]).toEqual([-0.5, null]);
+    expect([trusts[0]?.plot, trusts[1]]).toEqual([-0.5, null]);
     const aggregate = await aggregateOf(source, { ...HEAD, size: 64 });
     expect(aggregate).toMatchObject({ rows: 1, columns: 3, texts: 2, ofTexts: 9, ofQueries: 30 });
     expect([...aggregate.weights]).toEqual([0.5, 0.125, -1]);

@@ -13,16 +13,13 @@ import {
 import { stackOf } from "../kernel";
 
 function trusted(correlation: number | null, recall: number | null): HeadTrust {
-  const none = { allowed: null, all_pairs: null };
   return {
     head: 0,
-    before: none,
-    placed: none,
-    plot: { allowed: correlation, all_pairs: null },
-    recall_allowed: recall,
-    recall_all: null,
-    chance_allowed: null,
-    chance_all: null,
+    before: null,
+    placed: null,
+    plot: correlation,
+    recall,
+    chance: null,
     queries: 1,
     of: 1,
   };
@@ -45,23 +42,13 @@ describe("the figures of a tile", () => {
   });
 
   it("stand beside what chance would make of recall", () => {
-    const heads = [0.2, 0.3, 0.9].map((chance) => ({ ...trusted(0, 0.5), chance_allowed: chance }));
+    const heads = [0.2, 0.3, 0.9].map((chance) => ({ ...trusted(0, 0.5), chance }));
     const all = new Map(heads.map((head, i) => [`0:${i}`, head]));
     expect(chanceInWords(all)).toBe(" (about 30% by chance)");
     expect(chanceInWords(new Map([["0:0", null]]))).toBe("");
-    expect(chanceInWords(new Map([["0:0", { ...trusted(0, 0.1), chance_allowed: 1e-4 }]]))).toBe(
+    expect(chanceInWords(new Map([["0:0", { ...trusted(0, 0.1), chance: 1e-4 }]]))).toBe(
       " (less than 1% by chance)",
     );
-  });
-
-  it("fall back to the figures over all pairs", () => {
-    const trust = { ...trusted(null, null), recall_all: 0.25 };
-    trust.plot.all_pairs = -0.5;
-    expect(figuresInShort(trust, "words")).toBe("r −0.50* · 25%*");
-    expect(figuresSpoken(trust)).toBe(
-      "correlation −0.50 over all pairs, recall 25% over all pairs",
-    );
-    expect(keyInWords(new Map([["0:0", trust]]))).toContain(" * Over all pairs: ");
   });
 
   it("are explained as far as they are shown", () => {
