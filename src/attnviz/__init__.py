@@ -4,8 +4,26 @@
 >>> model, tokenizer = av.demos.load("decoder")                          # doctest: +SKIP
 >>> av.show_head_view(model, "the cat sat", tokenizer=tokenizer)         # doctest: +SKIP
 
-Names load when they are first used: ``import attnviz`` by itself brings neither torch nor
-transformers.
+See the attention of one text
+    `show_head_view`: lines from each token to those it attends to. `show_matrix_view`: the weights
+    of a head. `show_model_view`: all heads at once. `show_neuron_view`: queries, keys and their
+    products. `dashboard`: several of these, linked.
+Compare two texts, models or checkpoints
+    `compare`, `show_compare_view`.
+See many texts
+    `extract_corpus` and `show_embedding_view`; `head_statistics` and `show_head_atlas`.
+Ask whether the attention matters
+    `intervene` with `Ablate`, `Knockout`, `HideTokens` or `SetWeights`; `head_effects`,
+    `token_effects`, `attribute`, `erasure_curve`, `sufficient_tokens`, `permutation_effect`.
+Get the numbers
+    `extract` gives an `AttentionRecord`: ``record.stack().weights(layer=3, head=1)`` is an array
+    (queries, keys), ``record.to_pandas()`` a table. `analysis` has scores of heads and more.
+Keep and share
+    ``view.save("view.html")`` or ``.svg``, ``.png``, ``.pdf``; ``record.save`` and `load`;
+    `integrations` for experiment trackers; `options` for what a notebook stores.
+
+``help(av.show_head_view)`` lists all that a view can be told. Names load when they are first used:
+``import attnviz`` by itself brings neither torch nor transformers.
 """
 
 from __future__ import annotations
