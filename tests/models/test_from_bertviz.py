@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import functools
 import importlib
 import inspect
 import json
@@ -22,10 +23,11 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from attnviz import AttentionRecord, HeadView, ModelView, NeuronView
+from attnviz import AttentionRecord, HeadView, ModelView, NeuronView, extract, show_neuron_view
 from attnviz.record.tokens import visible
 from attnviz.views.record_view import RecordView
 from models.kinds import make_model
+from models.tiny import SIZE
 from unit.page_data import data_of
 
 pytestmark = [
@@ -40,12 +42,51 @@ VIEWS: dict[str, type[RecordView]] = {
     "model_view": ModelView,
     "neuron_view.show": NeuronView,
 }
+# The neuron view shows RoBERTa's special tokens as BERT's.
+AS_BERT = {"<s>": "[CLS]", "</s>": "[SEP]"}
 STACKS = {"Encoder": "encoder", "Decoder": "decoder", "Cross": "cross"}
+
+
+ENCODER = SIZE | {"vocab_size": 400, "d_head": 12, "embedding_size": 24}
+SEQUENCE_TO_SEQUENCE: dict[str, Any] = {
+    "d_model": 48,
+    "vocab_size": 400,
+    **dict.fromkeys(("encoder_layers", "decoder_layers", "num_layers"), 2),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "num_heads"), 4),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim", "d_ff"), 64),
+    "d_kv": 12,
+    "pad_token_id": 0,
+}
+SIZES = dict.fromkeys(("Bart", "Marian", "T5"), SEQUENCE_TO_SEQUENCE)
+# The embeddings of ALBERT and XLNet are small. T5 does not scale its products.
+FACTORS = {"Albert": 30.0, "T5": 2.5, "XLNet": 30.0}
+# The classes of models in BertViz's notebooks, and their tokenizers.
+NOTEBOOKS = {
+    "albert": {"Albert": "word_tokenizer"},
+    "bart": {"Bart": "byte_tokenizer"},
+    "bert": {"Bert": "word_tokenizer"},
+    "distilbert": {"DistilBert": "word_tokenizer"},
+    "encoder_decoder": {"Marian": "piece_tokenizer", "T5": "piece_tokenizer"},
+    "gpt2": {"GPT2": "byte_tokenizer"},
+    "roberta": {"Roberta": "byte_tokenizer"},
+    "xlm": {"XLM": "byte_tokenizer"},
+    "xlnet": {"XLNet": "piece_tokenizer"},
+}
+NEURON_NOTEBOOKS = ["neuron_view_bert", "neuron_view_gpt2", "neuron_view_roberta"]
+TEXTS = {
+    "text": "The animal didn't cross the street because it was too tired.",
+    "target": "The cat sat on the mat.",
+    "sentence_a": "The cat sat on the mat.",
+    "sentence_b": "It was tired.",
+}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: BertViz's function, its arguments, and the code of both."""
+    """A row of a table: BertViz's function, its arguments, and the code of both.
+
+    Of a notebook's cell the function is empty, and the arguments are notebooks.
+    """
 
     function: str
     arguments: tuple[str, ...]
@@ -54,7 +95,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """The tables' rows, as the document has them."""
+    """The tables' rows with three columns, as the document has them."""
     found, function = [], ""
     for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
         heading = re.fullmatch(r"## `bertviz\.(.+)`", line)
@@ -62,8 +103,28 @@ def rows() -> list[Row]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| `") and len(cells) == 3:
             arguments = tuple(re.findall(r"`(\w+)`", cells[0]))
-            found.append(Row(function, arguments, cells[1].strip("`"), cells[2].strip("`")))
+            found.append(Row(function, arguments, code_of(cells[1]), code_of(cells[2])))
     return found
+
+
+def code_of(cell: str) -> str:
+    return "\n".join(line.strip("`") for line in cell.split("<br>"))
+
+
+def first_cells() -> list[str]:
+    """What the notebooks begin with, in BertViz's column and in attnviz's."""
+    document = DOCUMENT.read_text(encoding="utf-8")
+    table = re.search(r"\| BertViz \| attnviz \|\n.+\n((?:\|.+\n)+)", document)
+    assert table is not None
+    lines = [[cell.strip(" `") for cell in line.split("|")[1:3]] for line in table[1].splitlines()]
+    return ["\n".join(column) for column in zip(*lines, strict=True)]
+
+
+def run(code: str, names: dict[str, Any]) -> Any:
+    """Run the lines of a cell; the value of the last one."""
+    *lines, last = code.splitlines()
+    exec("\n".join(lines), names)  # noqa: S102 - the document's own code
+    return eval(last, names)  # noqa: S307
 
 
 def function_of_bertviz(name: str) -> Callable[..., Any]:
@@ -137,6 +198,55 @@ def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Make the folder of a random model of a class, whose rows of attention are peaked."""
+
+    @functools.cache
+    def make(name: str) -> Path:
+        torch.manual_seed(0)
+        configuration = getattr(transformers, f"{name}Config")(**SIZES.get(name, ENCODER))
+        model = getattr(transformers, f"{name}Model")(configuration)
+        with torch.no_grad():
+            for path, parameter in model.named_parameters():
+                if re.search(r"\.(q|k|query|key|c_attn)(_proj|_lin)?(\.weight)?$", path):
+                    parameter.mul_(FACTORS.get(name, 15.0))
+        folder = tmp_path_factory.mktemp(name)
+        model.save_pretrained(folder)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def bundled(byte_tokenizer: Any, tmp_path: Path) -> Callable[[str, Path], dict[str, Any]]:
+    """A checkpoint and the byte tokenizer, in BertViz's own classes and in transformers'."""
+
+    def make(name: str, checkpoint: Path) -> dict[str, Any]:
+        classes = importlib.import_module("bertviz.transformers_neuron_view")
+        ours = getattr(transformers, f"{name}Model").from_pretrained(checkpoint)
+        configuration = getattr(classes, f"{name}Config")(
+            str(checkpoint / "config.json"), output_attentions=True, torchscript=False
+        )
+        configuration.n_ctx = getattr(configuration, "n_positions", None)
+        theirs = getattr(classes, f"{name}Model")(configuration).eval()
+        # Masks are not among the weights of newer versions.
+        missing = theirs.load_state_dict(ours.state_dict(), strict=False).missing_keys
+        assert all(key.endswith("attn.bias") for key in missing)
+        byte_tokenizer.backend_tokenizer.model.save(str(tmp_path))
+        files = [str(tmp_path / file) for file in ("vocab.json", "merges.txt")]
+        # RoBERTa counts positions from its padding, whose number is fixed in BertViz.
+        vocabulary = json.loads(Path(files[0]).read_text(encoding="utf-8")) | {"<s>": 0, "<pad>": 1}
+        Path(files[0]).write_text(json.dumps(vocabulary), encoding="utf-8")
+        made = {"bertviz": (classes, theirs), "attnviz": (transformers, ours)}
+        return {
+            side: {"model": model, "tokenizer": getattr(module, f"{name}Tokenizer")(*files)}
+            for side, (module, model) in made.items()
+        }
+
+    return make
+
+
 @pytest.fixture
 def names(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -172,7 +282,11 @@ def test_no_argument_of_bertviz_is_missing(function: str) -> None:
     assert set(named) == set(inspect.signature(function_of_bertviz(function)).parameters)
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row.function}-{row.arguments[-1]}")
+@pytest.mark.parametrize(
+    "row",
+    [row for row in rows() if row.function],
+    ids=lambda row: f"{row.function}-{row.arguments[-1]}",
+)
 def test_both_columns_draw_the_same(
     row: Row, names: Callable[[Row], dict[str, dict[str, Any]]]
 ) -> None:
@@ -191,6 +305,48 @@ def test_both_columns_draw_the_same(
     else:
         assert isinstance(ours, VIEWS[row.function])
         compare_view(drawn, ours)
+
+
+def cells() -> list[Any]:
+    """Every cell of the notebooks with every class of model that it is run with."""
+    return [
+        pytest.param(row, tokenizer, name, id=f"{name}-{number}")
+        for number, row in enumerate(row for row in rows() if not row.function)
+        for notebook in row.arguments
+        for name, tokenizer in NOTEBOOKS.get(notebook, {}).items()
+    ]
+
+
+def test_no_notebook_of_bertviz_is_missing() -> None:
+    named = {name for row in rows() if not row.function for name in row.arguments}
+    assert named == {*NOTEBOOKS, *NEURON_NOTEBOOKS}
+
+
+@pytest.mark.parametrize(("row", "tokenizer", "name"), cells())
+def test_cells_of_notebooks_draw_the_same(
+    row: Row,
+    tokenizer: str,
+    name: str,
+    checkpoints: Callable[[str], Path],
+    request: pytest.FixtureRequest,
+) -> None:
+    made: list[dict[str, Any]] = []
+    for column in first_cells():
+        made.append({"AutoModel": transformers.AutoModel, "checkpoint": checkpoints(name)})
+        exec(column, made[-1])  # noqa: S102 - the document's own code
+    theirs, ours = (
+        names | TEXTS | {"tokenizer": request.getfixturevalue(tokenizer)} for names in made
+    )
+    ours["AttentionRecord"] = AttentionRecord
+    for view in ("head_view", "model_view"):
+        theirs[view] = functools.partial(theirs[view], html_action="return")
+        drawn = parameters_of(run(row.bertviz.replace("head_view", view), theirs).data)
+        largest = [np.max(part, -1).mean() for each in drawn["attention"] for part in each["attn"]]
+        assert np.mean(largest) > 0.3
+        # A cell of attnviz may use what BertViz's has made, as the weights that it hid.
+        shown = run(row.attnviz.replace("head_view", view), theirs | ours)
+        assert isinstance(shown, VIEWS[view])
+        compare_attention(drawn, shown)
 
 
 def parameters_of(html: str) -> dict[str, Any]:
@@ -216,12 +372,16 @@ def compare_view(drawn: Mapping[str, Any], view: RecordView) -> None:
         assert heads == view.heads
     if drawn.get("display_mode") == "light":
         assert view.theme == "light"
-    shown = {STACKS.get(str(entry["name"]), "self") for entry in drawn["attention"]}
-    assert shown == set(view.record.stacks)
     kept = getattr(view, "include_heads", None)
     assert drawn.get("include_heads") in (None, kept, list(range(first.heads_per_layer[0])))
+    compare_attention(drawn, view)
+
+
+def compare_attention(drawn: Mapping[str, Any], view: RecordView) -> None:
+    shown = {STACKS.get(str(entry["name"]), "self") for entry in drawn["attention"]}
+    assert shown == set(view.record.stacks)
     for entry in drawn["attention"]:
-        compare_weights(entry, view.record, kept)
+        compare_weights(entry, view.record, getattr(view, "include_heads", None))
 
 
 def compare_weights(
@@ -235,12 +395,11 @@ def compare_weights(
     if pair is not None:
         queries = positions_of(pair[1], stack.query_tokens.sequence)
         keys = positions_of(pair[2], stack.key_tokens.sequence)
-    assert tuple(visible(text) for text in texts(entry, "left_text", queries)) == tuple(
-        stack.query_tokens[place] for place in queries
-    )
-    assert tuple(visible(text) for text in texts(entry, "right_text", keys)) == tuple(
-        stack.key_tokens[place] for place in keys
-    )
+    sides = {"left_text": (stack.query_tokens, queries), "right_text": (stack.key_tokens, keys)}
+    for side, (tokens, positions) in sides.items():
+        expected_texts = [visible(text) for text in texts(entry, side, positions)]
+        renamed = AS_BERT if "[CLS]" in expected_texts else {}
+        assert [renamed.get(tokens[place], tokens[place]) for place in positions] == expected_texts
     for number, theirs in zip(stack.layers, entry["attn"], strict=True):
         ours = stack.weights(layer=number)[:, queries[:, None], keys]
         if heads is not None and len(theirs) < len(ours):
@@ -315,3 +474,59 @@ def test_what_the_neuron_view_draws_is_in_the_record(
 
 def document_on_one_line() -> str:
     return " ".join(DOCUMENT.read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize("notebook", NEURON_NOTEBOOKS)
+def test_cells_of_neuron_notebooks_draw_the_same(
+    notebook: str,
+    checkpoints: Callable[[str], Path],
+    bundled: Callable[[str, Path], dict[str, Any]],
+    models_for_neurons: dict[str, dict[str, Any]],
+) -> None:
+    (row,) = (row for row in rows() if row.arguments == (notebook,))
+    name = {"neuron_view_gpt2": "GPT2", "neuron_view_roberta": "Roberta"}.get(notebook)
+    models = bundled(name, checkpoints(name)) if name else models_for_neurons
+    show = functools.partial(function_of_bertviz("neuron_view.show"), html_action="return")
+    drawn = parameters_of(run(row.bertviz, TEXTS | models["bertviz"] | {"show": show}).data)
+    ours = TEXTS | models["attnviz"] | {"show_neuron_view": show_neuron_view}
+    compare_attention(drawn, run(row.attnviz, ours))
+
+
+def test_calls_of_the_notebooks_that_transformers_5_replaces(
+    checkpoints: Callable[[str], Path], word_tokenizer: Any
+) -> None:
+    model = transformers.BertModel.from_pretrained(checkpoints("Bert"), output_attentions=True)
+    available = TEXTS | {"tokenizer": word_tokenizer, "text_pair": TEXTS["sentence_b"]}
+    available |= {"model": model, "input_ids": torch.tensor([[2, 7, 3]])}
+    table = DOCUMENT.read_text(encoding="utf-8").partition("| With transformers 5 |")[2]
+    calls = re.findall(r"^\| `(.+)` \| `(.+)` \|$", table.partition("\n\n")[0], re.MULTILINE)
+    *removed, (last, _) = calls
+    assert len(removed) == 2
+    for before, _ in removed:
+        with pytest.raises(AttributeError, match=r"encode_plus|as_target_tokenizer"):
+            exec(before, available)  # noqa: S102 - the document's own code
+    assert eval(last, available) == ()  # noqa: S307
+    for _, now in calls:
+        assert eval(now, available)  # noqa: S307
+
+
+def test_a_target_is_shifted_to_the_right(
+    checkpoints: Callable[[str], Path], byte_tokenizer: Any
+) -> None:
+    model = transformers.BartModel.from_pretrained(checkpoints("Bart"))
+    target = f"<s>{TEXTS['target']}</s>"
+    record = extract(model, TEXTS["text"], target=target, tokenizer=byte_tokenizer)
+    first, *rest = record.stack("decoder").query_tokens
+    assert (first, rest[0], "</s>" in rest) == ("</s>", "<s>", False)
+
+
+def test_given_weights_may_have_special_tokens_and_a_title(
+    given_weights: dict[str, Any], byte_tokenizer: Any, names: Callable[[Row], Any]
+) -> None:
+    available = names(rows()[-1])["attnviz"] | given_weights | {"tokenizer": byte_tokenizer}
+    code = re.search(r"`(show_head_view\([^`]+special=[^`]+\))`", document_on_one_line())
+    assert code is not None
+    available["tokens"] = ["</s>", *given_weights["tokens"][1:]]
+    record = eval(code[1], available).record  # noqa: S307 - the document's
+    assert record.tokens.special == (True, *[False] * (len(record.tokens) - 1))
+    assert record.model == "bert-base-uncased"

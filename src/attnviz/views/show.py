@@ -482,7 +482,7 @@ def _record_of_weights(
         raise TypeError(
             "model is (), which has no weights in it. If it is outputs[-1], give "
             "outputs.attentions: the last of a model's outputs may be its cross attentions, which "
-            "are empty where it has none"
+            f"are empty where it has none. If it is outputs.attentions, {NOT_RETURNED}"
         )
     if isinstance(weights, list | tuple) and all(each is None for each in weights):
         raise TypeError(f"model is {weights!r}, which has no weights in it: {NOT_RETURNED}")
