@@ -131,6 +131,10 @@ class Alignment:
                 labels.append(max(before, after, key=len) if same else f"{before}→{after}")
         return tuple(labels)
 
+    def own_text(self, of: int) -> tuple[str, ...]:
+        """What list `of` (0 for a, 1 for b) has in each unit; "" where it has nothing."""
+        return tuple(_label(pair[of]) for pair in self._pairs())
+
     def _pairs(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
         a_start = b_start = 0
         for a_end, b_end in zip(self.a_ends.tolist(), self.b_ends.tolist(), strict=True):

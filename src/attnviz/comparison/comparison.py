@@ -341,7 +341,8 @@ class Comparison:
         -------
         AttentionRecord
             For each stack ``"self"`` of the members: ``"self: a"`` and ``"self: b"`` (with their
-            `names`), and ``"self: b − a"`` with the signed differences. Nothing is copied.
+            `names`) with their own tokens, and ``"self: b − a"`` with the signed differences.
+            Nothing is copied.
 
         Examples
         --------
@@ -365,13 +366,16 @@ class Comparison:
         for name in self.a.stacks:
             for number, member in enumerate(self.members):
                 stack = member.stack(name)
-                queries = tokens[number](stack.query_tokens)
+                sides = self._common.sides[name][max(0, number - 1)]
+                own = int(number > 0)
+                queries = _own_tokens(tokens[number](stack.query_tokens), sides.queries, own)
+                keys = _own_tokens(tokens[number](stack.key_tokens), sides.keys, own)
                 one_text = stack.key_tokens is stack.query_tokens
                 made = AttentionStack(
                     self._stack_name(name, number),
                     {layer: stack.attention(layer) for layer in stack.layers},
                     queries,
-                    None if one_text else tokens[number](stack.key_tokens),
+                    None if one_text else keys,
                     normalized=stack.normalized,
                     measure=stack.measure,
                 )
@@ -480,6 +484,12 @@ class Comparison:
     def __repr__(self) -> str:
         names = " and ".join([", ".join(self.names[:-1]), self.names[-1]])
         return f"<Comparison of {names}: {', '.join(map(repr, self.a.stacks.values()))}>"
+
+
+def _own_tokens(tokens: Tokens, units: Alignment, of: int) -> Tokens:
+    """Common units with the text of one list, where it has them: "he" in place of "he→she"."""
+    own = zip(units.own_text(of), tokens.text, strict=True)
+    return replace(tokens, text=tuple(text or label for text, label in own))
 
 
 def _of_later_images(first: int) -> Callable[[Tokens], Tokens]:

@@ -53,11 +53,23 @@ export const COMPARE_DEFAULTS: CompareState = {
   form: "head",
 };
 
-/** The record as it was before its stacks stood there several times: with their own names. */
-export function describedOnce(description: Description, compared: Compared): Description {
-  const stacks = Object.entries(compared.stacks).flatMap(([name, { members }]) => {
-    const found = description.stacks.find((each) => each.name === members[0]);
-    return found ? [{ ...found, name, patterns: [] }] : [];
+/**
+ * The record as it was before its stacks stood there several times: with their own names, and with
+ * the tokens of a difference, which say what both members have.
+ */
+export function describedOnce(
+  description: Description,
+  compared: Compared,
+  member: number,
+): Description {
+  const stacks = Object.entries(compared.stacks).flatMap(([name, { members, differences }]) => {
+    const named = (wanted: string | null | undefined) =>
+      description.stacks.find((each) => each.name === wanted);
+    const found = named(members[0]);
+    if (!found) return [];
+    const { query_tokens, key_tokens } =
+      named(differences[member] ?? differences.find((each) => each !== null)) ?? found;
+    return [{ ...found, query_tokens, key_tokens, name, patterns: [] }];
   });
   return { ...description, stacks };
 }

@@ -62,7 +62,8 @@ export function createCompareStore(context: ViewContext<CompareState>): CompareS
 
   const description = computed(
     () =>
-      record.description.value && describedOnce(record.description.value, state.comparison.value),
+      record.description.value &&
+      describedOnce(record.description.value, state.comparison.value, state.member.value),
   );
   const placeHere = computed<Place | null>(() => {
     const now = description.value;

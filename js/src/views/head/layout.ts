@@ -82,6 +82,10 @@ const LEAST_LINES = 84;
 /** The same where the view is narrower than this: bars are to be more than their numbers. */
 const NARROW = 320;
 const LEAST_NARROW_LINES = 60;
+/** Bars on both sides are as wide at least; those of a narrower view, such as a pane, as wide. */
+const LEAST_BARS = 72;
+const SMALL_BARS = 60;
+const SMALL = 480;
 const LEAST_LABEL_STEP = 11;
 const PRINTED_STEP = 16;
 const LARGEST_PICTURE = 40;
@@ -173,18 +177,23 @@ function vertical(input: LayoutInput): Layout {
   const keyLabels = labelsOf(input, "key", { limit, size, step });
   const queryWidth = Math.max(36, widest(queryLabels));
   const keyWidth = Math.max(36, widest(keyLabels));
-  const gap = width < 480 ? 7 : GAP;
-  const effects = !input.effects ? 0 : width < 480 ? NARROW_EFFECTS : EFFECTS;
+  const gap = width < SMALL ? 7 : GAP;
+  const effects = !input.effects ? 0 : width < SMALL ? NARROW_EFFECTS : EFFECTS;
   const beside = effects > 0 ? effects + gap : 0;
   const fixed = queryWidth + keyWidth + 6 * gap + beside;
   const leastLines = Math.min(340, Math.max(110, width * 0.29));
   const spare = Math.max(0, width - fixed - leastLines);
-  // Bars on both sides where each gets a readable width, else only where they are needed.
-  const both = (input.keepRoom || input.barSides.length > 1) && spare / 2 >= 72;
   const least = width < NARROW && !input.printed ? LEAST_NARROW_LINES : LEAST_LINES;
-  const narrow = Math.min(84, Math.max(0, width - fixed - least));
-  const most = input.keepRoom ? 170 : 300;
-  const room = both ? Math.min(300, spare / 2) : Math.min(most, Math.max(spare, narrow));
+  const free = Math.max(0, width - fixed - least);
+  const small = width < SMALL && !input.printed;
+  // In a small picture the lines get what bars do not need.
+  const side = small ? Math.min(SMALL_BARS, free / 2) : Math.min(300, spare / 2);
+  // Bars on both sides where each gets a readable width, else only where they are needed.
+  const both =
+    (input.keepRoom || input.barSides.length > 1) && side >= (small ? SMALL_BARS : LEAST_BARS);
+  const narrow = Math.min(84, free);
+  const most = small ? narrow : input.keepRoom ? 170 : 300;
+  const room = both ? side : Math.min(most, Math.max(spare, narrow));
   // Where two do not fit, a query's keys have them, which add up to one.
   const crowded = !both && input.barSides.length > 1;
   const barRoom = {

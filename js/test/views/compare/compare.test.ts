@@ -70,14 +70,14 @@ const DESCRIPTION = {
 } as never;
 
 function at(given: Partial<Parameters<typeof placeOf>[1]> = {}, member = 1): ComparePlace {
-  const once = describedOnce(DESCRIPTION, COMPARED);
+  const once = describedOnce(DESCRIPTION, COMPARED, 1);
   const state = { stack: "self", layer: 2, heads: [0], token: null, key: null, ...given };
   return comparePlace(placeOf(once, state), { comparison: COMPARED, member }) as ComparePlace;
 }
 
 describe("where the view is", () => {
   it("has each stack once, under its own name and without patterns", () => {
-    const once = describedOnce(DESCRIPTION, COMPARED);
+    const once = describedOnce(DESCRIPTION, COMPARED, 1);
     expect(once.stacks.map(({ name, patterns }) => [name, patterns])).toEqual([["self", []]]);
   });
 
