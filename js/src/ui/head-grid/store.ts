@@ -1,6 +1,6 @@
 /** The live state of a grid of heads: what of it is in sight, and where the keyboard is. */
 
-import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
+import { computed, type ReadonlySignal, signal, untracked } from "@preact/signals";
 import {
   findCell,
   type GridLayout,
@@ -12,22 +12,6 @@ import {
   stepCell,
 } from "./grid";
 
-export interface HeadGridStore {
-  /** The start of the names that its cells have in the page. */
-  id: string;
-  grid: ReadonlySignal<HeadGrid | null>;
-  layout: ReadonlySignal<GridLayout | null>;
-  sight: ReadonlySignal<Sight | null>;
-  scroll: Signal<{ x: number; y: number }>;
-  /** The head that the view is at, and the one that the keyboard is at. */
-  current: ReadonlySignal<HeadIndex | null>;
-  cursor: Signal<HeadIndex | null>;
-  /** Where the cursor is or would begin: at the current head, or the first. */
-  position: () => GridPosition | null;
-  /** Moves the cursor; null where there is no head. */
-  move: (rows: number, columns: number) => HeadIndex | null;
-}
-
 let instances = 0;
 
 export function createHeadGrid(options: {
@@ -36,7 +20,7 @@ export function createHeadGrid(options: {
   current: ReadonlySignal<HeadIndex | null>;
   /** Whether the current head stands out, so that the first key already moves on from it. */
   isOpen?: () => boolean;
-}): HeadGridStore {
+}) {
   const { grid, layout, current, isOpen = () => false } = options;
   const scroll = signal({ x: 0, y: 0 });
   const cursor = signal<HeadIndex | null>(null);
@@ -55,15 +39,19 @@ export function createHeadGrid(options: {
     return first < 0 ? null : { row: first, column: now.rows[first]?.findIndex(Boolean) ?? 0 };
   };
   return {
+    /** The start of the names that its cells have in the page. */
     id: `av-grid-${instances++}`,
     grid,
     layout,
     sight: computed<Sight | null>(() => JSON.parse(sightText.value)),
     scroll,
+    /** The head that the view is at, and the one that the keyboard is at. */
     current,
     cursor,
+    /** Where the cursor is or would begin: at the current head, or the first. */
     position,
-    move: (rows, columns) => {
+    /** Moves the cursor; null where there is no head. */
+    move: (rows: number, columns: number): HeadIndex | null => {
       const now = grid.peek();
       const from = position();
       if (!now || !from) return null;
@@ -78,3 +66,5 @@ export function createHeadGrid(options: {
     },
   };
 }
+
+export type HeadGridStore = ReturnType<typeof createHeadGrid>;

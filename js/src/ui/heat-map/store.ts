@@ -1,12 +1,12 @@
 /** The live state of a heat map, as signals: from its traits to what is drawn. */
 
-import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import type { Range, TileRequest } from "../../client/protocol";
 import { largestOf } from "../../client/signs";
 import type { Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
-import { type Mark, type Scene, sceneOf } from "../../draw/marks";
+import { type Mark, sceneOf } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";
 import { type Scaling, scaleEnd } from "../colors/color-scales";
 import type { Focus } from "../image/state";
@@ -47,40 +47,6 @@ import {
   type Viewport,
   zoomed,
 } from "./viewport";
-
-export interface HeatMapStore {
-  /** What the state asks for. */
-  viewport: ReadonlySignal<Viewport | null>;
-  /** What is drawn, without pins and pointer; the previous one until tiles of the next have come. */
-  base: ReadonlySignal<HeatMap | null>;
-  /** The same with pins and pointer. */
-  heatMap: ReadonlySignal<HeatMap | null>;
-  scene: ReadonlySignal<Scene | null>;
-  /** What captions are made from. */
-  captionInput: ReadonlySignal<CaptionInput | null>;
-  /** The text for a screen reader; the pointer does not change it. */
-  summary: ReadonlySignal<string>;
-  /** Whether what is drawn is what the state asks for, as fine as it should be. */
-  current: ReadonlySignal<boolean>;
-  hovered: Signal<CellAt | null>;
-  cursor: Signal<TokensAt | null>;
-  search: Signal<string>;
-  scaling: Signal<Scaling>;
-  /** A step nearer or farther; around a point, which stays where it is, or else the middle. */
-  zoom: (nearer: boolean, around?: Point) => void;
-  /** Whether nothing is to be seen from nearer. */
-  nearest: ReadonlySignal<boolean>;
-  /** Everything in sight. */
-  fit: () => void;
-  /** Moves what is in sight by whole tokens. */
-  pan: (queries: number, keys: number) => void;
-  /** Windows that have a token of a side in sight; none where it is. */
-  windowsAt: (side: "query" | "key", token: number) => Partial<HeatMapState>;
-  /** Moves a token into sight, and the keyboard to it. */
-  show: (side: "query" | "key", token: number) => void;
-  /** What an export draws: without the pointer. */
-  forExport: () => HeatMap | null;
-}
 
 /** Steps of a pixel that cells end at in a figure of a stated width. */
 const PRINT_RATIO = 16;
@@ -132,7 +98,7 @@ async function loadLine(source: Source, asked: LineQuestion, ended: AbortSignal)
   return { token, window, values: meanOf(piece.matrices), error: piece.error };
 }
 
-export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapStore {
+export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   const { source, state, record } = context;
   const hovered = signal<CellAt | null>(null);
   const cursor = signal<TokensAt | null>(null);
@@ -346,7 +312,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
   });
 
   const middle = (window: readonly [number, number]): number => (window[0] + window[1]) / 2;
-  const windowsAt: HeatMapStore["windowsAt"] = (side, token) => {
+  /** Windows that have a token of a side in sight; none where it is. */
+  const windowsAt = (side: "query" | "key", token: number): Partial<HeatMapState> => {
     const now = viewport.peek();
     if (!now || isWhole(now)) return {};
     const around = (axis: Viewport["rows"]): Range | null => {
@@ -362,30 +329,39 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
   };
 
   return {
+    /** What the state asks for. */
     viewport,
+    /** What is drawn, without pins and pointer; the previous one until tiles of the next have come. */
     base,
+    /** The same with pins and pointer. */
     heatMap,
     scene,
     captionInput,
+    /** The text for a screen reader; the pointer does not change it. */
     summary: computed(() => (captionInput.value ? summary(captionInput.value) : "")),
+    /** Whether what is drawn is what the state asks for, as fine as it should be. */
     current,
     hovered,
     cursor,
     search,
     scaling,
-    zoom: (nearer, around) => {
+    /** A step nearer or farther; around a point, which stays where it is, or else the middle. */
+    zoom: (nearer: boolean, around?: Point) => {
       const now = layout.peek();
       if (!now) return;
       const point = around ?? { right: now.cellsWidth / 2, down: now.cellsHeight / 2 };
       const windows = zoomed(now.viewport, now.room, nearer, point);
       if (windows) assign(state, windows);
     },
+    /** Whether nothing is to be seen from nearer. */
     nearest: computed(() => {
       const now = layout.value;
       return !now || zoomed(now.viewport, now.room, true, { right: 0, down: 0 }) === null;
     }),
+    /** Everything in sight. */
     fit: () => assign(state, { query_window: null, key_window: null }),
-    pan: (queries, keys) => {
+    /** Moves what is in sight by whole tokens. */
+    pan: (queries: number, keys: number) => {
       const now = viewport.peek();
       if (!now) return;
       assign(state, {
@@ -394,7 +370,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
       });
     },
     windowsAt,
-    show: (side, token) => {
+    /** Moves a token into sight, and the keyboard to it. */
+    show: (side: "query" | "key", token: number) => {
       const now = viewport.peek();
       if (!now) return;
       assign(state, windowsAt(side, token));
@@ -404,9 +381,12 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
         key: side === "key" || both ? token : null,
       };
     },
+    /** What an export draws: without the pointer. */
     forExport: () => pinned.peek(),
   };
 }
+
+export type HeatMapStore = ReturnType<typeof createHeatMapStore>;
 
 /** The one token that a cell stands for; null where it stands for several. */
 function onlyToken(axis: Axis, cell: number | null): number | null {

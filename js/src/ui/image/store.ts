@@ -1,6 +1,6 @@
 /** Images beside a picture, live as signals: their pixels, the width they take, the weights over one. */
 
-import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { PatchGrid, TokenList } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
 import { largestOf } from "../../client/signs";
@@ -12,7 +12,7 @@ import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign, same } from "../view/state";
 import { type HeatCaptionInput, heatsInWords } from "./captions";
-import { type Panel, type PanelContent, panelMarks } from "./marks";
+import { type PanelContent, panelMarks } from "./marks";
 import {
   type Focus,
   fewSeries,
@@ -127,35 +127,15 @@ interface PanelOptions {
   note?: ReadonlySignal<string>;
 }
 
-export interface ImagePanel {
-  content: ReadonlySignal<PanelContent | null>;
-  drawn: ReadonlySignal<Panel | null>;
-  /** The text for a screen reader; "" where there is no panel. */
-  caption: ReadonlySignal<string>;
-  /** Whether what is drawn is what is asked for. */
-  current: ReadonlySignal<boolean>;
-  hovered: ReadonlySignal<HoveredPatch | null>;
-  /** Points at a patch, here and in the view. */
-  point: (to: HoveredPatch | null) => void;
-  /** Whether the scale ends at the largest weight that there can be, not at the largest shown. */
-  wholeScale: Signal<boolean>;
-  /** The number of the grid that is shown, where there are several. */
-  picked: Signal<number | null>;
-  shownGrid: ReadonlySignal<number>;
-  /** The tokens that a patch stands for. */
-  tokensAt: (patch: number) => Focus;
-  choose: (patch: number) => void;
-  /** The panel for an export; null where there is none. */
-  forExport: () => Box | null;
-}
-
 export function createImagePanel<S extends RecordState>(
   context: ViewContext<S>,
   options: PanelOptions,
-): ImagePanel {
+) {
   const { record, common: state, image: room } = context;
   const hovered = signal<HoveredPatch | null>(null);
+  /** Whether the scale ends at the largest weight that there can be, not at the largest shown. */
   const wholeScale = signal(false);
+  /** The number of the grid that is shown, where there are several. */
   const picked = signal<number | null>(null);
   const place = computed(() => (room?.shown.value ? record.place.value : null));
   const grids = computed(() => place.value?.keys.grids ?? []);
@@ -241,6 +221,7 @@ export function createImagePanel<S extends RecordState>(
   );
   const drawn = computed(() => content.value && panelMarks(content.value));
 
+  /** The tokens that a patch stands for. */
   const tokensAt = (patch: number): Focus => {
     const now = base.peek();
     const [of, grid] = [now?.captionInput?.question, keyGrid.peek()];
@@ -252,17 +233,20 @@ export function createImagePanel<S extends RecordState>(
   return {
     content,
     drawn,
+    /** The text for a screen reader; "" where there is no panel. */
     caption: computed(() => {
       const now = base.value;
       return now?.captionInput ? heatsInWords(now.heats, now.captionInput) : "";
     }),
+    /** Whether what is drawn is what is asked for. */
     current: computed(() => {
       const asked = question.value;
       const answers = asked === null || same(answered.value?.question, asked);
       return place.value === null || (base.value !== null && answers);
     }),
     hovered,
-    point: (to) => {
+    /** Points at a patch, here and in the view. */
+    point: (to: HoveredPatch | null) => {
       if (same(hovered.peek(), to)) return;
       hovered.value = to;
       options.point(to && { ...tokensAt(to.patch), tile: to.tile });
@@ -271,7 +255,7 @@ export function createImagePanel<S extends RecordState>(
     picked,
     shownGrid,
     tokensAt,
-    choose: (patch) => {
+    choose: (patch: number) => {
       const [now, grid] = [place.peek(), keyGrid.peek()];
       if (!now || !grid) return;
       const queryGrid = queryGridOf(now, grid);
@@ -281,12 +265,15 @@ export function createImagePanel<S extends RecordState>(
       if (!pinned) options.reveal(queryGrid ? "query" : "key", token);
       assign(state, { [field]: pinned ? null : token });
     },
-    forExport: () => {
+    /** The panel for an export; null where there is none. */
+    forExport: (): Box | null => {
       const now = base.peek();
       return now && panelMarks({ ...now, hovered: null, notes: [options.note?.peek() ?? ""] });
     },
   };
 }
+
+export type ImagePanel = ReturnType<typeof createImagePanel>;
 
 /** A picture and its panel as one, for print: side by side, or one below the other. */
 export function withPanel<P extends Pick<Scene, "width" | "height" | "back" | "front">>(

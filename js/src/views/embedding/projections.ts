@@ -51,14 +51,6 @@ function followProjecting(state: Context["state"]): Projecting {
   });
 }
 
-export interface OverviewAnswers {
-  overview: ReadonlySignal<Overview | null>;
-  overviewProgress: ReadonlySignal<[number, number] | null>;
-  trust: ReadonlySignal<ReadonlyMap<string, HeadTrust | null>>;
-  /** Whether it is what the state asks for. */
-  overviewSettled: ReadonlySignal<boolean>;
-}
-
 /** What an overview, and the trust in it, depend on. */
 interface Whole {
   stack: string;
@@ -71,7 +63,7 @@ export function createOverview(
   { record, state, source }: Context,
   corpus: ReadonlySignal<Corpus | null>,
   stack: ReadonlySignal<StackDescription | null>,
-): OverviewAnswers {
+) {
   const whole = computed<Whole | null>(
     () => corpus.value && { stack: corpus.value.stack, way: followWay(state) },
   );
@@ -127,13 +119,16 @@ export function createOverview(
   });
 
   return {
+    /** All heads of the stack, drawn at once. The last stay until the next come. */
     overview: computed(() => {
       const had = given.value;
       // Another stack's heads are not this one's.
       return had && had.question.stack === whole.value?.stack ? had.answer : null;
     }),
+    /** Heads that are there, of how many; null where none is awaited. */
     overviewProgress: computed(() => (asked.value && !settled.value ? progress.value : null)),
     overviewSettled: settled,
+    /** Of the overview's plots, by `headKey`; a head that is not in it was not measured yet. */
     trust: computed(() => {
       const had = measured.value;
       return had && same(had.of, whole.value) ? had.heads : NOTHING;
@@ -143,20 +138,11 @@ export function createOverview(
 
 const NOTHING: Measured = new Map();
 
-export interface ProjectionAnswers {
-  projection: ReadonlySignal<Projection | null>;
-  headTrust: ReadonlySignal<HeadTrust | null>;
-  /** Whether it is what the state asks for, be it done or not. */
-  projectionSettled: ReadonlySignal<boolean>;
-  cancel: () => void;
-  restart: () => void;
-}
-
 export function createProjection(
   { record, state, source, ended: gone }: Context,
   corpus: ReadonlySignal<Corpus | null>,
   head: ReadonlySignal<HeadIndex | null>,
-): ProjectionAnswers {
+) {
   const request = computed<ProjectionRequest | null>(() => {
     const [points, at] = [corpus.value, head.value];
     if (!points || !at || points.count === 0) return null;
@@ -202,22 +188,26 @@ export function createProjection(
   const trusted = record.answer(measuring, (wanted, ended) => trustOf(source, wanted, ended));
 
   return {
+    /** The enlarged head's plot; the last stays until the next has come. */
     projection: computed(() => {
       const plot = newest.value;
       return plot && plot.request.stack === corpus.value?.stack ? plot : null;
     }),
+    /** null while the plot moves or is not measured. */
     headTrust: computed(() => {
       const had = trusted.value;
       const here = measuring.value;
       return had && here && same(had.question, here) ? (had.answer[0] ?? null) : null;
     }),
     projectionSettled: settled,
+    /** Ends a t-SNE or UMAP that runs. */
     cancel: () => {
       const wanted = asked.peek()?.request;
       if (!wanted) return;
       // Told at once, and not with the next frame.
       cancelProjection(source, wanted, gone).then(() => wake?.(), record.fail);
     },
+    /** Begins one again that was ended or has failed. */
     restart: () => {
       anew = true;
       begun.value += 1;

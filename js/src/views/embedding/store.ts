@@ -1,71 +1,23 @@
 /** The embedding view's live state: from its traits to plots, colours and the chosen point. */
 
-import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import { isAbort } from "../../client/kernel";
 import { Source } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
-import {
-  type Corpus,
-  corpusOf,
-  type HeadTrust,
-  type Lines,
-  linesOf,
-  normsOf,
-  type Overview,
-  type Projection,
-} from "./client/requests";
+import { type Corpus, corpusOf, linesOf, normsOf } from "./client/requests";
 import { TextCarrier } from "./client/text-carrier";
 import { type Coloring, coloring } from "./colors";
 import { createOverview, createProjection } from "./projections";
 import { type Found, findPoints } from "./search";
 import { type EmbeddingState, neighbourOf } from "./state";
 
-export interface EmbeddingStore {
-  corpus: ReadonlySignal<Corpus | null>;
-  /** All heads of the stack, or null: they are drawn at once. The last stay until the next come. */
-  overview: ReadonlySignal<Overview | null>;
-  /** Heads that are there, of how many; null where none is awaited. */
-  overviewProgress: ReadonlySignal<[number, number] | null>;
-  /** The enlarged head's plot; the last stays until the next has come. Asked for while enlarged. */
-  projection: ReadonlySignal<Projection | null>;
-  /** Whether what is shown, all heads or one, is what the state asks for. */
-  current: ReadonlySignal<boolean>;
-  /** The enlarged head: the first chosen, or the layer's first. */
-  head: ReadonlySignal<HeadIndex | null>;
-  /** Of the overview's plots, by `headKey`; a head that is not in it was not measured yet. */
-  trust: ReadonlySignal<ReadonlyMap<string, HeadTrust | null>>;
-  /** Of the enlarged head's plot; null while it moves or is not measured. */
-  headTrust: ReadonlySignal<HeadTrust | null>;
-  /** The chosen point's lines at the enlarged head. */
-  lines: ReadonlySignal<Lines | null>;
-  /** Why there are none, where there might be: a page may not contain them. */
-  linesProblem: ReadonlySignal<string | null>;
-  /** The point of the pinned query or key of the text, whichever was set last. */
-  chosen: ReadonlySignal<number | null>;
-  choose: (point: number | null) => void;
-  /** The point under the pointer. */
-  hovered: Signal<number | null>;
-  colors: ReadonlySignal<Coloring | null>;
-  /** null without a search. */
-  found: ReadonlySignal<Found | null>;
-  /** Whether a point is one of those that are shown, queries or keys. */
-  shown: (point: number) => boolean;
-  /** Ends a t-SNE or UMAP that runs, and begins one again that was ended or has failed. */
-  cancel: () => void;
-  restart: () => void;
-  /** Goes to the head so many layers and heads away. */
-  neighbour: (layers: number, heads: number) => void;
-  /** What a text's own views ask. */
-  textSource: (text: number) => Source;
-}
-
 /** Texts whose weights are kept, and bytes of them. */
 const MOST_TEXTS = 4;
 const TEXT_BYTES = 16_000_000;
 
-export function createEmbeddingStore(context: ViewContext<EmbeddingState>): EmbeddingStore {
+export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
   const { record, state, source } = context;
   const hovered = signal<number | null>(null);
 
@@ -87,6 +39,7 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>): Embe
     numbered = now;
     return undefined;
   });
+  /** The enlarged head: the first chosen, or the layer's first. */
   const head = computed<HeadIndex | null>(() => {
     const place = record.place.value;
     const first = place?.heads[0];
@@ -140,28 +93,36 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>): Embe
     ...all,
     ...one,
     ...choice,
+    /** Whether what is shown, all heads or one, is what the state asks for. */
     current: computed(() =>
       state.enlarged.value ? one.projectionSettled.value : all.overviewSettled.value,
     ),
+    /** The chosen point's lines at the enlarged head. */
     lines: computed(() => (typeof linesHere.value === "string" ? null : linesHere.value)),
+    /** Why there are none, where there might be: a page may not contain them. */
     linesProblem: computed(() => (typeof linesHere.value === "string" ? linesHere.value : null)),
+    /** The point under the pointer. */
     hovered,
     colors,
-    found: computed(() => {
+    /** null without a search. */
+    found: computed<Found | null>(() => {
       const points = corpus.value;
       return points && findPoints(points, state.search.value, state.match_case.value);
     }),
-    shown: (point) => {
+    /** Whether a point is one of those that are shown, queries or keys. */
+    shown: (point: number): boolean => {
       const [points, which] = [corpus.value, state.points.value];
       return which === "both" || points?.isKey(point) === (which === "keys");
     },
-    neighbour: (layers, heads) => {
+    /** Goes to the head so many layers and heads away. */
+    neighbour: (layers: number, heads: number) => {
       const [here, from] = [stack.peek(), head.peek()];
       if (!here || !from) return;
       const to = neighbourOf(here, from, layers, heads);
       assign(state, { layer: to.layer, heads: [to.head] });
     },
-    textSource: (text) => {
+    /** What a text's own views ask. */
+    textSource: (text: number): Source => {
       const known =
         sources.get(text) ?? new Source(new TextCarrier(source.carrier, text), TEXT_BYTES);
       // In order of last use, so that the first is the one to forget.
@@ -176,15 +137,12 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>): Embe
   };
 }
 
-export interface Choice {
-  chosen: ReadonlySignal<number | null>;
-  choose: (point: number | null) => void;
-}
+export type EmbeddingStore = ReturnType<typeof createEmbeddingStore>;
 
 export function createChosenPoint(
   { state, record }: ViewContext<EmbeddingState>,
   corpus: ReadonlySignal<Corpus | null>,
-): Choice {
+) {
   // Of a pinned query and a pinned key the one that was set last; the query of both at once.
   const byKey = signal(false);
   let [token, key] = [state.token.peek(), state.key.peek()];

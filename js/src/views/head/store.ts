@@ -1,24 +1,17 @@
 /** The head view's live state: from its traits to what is drawn, as signals. */
 
-import {
-  batch,
-  computed,
-  type ReadonlySignal,
-  type Signal,
-  signal,
-  untracked,
-} from "@preact/signals";
-import { meantBy, type Strongest } from "../../client/requests/strongest";
+import { batch, computed, signal, untracked } from "@preact/signals";
+import { meantBy } from "../../client/requests/strongest";
 import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
-import { type Mark, type Scene, sceneOf } from "../../draw/marks";
+import { sceneOf } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";
 import { type Scaling, scaleEnd } from "../../ui/colors/color-scales";
 import { answerStart } from "../../ui/generated-token/state";
 import { createImagePanel, type ImagePanel, imagesDrawn } from "../../ui/image/store";
 import { pairOf } from "../../ui/pairs";
 import { quantityOf } from "../../ui/text/captions";
-import { findTokens, type Matches, tokenMatcher } from "../../ui/text/token-search";
+import { findTokens, tokenMatcher } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, follow } from "../../ui/view/state";
 import { barEnd } from "./bars";
@@ -37,7 +30,6 @@ import { backMarks, backOpacity, frontMarks } from "./marks";
 import {
   type HeadState,
   isTogether,
-  type Loaded,
   leftOutOf,
   load,
   type Plan,
@@ -49,50 +41,19 @@ import {
 } from "./state";
 import { createStrongest } from "./strongest";
 
-export interface HeadStore {
-  plan: ReadonlySignal<Plan | null>;
-  loaded: ReadonlySignal<Loaded | null>;
-  lines: ReadonlySignal<Lines | null>;
-  /** The strongest keys of the pinned query anywhere; null where all keys are in sight. */
-  listed: ReadonlySignal<Strongest | null>;
-  /** What is drawn without pins and pointer, and with both. */
-  ground: ReadonlySignal<LinePlot | null>;
-  linePlot: ReadonlySignal<LinePlot | null>;
-  back: ReadonlySignal<Mark[]>;
-  scene: ReadonlySignal<Scene | null>;
-  /** The words around the plot. */
-  caption: ReadonlySignal<Caption | null>;
-  /** The same for who cannot see it; the pointer changes nothing about it. */
-  summary: ReadonlySignal<string>;
-  /** Whether what is drawn is what the state asks for. */
-  current: ReadonlySignal<boolean>;
-  hovered: Signal<TokenAt | null>;
-  hoveredLine: Signal<LineAt | null>;
-  hoveredHeads: Signal<readonly number[]>;
-  cursor: Signal<TokenAt | null>;
-  search: Signal<string>;
-  matches: ReadonlySignal<Matches | null>;
-  /** Windows and pins from before the last leap, to go back to. */
-  before: Signal<Partial<HeadState> | null>;
-  /** Keeps where the reader is, before a leap. */
-  leave: () => void;
-  scaling: Signal<Scaling>;
-  /** What is shown, for print: nothing that the pointer brought, and no room for it. */
-  still: () => LinePlot | null;
-}
-
 /** What of a plan changes without anything to load. */
 export function pinsOf({ token, key, asQuery }: Plan): Pick<Plan, "token" | "key" | "asQuery"> {
   return { token, key, ...(asQuery !== undefined && { asQuery }) };
 }
 
-export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
+export function createHeadStore(context: ViewContext<HeadState>) {
   const { source, state, record } = context;
   const hovered = signal<TokenAt | null>(null);
   const hoveredLine = signal<LineAt | null>(null);
   const hoveredHeads = signal<readonly number[]>([]);
   const cursor = signal<TokenAt | null>(null);
   const search = signal("");
+  /** Windows and pins from before the last leap, to go back to. */
   const before = signal<Partial<HeadState> | null>(null);
   const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
 
@@ -120,6 +81,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   // By themselves: a plan of another layer, which is still to come, changes nothing that is drawn.
   const pinnedToken = computed(() => plan.value?.token ?? null);
   const pinnedKey = computed(() => plan.value?.key ?? null);
+  /** The strongest keys of the pinned query anywhere; null where all keys are in sight. */
   const listed = createStrongest(context, plan);
 
   const options = computed(() => {
@@ -197,6 +159,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   };
   const layout = computed(() => layoutOf([barSide.value], true));
 
+  /** What is drawn without pins and pointer. */
   const ground = computed<LinePlot | null>(() => {
     const now = loaded.value;
     if (!now || !lines.value || !layout.value || !options.value) return null;
@@ -247,6 +210,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     pinned.value && barsTo ? { ...pinned.value, barsTo: barsTo.value } : pinned.value,
   );
 
+  /** What is shown, for print: nothing that the pointer brought, and no room for it. */
   const still = (): LinePlot | null => {
     const now = ready.peek();
     if (!now) return null;
@@ -284,6 +248,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     return captionOf({ ...drawn, ...pinsOf(wanted) }, now, follow(state), true);
   });
 
+  /** The words for who cannot see the plot; the pointer changes nothing about them. */
   const summary = computed(() => {
     const [now, drawn] = [ready.value, loaded.value?.plan];
     const asked = plan.value;
@@ -296,6 +261,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       : "";
   });
 
+  /** Whether what is drawn is what the state asks for. */
   const current = computed(() => {
     const drawn = loaded.value?.plan;
     const whole = imagesDrawn(context) && loaded.value !== null;
@@ -322,6 +288,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     search,
     matches,
     before,
+    /** Keeps where the reader is, before a leap. */
     leave: () => {
       const { queryWindow: query_window, keyWindow: key_window } = plan.peek() as Plan;
       before.value = { query_window, key_window, key: state.key.peek() };
@@ -329,6 +296,8 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     scaling,
   };
 }
+
+export type HeadStore = ReturnType<typeof createHeadStore>;
 
 /** Pins a token, or takes the pin away where it already is. */
 export function togglePin(state: ViewContext<HeadState>["state"], at: TokenAt): void {

@@ -1,8 +1,7 @@
 /** The model view's live state: from its traits to the grid, and to the maps in sight. */
 
-import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { batch, computed, signal } from "@preact/signals";
 import { isPrinted } from "../../draw/figure-request";
-import type { HeadEffects } from "../../ui/effects/effects";
 import {
   chunkOf,
   galleryGrid,
@@ -13,12 +12,11 @@ import {
   rankedCells,
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
-import { type HeadRole, type RoleSign, signsOfHeads } from "../../ui/head-grid/head-roles";
+import { signsOfHeads } from "../../ui/head-grid/head-roles";
 import { BY_PIN, orderLabel } from "../../ui/head-grid/pinned-weights";
-import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
+import { createHeadGrid } from "../../ui/head-grid/store";
 import { pairOf, pairRange } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
-import type { Place } from "../../ui/view/record";
 import { assign } from "../../ui/view/state";
 import { baseName } from "../../ui/what-if/changed-run";
 import {
@@ -31,55 +29,9 @@ import {
   layOut,
   mapSizeFor,
 } from "./layout";
-import { type HeadMap, HeadMaps, type MapSet, type Part, type Sample } from "./maps";
+import { HeadMaps, type MapSet, type Part } from "./maps";
 import { rowOnMap } from "./marks";
 import type { ModelState } from "./state";
-
-export interface ModelStore {
-  place: ReadonlySignal<Place | null>;
-  /** The grid, what of it is in sight, and the keyboard's cursor. */
-  heads: HeadGridStore;
-  grid: ReadonlySignal<HeadGrid | null>;
-  layout: ReadonlySignal<Layout | null>;
-  /** The grid in all the width that there is and as high as it is, for figures. */
-  wholeLayout: () => Layout | null;
-  /** "model:stack:layer", as it is set on the root once all is drawn. */
-  sign: ReadonlySignal<string | null>;
-  /** Whether scores to order by are on their way. */
-  reordering: ReadonlySignal<boolean>;
-  /** The queries and keys that thumbnails show. */
-  part: ReadonlySignal<Part>;
-  /** On each heat map, the row of the generated-token cursor's query. */
-  outlinedRow: ReadonlySignal<[number, number] | null>;
-  /** Effects of the heads, which have bars. */
-  effects: ReadonlySignal<HeadEffects | null>;
-  /** What heads do over a corpus, and whether they are ordered by it. */
-  roleOf: (cell: HeadIndex) => HeadRole | null;
-  roleSigns: ReadonlySignal<RoleSign[]>;
-  byRole: ReadonlySignal<boolean>;
-  /** What maps are asked for. */
-  mapSet: ReadonlySignal<MapSet>;
-  maps: HeadMaps;
-  map: (cell: HeadIndex) => HeadMap | undefined;
-  /** What all maps in sight have in common; null until one has come. */
-  sample: ReadonlySignal<Sample | null>;
-  /** The head that is shown in detail. */
-  opened: ReadonlySignal<HeadIndex | null>;
-  /** Whether it is: a view among others leaves it to them. */
-  showsDetail: ReadonlySignal<boolean>;
-  /** Whether it stands beside the grid, and not below it. */
-  beside: ReadonlySignal<boolean>;
-  /** Pixels of the detail. */
-  detailWidth: ReadonlySignal<number>;
-  size: Signal<CellSize>;
-  /** A head that a person opened here, until its detail is in sight. */
-  toShow: Signal<HeadIndex | null>;
-  /** Opens a head and brings its detail into sight. */
-  open: (head: HeadIndex) => void;
-  /** Opens a head where the detail is. */
-  moveTo: (head: HeadIndex) => void;
-  close: () => void;
-}
 
 /** Cells a side, and queries that are sampled, of maps of a text that is too long for whole ones. */
 const SAMPLED_SIZE = 32;
@@ -94,7 +46,7 @@ function embeddedHeight(width: number): number {
   return width >= 560 ? 250 : 420;
 }
 
-export function createModelStore(context: ViewContext<ModelState>): ModelStore {
+export function createModelStore(context: ViewContext<ModelState>) {
   const { record, state, source } = context;
   const size = signal<CellSize>("fit");
 
@@ -108,6 +60,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
     const head = place?.chosen[0];
     return place && head !== undefined ? { layer: place.layer, head } : null;
   });
+  /** A view among others leaves the detail to them. */
   const showsDetail = computed(() => opened.value !== null && !context.embedded);
   const inner = computed(() => Math.max(200, context.width.value));
   const beside = computed(() => showsDetail.value && inner.value >= BESIDE);
@@ -237,38 +190,51 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
     roleOf: record.roleOf,
     roleSigns: computed(() => signsOfHeads(record.roles.value, context.palette.value)),
     byRole: record.byRole,
+    /** The grid, what of it is in sight, and the keyboard's cursor. */
     heads,
     grid,
     layout,
+    /** The grid in all the width that there is and as high as it is, for figures. */
     // A figure holds the grid alone: what is open beside it on the screen takes no room there.
     wholeLayout: () => {
       const now = grid.peek();
       return now && layoutOf(now, inner.peek(), Number.POSITIVE_INFINITY);
     },
+    /** What is set on the root once all is drawn. */
     sign: computed(() => {
       const place = record.place.value;
       return place && `model:${place.stack.name}:${place.layer}`;
     }),
+    /** Whether scores to order by are on their way. */
     reordering,
+    /** The queries and keys that thumbnails show. */
     part,
+    /** On each heat map, the row of the generated-token cursor's query. */
     outlinedRow: computed(() =>
       state.prediction.value === null ? null : rowOnMap(part.value.rows, state.token.value),
     ),
+    /** What maps are asked for. */
     mapSet,
     maps,
+    /** What all maps in sight have in common; null until one has come. */
     sample: computed(() => {
       const sample = maps.sample.value;
       return sample?.stack === stack.value?.name ? sample : null;
     }),
-    map: ({ layer, head }) => maps.get(mapSet.peek(), layer, head),
+    map: ({ layer, head }: HeadIndex) => maps.get(mapSet.peek(), layer, head),
     opened,
     showsDetail,
     beside,
     detailWidth,
     size,
+    /** A head that a person opened here, until its detail is in sight. */
     toShow,
+    /** Opens a head and brings its detail into sight. */
     open,
+    /** Opens a head where the detail is. */
     moveTo,
     close: () => assign(state, { heads: [] }),
   };
 }
+
+export type ModelStore = ReturnType<typeof createModelStore>;

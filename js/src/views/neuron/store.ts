@@ -1,12 +1,12 @@
 /** The neuron view's live state: from its traits to what is drawn, as signals. */
 
-import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import type { Range } from "../../client/protocol";
 import { askVectors, type Vectors } from "../../client/requests/vectors";
 import type { Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
-import { type Scene, sceneOf } from "../../draw/marks";
+import { sceneOf } from "../../draw/marks";
 import { answerStart } from "../../ui/generated-token/state";
 import { type Pair, pairOf, pairRange } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
@@ -80,24 +80,6 @@ async function load(source: Source, question: Question, signal: AbortSignal): Pr
   return ask(windowAround(strongest[0], within));
 }
 
-export interface NeuronStore {
-  place: ReadonlySignal<Place | null>;
-  question: ReadonlySignal<Question | null>;
-  table: ReadonlySignal<Table | null>;
-  layout: ReadonlySignal<Layout | null>;
-  drawnTable: ReadonlySignal<DrawnTable | null>;
-  scene: ReadonlySignal<Scene | null>;
-  captionInput: ReadonlySignal<CaptionInput | null>;
-  summary: ReadonlySignal<string>;
-  /** Whether what is drawn is what the state asks for. */
-  current: ReadonlySignal<boolean>;
-  hovered: Signal<Hit | null>;
-  /** The window of keys, where the reader moved it. */
-  moved: Signal<MovedWindow | null>;
-  /** Whether every dimension has a cell, though not all of them fit. */
-  everyDimension: Signal<boolean>;
-}
-
 /** Numbers beside the cells: what there is on the way from the sum to the logit. */
 export function columnsOf(vectors: Vectors): NumberColumn[] {
   const { softcap, has_bias } = vectors.header;
@@ -121,10 +103,12 @@ export function linesOf(vectors: Vectors, numKeys: number): Line[] {
   ];
 }
 
-export function createNeuronStore(context: ViewContext<NeuronState>): NeuronStore {
+export function createNeuronStore(context: ViewContext<NeuronState>) {
   const { source, state, record } = context;
   const hovered = signal<Hit | null>(null);
+  /** The window of keys, where the reader moved it. */
   const moved = signal<MovedWindow | null>(null);
+  /** Whether every dimension has a cell, though not all of them fit. */
   const everyDimension = signal(false);
 
   const question = computed<Question | null>(
@@ -205,6 +189,7 @@ export function createNeuronStore(context: ViewContext<NeuronState>): NeuronStor
     scene,
     captionInput,
     summary: computed(() => (captionInput.value ? summaryOf(captionInput.value) : "")),
+    /** Whether what is drawn is what the state asks for. */
     current: computed(
       () => question.value !== null && same(answered.value?.question ?? null, question.value),
     ),
@@ -213,3 +198,5 @@ export function createNeuronStore(context: ViewContext<NeuronState>): NeuronStor
     everyDimension,
   };
 }
+
+export type NeuronStore = ReturnType<typeof createNeuronStore>;

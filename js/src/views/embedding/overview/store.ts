@@ -3,10 +3,9 @@
 import { computed, type ReadonlySignal } from "@preact/signals";
 import { isPrinted } from "../../../draw/figure-request";
 import type { HeadGrid, HeadIndex } from "../../../ui/head-grid/grid";
-import { createHeadGrid, type HeadGridStore } from "../../../ui/head-grid/store";
+import { createHeadGrid } from "../../../ui/head-grid/store";
 import type { ViewContext } from "../../../ui/view/define-view";
 import { assign } from "../../../ui/view/state";
-import type { OverviewHead } from "../client/requests";
 import { mixedOrder } from "../plot/cloud";
 import { type EmbeddingState, headKey } from "../state";
 import type { EmbeddingStore } from "../store";
@@ -14,24 +13,11 @@ import {
   isMeasured,
   layOutTiles,
   type TileLayout,
-  type TileOrder,
   tileGrid,
   tileOrder,
   tilesInRow,
 } from "./layout";
 import { type TileLook, tileLook } from "./marks";
-
-export interface OverviewStore {
-  order: ReadonlySignal<TileOrder>;
-  /** The grid, what of it is in sight, and the keyboard's cursor. */
-  heads: HeadGridStore;
-  grid: ReadonlySignal<HeadGrid | null>;
-  layout: ReadonlySignal<TileLayout | null>;
-  /** Each head's plot by its `headKey`. */
-  plots: ReadonlySignal<ReadonlyMap<string, OverviewHead>>;
-  look: ReadonlySignal<TileLook | null>;
-  open: (head: HeadIndex) => void;
-}
 
 /** Which points stand out: those that a search found and those in the lasso; null without either. */
 export function standingOut(
@@ -48,10 +34,7 @@ export function standingOut(
   });
 }
 
-export function createOverviewStore(
-  context: ViewContext<EmbeddingState>,
-  store: EmbeddingStore,
-): OverviewStore {
+export function createOverviewStore(context: ViewContext<EmbeddingState>, store: EmbeddingStore) {
   const { record, state, width } = context;
   const order = computed(() => tileOrder(state.order.value, record.roles.value !== null));
   const stack = computed(() => record.place.value?.stack ?? null);
@@ -80,6 +63,7 @@ export function createOverviewStore(
       roles: record.roles.value !== null,
     });
   const layout = computed(() => grid.value && layoutOf(grid.value));
+  /** Each head's plot by its `headKey`. */
   const plots = computed(
     () => new Map((store.overview.value?.heads ?? []).map((head) => [headKey(head), head])),
   );
@@ -109,11 +93,14 @@ export function createOverviewStore(
   });
   return {
     order,
+    /** The grid, what of it is in sight, and the keyboard's cursor. */
     heads: createHeadGrid({ grid, layout, current: store.head }),
     grid,
     layout,
     plots,
     look,
-    open: ({ layer, head }) => assign(state, { layer, heads: [head], enlarged: true }),
+    open: ({ layer, head }: HeadIndex) => assign(state, { layer, heads: [head], enlarged: true }),
   };
 }
+
+export type OverviewStore = ReturnType<typeof createOverviewStore>;

@@ -1,6 +1,6 @@
 /** One head's plot: the camera on its points, the lasso, and what is drawn. */
 
-import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { computed, effect, type ReadonlySignal, signal } from "@preact/signals";
 import type { Scene } from "../../../draw/marks";
 import type { ViewContext } from "../../../ui/view/define-view";
 import { standingOut } from "../overview/store";
@@ -35,24 +35,6 @@ import {
 /** What dragging does. */
 export type Tool = "move" | "lasso";
 
-export interface PlotStore {
-  camera: Signal<Camera>;
-  tool: Signal<Tool>;
-  lasso: Signal<Lasso | null>;
-  room: ReadonlySignal<Room>;
-  cloud: ReadonlySignal<Cloud | null>;
-  shown: ReadonlySignal<Shown | null>;
-  scene: ReadonlySignal<Scene | null>;
-  /** Without what the pointer is on; null before anything is drawn. */
-  still: () => Scene | null;
-  /** The point nearest to a place of the picture, or null. */
-  pointAt: (x: number, y: number) => number | null;
-  /** The points in the lasso as it stands. */
-  inside: () => number[];
-  /** Everything in sight. */
-  fit: () => void;
-}
-
 /** Pixels around a point that count as on it. */
 const REACH = 9;
 
@@ -63,7 +45,7 @@ export function createPlotStore(
   context: ViewContext<EmbeddingState>,
   store: EmbeddingStore,
   width: ReadonlySignal<number>,
-): PlotStore {
+) {
   const { state, palette } = context;
   const camera = signal<Camera>(wholeCamera(2));
   const tool = signal<Tool>("move");
@@ -152,6 +134,7 @@ export function createPlotStore(
   const scene = computed(() => sceneWith(true));
 
   let grid: { of: Shown; squares: HitGrid } | null = null;
+  /** The point nearest to a place of the picture, or null. */
   const pointAt = (x: number, y: number): number | null => {
     const now = shown.peek();
     if (!now) return null;
@@ -169,14 +152,19 @@ export function createPlotStore(
     cloud,
     shown,
     scene,
+    /** Without what the pointer is on; null before anything is drawn. */
     still: () => sceneWith(false),
     pointAt,
-    inside: () => {
+    /** The points in the lasso as it stands. */
+    inside: (): number[] => {
       const [now, drawn] = [shown.peek(), lasso.peek()];
       return now && drawn ? inLasso(now.cloud, now.projected, drawn) : [];
     },
+    /** Everything in sight. */
     fit: () => {
       camera.value = wholeCamera(cloud.peek()?.dimensions ?? 2);
     },
   };
 }
+
+export type PlotStore = ReturnType<typeof createPlotStore>;
