@@ -103,11 +103,10 @@ def _memory(figures: Mapping[str, Figure], way: str) -> str:
 SECTION = Section(
     name="extraction",
     title="Extraction",
-    words="""A model of GPT-2 small's size (12 layers of 12 heads, 768 wide, random weights,
-without the language-model head), one thread, one text of n tokens. The ways take turns in one
-process, and each turn has its ratio to the plain forward of the same turn. Memory is the largest
-growth of a process in one forward; if that is small, it depends on memory that was freed before. In
-parentheses: multiples of the plain forward.""",
+    words="""The model has the size of GPT-2 small (12 layers of 12 heads, 768 wide) with random
+weights, and runs on one thread with one text of n tokens. Memory is the largest growth of the
+process in one forward. Multiples in parentheses are relative to the plain forward of the same
+turn.""",
     module="benchmarks.extracting",
     rows=rows,
     runs=(("time", "256"), *((what, "1024") for what in ("time", *WAYS))),

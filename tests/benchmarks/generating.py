@@ -60,9 +60,9 @@ def rows(figures: Mapping[str, Figure]) -> list[list[str]]:
 SECTION = Section(
     name="generating",
     title="Live generation",
-    words=f"""A model of GPT-2 small's size (random weights), one thread: {TOKENS} tokens behind a
-prompt of {PROMPT}, chosen greedily. The ways take turns in one process, and each turn has its ratio
-to the model's own `generate` of the same turn.""",
+    words=f"""The model has the size of GPT-2 small with random weights. It generates {TOKENS}
+tokens after a prompt of {PROMPT} on one thread, without sampling. Multiples are relative to the
+model's own `generate` of the same turn.""",
     module="benchmarks.generating",
     rows=rows,
     quick=(("1",),),

@@ -103,11 +103,9 @@ def rows(figures: Mapping[str, Figure]) -> list[list[str]]:
 SECTION = Section(
     name="reading",
     title="Reading a corpus",
-    words="""The checkpoint of all-MiniLM-L6-v2 (6 layers of 12 heads), one thread, texts of 5 to 60
-tokens, every length as likely. Both ways take turns in one process, and seconds are CPU time: other
-work on the machine changes them less than the clock's. Plain forwards get the texts sorted by
-length, in the batches that are fastest on a CPU; `extract_corpus` reads them as they come, and
-keeps all queries and keys.""",
+    words="""The model is all-MiniLM-L6-v2 (6 layers of 12 heads) on one thread. The texts have 5
+to 60 tokens. Seconds are CPU time. Plain forwards get the texts sorted by length, in the batches
+that are fastest on a CPU. `extract_corpus` gets them unsorted and keeps all queries and keys.""",
     module="benchmarks.reading",
     rows=rows,
     runs=(("400",),),

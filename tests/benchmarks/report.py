@@ -273,21 +273,21 @@ def tables(results: Results) -> str:
     return f"{found}\n{said}\n" if said else found
 
 
-_HEAD = """12 layers of 12 heads, the same causal weights, n tokens. CircuitsVis has no
-layers: its figures are for the 12 heads of one layer. inspectus draws one matrix, the mean of what
-is chosen, and reacts to clicks, not to the pointer. attnviz's head view opens with the mean of the
-heads, three lines per token and, above 100 tokens, the first 64 of them. In parentheses: multiples
-of attnviz's head view as it opens."""
-_LONGEST = """Lengths are doubled until a page does not open; from queries and keys only the last
-two are tried. Above 1,024 tokens there is
-no tensor of weights to give to the other tools (9.7 GB at 4,096); attnviz makes these pages from
-queries and keys, which an extracted record contains anyway. A live view in a notebook does not have
-this limit: it requests what is in sight."""
-_GRID = """n = 64. In parentheses: multiples of attnviz's model view as it opens.
-inspectus does not have such a view."""
-_PARTS = f"""By the clock, and the CPU time of all processes of the part. Other processes: the
-share of the time of all cores that processes of no part of this run took meanwhile; above
-{share(BUSY)} a part is called busy. Load: the system's average of the last minute."""
+_HEAD = """All tools draw the same causal weights of 12 layers of 12 heads and n tokens. Multiples
+in parentheses are relative to attnviz's head view as it opens.
+
+- CircuitsVis has no layers. Its figures are for the 12 heads of one layer.
+- inspectus draws one matrix, the mean of the chosen heads. It has no hover.
+- attnviz's head view opens with the mean of the heads and three lines per token. Above 100 tokens
+  it shows the first 64."""
+_LONGEST = """The table shows the longest text whose page opens. Each length is twice the one
+before. The other tools need the weights, which have 9.7 GB at 4,096 tokens. attnviz makes
+long pages from the queries and keys of a record. A live view in a notebook has no
+such limit, because it requests only the weights that it draws."""
+_GRID = """The text has 64 tokens. Multiples in parentheses are relative to attnviz's model view as
+it opens. inspectus has no such view."""
+_PARTS = f"""The share of other processes is their part of the CPU time of all cores. Above
+{share(BUSY)}, the machine counts as busy. Load is the system's average of the last minute."""
 
 
 def document(results: Results) -> str:
@@ -297,8 +297,9 @@ def document(results: Results) -> str:
     parts = [
         f"""# Beside BertViz, CircuitsVis and inspectus
 
-`make bench` writes this page; [benchmarks.json](benchmarks.json) has every measurement. All are
-from one run: {machine["cores"]}, {machine["memory"]} of memory (load {machine["load"]}),
+This page compares time, memory and file sizes of attnviz with those of three other tools.
+[benchmarks.json](benchmarks.json) has all measurements. They are from one run of `make bench`:
+{machine["cores"]}, {machine["memory"]} of memory (load {machine["load"]}),
 {machine["system"]}, {machine["browser"]}, headless and without a GPU; {machine["packages"]};
 {machine["date"]}.
 """
@@ -306,20 +307,19 @@ from one run: {machine["cores"]}, {machine["memory"]} of memory (load {machine["
     if said:
         parts.append(said + "\n")
     parts.append(
-        f"""A figure is the median of its runs, with the least and the most of them in brackets; one
-without brackets was measured once, or was the same each time.
+        f"""A figure is the median of up to {REPEATS} runs, with the smallest and the largest value
+in brackets. A figure without brackets was measured once, or was always the same.
 
-- **build**: from the weights to the HTML, after the tool has made a small page; **memory of it**:
-  the largest growth of the process.
-- **drawn**: from the navigation to the frame after the one with the picture, in a new browser each
-  time. BertViz's three scripts come from the same disk, and CircuitsVis has its script in the page,
-  so the figures contain no network time.
-- **change of layer**, **hover**: from the event until the browser has run the handlers, done the
-  layout and painted; without the first, 0.3 s after the picture was drawn.
-- **memory of the tab**: the largest process of the browser.
-- A page is made and opened up to {REPEATS} times, fewer where that takes more than some seconds.
-  Making and opening have processes of their own, which are stopped at {results.limits},
-  both together. What would take longer than that, by how the tool grew until then, is not tried.
+| Column | Meaning |
+| --- | --- |
+| build | from the weights to the HTML, after the tool has made a small page |
+| memory of it | the largest growth of the process |
+| drawn | from the navigation to the picture, in a new browser, without network time |
+| change of layer, hover | from the event to the painted picture |
+| memory of the tab | the largest process of the browser |
+
+A tool was stopped at {results.limits}. Larger sizes that it would not finish in this time, as
+estimated from smaller ones, were not tried.
 """
     )
     for title, words, lines in _sections(results):

@@ -198,12 +198,9 @@ def rows(figures: Mapping[str, Mapping[str, Figure]]) -> list[list[str]]:
 SECTION = Section(
     name="starting",
     title="Start",
-    words="""From an empty kernel to the first picture. The stages run one after the other in a new
-Jupyter kernel, so that a library's import is counted as its own; the last ones run in a new
-browser without a notebook. Garbage is collected before each stage: torch and transformers leave so
-many objects that Python's own collection takes 0.2 s, in whichever stage it falls. What is sent to
-the browser contains the view's code, deflated, once for each view; the browser loads it once for
-all views of a kind.""",
+    words="""The stages lead from a new Jupyter kernel to the first picture, one after the other.
+The last ones run in a new browser without a notebook. The bytes that are sent to the browser
+contain the view's code, compressed.""",
     module="benchmarks.starting",
     rows=rows,
     runs=(("3",),),

@@ -44,9 +44,9 @@ def summary_of_classes(rows: Sequence[Row]) -> list[str]:
     return [
         f"- **{_right(compared)} of {len(compared)}** classes with a head are right "
         f"(**{share_of_classes(rows):.1%}**).",
-        f"- {_right(flagged)} of {len(flagged)} models with an unusual setting are right. "
+        f"- {_right(flagged)} of {len(flagged)} models with a changed setting are right. "
         f"{len(names)} settings were changed.",
-        f"- {cached} of the models that are right can have a cache, and are right with one, too.",
+        f"- {cached} of the models that are right can have a cache, and are right with one too.",
     ]
 
 
@@ -57,10 +57,9 @@ def classes(rows: Sequence[Row]) -> str:
         _count(f"`{auto}`", [row for row in heads if auto in row.auto]) for auto in AUTO_CLASSES
     )
     said = (
-        "## Classes with a head\n\nOf the classes that each auto class loads: how many are right, "
-        "how many are not (differ, are refused, or a part is missing), how many have no attention "
-        "weights to compare with, and how many could not be tested here. A class that two auto "
-        "classes load counts in both lines.\n\n"
+        "## Classes with a head\n\nThe table counts the classes that each auto class loads. "
+        "*Not right* are classes that differ, are refused, or lack a part. *No weights* are those "
+        "that return no weights. A class of two auto classes counts in both lines.\n\n"
     )
     head = ("Auto class", "Classes", "Right", "Not right", "No weights", "Not tested")
     parts = [said, lines(head, counts)]
@@ -108,9 +107,9 @@ def flags(rows: Sequence[Row]) -> str:
         for name, some in sorted(fields.items())
     )
     said = (
-        "\n## Settings\n\nEach setting that changes attention, the values that it was given beside "
-        "the usual one, in how many models, and how many of them are right. They are of the first "
-        "class that an auto class loads, or of the base model.\n\n"
+        "\n## Settings\n\nThe table has the settings that change attention, the values that were "
+        "tested beside the default, and the number of models. Models are of the first class that "
+        "an auto class loads, or the base model.\n\n"
     )
     parts = [said, lines(("Setting", "Values", "Models", "Right"), counts)]
     wrong = [row for row in flagged if row.result != "ok"]
