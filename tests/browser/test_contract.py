@@ -111,6 +111,41 @@ def test_keys_pin_a_token_and_take_the_pin_away(
     expect(page).not_to_have_url(pinned)
 
 
+# Where pictures stand on the page.
+PLACES = """(root) => [...root.querySelectorAll(".av-plot, .av-grid-box")].map((each) => {
+  const { left, top } = each.getBoundingClientRect();
+  return [Math.round(left + scrollX), Math.round(top + scrollY)];
+})"""
+
+
+@pytest.mark.parametrize("width", [1280, 860, 400])
+@pytest.mark.parametrize(
+    "view", [each for each in VIEWS if not each.several and each.pin], ids=lambda v: v.class_name
+)
+def test_nothing_moves_under_the_pointer(
+    page: Page, view: HostedView, exported: Callable[[HostedView], Path], width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(exported(view).as_uri())
+    root = page.locator(".attnviz").first
+    view.drawn(root, 0)
+    places = root.evaluate(PLACES)
+    plot = root.locator(".av-plot").first
+    plot.focus()
+    for keys in (("ArrowLeft", "ArrowDown", "Enter"), ("ArrowRight", "ArrowDown", "Enter")):
+        for key in keys:
+            page.keyboard.press(key)
+        expect(page).to_have_url(re.compile(r"\btoken=\d"))
+        assert root.evaluate(PLACES) == places
+    plot.hover()
+    assert root.evaluate(PLACES) == places
+    for field in root.get_by_role("searchbox").all():
+        if field.is_visible():
+            field.fill("cat")
+            expect(root).to_contain_text("2 found")
+    assert root.evaluate(PLACES) == places
+
+
 @each_view
 def test_an_address_that_makes_no_sense_is_passed_over(
     page: Page, view: HostedView, exported: Callable[[HostedView], Path]

@@ -86,7 +86,7 @@ def hover(page: Page, row: int, column: int) -> Locator:
 def test_the_page_says_what_it_shows(show: Show, minilm: av.AttentionRecord) -> None:
     root = show(MatrixView(minilm, layer=3, heads=[1], token=10))
     expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:3")
-    says(root, "self-attention · 16 tokens · head 1 · exact to 0.004")
+    says(root, "self-attention · 16 tokens · exact to 0.004")
     says(root, "Layer 3, head 1. “it” attends most to “animal”: 0.68.")
     # Five keys with their weights are read out.
     summary = root.locator(".av-summary").inner_text()
@@ -332,7 +332,7 @@ def test_rectangular_stacks(show: Show) -> None:
         decoder_tokens=["yes", "no"],
     )
     root = show(MatrixView(record, stack="cross", heads=[1]))
-    says(root, "cross-attention · 2 queries, 900 keys · head 1")
+    says(root, "cross-attention · 2 queries, 900 keys")
     own = record.stack("cross").weights(layer=0, head=1)
     rows = table(root)
     # The two queries have a row each, however many keys share a pixel.

@@ -47,7 +47,7 @@ export function subtitleOf(viewport: Viewport, error: number | null): string {
   const same = viewport.stack.key_tokens === null;
   const tokens = tokensInWords(viewport.queries.text.length, viewport.keys.text.length, same);
   const exact = error === null ? [] : [precision(error, viewport.stack)];
-  return [stackName(viewport.stack.name), tokens, whatInWords(viewport), ...exact].join(" · ");
+  return [stackName(viewport.stack.name), tokens, ...exact].join(" · ");
 }
 
 /** A cell of the grid and its weight. */
