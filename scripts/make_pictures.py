@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import io
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
-from PIL import Image
+import transformers
+from PIL import Image, ImageChops, ImageOps
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import attnviz as av
@@ -31,6 +33,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from benchmarks.live import LiveView  # noqa: E402
+from benchmarks.opening import PACKAGES, serve_script  # noqa: E402
+from models.of_bertviz import function_of_bertviz, trained_bert  # noqa: E402
 from unit.long_records import long_record  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
@@ -169,6 +173,89 @@ def draw_answer(browser: Browser) -> None:
     draw_live(browser, "does-it-matter", view, ask)
 
 
+def bertviz_pages() -> dict[str, str]:
+    """Make BertViz's page of each view, of the same heads as in `views`."""
+    model = transformers.AutoModel.from_pretrained(minilm(), output_attentions=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm())
+    inputs = tokenizer(TEXT, return_tensors="pt")
+    attention = model(**inputs).attentions
+    tokens = tokenizer.convert_ids_to_tokens(inputs.input_ids[0])
+    old_model, old_tokenizer = trained_bert(minilm())
+    head_view, model_view, show = map(
+        function_of_bertviz, ("head_view", "model_view", "neuron_view.show")
+    )
+    page: dict[str, Any] = {"html_action": "return"}
+    light = page | {"display_mode": "light"}
+    made = {
+        "head": head_view(attention, tokens, layer=3, heads=[1, 7, 9], **page),
+        "model": model_view(attention, tokens, **light),
+        "neuron": show(old_model, "bert", old_tokenizer, TEXT, layer=3, head=1, **light),
+    }
+    return {name: html.data for name, html in made.items()}
+
+
+def point_at(page: Page, name: str) -> None:
+    """Do in BertViz's page what the traits of attnviz's view say."""
+    if name == "neuron":
+        page.locator("#collapsed #leftText text", has_text="it").first.hover()
+        page.locator("#collapsed #leftText g:has(text:text-is('it')) rect").last.click()
+        page.locator("#expanded #leftText text:text-is('it')").hover()
+    elif name == "head":
+        page.locator("#left text:text-is('it')").hover()
+
+
+def cropped(page: Page, width: int) -> Image.Image:
+    """Take a picture without the white around it, so wide."""
+    picture = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+    white = Image.new("RGB", picture.size, "white")
+    left, top, right, bottom = ImageChops.difference(picture, white).getbbox() or (0, 0, 1, 1)
+    edge = 6
+    picture = ImageOps.expand(picture.crop((left, top, right, bottom)), edge, "white")
+    return picture.resize(
+        (width, round(picture.height * width / picture.width)), Image.Resampling.LANCZOS
+    )
+
+
+def draw_bertviz(browser: Browser, names: list[str]) -> None:
+    """Draw each of BertViz's views beside attnviz's, of the same heads."""
+    pages, ours = bertviz_pages(), views()
+    ours["model-view"].thumbnails = "lines"
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["npm", "install", "--silent", "--no-save", "--ignore-scripts", *PACKAGES]
+        subprocess.run(command, cwd=folder, check=True)
+        for name, html in pages.items():
+            if names and f"bertviz-{name}" not in names:
+                continue
+            page = browser.new_page(viewport={"width": 1000, "height": 900})
+            page.route(
+                "https://cdnjs.cloudflare.com/**", lambda route: serve_script(route, Path(folder))
+            )
+            path = Path(folder, "page.html")
+            path.write_text(html, encoding="utf-8")
+            page.goto(path.as_uri())
+            page.wait_for_selector("svg text:visible")
+            point_at(page, name)
+            theirs = cropped(page, 460 if name != "head" else 335)
+            page.close()
+            view = ours[f"{name}-view"]
+            view.theme, view.controls = "light", "none"
+            # As many rows as tokens need the width.
+            width = 1000 if name == "neuron" else 700
+            page = browser.new_page(viewport={"width": width, "height": 900})
+            page.goto(view.save(path).as_uri())
+            page.wait_for_selector("[data-attnviz-drawn]")
+            keep_pair(theirs, cropped(page, 460), f"bertviz-{name}")
+            page.close()
+
+
+def keep_pair(left: Image.Image, right: Image.Image, name: str) -> None:
+    """Write two pictures side by side."""
+    pair = Image.new("RGB", (960, max(left.height, right.height)), "white")
+    pair.paste(left, (0, 0))
+    pair.paste(right, (500, 0))
+    pair.save(IMAGES / f"{name}.webp", quality=60)
+
+
 def keep(page: Page, name: str) -> None:
     """Write what is on the page."""
     picture = Image.open(io.BytesIO(page.locator("body").screenshot()))
@@ -236,6 +323,8 @@ def main(names: list[str]) -> None:
                 page.wait_for_selector("[data-attnviz-drawn]")
                 keep(page, f"{name}-{theme}")
             page.close()
+        if not names or any(name.startswith("bertviz-") for name in names):
+            draw_bertviz(browser, names)
         if not names or "does-it-matter" in names:
             draw_answer(browser)
         for name, view in long_views().items():

@@ -81,7 +81,8 @@ def _say(**figures: float | list[float]) -> None:
     sys.stdout.flush()
 
 
-def _serve(route: Route, scripts: Path) -> None:
+def serve_script(route: Route, scripts: Path) -> None:
+    """Answer a request to the CDN from the packages that are installed in a folder."""
     path = route.request.url.rpartition("libs")[2]
     name = next(name for name in SCRIPTS if f"/{name}" in path)
     route.fulfill(path=scripts / "node_modules" / SCRIPTS[name])
@@ -118,7 +119,7 @@ def main(arguments: list[str]) -> None:
             # Whoever started this ends it when it takes too long.
             page.set_default_timeout(0)
             page.route(
-                "https://cdnjs.cloudflare.com/**", lambda route: _serve(route, Path(scripts))
+                "https://cdnjs.cloudflare.com/**", lambda route: serve_script(route, Path(scripts))
             )
             page.add_init_script(WATCH + FIRST.replace("DRAWN", tool.drawn))
             page.goto(Path(path).as_uri(), wait_until="commit")

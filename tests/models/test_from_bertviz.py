@@ -5,12 +5,9 @@ from __future__ import annotations
 import ast
 import base64
 import functools
-import importlib
 import inspect
 import json
 import re
-import sys
-import types
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,6 +24,12 @@ from attnviz import AttentionRecord, HeadView, ModelView, NeuronView, extract, s
 from attnviz.record.tokens import visible
 from attnviz.views.record_view import RecordView
 from models.kinds import make_model
+from models.of_bertviz import (
+    bundled_classes,
+    function_of_bertviz,
+    in_classes_of_bertviz,
+    trained_bert,
+)
 from models.tiny import SIZE
 from unit.page_data import data_of
 
@@ -127,25 +130,6 @@ def run(code: str, names: dict[str, Any]) -> Any:
     return eval(last, names)  # noqa: S307
 
 
-def function_of_bertviz(name: str) -> Callable[..., Any]:
-    # `bertviz.head_view` names a module as well as the function in it.
-    if name == "neuron_view.show":
-        function: Callable[..., Any] = importlib.import_module("bertviz.neuron_view").show
-        return function
-    module: Callable[..., Any] = getattr(importlib.import_module("bertviz"), name)
-    return module
-
-
-@pytest.fixture(scope="module", autouse=True)
-def downloads_of_bertviz() -> None:
-    """BertViz imports its means of downloading before anything else; nothing is downloaded."""
-    # Looks whether boto3 is there, and stumbles over what has its name and nothing else.
-    importlib.import_module("accelerate")
-    for name in ("boto3", "botocore", "botocore.exceptions"):
-        sys.modules.setdefault(name, types.ModuleType(name))
-    sys.modules["botocore.exceptions"].__dict__.setdefault("ClientError", OSError)
-
-
 @pytest.fixture(scope="module")
 def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
     """What the weights' tables call attention, tokens and so on."""
@@ -175,23 +159,16 @@ def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
     """The same checkpoint in BertViz's own class of 2019 and in transformers'."""
-    ours = transformers.AutoModel.from_pretrained(checkpoint_folder)
-    bundled = importlib.import_module("bertviz.transformers_neuron_view")
-    config = bundled.BertConfig(
-        str(checkpoint_folder / "config.json"), output_attentions=True, torchscript=False
-    )
-    theirs = bundled.BertModel(config)
-    loaded = theirs.load_state_dict(ours.state_dict(), strict=False)
-    assert not loaded.missing_keys
+    theirs, their_tokenizer = trained_bert(checkpoint_folder)
     sentences = {"sentence_a": "The cat sat on the mat.", "sentence_b": "It was tired."}
     return {
         "bertviz": {
             "model": theirs,
-            "tokenizer": bundled.BertTokenizer(str(checkpoint_folder / "vocab.txt")),
+            "tokenizer": their_tokenizer,
             **sentences,
         },
         "attnviz": {
-            "model": ours,
+            "model": transformers.AutoModel.from_pretrained(checkpoint_folder),
             "tokenizer": transformers.AutoTokenizer.from_pretrained(checkpoint_folder),
             **sentences,
         },
@@ -223,22 +200,14 @@ def bundled(byte_tokenizer: Any, tmp_path: Path) -> Callable[[str, Path], dict[s
     """A checkpoint and the byte tokenizer, in BertViz's own classes and in transformers'."""
 
     def make(name: str, checkpoint: Path) -> dict[str, Any]:
-        classes = importlib.import_module("bertviz.transformers_neuron_view")
         ours = getattr(transformers, f"{name}Model").from_pretrained(checkpoint)
-        configuration = getattr(classes, f"{name}Config")(
-            str(checkpoint / "config.json"), output_attentions=True, torchscript=False
-        )
-        configuration.n_ctx = getattr(configuration, "n_positions", None)
-        theirs = getattr(classes, f"{name}Model")(configuration).eval()
-        # Masks are not among the weights of newer versions.
-        missing = theirs.load_state_dict(ours.state_dict(), strict=False).missing_keys
-        assert all(key.endswith("attn.bias") for key in missing)
+        theirs = in_classes_of_bertviz(name, ours, checkpoint / "config.json")
         byte_tokenizer.backend_tokenizer.model.save(str(tmp_path))
         files = [str(tmp_path / file) for file in ("vocab.json", "merges.txt")]
         # RoBERTa counts positions from its padding, whose number is fixed in BertViz.
         vocabulary = json.loads(Path(files[0]).read_text(encoding="utf-8")) | {"<s>": 0, "<pad>": 1}
         Path(files[0]).write_text(json.dumps(vocabulary), encoding="utf-8")
-        made = {"bertviz": (classes, theirs), "attnviz": (transformers, ours)}
+        made = {"bertviz": (bundled_classes(), theirs), "attnviz": (transformers, ours)}
         return {
             side: {"model": model, "tokenizer": getattr(module, f"{name}Tokenizer")(*files)}
             for side, (module, model) in made.items()
