@@ -93,7 +93,6 @@ function Colors({ colors }: { colors: Coloring }) {
   return (
     <>
       <ColorLegend
-        name="av-color-legend"
         stops={legend.stops}
         labels={[
           formatNumber(legend.low),
@@ -128,7 +127,6 @@ function MeanLegend({ context, store }: LegendProps) {
   const scale = mean.scale.value;
   return (
     <ColorLegend
-      name="av-color-legend"
       stops={weightStops(context.theme.value)}
       labels={scaleLabels({ scale, end: endOf(aggregate) })}
       quantity={`mean weight${scale === "log" ? ", logarithmic" : ""}`}

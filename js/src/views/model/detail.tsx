@@ -123,7 +123,7 @@ export function Detail(props: DetailProps) {
       onKeyDownCapture={onKeyDown}
     >
       <header>
-        <h3>{name}</h3>
+        <h3 class="av-pane-title">{name}</h3>
         <button
           type="button"
           class="av-plain"

@@ -197,10 +197,10 @@ describe("controls", () => {
 describe("the legend", () => {
   it("of the mean by position changes between even steps and even ratios", async () => {
     const { box } = await open({ enlarged: true, shown: "aggregate" });
-    await until(() => expect(box.querySelector(".av-color-legend")).not.toBeNull());
+    await until(() => expect(box.querySelector(".av-legend")).not.toBeNull());
     const numbers = (): string => box.querySelector(".av-ramp-words")?.textContent ?? "";
     expect(numbers()).toBe("00.51");
-    box.querySelector<HTMLElement>(".av-color-legend input")?.click();
+    box.querySelector<HTMLElement>(".av-legend input")?.click();
     await later();
     expect(numbers()).toBe("≤0.00010.011");
     expect(select(box, "Colour").value).toBe("log");

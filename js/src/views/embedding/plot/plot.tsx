@@ -447,7 +447,7 @@ export function PlotTools(props: PlotProps) {
       >
         ‹ All heads
       </button>
-      <h3 class="av-embedding-name">
+      <h3 class="av-pane-title av-embedding-name">
         Layer {head.layer}, head {head.head}
         {plotted && (
           <span class="av-muted" title={TRUST_HELP}>
