@@ -19,13 +19,7 @@ import type { Description, StackDescription, TokenList } from "../../client/prot
 import { headsOf, type Piece, type Scores, type Source } from "../../client/source";
 import { withPatchNames } from "../../draw/patches";
 import type { ThemeName } from "../colors/palette";
-import {
-  type HeadEffects,
-  headEffectsOf,
-  rankOf,
-  type TokenEffects,
-  tokenEffectsOf,
-} from "../effects/effects";
+import { headEffectsOf, rankOf, tokenEffectsOf } from "../effects/effects";
 import { type Cursor, settled } from "../generated-token/state";
 import { BY_ROLE, type HeadRole, type NamedHeads, roleOf } from "../head-grid/head-roles";
 import { BY_PIN, isSamePin, type Pin, pinnedWeights } from "../head-grid/pinned-weights";
@@ -33,7 +27,6 @@ import type { Pair } from "../pairs";
 import {
   baseName,
   CHANGED_RUN_DEFAULTS,
-  type ChangedRun,
   type ChangedRunState,
   createChangedRun,
   readChanges,
@@ -237,59 +230,6 @@ export interface Job {
   cancel: () => void;
 }
 
-/** A record as a view sees it. */
-export interface RecordStore {
-  description: ReadonlySignal<Description | null>;
-  /** The number of the record that is described. */
-  number: ReadonlySignal<number>;
-  /** What was answered to changes of the attention, and whose weights are drawn. */
-  changedRun: ChangedRun;
-  connection: ReadonlySignal<Connection>;
-  /** What went wrong, in words. */
-  error: ReadonlySignal<string | null>;
-  place: ReadonlySignal<Place | null>;
-  /** Small maps of all heads of the layer; requested once `wantMaps` is called. */
-  maps: ReadonlySignal<HeadMaps | null>;
-  wantMaps: () => void;
-  /** Scores of the stack's heads, layer by layer, where heads are ordered by any. */
-  scores: ReadonlySignal<Scores | null>;
-  /** Weights of all heads from the pinned query to the pinned key; null unless both are pinned. */
-  pinnedScores: ReadonlySignal<Scores | null>;
-  /** Effects of the stack's heads, which are drawn as bars; null where none are given. */
-  headEffects: ReadonlySignal<HeadEffects | null>;
-  /** What the stack's heads do over a corpus; null where that is not known. */
-  roles: ReadonlySignal<NamedHeads | null>;
-  roleOf: (head: { layer: number; head: number }) => HeadRole | null;
-  /** Whether heads of the same role stand together. */
-  byRole: ReadonlySignal<boolean>;
-  /** Those of its keys. */
-  tokenEffects: ReadonlySignal<TokenEffects | null>;
-  /** The layer's heads as they are offered. */
-  order: ReadonlySignal<HeadOrder>;
-  /** Runs an effect until the view ends. */
-  live: (run: () => (() => void) | undefined) => void;
-  /** Shows an error, unless it only says that a request was aborted. */
-  fail: (reason: unknown) => void;
-  /**
-   * Asks when the question changes, and again on "Try again". The last answer stays until the
-   * next has come; null asks nothing.
-   */
-  answer: <Q, A>(
-    question: ReadonlySignal<Q | null>,
-    ask: (question: Q, ended: AbortSignal) => Promise<A>,
-  ) => Signal<Answer<Q, A> | null>;
-  /**
-   * Waits until the picture is drawn: what is not in the picture comes after it. It is awaited no
-   * longer than a moment. Of a stored widget it never comes.
-   */
-  pictured: (ended: AbortSignal) => Promise<void>;
-  retry: () => void;
-  /** Gives up what the kernel computes for a while already. */
-  stop: () => void;
-  /** What the reader waits for. */
-  job: Signal<Job | null>;
-}
-
 /** Maps in the strip have at most this many cells a side. */
 const MAP_SIZE = 32;
 /** What takes a picture longer keeps nothing else waiting. */
@@ -303,7 +243,7 @@ export function createRecordStore(
   ended: AbortSignal,
   drawn: ReadonlySignal<string | null> = signal(""),
   takeUp: (record: number) => void = () => {},
-): RecordStore {
+) {
   const connection = signal<Connection>("ready");
   // Each question's own, so that an answer to one does not hide that another has none.
   const failures = signal<ReadonlyMap<object, string>>(new Map());
@@ -314,7 +254,8 @@ export function createRecordStore(
   ended.addEventListener("abort", () => {
     for (const stop of stops) stop();
   });
-  const live: RecordStore["live"] = (run) => {
+  /** Runs an effect until the view ends. */
+  const live = (run: () => (() => void) | undefined): void => {
     stops.push(effect(run));
   };
   const failed = (of: object, reason: unknown): void => {
@@ -326,15 +267,20 @@ export function createRecordStore(
     const left = [...failures.peek()].filter(([each]) => !of.includes(each));
     if (left.length < failures.peek().size) failures.value = new Map(left);
   };
-  const fail: RecordStore["fail"] = (reason) => failed(general, reason);
+  /** Shows an error, unless it only says that a request was aborted. */
+  const fail = (reason: unknown): void => failed(general, reason);
   source.carrier.watch((value) => {
     connection.value = value;
   }, ended);
 
-  const answer: RecordStore["answer"] = <Q, A>(
+  /**
+   * Asks when the question changes, and again on "Try again". The last answer stays until the
+   * next has come; null asks nothing.
+   */
+  const answer = <Q, A>(
     question: ReadonlySignal<Q | null>,
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
-  ) => {
+  ): Signal<Answer<Q, A> | null> => {
     const given = signal<Answer<Q, A> | null>(null);
     // By its text, so that an equal question is not asked again.
     const text = computed(() => JSON.stringify(question.value));
@@ -364,6 +310,10 @@ export function createRecordStore(
     return given;
   };
 
+  /**
+   * Waits until the picture is drawn: what is not in the picture comes after it. It is awaited no
+   * longer than a moment. Of a stored widget it never comes.
+   */
   const pictured = async (over: AbortSignal): Promise<void> => {
     if (source.carrier.detached) await new Promise(() => {});
     // Whatever follows the same change has then heard of it.
@@ -547,23 +497,32 @@ export function createRecordStore(
 
   return {
     description,
+    /** The number of the record that is described. */
     number,
+    /** What was answered to changes of the attention, and whose weights are drawn. */
     changedRun,
     connection,
+    /** What went wrong, in words. */
     error,
     place,
+    /** Small maps of all heads of the layer; requested once `wantMaps` is called. */
     maps: computed(() => maps.value?.answer ?? null),
     wantMaps: () => {
       mapsWanted.value = true;
     },
+    /** Scores of the stack's heads, layer by layer, where heads are ordered by any. */
     scores,
+    /** Weights of all heads from the pinned query to the pinned key; null unless both are pinned. */
     pinnedScores,
+    /** Effects of the stack's heads, which are drawn as bars; null where none are given. */
     headEffects,
+    /** What the stack's heads do over a corpus; null where that is not known. */
     roles,
-    roleOf: (head) => {
+    roleOf: (head: { layer: number; head: number }): HeadRole | null => {
       const stack = place.value?.stack;
       return stack ? roleOf(roles.value, stack, head) : null;
     },
+    /** Whether heads of the same role stand together. */
     byRole,
     tokenEffects: computed(() => {
       const here = place.value;
@@ -576,17 +535,23 @@ export function createRecordStore(
         })
       );
     }),
+    /** The layer's heads as they are offered. */
     order,
     live,
     fail,
     answer,
     pictured,
+    /** What the reader waits for. */
     job: signal<Job | null>(null),
     retry: () => {
       failures.value = new Map();
       source.carrier.retry();
       attempt.value += 1;
     },
+    /** Gives up what the kernel computes for a while already. */
     stop: () => source.carrier.stop?.(),
   };
 }
+
+/** A record as a view sees it. */
+export type RecordStore = ReturnType<typeof createRecordStore>;
