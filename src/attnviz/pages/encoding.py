@@ -152,8 +152,7 @@ def embedded_weights(
     of the other forms that covers 95% of the weight within the limit; where neither does, as much
     of the weight as the limit has room for.
 
-    What was computed stays with the record: a second page takes no second pass over the weights,
-    and one that was interrupted goes on where it was.
+    What was computed stays with the record: a second page takes no second pass over the weights.
     """
     if precision == "exact":
         return (yield from _exact(record, max_bytes, rest))
@@ -283,64 +282,22 @@ def _vectors(
     vectors = yield from vectors_in_steps(record.stacks.values(), exact=exact)
     error = max((each["error"] for each in vectors["layers"]), default=0.0)
     if maps is None:
-        maps = yield from _swept(record, "maps", _Swept(None))
+        maps = yield from _swept(record, "maps", None)
     return EmbeddedWeights("vectors", error=error, maps=maps, vectors=vectors)
 
 
 def _strongest(record: AttentionRecord, limit: float, room: float) -> Steps[EmbeddedWeights]:
     """Each query's strongest keys, and small maps; larger than `room` where nothing fits."""
-    found = _computed(record)
-    if found.swept is None or not found.swept.suffices(limit):
-        level = yield from first_level(record, COVERED, limit)
-        found.swept = _Swept(Sweep(limit, level))
-    maps = yield from _swept(record, "strongest keys", found.swept)
-    if not found.swept.suffices(limit):
-        # Some queries said that there are more strong keys than there are.
-        found.swept = _Swept(Sweep(limit))
-        maps = yield from _swept(record, "strongest keys", found.swept)
-    sweep = found.swept.keys
-    if sweep is None:
-        raise RuntimeError("a sweep without keys was kept")
+    known = _computed(record)
+    if known.swept is None or not known.swept[0].suffices(limit):
+        keys = Sweep(limit, (yield from first_level(record, COVERED, limit)))
+        known.swept = keys, (yield from _swept(record, "strongest keys", keys))
+    sweep, maps = known.swept
     embedded = EmbeddedWeights("strongest", maps=maps)
     cut = yield from sweep.cutting(COVERED, room - embedded.size - _HEADER * len(maps))
     if sweep.num_bytes > KEPT_BYTES:
-        found.swept = None
+        known.swept = None
     return replace(embedded, blocks=cut.blocks, covered=cut.covered, error=cut.error)
-
-
-@dataclass
-class _Swept:
-    """What one pass over all weights gives, as far as it has gone.
-
-    Attributes
-    ----------
-    maps : list of SmallMaps
-        By layer.
-    tiles : int
-        How many of the tiles were gone through.
-    """
-
-    keys: Sweep | None
-    maps: list[SmallMaps] = field(default_factory=list)
-    tiles: int = 0
-    complete: bool = False
-
-    def is_complete(self) -> bool:
-        """Whether all tiles were taken in, maybe for another page meanwhile."""
-        return self.complete
-
-    @property
-    def taken(self) -> float:
-        """How many tiles were taken in."""
-        # An interrupt may come between two lines: what the sweep took in says where it was.
-        taken = self.tiles if self.keys is None else self.keys.taken
-        return float("inf") if self.complete else taken
-
-    def suffices(self, limit: float) -> bool:
-        """Whether no key was dropped, or will be, that belongs on a page within a limit."""
-        if self.keys is None:
-            return False
-        return self.keys.suffices(COVERED, limit, complete=self.complete)
 
 
 @dataclass
@@ -353,13 +310,13 @@ class _Computed:
         All weights, where they fitted.
     more_than : float
         Bytes that they take more than, where they did not.
-    swept : _Swept or None
-        The strongest keys of all rows.
+    swept : tuple or None
+        The strongest keys of all rows, and small maps of all layers.
     """
 
     everything: EmbeddedWeights | None = None
     more_than: float = 0.0
-    swept: _Swept | None = None
+    swept: tuple[Sweep, list[dict[str, Any]]] | None = None
 
 
 # Where that is kept.
@@ -378,48 +335,28 @@ def _computed(record: AttentionRecord) -> _Computed:
     return found
 
 
-def _swept(record: AttentionRecord, doing: str, swept: _Swept) -> Steps[list[dict[str, Any]]]:
-    """Small maps of all layers, from one pass over the weights that a sweep takes in, too.
-
-    Goes on where the pass was.
-    """
-    keys, total = swept.keys, _count_tiled(record)
-    done, number = 0.0, 0
-    for place, (stack, layer) in enumerate(_layers(record)):
-        if swept.is_complete():
-            break
-        if len(swept.maps) == place:
-            swept.maps.append(_maps(stack, layer))
-        maps, parts = swept.maps[place], head_tiles(stack, layer)
-        first, number = number, number + len(parts)
-        passed = int(min(len(parts), max(0, swept.taken - first)))
-        done += sum(each.size for each in parts[:passed])
+def _swept(record: AttentionRecord, doing: str, keys: Sweep | None) -> Steps[list[dict[str, Any]]]:
+    """Small maps of all layers, from one pass over the weights that a sweep takes in, too."""
+    done, total = 0.0, _count_tiled(record)
+    small = []
+    for stack, layer in _layers(record):
+        maps = _maps(stack, layer)
+        if keys is not None:
+            keys.begin(stack, layer)
         look = _Look(stack, layer, maps, keys)
-        for at, (part, cells, rows) in enumerate(ahead(look, parts[passed:]), first + passed):
+        for part, cells, rows in ahead(look, head_tiles(stack, layer)):
+            maps.take(part.heads, cells)
             done += part.size
-            # Two pages of a record may be made at once: each tile is taken in by one of them.
-            if at >= swept.taken:
-                maps.take(part.heads, cells)
-                if keys is not None and rows is not None:
-                    keys.begin(stack, layer)
-                    keys.take(rows)
-                swept.tiles += 1
             yield Progress(doing, done, total)
-            for _ in () if keys is None or swept.is_complete() else keys.thinned():
-                yield Progress(doing, done, total)
-                if swept.is_complete():
-                    break
-            if swept.is_complete():
-                break
-    for _ in () if keys is None or swept.is_complete() else keys.dropped():
-        yield Progress(doing, total, total)
-        if swept.is_complete():
-            break
-    swept.complete = True
-    return [
-        _small(stack, layer, maps)
-        for (stack, layer), maps in zip(_layers(record), swept.maps, strict=True)
-    ]
+            if keys is not None and rows is not None:
+                keys.take(rows)
+                for _ in keys.thinned():
+                    yield Progress(doing, done, total)
+        small.append(_small(stack, layer, maps))
+    if keys is not None:
+        for _ in keys.dropped():
+            yield Progress(doing, total, total)
+    return small
 
 
 @dataclass(frozen=True)

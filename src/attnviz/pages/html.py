@@ -169,8 +169,7 @@ def page_steps(
 ) -> Steps[str]:
     """Make the page of a view step by step.
 
-    What was computed stays with the record, also where that is interrupted; not where the page is
-    given up.
+    What was computed stays with the record, but not where the page is given up.
     """
     try:
         return (yield from _page_steps(record, view, state, **options))

@@ -79,9 +79,6 @@ _SHORT = 256
 _AIMED = 1.25
 # A page that is less full is tried once more.
 _FULL = 0.97
-# Keys that say how many bytes the others take, of rows that lie together.
-_FEW_KEYS = 1 << 20
-_NEIGHBOURS = 64
 # Keys that are looked at together.
 _BIN = 128
 # Keys and rows that are packed in one step.
@@ -507,10 +504,6 @@ class _Histogram:
         self.count += np.count_nonzero(rows.always)
         self.mass += float(rows.sizes[rows.always].sum(dtype=np.float64))
 
-    def above(self, level: int) -> float:
-        """Share of the weight that is embedded from a level on."""
-        return (self.mass + float(self.masses[level:].sum())) / self.total
-
     def covering(self, share: float) -> int:
         """The highest level from which on weights have this share; 0 where none has."""
         above = (self.mass + np.cumsum(self.masses[::-1])[::-1]) / self.total
@@ -563,8 +556,7 @@ class Sweep:
     """Collects the strongest keys of a record's rows in one pass over its weights.
 
     When more keys are held than could be embedded in `room` bytes, the weakest are dropped: they
-    are weaker than as many as a page holds, and would be left out in the end. An interrupt leaves
-    what was taken in before.
+    are weaker than as many as a page holds, and would be left out in the end.
 
     Parameters
     ----------
@@ -579,13 +571,8 @@ class Sweep:
         self._layers: list[tuple[AttentionStack, int]] = []
         # Each with the place of its layer.
         self._parts: list[tuple[int, StrongestRows]] = []
-        self._level = self._began_at = level
+        self._level = level
         self._held = 0
-
-    @property
-    def taken(self) -> int:
-        """How often rows were taken in."""
-        return len(self._parts)
 
     @property
     def num_bytes(self) -> int:
@@ -593,9 +580,8 @@ class Sweep:
         return sum(rows.num_bytes for _, rows in self._parts)
 
     def begin(self, stack: AttentionStack, layer: int) -> None:
-        """Go on to a layer, or on with it after an interrupt."""
-        if (stack, layer) not in self._layers:
-            self._layers.append((stack, layer))
+        """Go on to a layer."""
+        self._layers.append((stack, layer))
 
     def add(self, weights: NDArray[np.float32], first: int = 0) -> None:
         """Take in the next rows of the layer, (rows, columns); `first` is the first column's key.
@@ -615,7 +601,6 @@ class Sweep:
 
     def take(self, rows: StrongestRows) -> None:
         """Take in the next rows of the layer; then they may have to be `thinned`."""
-        # One step, between which and the next nothing is half done.
         self._parts.append((len(self._layers) - 1, rows))
         self._held += int(np.count_nonzero(~rows.always))
 
@@ -625,19 +610,9 @@ class Sweep:
         if self._held > _COLLECTED * most:
             yield from self._hold(most)
 
-    def suffices(self, share: float, room: float, *, complete: bool) -> bool:
-        """Whether no key was dropped that belongs on a page with some room for keys.
-
-        `complete` says whether all rows were taken in. Before, what an estimate says is believed.
-        """
-        most = _most_keys(room)
-        if self._level == 0:
-            return True
-        if most > _most_keys(self._room):
-            return False
-        if not complete or self._level > self._began_at or self._held >= most:
-            return True
-        return self._histogram().above(self._level) >= share
+    def suffices(self, room: float) -> bool:
+        """Whether a sweep for pages with some room for keys would collect no more."""
+        return self._level == 0 or room <= self._room
 
     def dropped(self) -> Iterator[None]:
         """Hold no more than pages with as much room take, after the last row; some at a time."""
@@ -663,20 +638,14 @@ class Sweep:
         for stack, n, rows in whole:
             layers.append((stack, n, _raised(stack, rows, lowest)))
             yield Progress("compressing", 0, len(whole), "layer")
-        # What is small is packed as it is, before it is estimated what has room.
-        tries, fuller = -_TRIES, False
-        if any(len(rows.keys) > _FEW_KEYS for _, _, rows in layers):
-            tries, level = 1 - _TRIES, (yield from self._about(level, room, layers, histogram))
-        for last in range(tries, 1):
-            cut: list[tuple[dict[str, Any], int, float, float]] = []
+        fuller = False
+        for last in range(1 - _TRIES, 1):
+            cut: list[tuple[dict[str, Any], float, float]] = []
             packer = Packer()
             for each in layers:
                 steps = _embedding(*each, level, packer)
                 cut.append((yield from within(steps, "compressing", len(cut), len(layers))))
             size = sum(len(block["data"]) for block, *_ in cut)
-            if size > room and last == -_TRIES:
-                level = yield from self._about(level, room, layers, histogram)
-                continue
             holding = histogram.holding(_SPARE * histogram.keys(level) * room / size)
             if size > room and level <= _LEVELS:
                 # In the end the fewest there are: what they take is what a page needs.
@@ -685,42 +654,9 @@ class Sweep:
                 fuller, level = True, max(holding, lowest)
             else:
                 break
-        covered = min(1.0, sum(mass for _, _, mass, _ in cut) / histogram.total)
+        covered = min(1.0, sum(mass for _, mass, _ in cut) / histogram.total)
         error = max(error for *_, error in cut)
         return Cut([block for block, *_ in cut], covered, error)
-
-    def _about(
-        self,
-        level: int,
-        room: float,
-        layers: list[tuple[AttentionStack, int, StrongestRows]],
-        histogram: _Histogram,
-    ) -> Steps[int]:
-        """The level from which on keys have room, at least `level`, estimated from some rows."""
-
-        def tried(keys: int, level: int) -> Steps[tuple[int, int]]:
-            """Bytes and keys of some rows of all layers."""
-            size = found = 0
-            packer = Packer()
-            for stack, n, rows in layers:
-                some = _some_of(rows, keys)
-                steps = _embedding(stack, n, some, level, packer)
-                block, count, *_ = yield from within(steps, "compressing", 0, len(layers))
-                size += len(block["data"])
-                found += count
-                yield Progress("compressing", 0, len(layers), "layer")
-            return size, found
-
-        bare, _ = yield from tried(0, level)
-        for _ in range(_TRIES):
-            size, keys = yield from tried(_FEW_KEYS, level)
-            each_key = (size - bare) / max(1, keys)
-            whole = bare + each_key * histogram.keys(level)
-            holding = histogram.holding(_SPARE * histogram.keys(level) * room / max(1, whole))
-            if whole <= room or holding <= level:
-                break
-            level = holding
-        return level
 
     def _joined(self) -> Steps[list[tuple[AttentionStack, int, StrongestRows]]]:
         """All rows of each layer."""
@@ -754,7 +690,7 @@ class Sweep:
             self._parts[number] = (place, thinned)
             held += int(np.count_nonzero(~thinned.always))
             since += len(rows.keys)
-            if since >= _FEW_KEYS:
+            if since >= _PART_KEYS:
                 since = 0
                 yield
         self._held = held
@@ -799,24 +735,6 @@ def _most_keys(room: float) -> int:
     return int(room / _TEXT / _LEAST_BYTES_PER_KEY)
 
 
-def _some_of(rows: StrongestRows, keys: int) -> StrongestRows:
-    """About so many keys, of rows from all over a layer; the other rows have none."""
-    if len(rows.keys) <= keys:
-        return rows
-    some = np.zeros(len(rows.counts), np.bool_)
-    if keys:
-        parts = -(-len(rows.keys) // keys)
-        some = np.arange(len(rows.counts)) // _NEIGHBOURS % parts == 0
-    kept = np.repeat(some, rows.counts)
-    return replace(
-        rows,
-        counts=np.where(some, rows.counts, 0),
-        keys=rows.keys[kept],
-        weights=rows.weights[kept],
-        always=rows.always[kept],
-    )
-
-
 def _raised(stack: AttentionStack, rows: StrongestRows, level: int) -> StrongestRows:
     return rows.raised(_threshold(level) * stack.maximum)
 
@@ -852,11 +770,11 @@ def _embedding(
     rows: StrongestRows,
     level: int,
     packer: Packer,
-) -> Steps[tuple[dict[str, Any], int, float, float]]:
-    """A layer from a level on: its block, how many keys and weight it has, and its error."""
+) -> Steps[tuple[dict[str, Any], float, float]]:
+    """A layer from a level on: its block, how much weight it has, and its error."""
     shape = (stack.num_heads(layer), len(stack.query_tokens), len(stack.key_tokens))
     parts: list[tuple[NDArray[np.int64], StrongestRows]] = []
-    reach, most_rest, mass, keys = 0, 0.0, 0.0, 0
+    reach, most_rest, mass = 0, 0.0, 0.0
     for first, some in _in_parts(rows):
         part = _raised(stack, some, level)
         row = np.arange(first, first + len(part.counts)) % shape[1]
@@ -864,7 +782,6 @@ def _embedding(
         reach = max(reach, _reach(part, row))
         most_rest = max(most_rest, float(_rests(part, signed=stack.signed).max(initial=0)))
         mass += float(part.sizes.sum(dtype=np.float64))
-        keys += len(part.keys)
         yield Progress("compressing", 0, 1, "layer")
     runs: list[list[bytes]] = []
     error = 0.0
@@ -881,4 +798,4 @@ def _embedding(
     covered = min(1.0, mass / total) if total > 0 else 1.0
     block = {"stack": stack.name, "layer": layer, **header, "error": error, "covered": covered}
     data = yield from packer.packing(b"".join(together))
-    return block | {"data": data}, keys, mass, error
+    return block | {"data": data}, mass, error

@@ -103,7 +103,7 @@ class KernelChannel:
             reply = self._server.reply(name, arguments)
         # Otherwise the reader would not learn that the interrupt met a view and not a cell.
         except KeyboardInterrupt:
-            said = "The kernel was interrupted; what had been computed before is kept."
+            said = "The kernel was interrupted; nothing was changed."
             self._send({"attnviz": "error", "id": identifier, "message": said}, [])
             return
         # Whatever went wrong, the view must hear of it.

@@ -105,7 +105,7 @@ def test_an_interrupt_is_said_and_the_next_request_answered() -> None:
 
     browser = Browser(Interrupted(given_record()))
     browser.ask("1", "block", BLOCK)
-    assert browser.error().startswith("The kernel was interrupted; what had been computed")
+    assert browser.error().startswith("The kernel was interrupted; nothing was changed")
     browser.ask("2", "block", BLOCK)
     assert browser.received[1][0]["attnviz"] == "reply"
 
