@@ -44,10 +44,9 @@ MAY_IMPORT = {
     "integrations": {
         *("utils", "record", "analysis", "extraction", "comparison", "server", "pages", "views"),
     },
-    "demos": {"utils"},
+    "demos": {"utils", "record", "analysis", "extraction"},
 }
-# `utils` hides the bar that transformers shows while it loads weights.
-USE_TRANSFORMERS = {"extraction", "demos", "integrations", "utils"}
+USE_TRANSFORMERS = {"extraction", "demos", "integrations"}
 # They forward the names that notebooks import by these paths.
 FORWARDING = {"analysis/embedding.py", "analysis/trust.py"}
 

@@ -28,8 +28,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from attnviz.utils.progress import without_loading_bar
-
 __all__ = ["CHECKPOINTS", "NAMES", "checkpoints", "example", "load", "sentences"]
 
 NAMES = ("decoder", "encoder-decoder", "vision", "vision-language")
@@ -160,6 +158,8 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
 
 
 def _loaded(kind: Any, folder: Path) -> Any:
+    from attnviz.extraction.models import without_loading_bar
+
     with without_loading_bar():
         return kind.from_pretrained(folder, dtype="float32", local_files_only=True).eval()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -24,10 +25,9 @@ from attnviz.extraction.adapters import (
     virtual_tokens,
 )
 from attnviz.extraction.parallel import check_parallel
-from attnviz.utils.progress import without_loading_bar
 from attnviz.utils.restoring import Restoring, fork_safe_lock
 
-__all__ = ["Loaded", "evaluate", "hook", "in_this_thread", "load", "name_of"]
+__all__ = ["Loaded", "evaluate", "hook", "in_this_thread", "load", "name_of", "without_loading_bar"]
 
 
 @dataclass(frozen=True)
@@ -217,6 +217,29 @@ def _load_model(source: str) -> PreTrainedModel:
     with without_loading_bar():
         model: PreTrainedModel = _read(kind.from_pretrained, "model", source)
     return model
+
+
+@contextmanager
+def without_loading_bar() -> Iterator[None]:
+    """Hide the bar that transformers shows while it loads weights; downloads keep theirs."""
+    from huggingface_hub.utils.tqdm import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    logging = transformers.utils.logging
+    shown, downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
+    logging.disable_progress_bar()
+    if downloads:
+        enable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+        if shown and not downloads:
+            disable_progress_bars()
 
 
 # What folders of saved models are often called.

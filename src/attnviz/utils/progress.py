@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -24,7 +24,6 @@ __all__ = [
     "completed",
     "finished",
     "within",
-    "without_loading_bar",
 ]
 
 #: Weights that a step computes, some 0.05 s of one core: no more than twice as many, and no less
@@ -264,26 +263,3 @@ class Work(Generic[_Result]):
             return None
         rest = self.progress.total - self.progress.done
         return self._spent * rest / (self.progress.done - self._began)
-
-
-@contextmanager
-def without_loading_bar() -> Iterator[None]:
-    """Hide the bar that transformers shows while it loads weights; downloads keep theirs."""
-    from huggingface_hub.utils.tqdm import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-    from transformers.utils import logging
-
-    shown, downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
-    logging.disable_progress_bar()
-    if downloads:
-        enable_progress_bars()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-        if shown and not downloads:
-            disable_progress_bars()
