@@ -18,8 +18,10 @@ import traitlets
 import attnviz as av
 from attnviz.extraction.capture.memory import check_memory
 from attnviz.server.kernel import KernelChannel
+from attnviz.server.server import RECORD_REQUESTS
 from attnviz.views.what_if import WhatIf
 from unit.asking import replies, whole_reply
+from unit.server.test_protocol import assert_declared
 
 TEXT = "the animal did not cross the street because it was too wide so the"
 EDGE = {"kind": "knockout", "layer": 1, "head": 0, "query": 13, "key": 6}
@@ -302,6 +304,14 @@ def test_a_new_change_shows_the_run_after_it(view: av.HeadView, decoder: tuple[A
     assert av.HeadView(view.record, **given).shown_run == "after"
     assert av.HeadView(view.record, **given, shown_run="before").shown_run == "before"
     assert av.HeadView(view.record, changes=[HEAD]).shown_run == "before"
+
+
+def test_replies_are_of_the_declared_types(view: av.HeadView) -> None:
+    place = {"stack": "self", "layer": 1, "head": 0, "query": 13, "key": 6}
+    changes = {"changes": [{**EDGE, "stack": "self"}]}
+    for name, arguments in (("intervene", changes), ("changed", changes), ("edge", place)):
+        reply = whole_reply(view._channel._server, name, arguments)
+        assert_declared(RECORD_REQUESTS.headers[name], reply.header)
 
 
 def asked_of(view: WhatIf, **more: Any) -> dict[str, Any]:
