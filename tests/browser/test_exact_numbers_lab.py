@@ -99,30 +99,6 @@ def test_cells_bars_captions_and_table_of_the_matrix_are_one_number(
     notebook.execute("matrix.token = None")
 
 
-def test_the_hint_of_a_cell_has_more_digits_of_the_same_number(
-    notebook: Notebook, own: NDArray[np.float32]
-) -> None:
-    root = view(notebook, 1, "matrix")
-    plot = root.locator(".av-plot")
-    page = notebook.lab.page
-    box = plot.bounding_box()
-    assert box is not None
-    mean = mean_of(own)
-    seen = 0
-    for across in (0.41, 0.53, 0.64):
-        for down in (0.31, 0.52, 0.67):
-            page.mouse.move(box["x"] + across * box["width"], box["y"] + down * box["height"])
-            hint = root.locator(".av-hint").inner_text()
-            place = re.search(r"\((\d+)\) → “t\d+” \((\d+)\)", hint)
-            if not place:
-                continue
-            weight = float(mean[int(place[1]), int(place[2])])
-            assert f"weight  {weight:.5f}, exact" in hint
-            seen += 1
-    assert seen > 3
-    page.mouse.move(0, 0)
-
-
 def test_bars_hints_and_table_of_the_head_view_are_one_number(
     notebook: Notebook, own: NDArray[np.float32]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Live views in a JupyterLab that is 150 ms away each way: a round trip for what they draw."""
+"""Live views in JupyterLab get their description with the widget: a far kernel is asked once."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from browser.far import far_lab, first_picture
 from browser.hosts import FIRST_PICTURE, RECORD, VIEWS
+from browser.jupyter import JupyterLab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Browser
 
-    from browser.jupyter import JupyterLab, JupyterServer, Notebook
-    from browser.relay import Relay
+    from browser.jupyter import JupyterServer, Notebook
 
 pytestmark = pytest.mark.slow
 
@@ -31,33 +30,56 @@ CELLS = [f"{name.lower()} = av.{name}(record)\n{name.lower()}" for name in WHOLE
 OTHERS = [view for view in VIEWS if view.class_name not in WHOLE]
 
 
-@pytest.fixture(scope="module")
-def far(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[tuple[JupyterLab, Relay]]:
-    with far_lab(chromium, jupyter_server) as found:
-        yield found
+# Notes every request that a widget sends: JupyterLab's messages are one text in bytes.
+WATCH = """() => {
+  const { send } = WebSocket.prototype;
+  window.sent = [];
+  WebSocket.prototype.send = function (data) {
+    const text = typeof data === "string" ? data : new TextDecoder().decode(data);
+    const found = text.match(/"attnviz":"request","id":"[^"]*","name":"([^"]*)"/);
+    if (found) window.sent.push(found[1]);
+    send.call(this, data);
+  };
+}"""
 
 
 @pytest.fixture(scope="module")
-def notebook(far: tuple[JupyterLab, Relay]) -> Notebook:
+def notebook(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[Notebook]:
+    """A notebook in a tab of its own, whose first cell ran."""
+    lab = JupyterLab.open_in(chromium, jupyter_server)
+    lab.page.evaluate(WATCH)
     cells = [RECORD + LONGER, *CELLS, RECORD, *(view.make for view in OTHERS)]
     cells.append("import ipywidgets\nipywidgets.HBox([av.HeadView(record), av.MatrixView(record)])")
-    notebook = far[0].open(cells, own_kernel=True)
+    notebook = lab.open(cells, own_kernel=True)
     notebook.execute(cells[0])
-    return notebook
+    yield notebook
+    lab.close()
+
+
+def asked_by(notebook: Notebook, cell: int, views: int = 1) -> list[str]:
+    """Run a cell; the requests that were sent until its views were drawn."""
+    page = notebook.lab.page
+    notebook.select(cell)
+    page.evaluate("() => { window.sent = []; }")
+    notebook.lab.command("notebook:run-cell")
+    drawn = notebook.output(cell).locator(".attnviz-host > [data-attnviz-drawn]")
+    expect(drawn).to_have_count(views, timeout=FIRST_PICTURE)
+    sent: list[str] = page.evaluate("() => window.sent")
+    assert sent
+    return sent
 
 
 def test_the_description_came_along(notebook: Notebook) -> None:
     for at, name in enumerate(WHOLE):
-        assert "describe" not in first_picture(notebook, 1 + at).asked, name
+        assert "describe" not in asked_by(notebook, 1 + at), name
     notebook.execute(RECORD)
     for at, view in enumerate(OTHERS, 2 + len(WHOLE)):
-        assert "describe" not in first_picture(notebook, at).asked, view
+        assert "describe" not in asked_by(notebook, at), view
 
 
 def test_views_in_a_box_have_their_own_descriptions(notebook: Notebook) -> None:
     cell = 2 + len(WHOLE) + len(OTHERS)
-    both = "cell.querySelectorAll('.attnviz-host > [data-attnviz-drawn]').length > 1"
-    assert "describe" not in first_picture(notebook, cell, both).asked
+    assert "describe" not in asked_by(notebook, cell, views=2)
     roots = notebook.output(cell).locator(".attnviz")
     expect(roots.nth(0)).to_have_attribute("data-attnviz-drawn", "head:self:0")
     expect(roots.nth(1)).to_have_attribute("data-attnviz-drawn", "matrix:self:0")
@@ -81,11 +103,9 @@ def test_the_description_is_kept_nowhere(notebook: Notebook) -> None:
     assert state[2] < 4_000
 
 
-def test_a_browser_that_loads_the_page_again_asks(
-    notebook: Notebook, far: tuple[JupyterLab, Relay]
-) -> None:
+def test_a_browser_that_loads_the_page_again_asks(notebook: Notebook) -> None:
     """The state of all widgets then travels in one message."""
-    page, far[1].delay_s = notebook.lab.page, 0.0
+    page = notebook.lab.page
     notebook.save()
     assert notebook.evaluate(
         "all(each.get_state()['_description'] is None for each in (headview, matrixview))"

@@ -15,7 +15,6 @@ from playwright.sync_api import expect
 import attnviz as av
 from attnviz.views.matrix import MatrixView
 from browser.pages import SVG, figure, says, table, texts
-from marks import slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -256,53 +255,6 @@ def pointed_at(page: Page) -> tuple[range, range]:
         first = int(numbers[1])
         sides.append(range(first, int(numbers[2] or first) + 1))
     return sides[0], sides[1]
-
-
-@pytest.mark.parametrize("tokens", [48, 330, slow(700)])
-@pytest.mark.parametrize(("right", "down"), [(0.31, 0.77), slow(0.97, 0.03)])
-def test_zoom_keeps_the_cell_under_the_pointer_and_all_else_in_its_place(
-    show: Show, page: Page, tokens: int, right: float, down: float
-) -> None:
-    record = record_of(softmax_weights(1, 1, tokens, tokens))
-    own = record.stack().weights(layer=0, head=0)
-    page.set_viewport_size({"width": 1000, "height": 1300})
-    root = show(MatrixView(record))
-    before = places(page)
-    left, top = corner(page)
-    page.mouse.move(left + right * 640, top + down * 640)
-    under = pointed_at(page)
-    page.keyboard.down("Control")
-    zoom = root.get_by_role("button", name="Zoom in")
-    first = root.get_by_label("Queries: first in sight")
-    last = root.get_by_label("Queries: last in sight")
-    steps = 0
-    while zoom.is_enabled():
-        size = int(last.input_value()) - int(first.input_value())
-        page.mouse.wheel(0, -120)
-        page.wait_for_function(
-            """(size) => {
-                const value = (side) =>
-                    document.querySelector(`[aria-label="Queries: ${side} in sight"]`).value;
-                const drawn = document.querySelector("[data-attnviz-drawn]");
-                return drawn && value("last") - value("first") < size;
-            }""",
-            arg=size,
-        )
-        steps += 1
-        now = pointed_at(page)
-        # Of a cell of several one of those that it was made from.
-        assert now[0].start in under[0]
-        assert now[1].start in under[1]
-        if len(now[0]) == len(now[1]) == 1:
-            weight = own[now[0].start, now[1].start]
-            said = page.locator(".av-hint").inner_text()
-            found = re.search(r"weight\s+([\d.]+)", said)
-            if found:
-                assert float(found[1]) == pytest.approx(weight, abs=0.005)
-        assert places(page) == before
-        under = now
-    page.keyboard.up("Control")
-    assert steps > 0
 
 
 def test_a_pin_moves_nothing(show: Show, page: Page, minilm: av.AttentionRecord) -> None:

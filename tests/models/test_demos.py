@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import doctest
-import itertools
 import json
 import subprocess
 import sys
@@ -33,16 +32,15 @@ from train_demos import sentences as sentences_module
 from train_demos import shapes as shapes_module
 from train_demos import tokenizers as tokenizers_module
 from train_demos.__main__ import main as train
-from train_demos.dates import FORMS, WrittenDate, draw_date, is_held_out, write_date
-from train_demos.scenes import COLORS, SIDES, Scene, draw_scene
+from train_demos.dates import FORMS, WrittenDate, draw_date, is_held_out
+from train_demos.scenes import Scene, draw_scene
 from train_demos.sentences import (
     Sentence,
     antecedent_sentence,
     recipient_sentence,
-    repeated_bigrams,
     repeated_halves,
 )
-from train_demos.shapes import SHAPES, draw_shapes, patches_of
+from train_demos.shapes import draw_shapes, patches_of
 from train_demos.vocabulary import WORDS
 
 HOME = Path(demos.__file__).parent
@@ -359,22 +357,6 @@ def test_the_vision_language_model_answers_its_example(vision_language: tuple[An
     assert text == demos.example("vision-language")["target"]
 
 
-def test_scenes_are_as_their_sentences_say() -> None:
-    generator = np.random.default_rng(SEED)
-    for scene in (draw_scene(generator) for _ in range(200)):
-        assert scene.image.dtype == np.uint8
-        for which in (0, 1):
-            _, across = np.nonzero(scene.masks[which])
-            assert SIDES[int(across.mean() > 15.5)] == scene.sides[which]
-            ink = np.median(scene.image[scene.masks[which]], axis=0)
-            distances = {
-                name: np.abs(ink - np.array(color)).max() for name, color in COLORS.items()
-            }
-            assert min(distances, key=lambda name: distances[name]) == scene.colors[which]
-        assert len(set(scene.colors)) == len(set(scene.shapes)) == len(set(scene.sides)) == 2
-        assert not (scene.masks[0] & scene.masks[1]).any()
-
-
 # --- the data
 
 
@@ -397,44 +379,12 @@ def test_held_out_pairs_are_in_no_training_sentence() -> None:
     assert not any(animal_and_street <= set(sentence.words) for sentence in trained)
 
 
-def test_bigrams_are_decided_where_they_come_again() -> None:
-    rows, decided = repeated_bigrams(np.random.default_rng(SEED), np.arange(50), rows=8, length=24)
-    for row, marks in zip(rows.tolist(), decided.tolist(), strict=True):
-        for place in range(1, 24):
-            before = list(itertools.pairwise(row[:place]))
-            seen = place % 2 == 1 and (row[place - 1], row[place]) in before
-            assert marks[place] == seen
-
-
-def test_nine_forms_write_a_date() -> None:
-    date = dt.date(2021, 3, 3)
-    # Each form is named by what it makes of this day.
-    assert [write_date(date, form).text for form in FORMS] == list(FORMS)
-    assert len(FORMS) == 9
-    for form in FORMS:
-        written = write_date(dt.date(1987, 11, 22), form)
-        assert written.iso == "1987-11-22"
-        assert written.text[written.day.start :].startswith("22")
-        month = written.text[written.month.start : written.month.stop]
-        assert month in ("November", "Nov", "11")
-
-
 def test_held_out_days_are_in_no_training_date() -> None:
     assert is_held_out(dt.date.fromisoformat(demos.example("encoder-decoder")["target"]))
     generator = np.random.default_rng(SEED)
     for held_out in (True, False):
         drawn = {draw_date(generator, held_out=held_out).iso for _ in range(300)}
         assert {is_held_out(dt.date.fromisoformat(iso)) for iso in drawn} == {held_out}
-
-
-def test_shapes_lie_in_their_pictures() -> None:
-    images, kinds, masks = draw_shapes(np.random.default_rng(SEED), 400)
-    assert images.dtype == np.uint8
-    assert set(kinds.tolist()) == set(range(len(SHAPES)))
-    areas = masks.sum(axis=(1, 2))
-    assert (areas > 30).all()
-    edges = np.concatenate([masks[:, [0, -1]], masks[:, :, [0, -1]].swapaxes(1, 2)], axis=1)
-    assert not edges.any(axis=(1, 2)).mean() > 0.3
 
 
 # --- the files

@@ -15,7 +15,7 @@ import torch
 from attnviz import extract
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
-from models.tiny import SIZE, assert_own, built, extracted, own_fields
+from models.tiny import SIZE, built, extracted, own_fields
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 7, 7, 12]])
 COUNT = IDS.shape[1]
@@ -151,14 +151,6 @@ def test_missing_rows_are_an_error() -> None:
         extract(model, IDS)
 
 
-def test_a_classifier_with_an_argument_of_language_heads() -> None:
-    """BioGPT's classifier takes ``logits_to_keep`` and then reads the last of all logits."""
-    model = built("BioGptForSequenceClassification", {**SIZE, "vocab_size": 400})
-    own = own_fields(model, {"input_ids": IDS})["attentions"]
-    record = extracted(model, {"input_ids": IDS})
-    assert_own(record, "self", {number: layer[0] for number, layer in enumerate(own)})
-
-
 @pytest.mark.parametrize(
     ("kind", "windowed"), [("mistral", (0, 1)), ("gemma 2", (0,)), ("gpt-oss", (0,))]
 )
@@ -172,43 +164,6 @@ def test_windows_are_kept_as_windows(kind: str, windowed: tuple[int, ...]) -> No
         assert not stack.weights(layer=number)[:, ~within].any()
         mask = stack.attention(number).mask
         assert mask == BandMask(3 if number in windowed else None, 0)
-
-
-def softmax(logits: Any) -> Any:
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
-
-
-def masked_logits(stack: Any, layer: int, head: int, width: int) -> Any:
-    """Logits by hand, from queries and keys of the record."""
-    queries, keys = stack.queries(layer=layer, head=head), stack.keys(layer=layer, head=head)
-    distance = np.arange(COUNT)[:, None] - np.arange(COUNT)
-    logits = queries.astype(np.float64) @ keys.T / np.sqrt(queries.shape[-1])
-    return logits, (distance < 0) | (distance >= width)
-
-
-def test_a_sink_takes_its_share_of_every_row() -> None:
-    """gpt-oss: one more logit a head in the softmax, of a column that is dropped behind it."""
-    stack = record_of("gpt-oss").stacks["self"]
-    for layer, width in ((0, 4), (1, COUNT)):
-        for head, sink in enumerate(np.array([-2.0, 0.0, 1.0, 3.0]) + layer):
-            logits, blocked = masked_logits(stack, layer, head, width)
-            logits[blocked] = -np.inf
-            column = np.full((COUNT, 1), sink)
-            expected = softmax(np.concatenate([logits, column], axis=1))[:, :-1]
-            found = stack.weights(layer=layer, head=head)
-            assert np.abs(found - expected).max() < 1e-5
-            assert found.sum(-1).max() < 1.0
-
-
-def test_a_cap_bounds_the_logits() -> None:
-    """Gemma 2: 2 tanh(logits / 2), its scale of queries being 256^-1/2 by default."""
-    stack = record_of("gemma 2").stacks["self"]
-    for head in range(4):
-        logits, blocked = masked_logits(stack, 1, head, COUNT)
-        capped = 2.0 * np.tanh(logits * np.sqrt(12 / 256) / 2.0)
-        capped[blocked] = -np.inf
-        assert np.abs(stack.weights(layer=1, head=head) - softmax(capped)).max() < 1e-5
 
 
 def test_latent_attention_shares_the_turned_part_of_keys() -> None:

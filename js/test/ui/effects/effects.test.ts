@@ -22,12 +22,9 @@ import {
   whiskerShares,
 } from "../../../src/ui/effects/effects";
 import { csvText } from "../../../src/ui/exports/csv";
-import { rankedCells } from "../../../src/ui/head-grid/grid";
-import { orderHeads } from "../../../src/ui/view/record";
 import { keyEffectMarks } from "../../../src/views/head/effects";
-import { layOut as layOutHead } from "../../../src/views/head/layout";
+import { layOut } from "../../../src/views/head/layout";
 import type { LinePlot } from "../../../src/views/head/line-plot";
-import { layOut } from "../../../src/views/model/layout";
 import { stackOf, tokensOf } from "../../made";
 
 const palette = PALETTES.light;
@@ -74,37 +71,6 @@ describe("which scores are effects", () => {
   });
 });
 
-describe("order by size", () => {
-  it("puts the largest first of either sign, and those without a number last", () => {
-    expect(orderHeads([0, 1, 2, 3], [0.2, null, -0.9, 0.5], null, true).heads).toEqual([
-      2, 3, 0, 1,
-    ]);
-    expect(orderHeads([0, 1, 2], [0.2, -0.9, 0.5], null).heads).toEqual([2, 0, 1]);
-    const cells = rankedCells(
-      stack,
-      [
-        [0, 1],
-        [0, 1, 2],
-      ],
-      signed,
-      null,
-      true,
-    );
-    expect(cells.map(({ layer, head }) => `${layer}.${head}`)).toEqual([
-      "0.0",
-      "4.2",
-      "0.1",
-      "4.1",
-      "4.0",
-    ]);
-  });
-
-  it("leaves out what is smaller in size than the least", () => {
-    expect(orderHeads([0, 1, 2], [0.2, -0.9, 0.5], 0.5, true).heads).toEqual([1, 2]);
-    expect(rankedCells(stack, [[0, 1], [2]], signed, 1, true)).toHaveLength(2);
-  });
-});
-
 describe("a bar", () => {
   it("begins in the middle, to the left below zero", () => {
     expect(barShares(-5, 10)).toEqual({ from: 0.25, length: 0.25 });
@@ -130,18 +96,6 @@ describe("a bar", () => {
     expect([bar.y, bar.height, line.y0]).toEqual([20, 20, 40]);
     const [below] = effectMarks(box, -5, 10, palette) as [RectMark];
     expect([below.y, below.height]).toEqual([40, 10]);
-  });
-
-  it("makes room below thumbnails, and takes none where there are no effects", () => {
-    const options = { columns: 4, rows: 3, gallery: false, width: 400, longest: 8 } as const;
-    const at = (bars: boolean) => layOut({ ...options, mostHeight: 640, size: "medium", bars });
-    const [plain, with_] = [at(false), at(true)];
-    expect(plain.bars).toBe(0);
-    expect(with_.down - plain.down).toBe(with_.bars);
-    expect(with_.height - plain.height).toBe(3 * with_.bars);
-    expect([with_.cell, with_.across]).toEqual([plain.cell, plain.across]);
-    // More than the bar and its distance to what is above it.
-    expect(with_.bars).toBeGreaterThanOrEqual(8);
   });
 });
 
@@ -253,12 +207,12 @@ describe("effects of keys", () => {
         barSides: ["key"],
         keepRoom: true,
         measure: (text: string) => 7 * text.length,
-      } as Parameters<typeof layOutHead>[0];
-      const layout = layOutHead({ ...input, effects: true });
+      } as Parameters<typeof layOut>[0];
+      const layout = layOut({ ...input, effects: true });
       const { effects: room, barStart } = layout.key;
       if (!room) throw new Error("There is room for effects.");
       expect(room.start + room.size).toBeLessThanOrEqual(barStart);
-      expect(layOutHead(input).key.effects).toBeUndefined();
+      expect(layOut(input).key.effects).toBeUndefined();
       const marks = keyEffectMarks({ layout, palette, effects } as LinePlot);
       expect((marks[0] as TextMark).text).toBe("effect");
       const bars = marks.filter((mark) => mark.kind === "rect") as RectMark[];
@@ -272,7 +226,7 @@ describe("effects of keys", () => {
     });
 
   it("leave lines in a plot of 280 pixels", () => {
-    const layout = layOutHead({
+    const layout = layOut({
       orientation: "vertical",
       width: 280,
       queryTexts: ["because", "it"],
@@ -291,7 +245,7 @@ describe("effects of keys", () => {
   });
 
   it("are never cut off: what has no room makes the plot wider", () => {
-    const layout = layOutHead({
+    const layout = layOut({
       orientation: "vertical",
       width: 150,
       queryTexts: ["because"],

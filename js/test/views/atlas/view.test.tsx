@@ -1,5 +1,5 @@
 import { render } from "preact";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { AtlasStatistic } from "../../../src/client/protocol";
 import { markDrawn } from "../../../src/ui/view/define-view";
 import { AtlasView } from "../../../src/views/atlas";
@@ -57,45 +57,9 @@ afterEach(() => {
   render(null, root);
   room.controller.abort();
   root.remove();
-  vi.restoreAllMocks();
-});
-
-describe("the grid of heads", () => {
-  it("is a legend of roles with the heads that have each", async () => {
-    await open();
-    const roles = [...root.querySelectorAll(".av-atlas-roles button")].map(
-      (each) => each.textContent,
-    );
-    expect(roles).toEqual(["Pprevious1", "Ffirst1", "·none2"]);
-    button("first").click();
-    await settle();
-    expect(button("first").getAttribute("aria-pressed")).toBe("true");
-    button("first").click();
-    await settle();
-    expect(button("first").getAttribute("aria-pressed")).toBe("false");
-  });
 });
 
 describe("the chosen head", () => {
-  it("has its roles with all evidence, and every statistic", async () => {
-    await open();
-    const roles = [...root.querySelectorAll(".av-atlas-evidence > li")].map(
-      (each) => each.textContent,
-    );
-    expect(roles[0]).toContain("previous 0.98 ± 0.01");
-    expect(roles[0]).toContain(
-      "0.73 above its baseline of 0.25, 95% interval 0.68 to 0.77, p < 1e−6 after correction, 3 texts.",
-    );
-    expect(roles[1]).toContain("first 0.50 ± 0.01");
-    const rows = [...root.querySelectorAll(".av-atlas-figures:not(section) tbody tr")];
-    expect(rows.map((row) => row.querySelector("th")?.textContent)).toEqual([
-      "previous token",
-      "first token",
-    ]);
-    expect(rows[0]?.querySelectorAll("td")[1]?.textContent).toBe("0.25");
-    expect(rows[1]?.querySelectorAll("td")[1]?.textContent).toBe("–");
-  });
-
   it("has its mean weight by class of token, of the system that is chosen", async () => {
     await open({}, new Kernel());
     const cellsOf = (): number[] =>
@@ -189,15 +153,6 @@ describe("the offsets", () => {
 });
 
 describe("a search", () => {
-  it("waits the longer between two pictures, the more heads there are", async () => {
-    const timer = vi.spyOn(globalThis, "setTimeout");
-    await open();
-    type("Query", "*");
-    await until(() => expect(cells()[0]).toContain("of 2 sampled edges"));
-    // Four heads: 60 ms and a tenth for each.
-    expect(timer.mock.calls.map(([, wait]) => wait)).toContain(60.4);
-  });
-
   it("says how far it is, layer by layer", async () => {
     const kernel = new Kernel();
     await open({}, kernel);
@@ -220,18 +175,6 @@ describe("a search", () => {
     kernel.failing = new Map([["edges", "The edges are gone."]]);
     type("Query", "*");
     await until(() => expect(root.textContent).toContain("The edges are gone."));
-  });
-});
-
-describe("the text of an edge", () => {
-  it("is the same in a live view, and asks the kernel for nothing", async () => {
-    const kernel = new Kernel();
-    await open({}, kernel);
-    const asked = kernel.asked.length;
-    edges()[0]?.click();
-    await settle();
-    expect(root.querySelector(".av-atlas-text")?.textContent).toContain("not the whole text");
-    expect(kernel.asked.length).toBe(asked);
   });
 });
 

@@ -2,12 +2,7 @@ import { render } from "preact";
 import { afterEach, describe, expect, it } from "vitest";
 import type { Reply } from "../../../src/client/carrier";
 import { assign } from "../../../src/ui/view/state";
-import {
-  coverageOf,
-  sentenceOf,
-  subtitleOf,
-  summaryOf,
-} from "../../../src/views/embedding/captions";
+import { sentenceOf } from "../../../src/views/embedding/captions";
 import { colorings, EmbeddingControls, Work } from "../../../src/views/embedding/controls";
 import { EmbeddingLegend } from "../../../src/views/embedding/legend";
 import { MeanPlot } from "../../../src/views/embedding/mean/plot";
@@ -80,13 +75,15 @@ function choose(box: HTMLElement, label: string, value: string): void {
 const offered = (box: HTMLElement): string[] =>
   Array.from(box.querySelectorAll("label > span"), (each) => each.textContent ?? "");
 
-afterEach(() => {
+afterEach(async () => {
   for (const { controller, box } of made) {
     controller.abort();
     render(null, box);
     box.remove();
   }
   made = [];
+  // Effects that Preact put off until the next frame run while there is a page.
+  await new Promise(requestAnimationFrame);
 });
 
 describe("controls", () => {
@@ -215,49 +212,5 @@ describe("the mean by position", () => {
     expect(sentenceOf(each.context, each.store)).not.toContain("Largest");
     await until(() => expect(sentenceOf(each.context, each.store)).toContain("Layer 0, head 1"));
     await until(() => expect(sentenceOf(each.context, each.store)).toContain("Largest"));
-  });
-});
-
-describe("words of the view", () => {
-  it("follow what is chosen and what is shown", async () => {
-    const { context, store, state } = await open({ layer: 5, heads: [2] });
-    await until(() => expect(store.current.value).toBe(true));
-    expect(subtitleOf(context, store)).toBe("self-attention · 2 texts · 12 points");
-    expect(sentenceOf(context, store)).toContain("all 7 heads of 3 layers");
-    expect(coverageOf(context, store)).toContain("Layer 5: Sinks.");
-    // Each head has a c of its own.
-    expect(coverageOf(context, store)).toMatch(
-      /^Vectors scaled by their norms, keys moved onto the queries\. /,
-    );
-    assign(state, { enlarged: true, text: 1, token: 3 });
-    await until(() => expect(store.lines.value).not.toBeNull());
-    expect(sentenceOf(context, store)).toBe(
-      "Layer 5, head 2. Query “the”, position 3 of text 1, attends most to “the” (0): 0.75.",
-    );
-    await until(() => expect(store.headTrust.value).not.toBeNull());
-    const coverage = coverageOf(context, store);
-    expect(coverage).toMatch(/^On this plot distance follows q·k with r = −0\.50/);
-    expect(coverage).toContain("Sinks.");
-    expect(coverage).toContain("The two axes show 50% of the variance.");
-    expect(coverage).not.toContain("lines");
-    expect(coverage).toContain(
-      "By principal components; scaled by their norms (c = 1.5), keys moved onto the queries.",
-    );
-    expect(coverageOf(context, store, false)).toContain("2 lines: 100%");
-    expect(summaryOf(context, store)).toContain("r = −0.50");
-    assign(state, { layer: 6, heads: [1], enlarged: false });
-    await until(() => expect(store.overview.value).not.toBeNull());
-    // What moving makes inexact is no matter where nothing is moved.
-    expect(coverageOf(context, store)).toContain("Sinks.");
-    assign(state, { translate: false });
-    expect(coverageOf(context, store)).toContain("keys where they are");
-    expect(coverageOf(context, store)).not.toContain("Sinks.");
-    assign(state, { translate: true });
-    await until(() => expect(store.current.value).toBe(true));
-    assign(state, { enlarged: true });
-    // Its plot is on its way: the small plot has said already that there is none.
-    expect(sentenceOf(context, store)).toBe(
-      "Layer 6, head 1: all points are the same, so there is nothing to place.",
-    );
   });
 });

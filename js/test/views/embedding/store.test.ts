@@ -103,18 +103,6 @@ describe("all heads", () => {
     expect(each.kernel.of("overview")).toHaveLength(1);
   });
 
-  it("are still there after one was looked at, however many they are", async () => {
-    const each = make();
-    await current(each);
-    const before = each.store.overview.value;
-    assign(each.state, { enlarged: true });
-    await current(each);
-    assign(each.state, { enlarged: false });
-    await current(each);
-    expect(each.store.overview.value).toBe(before);
-    expect(each.kernel.of("overview")).toHaveLength(1);
-  });
-
   it("that come too late are dropped", async () => {
     const each = make({}, new Kernel());
     each.kernel.held = (name) => name === "overview";
@@ -397,18 +385,6 @@ describe("the chosen point", () => {
 });
 
 describe("the points of a corpus", () => {
-  it("are coloured as the state says", async () => {
-    const each = make({ color: "norm", layer: 5, heads: [2] });
-    await until(() => expect(each.store.colors.value?.name).toBe("norm"));
-    expect(each.store.colors.value?.note).toContain("layer 5, head 2");
-    expect(each.kernel.of("norms")).toEqual([{ stack: "self", layer: 5, head: 2 }]);
-    assign(each.state, { color: "tag" });
-    expect(each.store.colors.value?.name).toBe("tag");
-    assign(each.state, { color: "gone" });
-    expect(each.store.colors.value?.note).toContain("“gone”");
-    expect(each.kernel.of("norms")).toHaveLength(1);
-  });
-
   it("of another stack are not those that were marked", async () => {
     const each = make({ selected: [1, 2] });
     await until(() => expect(each.store.corpus.value).not.toBeNull());

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { PageData } from "../../../src/client/page";
 import type { AttnvizElement } from "../../../src/ui/view/define-view";
 import { openPage } from "../../../src/views/head";
@@ -90,33 +90,6 @@ describe("the head view on an exported page", () => {
     await drawn("head:cross:0");
     expect(location.hash).toBe("#stack=cross&layer=0&heads=0,1");
     expect(words()).not.toContain("no head 2");
-  });
-
-  it("is moved by keys, which the page around it does not hear", async () => {
-    await open();
-    const heard = vi.fn();
-    document.addEventListener("keydown", heard);
-    press("ArrowDown");
-    press("ArrowDown");
-    press("Enter");
-    await drawn();
-    expect(words()).toContain("Pinned: query “two”");
-    press("ArrowRight");
-    press("x");
-    await drawn();
-    expect(words()).toContain("Left out: “two”, 100.0% ± 0.5%");
-    press("]");
-    await drawn("head:self:5");
-    press("n");
-    press("0");
-    press("Escape");
-    await drawn();
-    expect(words()).toContain("Layer 5, head 0.");
-    expect(words()).not.toContain("Pinned");
-    expect(heard).not.toHaveBeenCalled();
-    press("q");
-    expect(heard).toHaveBeenCalledOnce();
-    document.removeEventListener("keydown", heard);
   });
 
   it("says why it opened where it is, as long as it is there", async () => {

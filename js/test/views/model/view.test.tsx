@@ -1,6 +1,6 @@
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { PageCarrier, type PageData } from "../../../src/client/page";
-import type { MapsRequest, StackDescription } from "../../../src/client/protocol";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { PageData } from "../../../src/client/page";
+import type { StackDescription } from "../../../src/client/protocol";
 import type { AttnvizElement } from "../../../src/ui/view/define-view";
 import { openPage } from "../../../src/views/model";
 import type { ModelState } from "../../../src/views/model/state";
@@ -43,11 +43,6 @@ async function open(data: PageData): Promise<void> {
 
 const drawn = (): Promise<void> => drawnIn(root);
 const words = (): string => root.querySelector(".av-words")?.textContent ?? "";
-const box = (): HTMLElement => root.querySelector("[role=grid]") as HTMLElement;
-const cells = (): string[] =>
-  [...root.querySelectorAll("[role=gridcell]")].map(
-    (cell) => cell.getAttribute("aria-label") ?? "",
-  );
 const cell = (name: string): HTMLElement =>
   root.querySelector(`[role=gridcell][aria-label="${name}"]`) as HTMLElement;
 
@@ -60,42 +55,9 @@ beforeEach(() => {
 afterEach(() => {
   end();
   root.remove();
-  vi.restoreAllMocks();
 });
 
 describe("the model view on an exported page", () => {
-  it("asks for what is in sight, and for nothing twice", async () => {
-    const ask = vi.spyOn(PageCarrier.prototype, "ask");
-    const many = Object.fromEntries(Array.from({ length: 64 }, (_, layer) => [layer, 64]));
-    await open(pageData(many));
-    const asked = () =>
-      ask.mock.calls.filter(([name]) => name === "maps").map(([, args]) => args as MapsRequest);
-    // One request is the frame's own, for the layer that is chosen.
-    const first = asked();
-    expect(first.length).toBeLessThan(30);
-    expect(Math.max(...first.map((each) => each.layer))).toBeLessThan(30);
-    for (const each of first.filter((one) => one.heads))
-      expect(each.heads?.length).toBeLessThan(64);
-    expect(root.querySelectorAll("[role=gridcell]").length).toBeLessThan(30 * 48);
-    const nodes = root.querySelectorAll("*").length;
-
-    box().scrollTop = 40 * 27;
-    box().dispatchEvent(new Event("scroll"));
-    await drawn();
-    const more = asked().slice(first.length);
-    expect(Math.min(...more.map((each) => each.layer))).toBeGreaterThanOrEqual(20);
-    expect(more.length).toBeLessThan(30);
-    expect(root.querySelectorAll("*").length).toBeLessThan(1.2 * nodes);
-    expect(cells()).toContain("Layer 45, head 3");
-    expect(cells()).not.toContain("Layer 3, head 3");
-
-    const before = asked().length;
-    box().scrollTop = 0;
-    box().dispatchEvent(new Event("scroll"));
-    await drawn();
-    expect(asked()).toHaveLength(before);
-  });
-
   it("says of a text that is too long for whole maps which queries stand for it", async () => {
     const data = pageData(RAGGED, { order: "induction" });
     const stack = data.description.stacks[0] as StackDescription;

@@ -20,7 +20,7 @@ import {
   summaryOf,
 } from "../../../src/views/neuron/captions";
 import { neuronCsv } from "../../../src/views/neuron/figure";
-import { layOut, partAt, stripWidth } from "../../../src/views/neuron/layout";
+import { layOut, stripWidth } from "../../../src/views/neuron/layout";
 import { backMarks, cutToken, type DrawnTable } from "../../../src/views/neuron/marks";
 import { tokenOf } from "../../../src/views/neuron/state";
 import { columnsOf, linesOf, questionOf, windowAround } from "../../../src/views/neuron/store";
@@ -150,15 +150,6 @@ function many(numKeys: number, headDim: number): Vectors {
 }
 
 describe("rows", () => {
-  it("have cells q x k x scale that add up", () => {
-    const { rows, highlighted } = tableOf(vectors(), null);
-    // By hand: (1*2, 2*1, -1*2, 0*5) / 2 and (1*-2, 2*-1, 0, 0) / 2.
-    expect([...(rows[0]?.cells ?? [])]).toEqual([1, 1, -1, 0]);
-    expect([...(rows[1]?.cells ?? [])].map((cell) => cell + 0)).toEqual([-1, -1, 0, 0]);
-    expect(rows.map((row) => row.sum).slice(0, 2)).toEqual([1, -2]);
-    expect(highlighted).toBe(0);
-  });
-
   it("cap their sum, and never highlight a masked key that nobody pinned", () => {
     const { rows } = tableOf(vectors({ softcap: 2 }), null);
     expect(rows[0]?.capped).toBeCloseTo(2 * Math.tanh(0.5), 12);
@@ -394,49 +385,6 @@ describe("the picture", () => {
     [1, 2, 1, 0].forEach((size, i) => {
       expect(query[i]?.opacity).toBeCloseTo(Math.min(1, size / limit), 6);
     });
-  });
-
-  it("shows every number that leads to a weight, and says masked instead of zero", () => {
-    const texts = (of: Vectors, width = 1000): string[] =>
-      backMarks(pictureOf(of, width))
-        .filter((mark): mark is TextMark => mark.kind === "text")
-        .map((mark) => mark.text);
-    const plain = texts(vectors());
-    for (const text of ["sum", "softmax", "+1.00", "−2.00", "0.95", "0.05", "masked"]) {
-      expect(plain).toContain(text);
-    }
-    expect(plain).not.toContain("0.00");
-    const all = vectors(
-      { softcap: 2, has_bias: true, sink: { logit: 1.5, weight: 0.25 } },
-      { bias: Float32Array.of(-0.5, 0.25, 0) },
-    );
-    for (const text of ["sum", "capped", "+ bias", "= logit", "−0.50", "+0.25", "sink", "+1.50"]) {
-      expect(texts(all)).toContain(text);
-    }
-    // Where there is no room for columns the numbers stand as they add up.
-    expect(texts(all, 372)).toContain("+1.00 → +0.92 − 0.50 = +1.00");
-  });
-
-  it("knows what lies under the pointer", () => {
-    const { layout } = pictureOf(many(5, 256), 1000);
-    const line = layout.lines[2];
-    if (!line || !layout.other) throw new Error("no such line");
-    const y = line.cells.y + 1;
-    expect(partAt(layout, line.cells.x + 2.5 * layout.cell, y)).toEqual({
-      line: 2,
-      part: "cells",
-      column: 2,
-      others: false,
-    });
-    expect(partAt(layout, line.cells.x + layout.other.x + 1, y)?.others).toBe(true);
-    expect(partAt(layout, line.keys.x + 1, y)).toMatchObject({ part: "keys", column: 0 });
-    expect(partAt(layout, layout.query.x + 1, layout.query.y + 1)).toMatchObject({
-      line: null,
-      part: "query",
-      column: 0,
-    });
-    expect(partAt(layout, 5, y)).toMatchObject({ line: 2, part: "line", column: null });
-    expect(partAt(layout, 5, 1)).toBeNull();
   });
 
   it("keeps the numbers of a stacked line clear of its token", () => {

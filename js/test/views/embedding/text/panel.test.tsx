@@ -166,11 +166,14 @@ describe("the head view of the text", () => {
       ).not.toBeNull(),
     );
     await until(() => expect(box.querySelector(".av-text-head")?.textContent).toContain("head 2"));
-    const first = Array.from(box.querySelectorAll<HTMLInputElement>(".av-text-head label")).find(
-      (label) => label.textContent === "first",
-    );
-    const input = first?.querySelector("input");
-    if (!input) throw new Error("no switch");
+    const controls = Array.from(box.querySelectorAll<HTMLElement>(".av-text-head button"));
+    controls.find((button) => button.textContent?.startsWith("More"))?.click();
+    const input = await vi.waitFor(() => {
+      const labels = Array.from(box.querySelectorAll(".av-text-head label"));
+      const first = labels.find((label) => label.textContent === "first")?.querySelector("input");
+      if (!first) throw new Error("no switch");
+      return first;
+    });
     input.checked = true;
     input.dispatchEvent(new Event("change", { bubbles: true }));
     expect(state.leave_out.value).toEqual(["first"]);
