@@ -31,17 +31,18 @@ NAMES = (
     "induction",
     "from_bertviz",
     "paper_figure",
+    "protein",
+    "sinks",
     "embedding_view",
     "generated_text",
     "vision_language",
-    "long_texts",
     "compare",
     "does_it_matter",
     "head_atlas",
     "training",
 )
 # Each asks a question: its claim, cells that assert what could refute it, and what it leaves open.
-QUESTIONS = ("induction", "from_bertviz", "paper_figure")
+QUESTIONS = ("induction", "from_bertviz", "paper_figure", "sinks", "protein")
 # Each takes a cold kernel and a model: `make test` runs the quickest of those that newcomers open.
 EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name != "from_bertviz")) for name in NAMES]
 MOST_STORED_BYTES = 300_000
@@ -376,20 +377,6 @@ def test_compare_tells_rounding_from_a_change(runs: Runs) -> None:
     medians = [float(row[-2]) for row in rows_of(table)[1:]]
     half, brain, eight, four, pronoun = medians
     assert half < brain < 0.003 < eight < pronoun < four
-
-
-@pytest.mark.slow
-def test_long_texts_show_what_was_built(runs: Runs) -> None:
-    run = runs["long_texts"]
-    on_disk, as_matrices = (
-        float(number.replace(",", ""))
-        for number in re.findall(r"([\d,]+) MB", run.printed("on_disk = "))
-    )
-    assert on_disk < as_matrices / 50
-    shares = run.printed('"same topic": ')
-    first, topic = (float(line.split(":")[1].split()[0]) for line in shares.splitlines())
-    assert first > 0.05
-    assert topic > 0.5
 
 
 @pytest.mark.slow
