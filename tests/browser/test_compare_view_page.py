@@ -70,7 +70,7 @@ def test_what_a_page_says_are_the_records_numbers(show: Show) -> None:
                 else f"distance {distances[layer, head]:.2f}"
             )
             expect(cell).to_have_attribute("aria-label", f"Layer {layer}, head {head}, {says}")
-    moved = "Head 1.2 moved 0.75 of the attention of “he→she”, the query that changed most in this"
+    moved = "Layer 1, head 2 moved 0.75 of the attention of “he→she”, the query that changed most in this"
     expect(root.locator(".av-compare-side .av-sentence")).to_have_text(
         f"{moved} head, from “nurse” (−0.75) to “doctor” (+0.75)."
     )
@@ -105,7 +105,7 @@ def test_a_token_pinned_in_one_pane_is_pinned_in_all(show: Show, page: Page) -> 
     expect(panes[2].locator(".av-sentence")).to_contain_text(f"to “{WORDS[changed]}")
     total = np.abs(second - first)[0, 0, token].sum() / 2
     expect(root.locator(".av-compare-side .av-sentence")).to_contain_text(
-        f"Head 0.0 moved {total:.2f} of the attention of “{WORDS[token]}"
+        f"Layer 0, head 0 moved {total:.2f} of the attention of “{WORDS[token]}"
     )
 
 
@@ -116,7 +116,7 @@ def test_heads_are_chosen_and_ordered_by_keyboard(show: Show, page: Page) -> Non
     page.keyboard.press("ArrowLeft")
     expect(root).to_have_attribute("data-attnviz-drawn", "compare:self:0")
     sentence = root.locator(".av-compare-side .av-sentence")
-    expect(sentence).to_have_text("Head 0.1 is exactly the same in he and she.")
+    expect(sentence).to_have_text("Layer 0, head 1 is exactly the same in he and she.")
     root.get_by_label("Heads by").select_option("distance")
     first, second, _ = weights()
     distances = np.abs(second - first).sum(-1).mean(-1) / 2

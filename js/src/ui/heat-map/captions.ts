@@ -19,6 +19,7 @@ import {
   quoted,
   quotedAt,
   rangeInWords,
+  restingTokens,
   stackName,
   tokensInWords,
   withWay,
@@ -58,7 +59,11 @@ interface Strong {
 }
 
 /** The strongest cells, the strongest first: of signed numbers those of the largest sizes. */
-export function strongestCells(grid: Grid, most: number): Strong[] {
+export function strongestCells(
+  grid: Grid,
+  most: number,
+  counts: (cell: Strong) => boolean = () => true,
+): Strong[] {
   const cells: Strong[] = [];
   for (let i = 0; i < grid.values.length; i++) {
     const weight = grid.values[i] as number;
@@ -66,6 +71,7 @@ export function strongestCells(grid: Grid, most: number): Strong[] {
     if (!(size > 0)) continue;
     if (cells.length === most && size <= Math.abs((cells[most - 1] as Strong).weight)) continue;
     const cell = { row: Math.floor(i / grid.columns), column: i % grid.columns, weight };
+    if (!counts(cell)) continue;
     let at = cells.length;
     while (at > 0 && Math.abs((cells[at - 1] as Strong).weight) < size) at--;
     cells.splice(at, 0, cell);
@@ -188,7 +194,24 @@ export function sentence(input: CaptionInput): string {
   if (!best) return `${where} No ${name} is in sight.`;
   const strongest = signed ? `Largest ${name}` : "Strongest";
   const inSight = isWhole(viewport) ? strongest : `${strongest} in sight`;
-  return `${where} ${inSight}: ${strongInWords(input, best)}.`;
+  const other = signed || isPooled(viewport) ? null : besideResting(input, best);
+  return other
+    ? `${where} ${inSight} beside ${other.words}: ${strongInWords(input, other.cell)}.`
+    : `${where} ${inSight}: ${strongInWords(input, best)}.`;
+}
+
+/** Where the strongest cell is between tokens that heads rest on: the strongest between others. */
+function besideResting(
+  { viewport, grid }: CaptionInput,
+  best: Strong,
+): { cell: Strong; words: string } | null {
+  const { queries, keys, stack, rows, columns } = viewport;
+  const { isQuery, isKey, words } = restingTokens(queries, keys, stack.key_tokens === null);
+  const queryOf = ({ row }: Strong): boolean => isQuery(tokensOf(rows, row)[0]);
+  const keyOf = ({ column }: Strong): boolean => isKey(tokensOf(columns, column)[0]);
+  if (!queryOf(best) || !keyOf(best)) return null;
+  const [cell] = strongestCells(grid, 1, (each) => !queryOf(each) && !keyOf(each));
+  return cell ? { cell, words } : null;
 }
 
 const MOST_IN_SUMMARY = 5;

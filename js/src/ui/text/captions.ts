@@ -1,6 +1,12 @@
 /** Numbers, tokens and stacks in words, the same in every view. */
 
-import type { EmbeddedShare, Later, Range, StackDescription } from "../../client/protocol";
+import type {
+  EmbeddedShare,
+  Later,
+  Range,
+  StackDescription,
+  TokenList,
+} from "../../client/protocol";
 import { withoutNumber } from "../../client/record-number";
 import { printable } from "../../draw/marks";
 import { roundedUp } from "../exports/csv";
@@ -46,6 +52,32 @@ function repeatedIn(texts: readonly string[]): Set<string> {
 export function quotedAt(texts: readonly string[], index: number): string {
   const text = texts[index] ?? "";
   return repeatedIn(texts).has(text) ? `${quoted(text)} (${index})` : quoted(text);
+}
+
+/** Tokens that heads rest on where nothing fits: special ones, and the first of a text. */
+export interface RestingTokens {
+  isQuery: (query: number) => boolean;
+  isKey: (key: number) => boolean;
+  /** "special tokens" */
+  words: string;
+}
+
+/** Those of a stack's tokens, of which queries and keys may be two texts. */
+export function restingTokens(
+  queries: TokenList,
+  keys: TokenList,
+  oneText: boolean,
+): RestingTokens {
+  const [from, to] = [queries, keys].map(({ special }) => new Set(special)) as [
+    Set<number>,
+    Set<number>,
+  ];
+  const named = to.size > 0 ? "the first token and special tokens" : "the first token";
+  return {
+    isQuery: (query) => from.has(query) || (oneText && query === 0),
+    isKey: (key) => to.has(key) || (oneText && key === 0),
+    words: !oneText || to.has(0) ? "special tokens" : named,
+  };
 }
 
 /** Where in a record a view is, for a medium without controls: stack, layer, heads and pins. */

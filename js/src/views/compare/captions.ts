@@ -30,9 +30,9 @@ export function formatDistance(distance: number): string {
     : formatWeight(distance);
 }
 
-/** "head 8.3": its layer and its number. */
+/** "layer 8, head 3" */
 export function headName({ layer, head }: HeadIndex): string {
-  return `head ${layer}.${head}`;
+  return `layer ${layer}, head ${head}`;
 }
 
 /** The stack, its tokens and what is compared. */
@@ -74,7 +74,7 @@ const NEARLY_ALL = 0.95;
 /** One sentence: what moved in the head that is shown. */
 export function sentenceOf(place: ComparePlace, moved: Moved | null): string {
   const { layer, head, names, member, token } = place;
-  const name = `Head ${layer}.${head}`;
+  const name = `Layer ${layer}, head ${head}`;
   const at = distanceOf(place, layer, head);
   const [a, b] = [names[0], names[member]];
   if (token !== null && missingQueries(place).includes(token)) {

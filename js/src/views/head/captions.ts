@@ -16,6 +16,8 @@ import {
   type Quantity,
   quoted,
   quotedAt,
+  type RestingTokens,
+  restingTokens,
   shareWithin,
   stackName,
   tokensInWords,
@@ -59,6 +61,8 @@ export interface SentenceInput {
   leftOut: Uint8Array;
   /** What the numbers are; weights where it is left out. */
   quantity?: Quantity;
+  /** Between two of these the strongest weight says little of the text. */
+  resting?: RestingTokens;
 }
 
 const WEIGHT: Quantity = { name: "weight", signed: false, maximum: 1 };
@@ -153,8 +157,20 @@ export function sentence(input: SentenceInput): string {
   const [strongest] = strongestDrawn(lines);
   if (strongest) consider(strongest.series, strongest.query, strongest.key, strongest.value);
   if (best.series < 0) return `${where} No line is drawn.`;
+  const { resting } = input;
+  let beside = "";
+  if (!signed && resting?.isQuery(best.query) && resting.isKey(best.key)) {
+    const [other] = strongestDrawn(
+      lines,
+      (query, key) => !resting.isQuery(query) && !resting.isKey(key),
+    );
+    if (other) {
+      best = other;
+      beside = ` beside ${resting.words}`;
+    }
+  }
   const between = `${quotedAt(input.queryTexts, best.query)} to ${quotedAt(input.keyTexts, best.key)}`;
-  return `${where} ${signed ? `Largest ${name}` : "Strongest"}: ${between}, ${most()}.`;
+  return `${where} ${signed ? `Largest ${name}` : `Strongest${beside}`}: ${between}, ${most()}.`;
 }
 
 /** Weights that a summary names. */
@@ -184,12 +200,17 @@ function strongestOf(
   return all;
 }
 
-/** The strongest lines that are drawn. */
-function strongestDrawn(lines: Lines): Named[] {
+/** The strongest lines that are drawn, of those between some tokens. */
+function strongestDrawn(
+  lines: Lines,
+  counts: (query: number, key: number) => boolean = () => true,
+): Named[] {
   return strongestOf((add) => {
     lines.series.forEach(({ query, key, weight }, series) => {
-      for (let i = 0; i < query.length; i++)
-        add(series, query[i] as number, key[i] as number, weight[i] as number);
+      for (let i = 0; i < query.length; i++) {
+        const [from, to] = [query[i] as number, key[i] as number];
+        if (counts(from, to)) add(series, from, to, weight[i] as number);
+      }
     });
   });
 }
@@ -364,6 +385,7 @@ function sentenceInputOf(
     queryWindow: plan.queryWindow,
     leftOut: linePlot.leftOut,
     quantity: linePlot.quantity,
+    resting: restingTokens(plan.queries, plan.keys, plan.stack.key_tokens === null),
   };
 }
 

@@ -232,10 +232,10 @@ describe("the sentence", () => {
 
   it("says from which key to which, and of which query", () => {
     expect(sentenceOf(at(), moved)).toBe(
-      "Head 2.0 moved 0.41 of the attention of “it” from “doctor” (−0.41) to “nurse” (+0.40).",
+      "Layer 2, head 0 moved 0.41 of the attention of “it” from “doctor” (−0.41) to “nurse” (+0.40).",
     );
     expect(sentenceOf(at(), { ...moved, most: true })).toBe(
-      "Head 2.0 moved 0.41 of the attention of “it”, the query that changed most in this head, from “doctor” (−0.41) to “nurse” (+0.40).",
+      "Layer 2, head 0 moved 0.41 of the attention of “it”, the query that changed most in this head, from “doctor” (−0.41) to “nurse” (+0.40).",
     );
     expect(sentenceOf(at(), { ...moved, to: { key: 2, change: 0.2 } })).toContain(
       "of “it”: the largest part from “doctor” (−0.41), the largest part to “nurse” (+0.20).",
@@ -245,10 +245,10 @@ describe("the sentence", () => {
 
   it("calls what rounding may cause no difference", () => {
     const text = sentenceOf(at({ layer: 0, heads: [1] }), moved);
-    expect(text).toContain("Head 0.1 does not differ");
+    expect(text).toContain("Layer 0, head 1 does not differ");
     expect(text).toContain("rounding alone may move it by 0.001");
     expect(sentenceOf(at({ layer: 0, heads: [1] }, 2), moved)).toBe(
-      "Head 0.1 is exactly the same in first and third.",
+      "Layer 0, head 1 is exactly the same in first and third.",
     );
     expect(sentenceOf(at({ heads: [1] }), moved)).toContain("nothing to compare");
   });
@@ -274,7 +274,7 @@ describe("the sentence", () => {
     const place = at();
     place.stack = { ...place.stack, normalized: false };
     expect(sentenceOf(place, moved)).toBe(
-      "Head 2.0: of “it” the largest changes from first to second are “doctor” (−0.41) and “nurse” (+0.40).",
+      "Layer 2, head 0: of “it” the largest changes from first to second are “doctor” (−0.41) and “nurse” (+0.40).",
     );
   });
 
