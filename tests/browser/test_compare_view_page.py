@@ -70,9 +70,9 @@ def test_what_a_page_says_are_the_records_numbers(show: Show) -> None:
                 else f"distance {distances[layer, head]:.2f}"
             )
             expect(cell).to_have_attribute("aria-label", f"Layer {layer}, head {head}, {says}")
-    moved = "Layer 1, head 2 moved 0.75 of the attention of “he→she”, the query that changed most in this"
+    moved = "Layer 1, head 2 moved 0.75 of the attention of “he→she”, the query that changed most"
     expect(root.locator(".av-compare-side .av-sentence")).to_have_text(
-        f"{moved} head, from “nurse” (−0.75) to “doctor” (+0.75)."
+        f"{moved} in this head, from “nurse” (−0.75) to “doctor” (+0.75)."
     )
     # The table has every pair that has a weight, as exact as it says.
     rows = table(root)

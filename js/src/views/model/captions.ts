@@ -265,7 +265,8 @@ export function sentenceOf(store: ModelStore, place: Place, grid: HeadGrid, live
         : "";
     return `${what}.${row}${live ? " Click a head to see it in detail." : ""}`;
   }
-  const map = store.map(opened);
+  // Beside other panes it is theirs to say.
+  const map = store.showsDetail.value ? store.map(opened) : undefined;
   const best = map
     ? ` ${capital(strongestName(place, map))}: ${strongestInWords(map, place, store.part.peek())}.`
     : "";
