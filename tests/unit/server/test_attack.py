@@ -176,7 +176,7 @@ def test_a_reply_about_a_record_is_bounded(
     assert len(server.unfinished) <= unfinished.MOST_UNFINISHED
     assert server.row_sums.num_bytes <= row_sums.KEPT_BYTES
     # Some have sense: else all would be refused, and nothing be tried. There is no image, no model.
-    assert name in ("changed", "image", "intervene") or "reply" in {
+    assert name in ("changed", "edge", "image", "intervene") or "reply" in {
         each["attnviz"] for each in answers
     }
 
