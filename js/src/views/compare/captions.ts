@@ -2,6 +2,7 @@
 
 import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
 import {
+  formatNumber,
   formatWeight,
   plainNumber,
   quotedAt,
@@ -23,11 +24,11 @@ export function signed(change: number): string {
   return `${change < 0 ? "−" : "+"}${formatDistance(Math.abs(change))}`;
 }
 
-/** A distance, with more digits where two would say nothing. */
+/** A distance, with more digits where two would say nothing: "0.13", "0.0004", "1.3e−6". */
 export function formatDistance(distance: number): string {
-  return distance > 0 && distance < 0.01
-    ? plainNumber(Number(distance.toPrecision(2)))
-    : formatWeight(distance);
+  if (distance <= 0 || distance >= 0.01) return formatWeight(distance);
+  const short = Number(distance.toPrecision(2));
+  return short < 1e-4 ? formatNumber(short) : plainNumber(short);
 }
 
 /** "layer 8, head 3" */

@@ -281,7 +281,7 @@ describe("the sentence", () => {
   it("writes numbers with their sign, and small ones in full", () => {
     expect([signed(-0.3), signed(0.12), signed(-0.0004)]).toEqual(["−0.30", "+0.12", "−0.0004"]);
     expect([formatDistance(0.000012), formatDistance(0.25), formatDistance(0)]).toEqual([
-      "0.000012",
+      "1.2e−5",
       "0.25",
       "0.00",
     ]);
