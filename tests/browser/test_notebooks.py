@@ -215,7 +215,7 @@ def test_a_question_has_a_claim_a_check_and_a_limit(name: str) -> None:
     assert title.startswith("# ")
     assert title.endswith("?")
     assert answer.startswith("**Answer:** ")
-    assert any(re.search("^assert ", cell.source, re.M) for cell in code_cells(stored(name)))
+    assert any(re.search(r"^ *assert ", cell.source, re.M) for cell in code_cells(stored(name)))
     assert cells[-1].source.startswith("## What this does not show\n")
 
 
