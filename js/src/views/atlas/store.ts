@@ -1,7 +1,7 @@
 /** The atlas's live state: from its traits to the grid, the chosen head and what a search found. */
 
 import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
-import type { AtlasDescription, AtlasStack } from "../../client/protocol";
+import type { AtlasStack } from "../../client/protocol";
 import { countHeads } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
 import {
@@ -13,15 +13,12 @@ import {
   offeredHeads,
   type ScoredHead,
 } from "../../ui/head-grid/grid";
-import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
+import { createHeadGrid } from "../../ui/head-grid/store";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
 import {
-  type ClassWeights,
   classWeightsOf,
   edgesOf,
-  type LayerEdges,
-  type Offsets,
   offsetsOf,
   type Table,
   type Texts,
@@ -57,50 +54,13 @@ export interface SearchResult {
   ranked: FoundHead[];
 }
 
-export interface AtlasStore {
-  atlas: ReadonlySignal<AtlasDescription | null>;
-  stack: ReadonlySignal<AtlasStack | null>;
-  table: ReadonlySignal<Table | null>;
-  texts: ReadonlySignal<Texts | null>;
-  /** The head that is shown: the first chosen, or the layer's first. */
-  head: ReadonlySignal<HeadIndex | null>;
-  /** Of the head's layer; the last stay until the next come. */
-  offsets: ReadonlySignal<Offsets | null>;
-  edges: ReadonlySignal<LayerEdges | null>;
-  /** Which system of classes the chosen head's weights are shown by; null where none is small enough. */
-  system: ReadonlySignal<string | null>;
-  systems: ReadonlySignal<string[]>;
-  classes: ReadonlySignal<ClassWeights | null>;
-  chooseSystem: (name: string) => void;
-  /** Edges of the chosen head that are listed, after the offsets and the search: their numbers. */
-  listed: ReadonlySignal<number[]>;
-  coloring: ReadonlySignal<Coloring | null>;
-  heads: HeadGridStore;
-  grid: ReadonlySignal<HeadGrid | null>;
-  layout: ReadonlySignal<GridLayout | null>;
-  /** What is sought at both ends; null without a search or with one that cannot be. */
-  search: ReadonlySignal<Search | null>;
-  /** Whether tokens are sought, and what is wrong with what was typed. */
-  searching: ReadonlySignal<boolean>;
-  problem: ReadonlySignal<{ query: string | null; key: string | null }>;
-  result: ReadonlySignal<SearchResult | null>;
-  /** Whether all that is shown is what the state asks for. */
-  settled: ReadonlySignal<boolean>;
-  /** Heads of one role stand out, the others step back: its index, null for none; undefined for all. */
-  role: ReadonlySignal<number | null | undefined> & { value: number | null | undefined };
-  choose: (head: HeadIndex) => void;
-  /** Pixels for the grid. */
-  width: ReadonlySignal<number>;
-}
+export type AtlasStore = ReturnType<typeof createAtlasStore>;
 
 const MOST_HEIGHT = 1000;
 /** A table of more classes is not read; a page has none (`attnviz/atlas/page.py`). */
 export const MOST_CLASSES = 24;
 
-export function createAtlasStore(
-  context: ViewContext<AtlasState>,
-  width: ReadonlySignal<number>,
-): AtlasStore {
+export function createAtlasStore(context: ViewContext<AtlasState>, width: ReadonlySignal<number>) {
   const { record, state, source } = context;
   const atlas = computed(() => (record.description.value as DescribedAtlas | null)?.atlas ?? null);
   const stackName = computed(() => record.place.value?.stack.name ?? null);
@@ -244,33 +204,41 @@ export function createAtlasStore(
     stack,
     table,
     texts,
+    /** The head that is shown: the first chosen, or the layer's first. */
     head,
+    /** Of the head's layer; the last stay until the next come. */
     offsets,
     edges,
+    /** Which system of classes the chosen head's weights are shown by; null where none is small enough. */
     system,
     systems,
     classes,
-    chooseSystem: (name) => {
+    chooseSystem: (name: string): void => {
       wantedSystem.value = name;
     },
+    /** Edges of the chosen head that are listed, after the offsets and the search: their numbers. */
     listed,
     coloring,
     heads,
     grid,
     layout,
+    /** What is sought at both ends; null without a search or with one that cannot be. */
     search,
     searching,
     problem,
     result,
+    /** Pixels for the grid. */
     width,
+    /** Whether all that is shown is what the state asks for. */
     settled: computed(() => {
       const done = result.value === null || result.value.done === result.value.layers;
       const here = system.value === null || classes.value !== null;
       const parts = [table.value, texts.value, offsets.value, edges.value, grid.value];
       return done && here && parts.every((each) => each !== null);
     }),
+    /** Heads of one role stand out: its index, null for none; undefined for all. */
     role: signal<number | null | undefined>(undefined),
-    choose: ({ layer, head }) =>
+    choose: ({ layer, head }: HeadIndex) =>
       batch(() => {
         heads.cursor.value = { layer, head };
         assign(state, { layer, heads: [head] });
@@ -316,7 +284,12 @@ const SHOWN_EVERY_OF_HEAD = 0.1;
 /** Goes over the sampled edges of all layers, one after the other. */
 function createSearch(
   { record, source }: ViewContext<AtlasState>,
-  parts: Pick<AtlasStore, "stack" | "texts" | "search" | "searching">,
+  parts: {
+    stack: ReadonlySignal<AtlasStack | null>;
+    texts: ReadonlySignal<Texts | null>;
+    search: ReadonlySignal<Search | null>;
+    searching: ReadonlySignal<boolean>;
+  },
 ): ReadonlySignal<SearchResult | null> {
   const { stack, texts, search, searching } = parts;
   const counted = signal<ReadonlyMap<number, Count[]>>(new Map());

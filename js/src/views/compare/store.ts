@@ -13,12 +13,12 @@ import {
   offeredHeads,
   rankedCells,
 } from "../../ui/head-grid/grid";
-import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
+import { createHeadGrid } from "../../ui/head-grid/store";
 import type { ViewContext } from "../../ui/view/define-view";
 import { type Place, placeOf, type RecordStore } from "../../ui/view/record";
 import { assign, same } from "../../ui/view/state";
 import { cellsInRow, layOut } from "./layout";
-import { loadMoved, type Moved } from "./moved";
+import { loadMoved } from "./moved";
 import {
   type CompareOpening,
   type ComparePlace,
@@ -31,33 +31,11 @@ import {
 
 export type PaneName = "a" | "b" | "difference";
 
-export interface CompareStore {
-  /** The frame's view of the record: each stack once. */
-  frame: ViewContext<CompareState>;
-  place: ReadonlySignal<ComparePlace | null>;
-  heads: HeadGridStore;
-  grid: ReadonlySignal<HeadGrid | null>;
-  layout: ReadonlySignal<GridLayout | null>;
-  /** The distance that the scale ends at: the same for all members. */
-  end: ReadonlySignal<number>;
-  /** What moved of the pinned query, or of the one that changed most. */
-  moved: ReadonlySignal<Moved | null>;
-  /** Whether the sentence is of what is shown. */
-  settled: ReadonlySignal<boolean>;
-  /** The chosen head's distance over all members. */
-  trend: ReadonlySignal<(number | null)[]>;
-  /** The panes that there are, each a view at a stack of its own. */
-  panes: ReadonlySignal<PaneName[]>;
-  pane: (name: PaneName) => ViewContext<CompareState>;
-  /** Whether panes are drawn as parts of one figure, which has the model's name itself. */
-  inOneFigure: Signal<boolean>;
-  opening: ReadonlySignal<CompareOpening | null>;
-  choose: (head: HeadIndex) => void;
-}
+export type CompareStore = ReturnType<typeof createCompareStore>;
 
 const MOST_HEIGHT = 460;
 
-export function createCompareStore(context: ViewContext<CompareState>): CompareStore {
+export function createCompareStore(context: ViewContext<CompareState>) {
   const { record, state, source } = context;
 
   const description = computed(
@@ -179,26 +157,33 @@ export function createCompareStore(context: ViewContext<CompareState>): CompareS
   };
 
   return {
+    /** The frame's view of the record: each stack once. */
     frame,
     place,
     heads,
     grid,
     layout,
+    /** The distance that the scale ends at: the same for all members. */
     end,
+    /** What moved of the pinned query, or of the one that changed most. */
     moved: computed(() => (settled.value ? (answered.value?.answer ?? null) : null)),
+    /** Whether the sentence is of what is shown. */
     settled,
-    trend: computed(() => {
+    /** The chosen head's distance over all members. */
+    trend: computed<(number | null)[]>(() => {
       const now = place.value;
       if (!now) return [];
       return now.compared.members.map((_, member) =>
         member === 0 ? 0 : distanceOf({ ...now, member }, now.layer, now.head).distance,
       );
     }),
+    /** The panes that there are, each a view at a stack of its own. */
     panes,
     pane,
+    /** Whether panes are drawn as parts of one figure, which has the model's name itself. */
     inOneFigure,
     opening: computed(() => state.opening.value as unknown as CompareOpening | null),
-    choose: ({ layer, head }) =>
+    choose: ({ layer, head }: HeadIndex) =>
       batch(() => {
         heads.cursor.value = { layer, head };
         assign(state, { layer, heads: [head] });
