@@ -8,14 +8,16 @@ its own text that the mask allows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.allowed_pairs import OwnKeys, own_keys
 from attnviz.embedding.placement import Placed, check_corpus, problems
+from attnviz.record.attention import QueryKeyAttention
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.threads import side_by_side, torch_threads
 
@@ -24,11 +26,13 @@ __all__ = ["NEIGHBOURS", "HeadTrust", "measure_trust"]
 #: How many of a query's strongest keys are looked for among its nearest ones.
 NEIGHBOURS = 10
 
-#: The queries and the keys of a head in some space.
+#: The queries and the keys of heads in some space, (heads, points, dimensions).
 _QueriesKeys = tuple[torch.Tensor, torch.Tensor]
 
 # Distances that are held at once: few enough for the processor's cache.
 _DISTANCES = 320_000
+# Correlations before, placed and on the plot, recall and its chance.
+_FIGURES = 5
 # Points nearer to each other than this share of a plot are at the same position, and values that
 # differ by no more than this share are the same: float32 rounds about that much.
 _TOLERANCE = 1e-6
@@ -142,62 +146,117 @@ def measure_trust(
     count = min(queries, points.num_queries)
     rows = np.random.default_rng(seed).choice(points.num_queries, count, replace=False)
     with torch_threads(1):
-        own = own_keys(
-            corpus,
-            stack,
-            layer,
-            placed.heads,
-            np.sort(rows),
-            at_once=max(1, _DISTANCES // max(1, points.num_keys)),
-        )
+        blocks = list(_own_pairs(corpus, stack, layer, placed.heads, np.sort(rows)))
         vectors = corpus.vectors(stack, layer, placed.heads)
-        why_empty = problems(placed)
-
-    def measured(head: int) -> HeadTrust | None:
-        plot = coordinates[head].float()
-        if why_empty[head] is not None or not bool(torch.isfinite(plot).all()):
-            return None
+        plots = coordinates.float()
         spaces = _Spaces(
-            (vectors.queries[head], vectors.keys[head]),
-            (placed.queries[head], placed.keys[head]),
-            (plot[: points.num_queries], plot[points.num_queries :]),
+            (vectors.queries, vectors.keys),
+            (placed.queries, placed.keys),
+            (plots[:, : points.num_queries], plots[:, points.num_queries :]),
         )
-        measures = _Measures()
-        for block in own:
-            measures.add(spaces, block, block.allowed[head % len(block.allowed)])
-        return measures.result(count, points.num_queries)
+        why_empty = problems(placed)
+    sums = np.zeros((_FIGURES, 2, len(placed.heads)))
+    for each in side_by_side(lambda number: _sums(spaces, blocks[number]), len(blocks)):
+        sums += each
+    found: list[HeadTrust | None] = []
+    for head, why in enumerate(why_empty):
+        if why is not None or not bool(torch.isfinite(plots[head]).all()):
+            found.append(None)
+            continue
+        before, placed_in, plot, recall, chance = (
+            total / says if says else None for total, says in sums[:, :, head].tolist()
+        )
+        found.append(HeadTrust(before, placed_in, plot, recall, chance, count, points.num_queries))
+    return found
 
-    return side_by_side(measured, len(placed.heads))
+
+@dataclass(frozen=True, eq=False)
+class _OwnPairs:
+    """Some queries of one text with all keys of it that are points.
+
+    Attributes
+    ----------
+    rows : Tensor
+        int64, (n,): numbers of the queries among all queries of the points.
+    keys : slice
+        Which of the keys of the points are the text's, m of them.
+    allowed : Tensor
+        bool, (heads, n, m): which of these pairs the mask allows.
+    """
+
+    rows: torch.Tensor
+    keys: slice
+    allowed: torch.Tensor
+
+
+def _own_pairs(
+    corpus: Corpus,
+    stack: str | None,
+    layer: int,
+    heads: Sequence[int],
+    rows: NDArray[np.int64],
+) -> Iterator[_OwnPairs]:
+    """For the queries of `rows`, which keys of their own text the mask allows, text by text.
+
+    `rows` are numbers of queries among all queries of the points, ascending. Of a long text a few
+    queries at a time.
+    """
+    points = corpus.points(stack)
+    texts = points.query_text[rows]
+    for text in np.unique(texts).tolist():
+        keys = points.keys_of(text)
+        if keys.start == keys.stop:
+            continue
+        attention = corpus.attention(stack, layer, text)
+        positions = torch.from_numpy(points.key_position[keys].astype(np.int64))
+        numbers = torch.from_numpy(rows[texts == text].astype(np.int64))
+        for few in numbers.split(max(1, _DISTANCES // (len(heads) * attention.num_keys))):
+            queries = torch.from_numpy(points.query_position[few.numpy()].astype(np.int64))
+            yield _OwnPairs(few, keys, _allowed(attention, heads, queries, positions))
+
+
+def _allowed(
+    attention: QueryKeyAttention, heads: Sequence[int], queries: torch.Tensor, keys: torch.Tensor
+) -> torch.Tensor:
+    mask = attention.mask
+    if mask is None:
+        return torch.ones(len(heads), len(queries), len(keys), dtype=torch.bool)
+    columns = slice(0, attention.num_keys)
+    flags = [
+        mask.allowed(head, queries, columns, torch.device("cpu"))[:, keys]
+        for head in (heads if mask.num_heads > 1 else heads[:1])
+    ]
+    return torch.stack(flags).expand(len(heads), -1, -1)
 
 
 class _Spaces:
-    """A head's points as they were, where they were placed, and on the plot."""
+    """Points of all heads as they were, where they were placed, and on the plot."""
 
     def __init__(self, raw: _QueriesKeys, placed: _QueriesKeys, plot: _QueriesKeys) -> None:
         # Products with keys about their mean: another constant for each query, the same order.
-        self.queries, self.keys = raw[0], raw[1] - raw[1].mean(dim=0)
-        self._longest = torch.linalg.vector_norm(raw[1], dim=1).max()
+        self.queries, self.keys = raw[0], raw[1] - raw[1].mean(dim=1, keepdim=True)
+        self._longest = torch.linalg.vector_norm(raw[1], dim=2).amax(dim=1)
         self._spaces = [_Space(raw), _Space(placed)]
         self._plot = plot
-        both = torch.cat(plot)
-        self.same_position = _TOLERANCE * float((both.amax(dim=0) - both.amin(dim=0)).max())
+        both = torch.cat(plot, dim=1)
+        #: How far apart points may be and still be at the same position, (heads,).
+        self.same_position = _TOLERANCE * (both.amax(dim=1) - both.amin(dim=1)).amax(dim=1)
 
-    def products(self, rows: torch.Tensor) -> torch.Tensor:
-        return self.queries[rows] @ self.keys.T
+    def products(self, rows: torch.Tensor, keys: slice) -> torch.Tensor:
+        """(heads, rows, keys)."""
+        return self.queries[:, rows] @ self.keys[:, keys].mT
 
     def size_of_products(self, rows: torch.Tensor) -> torch.Tensor:
-        lengths = torch.linalg.vector_norm(self.queries[rows], dim=1)
-        return torch.mul(lengths, self._longest)
+        """(heads, rows)."""
+        lengths = torch.linalg.vector_norm(self.queries[:, rows], dim=2)
+        return torch.mul(lengths, self._longest[:, None])
 
-    def distances(self, rows: torch.Tensor) -> list[torch.Tensor]:
-        in_spaces = [space.distances(rows) for space in self._spaces]
-        queries, keys = self._plot[0][rows], self._plot[1]
+    def distances(self, rows: torch.Tensor, keys: slice) -> list[torch.Tensor]:
+        """(heads, rows, keys), in each of the three."""
         # Few dimensions: as differences, which tell near neighbours apart.
-        squares = (queries[:, 0, None] - keys[:, 0]).square_()
-        for each in range(1, keys.shape[1]):
-            apart = queries[:, each, None] - keys[:, each]
-            squares.addcmul_(apart, apart)
-        return [*in_spaces, squares.sqrt_()]
+        apart = self._plot[0][:, rows, None] - self._plot[1][:, None, keys]
+        on_plot = torch.linalg.vector_norm(apart, dim=3)
+        return [*(space.distances(rows, keys) for space in self._spaces), on_plot]
 
 
 class _Space:
@@ -205,105 +264,94 @@ class _Space:
 
     def __init__(self, points: _QueriesKeys) -> None:
         queries, keys = points
-        mean = keys.mean(dim=0)
+        mean = keys.mean(dim=1, keepdim=True)
         self._queries, self._keys = queries - mean, keys - mean
-        self._squares = self._keys.square().sum(dim=1)
 
-    def distances(self, rows: torch.Tensor) -> torch.Tensor:
-        queries = self._queries[rows]
-        squares = torch.addmm(self._squares[None], queries, self._keys.T, alpha=-2)
-        squares += queries.square().sum(dim=1, keepdim=True)
+    def distances(self, rows: torch.Tensor, keys: slice) -> torch.Tensor:
+        """(heads, rows, keys)."""
+        some_queries, some_keys = self._queries[:, rows], self._keys[:, keys]
+        squares = torch.baddbmm(
+            some_keys.square().sum(dim=2)[:, None], some_queries, some_keys.mT, alpha=-2
+        )
+        squares += some_queries.square().sum(dim=2, keepdim=True)
         return squares.clamp_min_(0).sqrt_()
 
 
-@dataclass
-class _Mean:
-    """A mean over those queries that say something."""
-
-    total: float = 0.0
-    count: int = 0
-
-    def add(self, values: torch.Tensor, says: torch.Tensor) -> None:
-        self.total += float(values[says].double().sum())
-        self.count += int(says.sum())
-
-    @property
-    def value(self) -> float | None:
-        return self.total / self.count if self.count else None
-
-
-@dataclass
-class _Measures:
-    """Sums over the queries of one head."""
-
-    correlations: list[_Mean] = field(default_factory=lambda: [_Mean() for _ in range(3)])
-    recall: _Mean = field(default_factory=_Mean)
-    chance: _Mean = field(default_factory=_Mean)
-
-    def add(self, spaces: _Spaces, block: OwnKeys, allowed: torch.Tensor) -> None:
-        columns = block.columns
-        products = spaces.products(block.rows).gather(1, columns)
-        distances = [far.gather(1, columns) for far in spaces.distances(block.rows)]
-        size = spaces.size_of_products(block.rows)[:, None]
-        self._add_recall(products, distances[-1], allowed, size, spaces.same_position)
-        self._add_correlations(products, distances, allowed, size)
-
-    def _add_recall(
-        self,
-        products: torch.Tensor,
-        nearest: torch.Tensor,
-        allowed: torch.Tensor,
-        size: torch.Tensor,
-        same_position: float,
-    ) -> None:
-        counts = allowed.sum(dim=1)
-        enough = counts > NEIGHBOURS
-        if not bool(enough.any()):
-            return
-        products = products.masked_fill(~allowed, -torch.inf)
-        near = (-nearest).masked_fill_(~allowed, -torch.inf)
-        same = _TOLERANCE * size
-        # One more than are looked for: whether it is as good as the last of them.
-        strong, close = (each.topk(NEIGHBOURS + 1, dim=1) for each in (products, near))
-        chosen, last = strong.indices[:, :-1], close.values[:, -2:-1]
-        overlap = (near.gather(1, chosen) >= last).float().sum(dim=1)
-        most = torch.full_like(overlap, NEIGHBOURS)
-        tied = strong.values[:, -2:-1] - strong.values[:, -1:] <= same
-        tied |= last - close.values[:, -1:] <= same_position
-        unsure = torch.nonzero(tied[:, 0] & enough)[:, 0]
-        if len(unsure):
-            strongest = _among_first(products[unsure], same[unsure])
-            overlap[unsure] = (strongest * _among_first(near[unsure], same_position)).sum(dim=1)
-            most[unsure] = strongest.square_().sum(dim=1)
-        self.recall.add(overlap / most, enough)
-        self.chance.add(NEIGHBOURS**2 / counts / most, enough)
-
-    def _add_correlations(
-        self,
-        products: torch.Tensor,
-        distances: list[torch.Tensor],
-        allowed: torch.Tensor,
-        size: torch.Tensor,
-    ) -> None:
-        several = _three_differ(products, _TOLERANCE * size, allowed)
-        _centre(products, allowed)
-        spread = torch.linalg.vector_norm(products, dim=1)
-        # What differs by rounding alone is all the same.
-        rounding = _TOLERANCE * products.shape[1] ** 0.5
-        for mean, far in zip(self.correlations, distances, strict=True):
-            middle = _centre(far, allowed)
-            wide = torch.linalg.vector_norm(far, dim=1)
-            # As an einsum it would be a matrix product for each row, which takes much longer.
-            values = (far * products).sum(dim=1) / (wide * spread)
-            tells = several & (wide > rounding * middle) & (spread > rounding * size[:, 0])
-            mean.add(values.clamp(-1, 1), tells & torch.isfinite(values))
-
-    def result(self, queries: int, of: int) -> HeadTrust:
-        before, placed, plot = (mean.value for mean in self.correlations)
-        return HeadTrust(before, placed, plot, self.recall.value, self.chance.value, queries, of)
+def _sums(spaces: _Spaces, block: _OwnPairs) -> NDArray[np.float64]:
+    """Of each figure and head the sum over some queries, and how many of them say something."""
+    # The rows of one head after those of another.
+    products = spaces.products(block.rows, block.keys).flatten(0, 1)
+    distances = [far.flatten(0, 1) for far in spaces.distances(block.rows, block.keys)]
+    allowed = block.allowed.flatten(0, 1)
+    size = spaces.size_of_products(block.rows).flatten()[:, None]
+    same_position = spaces.same_position.repeat_interleave(len(block.rows))[:, None]
+    recall, chance, enough = _recall(products, distances[-1], allowed, size, same_position)
+    found = [*_correlations(products, distances, allowed, size), (recall, enough), (chance, enough)]
+    return np.stack(
+        [
+            torch.stack([torch.where(says, values.double(), 0.0), says.double()])
+            .unflatten(1, (-1, len(block.rows)))
+            .sum(dim=2)
+            .numpy()
+            for values, says in found
+        ]
+    )
 
 
-def _among_first(values: torch.Tensor, same: torch.Tensor | float) -> torch.Tensor:
+def _recall(
+    products: torch.Tensor,
+    nearest: torch.Tensor,
+    allowed: torch.Tensor,
+    size: torch.Tensor,
+    same_position: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Recall and its chance, and which rows have enough keys, (rows,)."""
+    counts = allowed.sum(dim=1)
+    enough = counts > NEIGHBOURS
+    if not bool(enough.any()):
+        none = torch.zeros(len(products))
+        return none, none, enough
+    products = products.masked_fill(~allowed, -torch.inf)
+    near = (-nearest).masked_fill_(~allowed, -torch.inf)
+    same = _TOLERANCE * size
+    # One more than are looked for: whether it is as good as the last of them.
+    strong, close = (each.topk(NEIGHBOURS + 1, dim=1) for each in (products, near))
+    chosen, last = strong.indices[:, :-1], close.values[:, -2:-1]
+    overlap = (near.gather(1, chosen) >= last).float().sum(dim=1)
+    most = torch.full_like(overlap, NEIGHBOURS)
+    tied = strong.values[:, -2:-1] - strong.values[:, -1:] <= same
+    tied |= last - close.values[:, -1:] <= same_position
+    unsure = torch.nonzero(tied[:, 0] & enough)[:, 0]
+    if len(unsure):
+        strongest = _among_first(products[unsure], same[unsure])
+        closest = _among_first(near[unsure], same_position[unsure])
+        overlap[unsure] = (strongest * closest).sum(dim=1)
+        most[unsure] = strongest.square_().sum(dim=1)
+    return overlap / most, NEIGHBOURS**2 / counts / most, enough
+
+
+def _correlations(
+    products: torch.Tensor,
+    distances: list[torch.Tensor],
+    allowed: torch.Tensor,
+    size: torch.Tensor,
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Correlations with each of the distances, and which of them say something, (rows,)."""
+    several = _three_differ(products, _TOLERANCE * size, allowed)
+    _centre(products, allowed)
+    spread = torch.linalg.vector_norm(products, dim=1)
+    # What differs by rounding alone is all the same.
+    rounding = _TOLERANCE * products.shape[1] ** 0.5
+    for far in distances:
+        middle = _centre(far, allowed)
+        wide = torch.linalg.vector_norm(far, dim=1)
+        # As an einsum it would be a matrix product for each row, which takes much longer.
+        values = (far * products).sum(dim=1) / (wide * spread)
+        tells = several & (wide > rounding * middle) & (spread > rounding * size[:, 0])
+        yield values.clamp(-1, 1), tells & torch.isfinite(values)
+
+
+def _among_first(values: torch.Tensor, same: torch.Tensor) -> torch.Tensor:
     """The chance of each entry to be among its row's ten largest, when ties are broken at random.
 
     `same` is how far apart entries may be and still be tied.

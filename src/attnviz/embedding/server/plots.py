@@ -467,7 +467,7 @@ class EmbeddingAnswers:
         with torch_threads(1):
             placed = place(self.corpus, stack, layer, placing, heads)
         coordinates = torch.from_numpy(np.stack([plot.coordinates for plot in plots]))
-        # Each query is held against all keys: of many, fewer queries say enough in that time.
+        # Where texts are long a query has many keys: fewer queries say enough in that time.
         num_keys = self.corpus.points(stack).num_keys
         queries = min(_MOST_QUERIES, max(_FEWEST_QUERIES, _MOST_PAIRS // num_keys))
         measured = measure_trust(self.corpus, stack, layer, placed, coordinates, queries=queries)
