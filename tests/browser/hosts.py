@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from playwright.sync_api import expect
 
 import attnviz as av
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from playwright.sync_api import Locator, Page
 
     from attnviz import AttentionRecord
@@ -32,6 +35,17 @@ statistics = av.HeadStatistics()
 for _ in range(6):
     statistics.fold(record)
 """
+TOKENS = "The cat sat on the mat . The cat".split()
+
+
+def record(tokens: Sequence[str] = TOKENS) -> AttentionRecord:
+    """The same record in this process."""
+    queries, keys = (
+        torch.randn(3, 4, 9, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
+    )
+    return av.AttentionRecord.from_qk(queries, keys, tokens, causal=True)
+
+
 #: What views are made of there.
 MADE = ("record", "statistics")
 

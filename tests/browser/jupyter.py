@@ -6,12 +6,9 @@ import ast
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -19,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import nbformat
 from playwright.sync_api import Error as PlaywrightError
 
+from browser import servers
 from browser.chromium import TIMEOUT, Watch
 
 if TYPE_CHECKING:
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, BrowserContext, Locator, Page, ViewportSize
 
-SERVER_START_SECONDS = 60
-SERVER_STOP_SECONDS = 20
 # A cold kernel that imports torch, on two busy cores.
 KERNEL_TIMEOUT = 90_000
 # Changes go to the kernel one after another, each when the last one is acknowledged.
@@ -84,7 +80,6 @@ class JupyterServer:
     url: str
     notebooks: Path
     process: subprocess.Popen[bytes]
-    log: Path
 
     @classmethod
     def start(cls, folder: Path) -> Self:
@@ -107,7 +102,7 @@ class JupyterServer:
             "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
             "JUPYTER_PREFER_ENV_PATH": "1",
         }
-        port = free_port()
+        port = servers.free_port()
         command = [
             *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
             *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"),
@@ -121,54 +116,14 @@ class JupyterServer:
             f"--ServerApp.root_dir={notebooks}",
         ]
         log = folder / "server.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command,
-                cwd=notebooks,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        server = cls(f"http://127.0.0.1:{port}", notebooks, process, log)
-        try:
-            server._wait_until_it_answers()
-        except BaseException:
-            server.stop()
-            raise
-        return server
-
-    def _wait_until_it_answers(self) -> None:
-        end = time.monotonic() + SERVER_START_SECONDS
-        while time.monotonic() < end:
-            if self.process.poll() is not None:
-                break
-            try:
-                with urllib.request.urlopen(f"{self.url}/api/status", timeout=5):
-                    return
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.1)
-        text = self.log.read_text(encoding="utf-8", errors="replace")
-        message = f"JupyterLab did not start:\n{text[-4000:]}"
-        raise RuntimeError(message)
+        process = servers.start(command, notebooks, environment, log)
+        url = f"http://127.0.0.1:{port}"
+        servers.wait_until_it_answers(f"{url}/api/status", process, log)
+        return cls(url, notebooks, process)
 
     def stop(self) -> None:
         """End the server and, through it, its kernels."""
-        # At SIGTERM the server shuts its kernels down before it ends.
-        self.process.terminate()
-        try:
-            self.process.wait(SERVER_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        servers.stop(self.process)
 
 
 @dataclass

@@ -5,24 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from textwrap import indent
 from typing import TYPE_CHECKING, Literal, Self
 
+from browser import servers
 from browser.chromium import TIMEOUT, Watch
-from browser.jupyter import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from playwright.sync_api import Browser, BrowserContext, Page
-
-SERVER_START_SECONDS = 60
-SERVER_STOP_SECONDS = 20
 
 Theme = Literal["light", "dark", "system"]
 
@@ -92,7 +86,7 @@ class Marimo:
         settings = folder / "config" / "marimo" / "marimo.toml"
         settings.parent.mkdir(parents=True)
         settings.write_text(SETTINGS.format(theme=theme), encoding="utf-8")
-        port = free_port()
+        port = servers.free_port()
         command = [
             *(sys.executable, "-m", "marimo", "--quiet", mode, "notebook.py"),
             *("--headless", "--no-token", "--host", "127.0.0.1", "--port", str(port)),
@@ -100,18 +94,11 @@ class Marimo:
         if mode == "edit":
             command.append("--skip-update-check")
         log = folder / "server.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command,
-                cwd=folder,
-                env={**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        environment = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
+        process = servers.start(command, folder, os.environ | environment, log)
         url = f"http://127.0.0.1:{port}"
         try:
-            _wait_until_it_answers(url, process, log)
+            servers.wait_until_it_answers(f"{url}/health", process, log)
             context = browser.new_context(viewport={"width": 1300, "height": 1000})
             context.set_default_timeout(TIMEOUT)
             watch = Watch(origin=url)
@@ -119,33 +106,11 @@ class Marimo:
             watch.follow(page)
             page.goto(url)
         except BaseException:
-            _stop(process)
+            servers.stop(process)
             raise
         return cls(process, context, page, watch)
 
     def close(self) -> None:
         """Close the tab and end the server, and with it the kernel."""
         self.context.close()
-        _stop(self.process)
-
-
-def _wait_until_it_answers(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + SERVER_START_SECONDS
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    text = log.read_text(encoding="utf-8", errors="replace")
-    message = f"marimo did not start:\n{text[-4000:]}"
-    raise RuntimeError(message)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(SERVER_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        servers.stop(self.process)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets
 import nbformat
 import pytest
-import torch
 from ipywidgets.embed import dependency_state, embed_data, embed_minimal_html
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
@@ -21,7 +20,7 @@ from playwright.sync_api import expect
 import attnviz as av
 from browser.cdn import serve_scripts
 from browser.chromium import TIMEOUT, Watch
-from browser.hosts import FIRST_PICTURE, VIEWS
+from browser.hosts import FIRST_PICTURE, VIEWS, record
 
 pytestmark = pytest.mark.slow
 
@@ -35,13 +34,6 @@ if TYPE_CHECKING:
 KNOWN = (r"ERR_FILE_NOT_FOUND \(file:.*/anywidget\.js\)", r"request to https://")
 HOSTILE = "</script><script>document.title = 'run'</script>"
 TOKENS = [*"The cat sat on the mat . The".split(), HOSTILE]
-
-
-def record() -> av.AttentionRecord:
-    queries, keys = (
-        torch.randn(3, 4, 9, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
-    )
-    return av.AttentionRecord.from_qk(queries, keys, TOKENS, causal=True)
 
 
 @pytest.fixture
@@ -79,7 +71,7 @@ def open_page(tab: Page, html: str, folder: Path) -> None:
 def test_every_view_is_drawn_in_an_embedded_page(
     tab: Page, requested: list[str], tmp_path: Path
 ) -> None:
-    shown = record()
+    shown = record(TOKENS)
     made = [each.widget(shown, layer=0) for each in VIEWS]
     # In a box: what stands in it is found by its state.
     box = ipywidgets.VBox(made)
@@ -113,7 +105,7 @@ def test_every_view_is_drawn_in_an_embedded_page(
 
 
 def test_what_is_embedded_is_the_page_as_python_shows_it_now(tab: Page, tmp_path: Path) -> None:
-    view = av.HeadView(record(), layer=0, theme="dark", controls="compact")
+    view = av.HeadView(record(TOKENS), layer=0, theme="dark", controls="compact")
     view.layer = 1
     file = tmp_path / "embedded.html"
     embed_minimal_html(file, [view], state=dependency_state([view], drop_defaults=False))
@@ -135,7 +127,7 @@ class Refused(av.HeadView):
 def test_a_view_that_makes_no_page_says_so_and_keeps_no_other_from_it(
     tab: Page, tmp_path: Path
 ) -> None:
-    refused, view = Refused(record()), av.HeadView(record(), layer=0)
+    refused, view = Refused(record(TOKENS)), av.HeadView(record(TOKENS), layer=0)
     file = tmp_path / "embedded.html"
     with pytest.warns(UserWarning, match="a view is not embedded: max_mb=1: the page would have"):
         embed_minimal_html(file, [refused, view], state=dependency_state([refused, view]))
@@ -147,7 +139,7 @@ def test_a_view_that_makes_no_page_says_so_and_keeps_no_other_from_it(
 
 
 def test_a_live_view_stays_as_it_is_and_weights_are_embedded_once() -> None:
-    view = av.HeadView(record(), layer=0)
+    view = av.HeadView(record(TOKENS), layer=0)
     before = view.get_state()
     state = embed_data([view], state=dependency_state([view]))["manager_state"]["state"]
     assert view.get_state() == before

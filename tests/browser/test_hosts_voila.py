@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING
 
 import nbformat
 import pytest
 from playwright.sync_api import expect
 
+from browser import servers
 from browser.chromium import TIMEOUT, Watch
 from browser.hosts import FIRST_PICTURE, RECORD, VIEWS
-from browser.jupyter import SERVER_START_SECONDS, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +68,7 @@ def voila(
         },
     )
     nbformat.write(notebook, folder / "views.ipynb")
-    port = free_port()
+    port = servers.free_port()
     log = folder / "server.log"
     watch.origin = f"http://127.0.0.1:{port}"
     environment = {
@@ -83,50 +79,23 @@ def voila(
         "JUPYTER_DATA_DIR": str(folder / "data"),
         "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
     }
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "voila", "views.ipynb", "--no-browser", "--theme=dark"),
-                *(f"--port={port}", "--Voila.ip=127.0.0.1"),
-            ],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+    command = [
+        *(sys.executable, "-m", "voila", "views.ipynb", "--no-browser", "--theme=dark"),
+        *(f"--port={port}", "--Voila.ip=127.0.0.1"),
+    ]
+    process = servers.start(command, folder, environment, log)
     context = chromium.new_context(viewport={"width": 1000, "height": 900})
     context.set_default_timeout(TIMEOUT)
     try:
         # A file of its own: its first page runs the notebook.
-        wait_for(f"{watch.origin}/voila/static/voila.js", process, log)
+        servers.wait_until_it_answers(f"{watch.origin}/voila/static/voila.js", process, log)
         page = context.new_page()
         watch.follow(page)
         page.goto(watch.origin, wait_until="commit", timeout=FIRST_PICTURE)
         yield page
     finally:
         context.close()
-        # At SIGTERM it ends its kernels before itself.
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until a server answers."""
-    end = time.monotonic() + SERVER_START_SECONDS
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except urllib.error.HTTPError:
-            return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    pytest.fail(f"Voila did not start:\n{log.read_text(encoding='utf-8')[-3000:]}", pytrace=False)
+        servers.stop(process)
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=[view.class_name for view in VIEWS])

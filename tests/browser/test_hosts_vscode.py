@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from playwright.sync_api import expect
 
 import attnviz as av
+from browser.hosts import record
 from browser.vscode import THEMES, VSCode
 
 pytestmark = pytest.mark.slow
@@ -22,16 +22,8 @@ if TYPE_CHECKING:
 
     from browser.vscode import Theme
 
-TOKENS = "The cat sat on the mat . The cat".split()
 # What WCAG 2 asks of text of this size.
 LEAST_CONTRAST = 4.5
-
-
-def record() -> av.AttentionRecord:
-    queries, keys = (
-        torch.randn(3, 4, 9, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
-    )
-    return av.AttentionRecord.from_qk(queries, keys, TOKENS, causal=True)
 
 
 def view_of(name: str) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -23,8 +22,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import attnviz
+from browser import servers
 from browser.chromium import TIMEOUT
-from browser.jupyter import free_port
 from browser.test_web_pages import PYTHON, frame_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -166,21 +165,10 @@ def opened(chromium: Browser) -> Iterator[Page]:
 def served(command: list[str], folder: Path, said: str) -> Iterator[str]:
     """A tracker's own server; its address, once it has said that it answers."""
     log = folder / f"{command[0]}.log"
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            [str(PYTHON.with_name(command[0])), *command[1:]],
-            cwd=folder,
-            env={
-                **_environment(folder),
-                "PYTHONPATH": "",
-                "BROWSER": "true",
-                # Its address is to be read as soon as it is said.
-                "PYTHONUNBUFFERED": "1",
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+    # Its address is to be read as soon as it is said.
+    more = {"PYTHONPATH": "", "BROWSER": "true", "PYTHONUNBUFFERED": "1"}
+    program = [str(PYTHON.with_name(command[0])), *command[1:]]
+    server = servers.start(program, folder, _environment(folder) | more, log)
     try:
         address = None
         while address is None:
@@ -189,12 +177,7 @@ def served(command: list[str], folder: Path, said: str) -> Iterator[str]:
             address = re.search(said, log.read_text())
         yield address[1]
     finally:
-        server.send_signal(signal.SIGTERM)
-        try:
-            server.wait(20)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        servers.stop(server)
 
 
 def test_comet_draws_each_page_in_its_html_tab(
@@ -232,7 +215,8 @@ def test_mlflow_draws_the_page(logged: Path, chromium: Browser) -> None:
     experiment, run = artifact.relative_to(logged).parts[1:3]
     file = "attention/text-0/step-00000003.html"
     store = ["--backend-store-uri", "file:mlruns", "--workers", "1"]
-    command = ["mlflow", "server", *store, "--host", "127.0.0.1", "--port", str(free_port())]
+    command = ["mlflow", "server", *store, "--host", "127.0.0.1"]
+    command += ["--port", str(servers.free_port())]
     with (
         served(command, logged, r"running on (http://127\.0\.0\.1:\d+)") as address,
         opened(chromium) as page,

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import expect
 
 import attnviz as av
+from browser import servers
 from browser.chromium import TIMEOUT
-from browser.jupyter import free_port
+from browser.hosts import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +28,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".hosts" / "bin" / "python"
-START_SECONDS = 120
-TOKENS = "The cat sat on the mat . The cat".split()
 
 # The apps of docs/web-pages.md, which get the text that `to_iframe` made.
 READ = "from pathlib import Path\nframe = Path('frame.html').read_text(encoding='utf-8')\n"
@@ -77,10 +71,7 @@ PATHS = {"streamlit": "/", "gradio": "/", "panel": "/app", "dash": "/"}
 
 
 def view() -> Any:
-    queries, keys = (
-        torch.randn(3, 4, 9, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
-    )
-    return av.HeadView(av.AttentionRecord.from_qk(queries, keys, TOKENS, causal=True), layer=0)
+    return av.HeadView(record(), layer=0)
 
 
 @contextmanager
@@ -91,43 +82,19 @@ def served(host: str, folder: Path, text: str) -> Iterator[str]:
     app, *module = COMMANDS[host]
     (folder / "frame.html").write_text(text, encoding="utf-8")
     (folder / "app.py").write_text(READ + app, encoding="utf-8")
-    port = free_port()
+    port = servers.free_port()
     environment = {**os.environ, "HOME": str(folder), "PORT": str(port)}
     environment |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "no_proxy": "*"}
     environment.pop("PYTHONPATH", None)
     log = folder / "server.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [str(PYTHON), "-m", *(part.format(port=port) for part in module)],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+    command = [str(PYTHON), "-m", *(part.format(port=port) for part in module)]
+    process = servers.start(command, folder, environment, log)
     url = f"http://127.0.0.1:{port}{PATHS[host]}"
     try:
-        end = time.monotonic() + START_SECONDS
-        while not answers(url):
-            if process.poll() is not None or time.monotonic() > end:
-                pytest.fail(f"{host} did not start:\n{log.read_text()[-3000:]}", pytrace=False)
-            time.sleep(0.2)
+        servers.wait_until_it_answers(url, process, log)
         yield url
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
-    except (urllib.error.URLError, OSError):
-        return False
+        servers.stop(process)
 
 
 @pytest.fixture

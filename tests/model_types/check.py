@@ -35,7 +35,8 @@ from model_types.reference import (
 )
 from model_types.rows import Row
 from model_types.sharpen import peak, sharpen
-from model_types.state import Calls, State, pairs_of_tensors, same
+from model_types.state import Calls, pairs_of_tensors, same
+from models.interrupts import state_of
 
 __all__ = ["DIFFERENT", "ROUNDING", "check"]
 
@@ -123,13 +124,15 @@ def _compared(
 
     Returns the arithmetic of the comparison, too.
     """
-    before, plain = State(model), run(model, inputs)
+    plain = run(model, inputs)
+    before = state_of([model])
     calls = Calls(model)
     try:
         record = _extracted(row, model, inputs)
     finally:
         calls.stop()
-    changes = before.changes(model)
+    now = state_of([model])
+    changes = [f"{name} changed" for name, value in before.items() if now[name] != value]
     if not same(plain, run(model, inputs)):
         changes.append("a plain forward afterwards gives something else than before")
     changes += calls.changes(model)

@@ -7,31 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from model_types.reference import run
 
-__all__ = ["Calls", "State", "pairs_of_tensors", "same"]
-
-
-class State:
-    """A model's configuration, modes and hooks at one time."""
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.configuration = repr(model.config.to_dict())
-        self.implementation = model.config._attn_implementation
-        self.modes = [module.training for module in model.modules()]
-        self.hooks = [_hooks(module) for module in model.modules()]
-
-    def changes(self, model: PreTrainedModel) -> list[str]:
-        """What is another now."""
-        now = vars(State(model))
-        return [f"{name} changed" for name, value in vars(self).items() if now[name] != value]
-
-
-def _hooks(module: nn.Module) -> int:
-    return len(module._forward_hooks) + len(module._forward_pre_hooks)
+__all__ = ["Calls", "pairs_of_tensors", "same"]
 
 
 class Calls:

@@ -203,14 +203,3 @@ def test_a_bias_that_hides_a_mask_is_refused() -> None:
         compact_bias(torch.tensor([[[0.0, -torch.inf]]]))
     with pytest.raises(ValueError, match=r"bias must be \(heads or 1, queries or 1, keys\)"):
         compact_bias(torch.ones(3, 3))
-
-
-def test_blocks_of_biases_are_slices_of_the_whole() -> None:
-    values = torch.randn(2, 5 + 7 - 1)
-    bias = DistanceBias(values, 5)
-    whole = values_of(bias, 2, 5, 7)
-    assert torch.equal(bias.added(1, slice(2, 4), slice(3, 7)), whole[1, 2:4, 3:7])
-    dense = DenseBias(whole)
-    assert torch.equal(dense.added(1, slice(2, 4), slice(3, 7)), whole[1, 2:4, 3:7])
-    one_row = DenseBias(whole[:1, :1])
-    assert torch.equal(one_row.added(1, slice(2, 4), slice(3, 7)), whole[0, :1, 3:7])

@@ -64,21 +64,6 @@ def test_joined_windows(*, with_bias: bool, causal: bool) -> None:
         assert np.array_equal(attention.allowed(head, *everything), expected > 0)
 
 
-@pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-def test_another_order_is_a_permutation_of_rows_and_columns(
-    *, with_bias: bool, causal: bool
-) -> None:
-    attention = joined_windows(windows(with_bias=with_bias, causal=causal), "module")
-    order = torch.randperm(TOKENS, generator=torch.Generator().manual_seed(1))
-    everything = slice(0, TOKENS), slice(0, TOKENS)
-    changed = attention.permute(order)
-    for head in range(HEADS):
-        before = attention.weights(head, *everything)
-        found = changed.weights(head, *everything)
-        assert np.abs(found - before[order][:, order]).max() < 1e-6
-
-
 def record() -> AttentionRecord:
     attention = joined_windows(windows(with_bias=True), "module")
     assert isinstance(attention, QueryKeyAttention)

@@ -219,22 +219,6 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
     for (const listener of model.listeners.get("change:layer") ?? []) listener();
     await drawn(name, 1);
   });
-
-  it("follows the marks that VS Code puts on its output's body", async () => {
-    const model = new Host(HANDINGS[0]?.[1] as Handing);
-    document.body.className = "vscode-dark";
-    document.body.setAttribute("data-vscode-theme-kind", "vscode-dark");
-    show(makeWidget(), model);
-    const root = await drawn(name);
-    expect(root.getAttribute("data-theme")).toBe("dark");
-    document.body.className = "vscode-light";
-    document.body.setAttribute("data-vscode-theme-kind", "vscode-light");
-    await vi.waitFor(() => expect(root.getAttribute("data-theme")).toBe("light"));
-    document.body.setAttribute("data-vscode-theme-kind", "vscode-high-contrast");
-    await vi.waitFor(() => expect(root.getAttribute("data-theme")).toBe("dark"));
-    document.body.setAttribute("data-vscode-theme-kind", "vscode-high-contrast-light");
-    await vi.waitFor(() => expect(root.getAttribute("data-theme")).toBe("light"));
-  });
 });
 
 describe("requests", () => {

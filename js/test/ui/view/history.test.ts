@@ -40,23 +40,6 @@ function choose(change: Partial<Choices>): void {
 }
 
 describe("a history", () => {
-  it("takes back choice after choice, and brings them back", () => {
-    choose({ layer: 3 });
-    choose({ heads: [1] });
-    choose({ heads: [1, 2], token: 4 });
-    history.undo();
-    expect(valuesOf(state)).toMatchObject({ layer: 3, heads: [1], token: null });
-    history.undo();
-    history.undo();
-    expect(valuesOf(state)).toMatchObject({ layer: 0, heads: [] });
-    expect(history.canUndo.value).toBe(false);
-    history.undo();
-    expect(state.layer.value).toBe(0);
-    for (let i = 0; i < 5; i++) history.redo();
-    expect(valuesOf(state)).toMatchObject({ layer: 3, heads: [1, 2], token: 4 });
-    expect(history.canRedo.value).toBe(false);
-  });
-
   it("forgets what was taken back when another choice is made", () => {
     choose({ layer: 1 });
     choose({ layer: 2 });
@@ -65,18 +48,6 @@ describe("a history", () => {
     expect(history.canRedo.value).toBe(false);
     history.undo();
     expect(state.layer.value).toBe(1);
-  });
-
-  it("has one step for a drag, however many values it goes through and however long it takes", () => {
-    history.act();
-    for (let layer = 1; layer < 9; layer++) {
-      vi.advanceTimersByTime(1000);
-      assign(state, { layer });
-    }
-    history.undo();
-    expect(state.layer.value).toBe(0);
-    history.redo();
-    expect(state.layer.value).toBe(8);
   });
 
   it("has one step for acts that follow each other at once, as those of a wheel", () => {
@@ -104,22 +75,6 @@ describe("a history", () => {
     expect(valuesOf(state)).toMatchObject({ layer: 2, token: 9 });
     history.undo();
     expect(valuesOf(state)).toMatchObject({ layer: 1, token: 8 });
-  });
-
-  it("has no step of its own for a change from Python", () => {
-    history.act();
-    history.outside();
-    assign(state, { token: 1 });
-    expect(history.canUndo.value).toBe(false);
-    choose({ layer: 1 });
-    history.outside();
-    assign(state, { layer: 4, heads: [5] });
-    choose({ token: 2 });
-    history.undo();
-    expect(valuesOf(state)).toMatchObject({ layer: 4, heads: [5], token: 1 });
-    history.undo();
-    expect(valuesOf(state)).toMatchObject({ layer: 0, heads: [], token: 1 });
-    expect(history.canUndo.value).toBe(false);
   });
 
   it("ends with the record that its steps are of", () => {

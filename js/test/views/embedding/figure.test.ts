@@ -4,7 +4,6 @@ import type { ColumnValues } from "../../../src/client/protocol";
 import type { Scene } from "../../../src/draw/marks";
 import { toSvg } from "../../../src/draw/svg";
 import { PALETTES } from "../../../src/ui/colors/palette";
-import { assign } from "../../../src/ui/view/state";
 import { coloring } from "../../../src/views/embedding/colors";
 import { embeddingExports, legendBox } from "../../../src/views/embedding/figure";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
@@ -117,35 +116,6 @@ describe("the figure", () => {
 });
 
 describe("the tables", () => {
-  it("hold the points that are shown, with their place and what they are coloured by", async () => {
-    const { context, store, state } = await make({
-      enlarged: true,
-      color: "score",
-      points: "keys",
-    });
-    const csv = embeddingExports(context, store, drawnScenes).csv;
-    const rows = rowsOf(await csv());
-    expect(rows[0]?.join(",")).toBe(
-      "stack,layer,head,method,point,kind,text,text_name,position,token,x,y,score",
-    );
-    expect(rows).toHaveLength(1 + 6);
-    // Points 6 to 11 are keys; the first is "the" of text 1.
-    expect(rows[1]?.slice(4)).toEqual(["6", '"key"', "1", '"first"', "0", '"the"', "2", "2", "2"]);
-    assign(state, { points: "queries", search: "THE", selected: [0, 7] });
-    const queries = rowsOf(await csv());
-    expect(queries[0]?.slice(-2)).toEqual(["found", "in_lasso"]);
-    expect(queries.slice(1).map((row) => row.slice(-2))).toEqual([
-      ["1", "1"],
-      ["0", "0"],
-      ["0", "0"],
-      ["1", "0"],
-      ["1", "0"],
-      ["0", "0"],
-    ]);
-    // Nothing known is nothing written.
-    expect(queries[6]?.at(-3)).toBe("");
-  });
-
   it("have a third coordinate, and norms where points are coloured by them", async () => {
     const { context, store } = await make({ enlarged: true, dimensions: 3, color: "norm" });
     const rows = rowsOf(await embeddingExports(context, store, drawnScenes).csv());
