@@ -87,7 +87,7 @@ class EmbeddedWeights:
     blocks, maps : list of dict
         By layer: weights, and small maps of all heads; fit for JSON.
     vectors : dict or None
-        What `attnviz.pages.vectors.embedded_vectors` gives.
+        What `attnviz.pages.vectors.vectors_in_steps` gives.
     """
 
     form: PageForm

@@ -20,12 +20,11 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.progress import Pace, Progress, Steps, completed, within
+from attnviz.utils.progress import Pace, Progress, Steps, within
 
 __all__ = [
     "MAX_EXACT_BYTES",
     "MAX_VECTOR_BYTES",
-    "embedded_vectors",
     "size_of_vectors",
     "vectors_in_steps",
 ]
@@ -43,14 +42,14 @@ _PIECE = 1 << 18
 _LARGEST_HALF = float(torch.finfo(torch.float16).max)
 
 
-def embedded_vectors(
+def vectors_in_steps(
     stacks: Iterable[AttentionStack],
     *,
     exact: bool = False,
     most_queries: int | None = None,
     max_bytes: int | None = None,
-) -> dict[str, Any]:
-    """Queries, keys and all else that goes into the logits of every layer.
+) -> Steps[dict[str, Any]]:
+    """Queries, keys and all else that goes into the logits of every layer, in steps.
 
     Vectors of a model in half precision are embedded as they are. Others are, where all together
     take at most `MAX_EXACT_BYTES`; otherwise they are rounded to float16, and what that does to
@@ -76,18 +75,6 @@ def embedded_vectors(
         and ``logit_error`` are the largest absolute errors of a weight and of a logit, measured on
         ``measured`` queries of each head; it has no such entry where that is all of them.
     """
-    steps = vectors_in_steps(stacks, exact=exact, most_queries=most_queries, max_bytes=max_bytes)
-    return completed(steps)
-
-
-def vectors_in_steps(
-    stacks: Iterable[AttentionStack],
-    *,
-    exact: bool = False,
-    most_queries: int | None = None,
-    max_bytes: int | None = None,
-) -> Steps[dict[str, Any]]:
-    """`embedded_vectors`, some bytes and some weights at a time."""
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)
     size = sum(_size(each, unrounded) for *_, each in layers)
@@ -110,7 +97,7 @@ def vectors_in_steps(
 
 
 def size_of_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) -> int:
-    """Bytes that `embedded_vectors` makes texts of."""
+    """Bytes that `vectors_in_steps` makes texts of."""
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)
     return sum(_size(each, unrounded) for *_, each in layers)

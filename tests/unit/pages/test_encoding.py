@@ -14,10 +14,11 @@ import torch
 import attnviz as av
 from attnviz.pages import encoding as choice
 from attnviz.pages import limits
-from attnviz.pages.vectors import embedded_vectors
+from attnviz.pages.vectors import vectors_in_steps
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
+from attnviz.utils.progress import completed
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from unit.long_records import alike, long_record
@@ -165,7 +166,9 @@ def test_exact_vectors_are_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
         for precision in ("auto", "exact")
     }
     assert kinds == {"auto": {"float16"}, "exact": {"float32"}}
-    assert embedded_vectors(record.stacks.values(), exact=True)["layers"][0]["error"] == 0.0
+    assert (
+        completed(vectors_in_steps(record.stacks.values(), exact=True))["layers"][0]["error"] == 0.0
+    )
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,6 @@ class Collector:
         self._masks = MaskReader()
         self.check = SelfCheck(checked)
         self._previous: AttentionCall | None = None
-        self._settled = False
         self.stacks: dict[str, list[AttentionModule]] = {}
         for entry in self._modules:
             if entry.softmax:
@@ -228,8 +227,6 @@ class Collector:
         )
 
     def _begin(self, entry: AttentionModule, given: Sequence[Any]) -> None:
-        if self._settled:
-            return
         self._ran.add(entry.name)
         first = next((each for each in given if isinstance(each, torch.Tensor)), None)
         self._open.append(self._new_run(entry.name, self._lengths(first)))
@@ -241,8 +238,6 @@ class Collector:
         return run
 
     def _end(self) -> None:
-        if self._settled:
-            return
         self._open.pop()
         self._previous = None
 
@@ -392,10 +387,6 @@ class Collector:
             return self._open[-1]
         # A module that was put in the place of another while the model ran.
         return self._new_run(name)
-
-    def settle(self) -> None:
-        """Keep the runs that there are: of forwards to come none is noted."""
-        self._settled = True
 
     def missing(self) -> list[AttentionModule]:
         """Modules with softmax attention that ran, and of which nothing was captured."""

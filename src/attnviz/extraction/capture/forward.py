@@ -37,11 +37,9 @@ __all__ = [
     "Forward",
     "arguments_of",
     "check_capture",
-    "collector_of",
     "forward_notes",
     "hold_uncompiled",
     "layer_sizes_of",
-    "needs_another",
     "run_forward",
 ]
 
@@ -187,18 +185,6 @@ def hold_uncompiled(model: PreTrainedModel, undo: Restoring) -> None:
     """
     if is_compiled(model):
         _uncompiled.hold(undo)
-
-
-def collector_of(
-    loaded: Loaded, batch: Batch, options: CaptureOptions, *, encoder_decoder: bool
-) -> Collector:
-    """What collects the attention of one forward over a batch."""
-    return _collector(loaded, batch, _Watch(options), encoder_decoder=encoder_decoder)
-
-
-def needs_another(forward: Forward, options: CaptureOptions) -> bool:
-    """Whether a forward has to run once more, watched otherwise."""
-    return any(each.needed(forward, options) for each in _RERUNS)
 
 
 class _Stance:
