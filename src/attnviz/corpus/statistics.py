@@ -55,8 +55,6 @@ Numbers = NDArray[np.float64]
 #: The system of classes that every corpus has.
 KIND = "kind"
 _FIELD = {name: place for place, name in enumerate(FIELDS)}
-# A column with more classes than this is not a system of classes.
-_MOST_CLASSES = 100
 # Margins and levels whose roles are cached.
 _ROLES_CACHED = 4
 

@@ -17,9 +17,6 @@ __all__ = ["Answer", "Effect", "answer_of", "effect_of", "measured", "share_of"]
 
 _CANDIDATES = 5
 
-#: Half of the answer: an id of the vocabulary or of a class, or its text.
-Wanted = int | str
-
 
 @dataclass(frozen=True)
 class Effect:
