@@ -71,7 +71,7 @@ TEXTS = """(svg) => {
 @pytest.fixture(scope="module")
 def minilm(checkpoint_folder: Path) -> av.AttentionRecord:
     """A trained BERT on the sentence in which one head reads what 'it' stands for."""
-    return av.extract(str(checkpoint_folder), TEXT)
+    return av.extract(str(checkpoint_folder), TEXT, name="MiniLM")
 
 
 @pytest.fixture(scope="module")
