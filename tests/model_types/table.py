@@ -29,6 +29,9 @@ Look up a model type (`model.config.model_type`) in [the table](#model-types-tha
 class in [the list of classes](#classes-with-a-head). If attnviz cannot read a model, `extract`
 raises an error that gives the reason. It does not return wrong weights.
 
+*Right* means that every weight equals the model's own. [What was tested](#what-was-tested) explains
+*gate*, *identity* and *output projection*.
+
 {summary}
 
 ## What was tested
