@@ -132,7 +132,18 @@ class Alignment:
         return tuple(labels)
 
     def own_text(self, of: int) -> tuple[str, ...]:
-        """What list `of` (0 for a, 1 for b) has in each unit; "" where it has nothing."""
+        """Say what one of the two lists has in each unit.
+
+        Parameters
+        ----------
+        of : int
+            0 for `a`, 1 for `b`.
+
+        Returns
+        -------
+        tuple of str
+            One text a unit; empty where the list has nothing there.
+        """
         return tuple(_label(pair[of]) for pair in self._pairs())
 
     def _pairs(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
