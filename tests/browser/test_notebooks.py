@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
-import numpy as np
 import pytest
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
@@ -31,18 +30,19 @@ NAMES = (
     "induction",
     "from_bertviz",
     "paper_figure",
+    "fine_tuning",
     "protein",
     "sinks",
     "embedding_view",
     "generated_text",
     "vision_language",
-    "compare",
     "does_it_matter",
     "head_atlas",
-    "training",
 )
 # Each asks a question: its claim, cells that assert what could refute it, and what it leaves open.
-QUESTIONS = ("induction", "from_bertviz", "paper_figure", "sinks", "protein")
+QUESTIONS = ("induction", "from_bertviz", "paper_figure", "sinks", "protein", "fine_tuning")
+# They train, and another machine rounds differently on the way: their own cells assert the numbers.
+TRAINED = {"fine_tuning"}
 # Each takes a cold kernel and a model: `make test` runs the quickest of those that newcomers open.
 EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name != "from_bertviz")) for name in NAMES]
 MOST_STORED_BYTES = 300_000
@@ -335,51 +335,6 @@ def test_generated_text_reads_the_street_before_it_writes_it(runs: Runs) -> None
 
 
 @pytest.mark.slow
-def test_compare_finds_who_a_pronoun_fits(runs: Runs) -> None:
-    run = runs["compare"]
-    (table,) = run.outputs("changes[people]")
-    _, strongest, second, *_ = rows_of(table)
-    # Of the row number, layer, head, key, both weights and their difference.
-    assert strongest[1:4] == ["1", "3", "doctor"]
-    assert second[1:4] == ["5", "8", "nurse"]
-    assert float(strongest[6]) == pytest.approx(-0.53, abs=0.01)
-    (table,) = run.outputs("SENTENCES = {")
-    values = np.array([[float(each) for each in row[-4:]] for row in rows_of(table)[3:]])
-    assert values.shape == (10, 4)
-    # "in 18 of 20 numbers" and "in 17 of 20".
-    assert (values[:, [0, 2]] > 0).sum() == pytest.approx(18, abs=1)
-    assert (values[:, [1, 3]] < 0.005).sum() == pytest.approx(17, abs=1)
-
-
-@pytest.mark.slow
-def test_compare_shows_what_training_did(runs: Runs) -> None:
-    run = runs["compare"]
-    lines = run.printed("sorted(np.argsort(-before)").splitlines()
-    assert [line.split()[0] for line in lines] == ["the", "animal", "street"]
-    before, after = np.array([[float(n) for n in NUMBER.findall(line)] for line in lines]).T
-    assert before == pytest.approx([0.33] * 3, abs=0.03)
-    assert after[2] > 0.8
-    (table,) = run.outputs("uniform_scores(forming.a")
-    steps = np.array([[float(each) for each in row[-3:]] for row in rows_of(table)[1:]])
-    first, *_, last, even = steps
-    # Another machine rounds differently, and training goes another way from there.
-    assert np.abs(first - even).max() < 0.03
-    assert steps[:, 0].max() < 0.2
-    assert last[1] > 0.5
-    assert last[2] > 2 * even[2]
-
-
-@pytest.mark.slow
-def test_compare_tells_rounding_from_a_change(runs: Runs) -> None:
-    run = runs["compare"]
-    assert run.printed("beyond rounding:").splitlines()[1] == "beyond rounding: 0 of 72 heads"
-    (table,) = run.outputs("def quantised(")
-    medians = [float(row[-2]) for row in rows_of(table)[1:]]
-    half, brain, eight, four, pronoun = medians
-    assert half < brain < 0.003 < eight < pronoun < four
-
-
-@pytest.mark.slow
 def test_vision_language_looks_at_the_shape_it_names(runs: Runs) -> None:
     run = runs["vision_language"]
     assert float(run.printed("is_red = ").rpartition(": ")[2].split()[0]) > 0.7
@@ -444,7 +399,7 @@ def test_stored_outputs_are_those_of_a_run(ran: Run, name: str) -> None:
             texts = [text_of(each).replace(f"{ran.folder}/", "") for each in (before, now)]
             assert NUMBER.sub("0", texts[0]) == NUMBER.sub("0", texts[1])
             numbers = [[float(number) for number in NUMBER.findall(text)] for text in texts]
-            assert numbers[0] == pytest.approx(numbers[1], abs=0.021)
+            assert name in TRAINED or numbers[0] == pytest.approx(numbers[1], abs=0.021)
 
 
 def shown(output: Any) -> str:
@@ -506,18 +461,3 @@ def test_head_atlas_finds_known_heads_and_refuses_what_one_text_suggests(runs: R
     refused = run.number("refused = both", "of which")
     assert 0 < refused < run.number("refused = both", "...\n")
     assert float(run.printed("wrong / given").partition("%")[0]) > 1
-
-
-@pytest.mark.slow
-def test_training_a_previous_token_head_forms(runs: Runs) -> None:
-    run = runs["training"]
-    (scores,) = run.outputs("score[[0, 30, 100]]")
-    first, _, last = (
-        float(each.partition(": ")[2]) for each in scores.data["text/plain"].strip("{}").split(",")
-    )
-    assert first < 0.2
-    assert last > 0.9
-    # The record is the model's own attention.
-    assert run.number("own.numpy()", "weights: ") < 0.001
-    pages = {path.parent.name for path in (run.folder / "log" / "attention").glob("*/*.html")}
-    assert pages == {"text-0", "text-0-all-steps"}
