@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-import attnviz as av
 from browser.hosts import drawn
 from browser.pages import table
 from browser.test_head_view_lab import view_in
 from unit.long_records import NEEDLE, long_record
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator
 
     from browser.jupyter import JupyterLab, Notebook
 
@@ -270,17 +269,3 @@ def test_a_page_that_takes_long_says_how_long_and_is_given_up(
     download.value.save_as(tmp_path / "x.html")
     text = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert '"form": "strongest"' in text
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_page_of_a_long_text_says_the_same(page: Page, tmp_path: Path) -> None:
-    """No row of a page of many heads fits whole: it is gone through row by row."""
-    record = long_record(2000, heads=24, key_heads=1, head_dim=16)
-    window = [1500, 1564]
-    view = av.HeadView(record, query_window=window, key_window=window, token=1500)
-    page.goto(view.save(tmp_path / "long.html").as_uri())
-    root = page.locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0", timeout=60_000)
-    expect(root).to_contain_text("“word1500” attends most to “word400” outside the window")
-    expect(root.get_by_role("button", name="Key 400,")).to_be_visible()

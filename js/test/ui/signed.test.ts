@@ -10,7 +10,6 @@ import { coverage, sentence, strongestCells, summary } from "../../src/ui/heat-m
 import { layOut } from "../../src/ui/heat-map/layout";
 import { quantityInWords, scaleLabels } from "../../src/ui/heat-map/legend";
 import { backMarks, frontMarks, fullBar, type HeatMap } from "../../src/ui/heat-map/marks";
-import { hintOf } from "../../src/ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS } from "../../src/ui/heat-map/state";
 import type { Grid } from "../../src/ui/heat-map/tiles";
 import {
@@ -29,7 +28,6 @@ import { type LinePlot, legendOf } from "../../src/views/head/line-plot";
 import { computeLines, shownMatrices } from "../../src/views/head/lines";
 import { backMarks as lineMarksOf } from "../../src/views/head/marks";
 import { HEAD_DEFAULTS, leftOutOf, planOf } from "../../src/views/head/state";
-import { cellsCsv } from "../../src/views/matrix/figure";
 import { strongest } from "../../src/views/model/maps";
 import { heatMark, inkOf, lineMarks, paintHeat } from "../../src/views/model/marks";
 import { distance, SIGHT } from "../sight";
@@ -268,15 +266,6 @@ describe("a heat map of signed numbers", () => {
     expect(scaleLabels({ ...map, signs: palette, beyond: true })).toEqual(["≤−0.8", "0", "≥+0.8"]);
     expect(scaleLabels({ ...map, signs: palette, scale: "log" })[1]).toBe("±0.00008 and less");
     expect(quantityInWords(map)).toBe("less ← difference → more");
-  });
-
-  it("gives numbers with signs in hints and tables", () => {
-    const map = heatMap(FOUR);
-    const hint = hintOf(map, { row: 0, column: 1 });
-    expect(hint.rows[0]?.text).toBe("difference  −0.80000, exact");
-    const [header, , second] = cellsCsv(map).split("\r\n");
-    expect(header?.split(",").slice(-2)).toEqual(["difference", "largest_error"]);
-    expect(second).toBe('"self",0,"1",0,"t0",1,"t1",-0.8,0');
   });
 });
 

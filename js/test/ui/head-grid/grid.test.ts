@@ -2,10 +2,8 @@ import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
 import {
   CHUNK,
-  galleryGrid,
   layerGrid,
   offeredHeads,
-  rankedCells,
   sightOf,
   stepCell,
   wholeInSight,
@@ -24,22 +22,6 @@ function withHeads(heads: Record<number, number>): StackDescription {
 const ragged = withHeads({ 0: 3, 2: 1, 7: 2 });
 
 describe("which heads stand where", () => {
-  it("keeps the model's own numbers, and leaves gaps where a layer has no such head", () => {
-    const grid = layerGrid(ragged, offeredHeads(ragged, null));
-    expect(grid.columns).toEqual([0, 1, 2]);
-    const seen = grid.rows.map((row) => row.map((cell) => cell && [cell.layer, cell.head]));
-    expect(seen).toEqual([
-      [
-        [0, 0],
-        [0, 1],
-        [0, 2],
-      ],
-      [[2, 0], null, null],
-      [[7, 0], [7, 1], null],
-    ]);
-    expect([grid.shown, grid.offered, grid.all]).toEqual([6, 6, 6]);
-  });
-
   it("offers the heads that are included, everywhere or by layer", () => {
     expect(offeredHeads(ragged, [1, 2])).toEqual([[1, 2], [], [1]]);
     expect(offeredHeads(ragged, { "0": [2], "7": [0, 9] })).toEqual([[2], [], [0]]);
@@ -48,25 +30,6 @@ describe("which heads stand where", () => {
     expect(grid.columns).toEqual([0, 2]);
     expect(grid.rows).toHaveLength(2);
     expect([grid.offered, grid.all]).toEqual([2, 6]);
-  });
-
-  it("ranks heads of all layers by score, those without one last", () => {
-    const scores = [[0.5, null, 0.9], [0.7], [0.5, 0.1]];
-    const offered = offeredHeads(ragged, null);
-    const all = rankedCells(ragged, offered, scores, null);
-    expect(all.map((cell) => [cell.layer, cell.head])).toEqual([
-      [0, 2],
-      [2, 0],
-      [0, 0],
-      [7, 0],
-      [7, 1],
-      [0, 1],
-    ]);
-    const some = rankedCells(ragged, offered, scores, 0.5);
-    expect(some.map((cell) => cell.score)).toEqual([0.9, 0.7, 0.5, 0.5]);
-    const grid = galleryGrid(ragged, offered, some, "induction", 3);
-    expect(grid.rows.map((row) => row.length)).toEqual([3, 3]);
-    expect([grid.columns, grid.shown, grid.offered]).toEqual([null, 4, 6]);
   });
 
   it("steps to neighbours, over gaps, and no further than the last", () => {

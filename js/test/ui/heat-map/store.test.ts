@@ -3,7 +3,6 @@ import type { Carrier, Connection } from "../../../src/client/carrier";
 import type { BlockRequest, TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { coverage } from "../../../src/ui/heat-map/captions";
-import { scaleLabels } from "../../../src/ui/heat-map/legend";
 import type { HeatMap } from "../../../src/ui/heat-map/marks";
 import { hintOf } from "../../../src/ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
@@ -159,30 +158,5 @@ describe("a live matrix", () => {
     await settled();
     expect(drawn()).toBeCloseTo(code(95), 6);
     expect(context.record.error.value).toBeNull();
-  });
-
-  it("ends its scale at a round number, or at the whole where that is asked for", async () => {
-    await settled();
-    const numbers = (): string[] => scaleLabels(store.heatMap.value as HeatMap);
-    expect(numbers()).toEqual(["0", "0.1", "0.2"]);
-    store.scaling.value = "whole";
-    expect(numbers()).toEqual(["0", "0.5", "1"]);
-    assign(state, { color_scale: "log" });
-    expect(numbers()).toEqual(["≤0.0001", "0.01", "1"]);
-  });
-
-  it("zooms, pans and comes back by its functions", async () => {
-    await settled();
-    assign(state, { query_window: [1, 3], key_window: [1, 3] });
-    store.pan(2, -5);
-    expect([state.query_window.value, state.key_window.value]).toEqual([
-      [3, 5],
-      [0, 2],
-    ]);
-    store.show("query", 0);
-    expect(state.query_window.value).toEqual([0, 2]);
-    expect(store.cursor.value).toEqual({ query: 0, key: 0 });
-    store.zoom(false);
-    expect([state.query_window.value, state.key_window.value]).toEqual([null, null]);
   });
 });

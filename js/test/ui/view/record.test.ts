@@ -210,31 +210,4 @@ describe("a record as a view sees it", () => {
     expect(record.error.value).toBe("nothing to export");
     ended.abort();
   });
-
-  it("orders the heads of the layer by given scores and by a pattern's", async () => {
-    const ended = new AbortController();
-    const each = carrier({
-      describe: () => ({ header: description, data: null }),
-      maps,
-      scores: () => ({ header: { scores: [[0.1, 0.9], []] }, data: null }),
-    });
-    const state = makeSignals(RECORD_DEFAULTS);
-    const record = createRecordStore(new Source(each), state, ended.signal);
-    state.order.value = "induction";
-    await vi.waitFor(() => expect(record.order.value.heads).toEqual([1, 0]));
-    state.scores.value = {
-      mine: {
-        self: [
-          [3, 1],
-          [5, 4, 6],
-        ],
-      },
-    };
-    state.order.value = "mine";
-    state.layer.value = 4;
-    await vi.waitFor(() => expect(record.order.value.heads).toEqual([2, 0, 1]));
-    state.order.value = "nothing of the kind";
-    await vi.waitFor(() => expect(record.order.value.scores).toBeNull());
-    ended.abort();
-  });
 });

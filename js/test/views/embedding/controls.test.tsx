@@ -87,23 +87,6 @@ afterEach(async () => {
 });
 
 describe("controls", () => {
-  it("of all heads are those that all plots have", async () => {
-    const { box } = await open();
-    expect(offered(box)).toEqual([
-      "Colour",
-      "Points",
-      "match case",
-      "Scale",
-      "move keys onto the queries",
-      "lift",
-    ]);
-    expect(box.querySelector("summary")?.textContent).toBe(
-      "Placing scaled by their norms, keys moved onto the queries",
-    );
-    // Each says what it is for.
-    expect(box.querySelectorAll(".av-more-list p")).toHaveLength(3);
-  });
-
   it("set the traits, and show the numbers that matter to the method", async () => {
     const { box, state } = await open({ enlarged: true });
     choose(box, "Method", "tsne");

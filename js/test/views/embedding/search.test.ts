@@ -9,7 +9,6 @@ import {
   inTurn,
   neighbourOf,
   overviewGroups,
-  pause,
   projectingOf,
 } from "../../../src/views/embedding/state";
 import { corpusWith, stackOf } from "./kernel";
@@ -135,17 +134,6 @@ describe("requests for all heads", () => {
     await expect(all).rejects.toThrow("no more");
     await new Promise((resolve) => setTimeout(resolve, 10));
     expect(begun.length).toBeLessThan(5);
-  });
-});
-
-describe("a pause", () => {
-  it("ends when nobody waits any more", async () => {
-    const controller = new AbortController();
-    const waiting = pause(60_000, controller.signal);
-    controller.abort();
-    await expect(waiting).rejects.toMatchObject({ name: "AbortError" });
-    await expect(pause(60_000, controller.signal)).rejects.toMatchObject({ name: "AbortError" });
-    await pause(1, new AbortController().signal);
   });
 });
 

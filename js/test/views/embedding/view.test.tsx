@@ -90,14 +90,6 @@ describe("all heads", () => {
     expect(button("More heads to the right")).toBeNull();
   });
 
-  it("are explained before their keys are", async () => {
-    await open();
-    button("Keys").click();
-    await settle();
-    const terms = [...root.querySelectorAll(".av-keys dt")].map((each) => each.textContent);
-    expect(terms.slice(0, 4)).toEqual(["a point", "● ■", "r, %", "↑ ↓ ← →"]);
-  });
-
   it("are the most trusted first where that is asked for", async () => {
     await open();
     await until(() => expect(tiles().join()).not.toContain("not measured"));

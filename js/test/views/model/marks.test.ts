@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { byLayer, layOut } from "../../../src/views/model/layout";
 import { covered, strongest } from "../../../src/views/model/maps";
-import { cellsOfPixels, heatMark, lineMarks, paintHeat } from "../../../src/views/model/marks";
+import { cellsOfPixels, lineMarks, paintHeat } from "../../../src/views/model/marks";
 
 describe("which maps are asked for", () => {
   it("asks by layer", () => {
@@ -83,12 +83,6 @@ describe("thumbnails", () => {
       const opacities = pixels.filter((_, i) => i % 4 === 3);
       expect(Math.max(...opacities)).toBe(255);
     }
-  });
-
-  it("have ink by the root of the weight", () => {
-    const mark = heatMark(map([0, 0.25, 1, 0.04], 2, 2), { x: 0, y: 0, side: 2 }, "#102030");
-    expect([...mark.pixels.slice(4, 8)]).toEqual([16, 32, 48, 128]);
-    expect([3, 7, 11, 15].map((i) => mark.pixels[i])).toEqual([0, 128, 255, 51]);
   });
 
   it("draw a line from each query to the key that it attends to", () => {
