@@ -78,7 +78,7 @@ def test_cells_bars_captions_and_table_of_the_matrix_are_one_number(
     notebook: Notebook, own: NDArray[np.float32]
 ) -> None:
     root = view(notebook, 1, "matrix")
-    expect(root).to_contain_text("mean of 3 heads · exact")
+    expect(root).to_contain_text("15 tokens · exact")
     mean = mean_of(own)
     shown = [text for text in texts(figure(root)) if re.fullmatch(r"1?\.\d\d", text)]
     assert shown == [two_digits(each).lstrip("0") for each in mean.ravel() if each >= 0.005]

@@ -1,5 +1,4 @@
 import { describe, expect, it } from "vitest";
-import type { PatchGrid } from "../../../src/client/protocol";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { headingOf, heatInWords, sharesInWords } from "../../../src/ui/image/captions";
 import { type PanelContent, panelMarks } from "../../../src/ui/image/marks";
