@@ -7,7 +7,6 @@ import {
   binAt,
   binCaption,
   endOf,
-  hoverMarks,
   largestOf,
   layOutMean,
   lengthsOf,
@@ -108,17 +107,6 @@ describe("the mean by position", () => {
       }
     expect(binAt(layout, MEAN, layout.left - 1, layout.top + 5)).toBeNull();
     expect(binAt(layout, MEAN, layout.left + 5, layout.top + layout.cellsHeight + 1)).toBeNull();
-  });
-
-  it("outlines the cell that is pointed at", () => {
-    expect(hoverMarks(picture())).toEqual([]);
-    const now = picture(500, { hovered: { row: 2, column: 1 } });
-    const [mark] = hoverMarks(now).slice(-1);
-    expect(mark).toMatchObject({
-      kind: "rect",
-      x: now.layout.left + now.layout.cellsWidth / 3,
-      y: now.layout.top + (2 * now.layout.cellsHeight) / 3,
-    });
   });
 
   it("writes positions where their bins begin", () => {

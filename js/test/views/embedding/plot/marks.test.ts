@@ -82,10 +82,6 @@ describe("the points of a head", () => {
     });
     expect(mark.count).toBe(COUNT);
   });
-
-  it("are only those that are shown", () => {
-    expect(cloudMark(shownOf((point) => point < 6)).count).toBe(6);
-  });
 });
 
 describe("a chosen query", () => {

@@ -4,7 +4,6 @@ import { render } from "preact";
 import { afterEach, describe, expect, it } from "vitest";
 import type { Reply } from "../../../../src/client/carrier";
 import { assign } from "../../../../src/ui/view/state";
-import { subtitleOf } from "../../../../src/views/embedding/captions";
 import type { CorpusPoints } from "../../../../src/views/embedding/client/corpus";
 import type { EmbeddingState } from "../../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../../src/views/embedding/store";
@@ -84,18 +83,6 @@ afterEach(() => {
 });
 
 describe("the image of the chosen patch", () => {
-  it("is asked for by its text, and called an image", async () => {
-    const { box, kernel, context, store } = await open({ text: 1, token: 1 });
-    await until(() => expect(box.querySelector(".av-plot")).not.toBeNull());
-    await until(() => expect(kernel.of("image")).toEqual([{ index: 0, text: 1 }]));
-    expect(box.querySelector("h2")?.textContent).toBe("Image 1");
-    expect(box.querySelector(".av-text-words")?.textContent).toMatch(
-      /^Query “patch 0,0”, position 1\./,
-    );
-    expect(subtitleOf(context, store)).toContain("2 images");
-    expect(box.querySelector(".av-running")).toBeNull();
-  });
-
   it("is gone over and chosen from by the keyboard", async () => {
     const { box, state, store } = await open({ text: 0, token: 1 });
     await until(() => expect(box.querySelector(".av-plot")).not.toBeNull());
