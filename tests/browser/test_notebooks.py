@@ -30,19 +30,26 @@ NAMES = (
     "induction",
     "from_bertviz",
     "paper_figure",
+    "three_tasks",
     "fine_tuning",
     "protein",
     "sinks",
     "embedding_view",
-    "generated_text",
-    "vision_language",
     "does_it_matter",
     "head_atlas",
 )
 # Each asks a question: its claim, cells that assert what could refute it, and what it leaves open.
-QUESTIONS = ("induction", "from_bertviz", "paper_figure", "sinks", "protein", "fine_tuning")
+QUESTIONS = (
+    "induction",
+    "from_bertviz",
+    "paper_figure",
+    "sinks",
+    "protein",
+    "fine_tuning",
+    "three_tasks",
+)
 # They train, and another machine rounds differently on the way: their own cells assert the numbers.
-TRAINED = {"fine_tuning"}
+TRAINED = {"fine_tuning", "three_tasks"}
 # Each takes a cold kernel and a model: `make test` runs the quickest of those that newcomers open.
 EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name != "from_bertviz")) for name in NAMES]
 MOST_STORED_BYTES = 300_000
@@ -318,32 +325,6 @@ def test_tutorial_shows_that_weight_is_not_effect(runs: Runs) -> None:
     assert 0.1 < second < first
     assert without_second > 0.9
     assert any(weight < 0.01 and without < 0.1 for weight, without in rows)
-
-
-@pytest.mark.slow
-def test_generated_text_reads_the_street_before_it_writes_it(runs: Runs) -> None:
-    run = runs["generated_text"]
-    assert run.number("on_street = ", ": ") > 0.8
-    likely, unlikely = run.printed('for answer in ("street", "animal")').splitlines()
-    assert float(likely.split(":")[1]) > 0.9
-    assert float(unlikely.split(":")[1]) < 0.01
-    # A decoder's row does not depend on what comes after it.
-    before, *after = run.printed("given, other =").splitlines()
-    assert before.endswith("the same")
-    assert all(line.endswith("differs") for line in after[:1])
-    assert run.printed('"".join(prediction').startswith("2019-11-17")
-
-
-@pytest.mark.slow
-def test_vision_language_looks_at_the_shape_it_names(runs: Runs) -> None:
-    run = runs["vision_language"]
-    assert float(run.printed("is_red = ").rpartition(": ")[2].split()[0]) > 0.7
-    for_red, for_white = (
-        [float(number) for number in NUMBER.findall(line.partition(":")[2])]
-        for line in run.printed("for question in").splitlines()
-    )
-    assert (for_red[0] > 0.7, for_red[1] < 0.2) == (True, True)
-    assert (for_white[1] > 0.7, for_white[0] < 0.2) == (True, True)
 
 
 # --- the notebooks as they are stored
