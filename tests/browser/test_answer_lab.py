@@ -68,20 +68,3 @@ def test_the_walk_goes_both_ways(notebook: Notebook) -> None:
     head.locator(".av-plot").focus()
     notebook.lab.page.keyboard.press("Escape")
     are_at("8 tokens", None, None, as_query=False)
-
-
-def test_where_a_token_came_from_is_the_same_as_in_python(notebook: Notebook) -> None:
-    root = notebook.output(2).locator(".attnviz")
-    drawn(root, "head:self:0")
-    notebook.execute("alone.prediction = 2")
-    panel = root.locator(".av-sources")
-    panel.get_by_text("Where it came from, over all heads").click()
-    expect(panel.get_by_role("listitem")).to_have_count(8)
-    found = "record.sources(int(record.stack().query_tokens.predictions[2].row))"
-    keys = notebook.evaluate(f"{found}.top(8).tolist()")
-    means = notebook.evaluate(f"[float(mean) for mean in {found}.means]")
-    expect(panel.locator("li .av-source-number:nth-of-type(1)")).to_have_text(
-        [str(key) for key in keys]
-    )
-    for place, key in enumerate(keys):
-        expect(panel.get_by_role("listitem").nth(place)).to_contain_text(f"{means[key]:.2f}")

@@ -11,7 +11,6 @@ import torch
 from playwright.sync_api import expect
 
 import attnviz as av
-from browser.accessibility import check
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -232,73 +231,3 @@ def test_prompt_and_answer_are_named(show: Show, page: Page, record: Any, tmp_pa
     root = show(av.HeadView(record))
     root.get_by_label("Texts").select_option("b-a")
     expect(root.locator(".av-footer")).to_contain_text("To tokens outside the prompt")
-
-
-def sources(root: Locator) -> list[tuple[str, int, str, str]]:
-    """Keys that the panel lists: text, position, mean, and the head that gives it most."""
-    items = root.get_by_role("list", name="Sources of the token").get_by_role("listitem").all()
-    found = []
-    for item in items:
-        text, head = (item.get_by_role("button").nth(place).inner_text() for place in (0, 1))
-        key, mean = (item.locator(".av-source-number").nth(place).inner_text() for place in (0, 1))
-        found.append((text, int(key), mean, head))
-    return found
-
-
-def weighed(weight: float) -> str:
-    """A weight as it is shown: two decimals, and never 0 where it is more."""
-    return "<0.01" if 0 < weight < 0.005 else f"{weight:.2f}"
-
-
-def sources_by_hand(record: Any, stack: str, query: int) -> list[tuple[str, int, str, str]]:
-    """The same from all weights."""
-    chosen = record.stacks[stack]
-    rows = {
-        (layer, head): chosen.weights(layer=layer, head=head)[query].astype(float)
-        for layer in chosen.layers
-        for head in range(chosen.num_heads(layer))
-    }
-    means = sum(rows.values()) / len(rows)
-    found = []
-    for key in sorted(range(len(means)), key=lambda key: (-means[key], key))[:8]:
-        layer, head = max(rows, key=lambda place: rows[place][key])
-        most = f"most in layer {layer}, head {head}: {weighed(rows[layer, head][key])}"
-        if means[key] > 0:
-            found.append((chosen.key_tokens.text[key], key, weighed(means[key]), most))
-    return found
-
-
-@pytest.mark.parametrize("name", ["HeadView", "ModelView", "Dashboard"])
-def test_where_a_token_came_from(show: Show, page: Page, record: Any, name: str) -> None:
-    root = show(getattr(av, name)(record, prediction=3))
-    panel = root.locator(".av-sources")
-    assert sources(root) == []
-    panel.get_by_text("Where it came from, over all heads").click()
-    predictions = record.stack().query_tokens.predictions
-    expect(panel.get_by_role("listitem")).to_have_count(8)
-    assert sources(root) == sources_by_hand(record, "self", predictions[3].query)
-    expect(panel).to_contain_text("Mean weight over 12 heads of 3 layers, all counted alike")
-    expect(panel).to_contain_text("attention is not attribution")
-    # It goes along with the slider.
-    root.get_by_role("button", name="Next token of the answer").click()
-    wanted = sources_by_hand(record, "self", predictions[4].query)
-    expect(panel.get_by_role("listitem").first).to_contain_text(wanted[0][0])
-    expect(panel.locator("[aria-busy=false]")).to_have_count(1)
-    assert sources(root) == wanted
-    # A line leads to its key, and to the head that gives it most.
-    line = panel.get_by_role("listitem").nth(1)
-    line.get_by_role("button").nth(0).press("Enter")
-    expect(line.get_by_role("button").nth(0)).to_have_attribute("aria-pressed", "true")
-    line.get_by_role("button").nth(1).click()
-    layer, head = re.findall(r"\d+", wanted[1][3])[:2]
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile(rf"{layer}"))
-    expect(root).to_contain_text(re.compile(rf"[Ll]ayer {layer}, head {head}"))
-    check(page.locator("html"))
-
-
-def test_where_a_token_of_an_encoder_decoder_came_from(show: Show, dates: Any) -> None:
-    root = show(av.HeadView(dates, stack="cross", prediction=2))
-    root.get_by_text("Where it came from, over all heads").click()
-    query = dates.stacks["cross"].query_tokens.predictions[2].query
-    expect(root.locator(".av-sources li").first).to_be_visible()
-    assert sources(root) == sources_by_hand(dates, "cross", query)

@@ -454,40 +454,6 @@ export interface ScoresHeader {
   scores: (number | null)[][];
 }
 
-/** The keys that all heads of a stack look at most from a query. */
-export interface SourcesRequest {
-  stack: string;
-  query: number;
-}
-
-/** One of the keys. */
-export interface SourceKey {
-  /** Its position. */
-  key: number;
-  /** Its mean weight over all heads. */
-  mean: number;
-  /** What it would have if each head attended evenly to all keys that its mask allows. */
-  even: number;
-  /** The head that gives it most. */
-  layer: number;
-  head: number;
-  /** What that head gives it. */
-  most: number;
-}
-
-/** What all heads attend to from one query. */
-export interface SourcesHeader {
-  /** The query. */
-  query: number;
-  /** The keys with the largest means, the largest first. */
-  keys: SourceKey[];
-  /** How many heads of how many layers the mean is over. */
-  heads: number;
-  layers: number;
-  /** What all other keys have together, without what goes to no key. */
-  rest: number;
-}
-
 /** One row of a head: its query, some of its keys, and how its weights come from them. */
 export interface VectorsRequest {
   stack: string;
@@ -997,7 +963,6 @@ export interface RecordRequests {
   strongest: StrongestRequest;
   tile: TileRequest;
   scores: ScoresRequest;
-  sources: SourcesRequest;
   vectors: VectorsRequest;
   image: ImageRequest;
   intervene: InterveneRequest;

@@ -36,7 +36,6 @@ from attnviz.server.images import encoded_image
 from attnviz.server.maps import encoded_maps
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
-from attnviz.server.sources import affords_sources, sources_header
 from attnviz.utils.progress import GivenUp, Progress, Steps, finished, within
 
 __all__ = [
@@ -205,7 +204,7 @@ def _page_steps(
         vectors = yield from _embedded_vectors(record, precision, max_bytes, bare)
     description = yield from describing(record)
     few = count_weights(record) <= _MAX_SCORED_WEIGHTS
-    # Signed numbers have no patterns, and are not sources of a token.
+    # Signed numbers have no patterns.
     scored_by_patterns = [
         stack for stack in stacks if not stack.signed and (few or scored_queries(stack) is not None)
     ]
@@ -225,7 +224,6 @@ def _page_steps(
         "maps": [],
         "scores": scores,
     }
-    data |= yield from _embedded_sources(stacks)
     if vectors is not None:
         maps = yield from _embedded_maps(record)
         data |= {"vectors": vectors, "maps": maps}
@@ -401,22 +399,6 @@ def _embedded_scores(stacks: Iterable[AttentionStack]) -> Steps[list[dict[str, A
             written = finite_scores(_rounded(scores))
             embedded.append({"stack": stack.name, "pattern": pattern, "scores": written})
     return embedded
-
-
-def _embedded_sources(stacks: Iterable[AttentionStack]) -> Steps[dict[str, Any]]:
-    """Where each token of an answer came from, by stack; empty without an answer."""
-    embedded = []
-    for stack in stacks:
-        queries = sorted({each.query for each in stack.query_tokens.predictions})
-        if not queries or not affords_sources(stack) or stack.signed:
-            continue
-        found = []
-        for done, query in enumerate(queries):
-            steps = sources_header(stack, query)
-            found.append((yield from within(steps, "sources", done, len(queries), "token")))
-            yield Progress("sources", done + 1, len(queries), "token")
-        embedded.append({"stack": stack.name, "of": found})
-    return {"sources": embedded} if embedded else {}
 
 
 def _rounded(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]:

@@ -12,12 +12,11 @@ from attnviz.record.stack import AttentionStack, need_weights
 from attnviz.record.table import need_pandas
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.utils.arguments import whole_number
-from attnviz.utils.progress import Pace, Steps, completed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CAVEATS", "Sources", "sources_of_query", "sources_of_token"]
+__all__ = ["CAVEATS", "Sources", "sources_of_token"]
 
 #: What the numbers do not say.
 CAVEATS = (
@@ -25,7 +24,6 @@ CAVEATS = (
     "The mean counts every head alike, and hides heads that disagree.",
 )
 _IN_WORDS = 5
-_ROW = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,22 +134,12 @@ class Sources:
 
 def sources_of_token(stack: AttentionStack, token: int | str) -> Sources:
     """Sources of a produced token; see `AttentionRecord.sources`."""
-    query, text = _predicting(stack, token)
-    return completed(sources_of_query(stack, query, text))
-
-
-def sources_of_query(stack: AttentionStack, query: int, token: str = "") -> Steps[Sources]:
-    """What all heads attend to from one query, in steps."""
     need_weights(stack, "sources of a token")
-    num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
-    if not 0 <= query < num_queries:
-        raise IndexError(f"query={query!r} must lie within 0 to {num_queries - 1}")
+    query, text = _predicting(stack, token)
+    num_keys = len(stack.key_tokens)
     heads: list[tuple[int, int]] = []
     means, even = np.zeros(num_keys), np.zeros(num_keys)
     most, strongest = np.zeros(num_keys, np.float32), np.zeros(num_keys, np.int64)
-    num_heads = sum(stack.heads_per_layer)
-    # A row by itself takes as long as several of a matrix product.
-    pace = Pace("sources", num_heads * _ROW * num_keys)
     for layer in stack.layers:
         attention = stack.attention(layer)
         for head in range(stack.num_heads(layer)):
@@ -167,9 +155,8 @@ def sources_of_query(stack: AttentionStack, query: int, token: str = "") -> Step
             heads.append((layer, head))
             means += weights
             even += seen / max(1, np.count_nonzero(seen))
-            yield from pace.did(_ROW * num_keys)
     return Sources(
-        token=token,
+        token=text,
         query=query,
         stack=stack.name,
         heads=np.array(heads, np.int64).reshape(-1, 2),

@@ -52,7 +52,6 @@ from attnviz.server.protocol import (
     span,
 )
 from attnviz.server.row_sums import KEPT_BYTES, RowSums
-from attnviz.server.sources import SourcesHeader, sources_header
 from attnviz.server.strongest import Combine, Pair, StrongestHeader, encoded_strongest
 from attnviz.server.tiles import Pooled, TileHeader, encoded_tile
 from attnviz.server.unfinished import MOST_UNFINISHED, Unfinished
@@ -362,20 +361,6 @@ class ScoresRequest:
         queries = scored_queries(stack)
         scores = yield from head_scores_in_steps(stack, self.pattern, queries)
         return Reply({"scores": finite_scores(scores)})
-
-
-@RECORD_REQUESTS.add("sources", SourcesHeader)
-@dataclass(frozen=True)
-class SourcesRequest:
-    """The keys that all heads of a stack look at most from a query."""
-
-    stack: str
-    query: int
-
-    def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Go over the query's row in all heads."""
-        found = yield from sources_header(server.stack(self.stack), self.query)
-        return Reply(found)
 
 
 @RECORD_REQUESTS.add("vectors", VectorsHeader)

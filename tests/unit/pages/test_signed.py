@@ -146,5 +146,4 @@ def test_a_page_has_nothing_of_signed_numbers_that_is_of_weights_alone() -> None
     (stack,) = data["description"]["stacks"]
     assert (stack["signed"], stack["measure"], stack["patterns"]) == (True, "effect", [])
     assert data["scores"] == []
-    assert "sources" not in data
     assert np.abs(read(data["blocks"][0]) - numbers[0]).max() <= data["embedded"]["error"] * 1.0001

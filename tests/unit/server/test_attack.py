@@ -209,7 +209,6 @@ LARGE: list[Any] = [
     slow("many heads", "strongest", STRONGEST | {"heads": EVERY_HEAD, "rows": [0, 8]}),
     slow("many heads", "tile", TILE),
     slow("many heads", "scores", {"stack": "self", "pattern": "first token"}),
-    ("many heads", "sources", {"stack": "self", "query": 3}),
 ]
 
 

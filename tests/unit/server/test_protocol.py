@@ -124,7 +124,6 @@ RECORD_ASKED: dict[str, dict[str, Any]] = {
     "tile": {"stack": "self", "layer": 0, "heads": [0], "level": 0, "row": 0, "column": 0}
     | {"pooled": "max"},
     "scores": {"stack": "self", "pattern": "first token"},
-    "sources": {"stack": "self", "query": 3},
     "vectors": HEAD | {"token": 3, "keys": [0, 4]},
     "image": {"index": 0},
     "page": {"part": 0, "state": {}},

@@ -35,7 +35,6 @@ USUAL: dict[str, dict[str, Any]] = {
     "tile": {"layer": 0, "heads": [0], "level": 0, "row": 0, "column": 0, "pooled": "mean"},
     "vectors": {"layer": 0, "head": 0, "token": 0, "keys": [0, 5]},
     "scores": {},
-    "sources": {},
     "image": {},
     "page": {"part": 0, "state": {}},
 }
@@ -87,8 +86,6 @@ USUAL: dict[str, dict[str, Any]] = {
             r"layer 1, head 2, query 3.*NaN",
         ),
         ("scores", {"pattern": "sideways"}, ValueError, "pattern='sideways': .* has 'previous "),
-        ("sources", {"query": -1}, IndexError, "query=-1 must lie within 0 to 4"),
-        ("sources", {"query": 5}, IndexError, "query=5 must lie within 0 to 4"),
         ("image", {"index": -1}, IndexError, "image -1 was asked for; the record has 0"),
         ("image", {"index": 0}, IndexError, "image 0 was asked for; the record has 0"),
         ("page", {"part": 1}, ValueError, "part 1 of a page of 1 parts was asked for"),

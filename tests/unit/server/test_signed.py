@@ -430,8 +430,6 @@ def test_requests_that_are_of_weights_refuse_a_difference() -> None:
     asked: dict[str, Any] = {"stack": "self", "layer": 3}
     with pytest.raises(ValueError, match="scores of patterns are defined for attention weights,"):
         server.reply("scores", asked | {"pattern": "self"})
-    with pytest.raises(ValueError, match="sources of a token are defined for attention weights"):
-        server.reply("sources", {"stack": "self", "query": 3})
     with pytest.raises(ValueError, match="queries and keys of stack 'self', layer 3, are not"):
         server.reply("vectors", asked | {"head": 0, "token": 3, "keys": [0, 3]})
 

@@ -12,8 +12,6 @@ import type {
   Pooled,
   RecordRequests,
   ScoresRequest,
-  SourcesHeader,
-  SourcesRequest,
   StackDescription,
   StrongestRequest,
   TileRequest,
@@ -41,8 +39,6 @@ export interface PageData {
   maps: EmbeddedPiece[];
   /** Scores of all heads, by pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
-  /** Where the tokens of an answer came from. */
-  sources?: { stack: string; of: SourcesHeader[] }[];
   /** Queries and keys, where the view shows them, or weights are computed from them. */
   vectors?: EmbeddedVectors;
   /** Pictures that the model saw, where there are any: deflated bytes, three a pixel. */
@@ -78,7 +74,6 @@ export class PageCarrier implements Carrier {
       tile: (args) => this.#tile(args),
       scores: (args) => this.#scores(args),
       strongest: (args) => this.#strongest(args),
-      sources: (args) => this.#sources(args),
       vectors: (args) => vectors.reply(args),
       image: (args) => this.#image(args),
     };
@@ -96,13 +91,6 @@ export class PageCarrier implements Carrier {
 
   watch(listener: (connection: Connection) => void): void {
     listener("ready");
-  }
-
-  #sources({ stack, query }: SourcesRequest): Reply {
-    const found = this.#data.sources?.find((each) => each.stack === stack);
-    const header = found?.of.find((each) => each.query === query);
-    if (!header) throw new Error("This page does not contain where the token came from.");
-    return { header, data: null };
   }
 
   async #block(request: BlockRequest): Promise<Reply> {

@@ -4,11 +4,10 @@ import { useEffect } from "preact/hooks";
 import type { Candidate, Prediction } from "../../client/protocol";
 import { printable } from "../../draw/marks";
 import { StepSlider, Switch } from "../controls/fields";
-import { formatProbability, pluralOf, quantityOf, quotedAt } from "../text/captions";
+import { formatProbability, quotedAt } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import { isGenerating, type RecordState } from "../view/record";
 import { assign } from "../view/state";
-import { Sources } from "./sources";
 
 /** Brings the query into sight that shows a token of the answer. */
 export function useRevealed<S extends RecordState>(
@@ -85,14 +84,6 @@ export function GeneratedTokenCursor<S extends RecordState>({
             )}
           </p>
           <Candidates of={each} />
-          {place.stack.signed ? (
-            <p class="av-muted">
-              Where it came from is known of attention weights, not of{" "}
-              {pluralOf(quantityOf(place.stack))}.
-            </p>
-          ) : (
-            <Sources context={context} place={place} query={each.query} />
-          )}
         </>
       ) : (
         <p class="av-muted">Each token is shown with the row of the query that predicted it.</p>

@@ -223,8 +223,8 @@ describe("a text of a corpus", () => {
   it("is asked for as a record is, under its number", async () => {
     const each = carrier(() => ({ header: { stacks: [] }, data: null }));
     const text = new TextCarrier(each.carrier, 4);
-    await text.ask("sources", { stack: "self", query: 1 });
-    expect(each.asked).toEqual([["sources", { stack: "self", query: 1, text: 4 }]]);
+    await text.ask("image", { index: 1 });
+    expect(each.asked).toEqual([["image", { index: 1, text: 4 }]]);
     expect(text.live).toBe(true);
     const heard: string[] = [];
     text.watch((connection) => heard.push(String(connection)), new AbortController().signal);
