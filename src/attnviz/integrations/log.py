@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import html
-import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -83,9 +82,9 @@ def log(
 ) -> None:
     """Log a view to an experiment tracker, as an interactive page where the tracker shows pages.
 
-    Comet, MLflow, Weights & Biases, Trackio, SwanLab and ClearML get the page; TensorBoard, DVCLive
-    and Aim, which show pictures only, one of all heads, drawn without a browser. In a folder the
-    page is a file. No tracker is imported: a run's own class says which it is.
+    Comet, MLflow, Weights & Biases and Trackio get the page. TensorBoard shows pictures only, and
+    gets one of all heads, drawn without a browser. In a folder the page is a file. No tracker is
+    imported: a run's own class says which it is.
 
     Parameters
     ----------
@@ -93,8 +92,8 @@ def log(
         Any view of this package.
     to : run, module, path-like or list of these, optional
         A run or experiment, a tracker's module with a run under way, or a folder. By default every
-        run that is under way in a tracker that is loaded (MLflow, Weights & Biases, Trackio, Comet,
-        SwanLab, ClearML; others do not tell).
+        run that is under way in a tracker that is loaded (MLflow, Weights & Biases, Trackio, Comet;
+        TensorBoard does not tell).
     name : str, optional
         What it is called in the run; ``/`` makes folders. By default the model's name and the
         view's.
@@ -132,8 +131,8 @@ def log(
     targets = runs_of(to)
     if not targets:
         raise ValueError(
-            "to: no run of MLflow, Weights & Biases, Trackio, Comet, SwanLab or ClearML is under "
-            "way; start one, give a run, or give a folder: log(view, 'attention')"
+            "to: no run of MLflow, Weights & Biases, Trackio or Comet is under way; start one, "
+            "give a run, or give a folder: log(view, 'attention')"
         )
     entry = Entry(view.file_name if name is None else name, view, step, max_mb)
     if not entry.path:
@@ -221,8 +220,8 @@ def _found(tracker: _Tracker, package: str) -> Any:
         return None
     try:
         run = tracker.under_way(sys.modules[package])
-    # SwanLab raises a RuntimeError without a run; a folder "wandb" is a module without names.
-    except (AttributeError, RuntimeError):
+    # A folder "wandb" is a module without names.
+    except AttributeError:
         return None
     return None if run is None or tracker.has_ended(run) else run
 
@@ -275,13 +274,6 @@ def _by_dict(package: str, **arguments: Any) -> Callable[[Any, Entry], None]:
     return add
 
 
-def _swanlab(run: Any, entry: Entry) -> None:
-    values: dict[str, Any] = dict(entry.metrics)
-    if entry.view is not None:
-        values[entry.name] = sys.modules["swanlab"].Html(entry.page)
-    run.log(values, step=entry.step)
-
-
 def _comet(run: Any, entry: Entry) -> None:
     if entry.view is not None:
         run.log_asset_data(entry.page, name=f"{entry.path}.html", step=entry.step)
@@ -304,33 +296,6 @@ def _tensorboard(run: Any, entry: Entry) -> None:
         run.add_image(entry.name, entry.picture, entry.step, dataformats="HWC")
     for name, value in entry.metrics.items():
         run.add_scalar(name, value, entry.step)
-
-
-def _dvclive(run: Any, entry: Entry) -> None:
-    if entry.view is not None:
-        run.log_image(f"{entry.path}.png", entry.picture)
-    for name, value in entry.metrics.items():
-        run.log_metric(name, value)
-
-
-def _clearml(run: Any, entry: Entry) -> None:
-    logger = run.get_logger() if hasattr(run, "get_logger") else run
-    step = entry.step or 0
-    if entry.view is not None:
-        stream = io.BytesIO(entry.page.encode())
-        logger.report_media(entry.name, "page", step, stream=stream, file_extension=".html")
-    for name, value in entry.metrics.items():
-        logger.report_scalar(name, "value", value, step)
-
-
-def _aim(run: Any, entry: Entry) -> None:
-    if entry.view is not None:
-        from PIL import Image
-
-        image = sys.modules["aim"].Image(Image.fromarray(entry.picture))
-        run.track(image, name=entry.name, step=entry.step)
-    for name, value in entry.metrics.items():
-        run.track(value, name=name, step=entry.step)
 
 
 @dataclass(frozen=True)
@@ -381,23 +346,6 @@ _TRACKERS: dict[str, _Tracker] = {
         _by_dict("trackio", inject=False),
         lambda trackio: trackio.context_vars.current_run.get(),
     ),
-    "swanlab": _Tracker(
-        "SwanLab",
-        "swanlab.init()",
-        ("log",),
-        _swanlab,
-        lambda swanlab: swanlab.get_run(),
-        lambda run: not getattr(run, "alive", True),
-    ),
-    "clearml": _Tracker(
-        "ClearML",
-        "clearml.Task.init()",
-        ("get_logger", "report_media"),
-        _clearml,
-        lambda clearml: clearml.Task.current_task(),
-    ),
     "torch": _SUMMARIES,
     "tensorboardX": _SUMMARIES,
-    "dvclive": _Tracker("DVCLive", "dvclive.Live()", ("log_image",), _dvclive),
-    "aim": _Tracker("Aim", "aim.Run()", ("track",), _aim),
 }
