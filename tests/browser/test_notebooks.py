@@ -38,16 +38,6 @@ NAMES = (
     "does_it_matter",
     "head_atlas",
 )
-# Each asks a question: its claim, cells that assert what could refute it, and what it leaves open.
-QUESTIONS = (
-    "induction",
-    "from_bertviz",
-    "paper_figure",
-    "sinks",
-    "protein",
-    "fine_tuning",
-    "three_tasks",
-)
 # They train, and another machine rounds differently on the way: their own cells assert the numbers.
 TRAINED = {"fine_tuning", "three_tasks"}
 # Each takes a cold kernel and a model: `make test` runs the quickest of those that newcomers open.
@@ -215,7 +205,7 @@ def test_no_notebook_needs_the_network_for_its_text() -> None:
                 assert not re.search(r"!\[[^\]]*\](?!\(attachment:)|<img|\$\$|\\\(", cell.source)
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_question_has_a_claim_a_check_and_a_limit(name: str) -> None:
     cells = stored(name).cells
     title, answer, *_ = cells[0].source.split("\n\n")
@@ -310,21 +300,6 @@ def test_tutorial_heads_of_the_demo_models(runs: Runs) -> None:
     run = runs["tutorial"]
     assert run.number("induction = np.array", ":") > 0.8
     assert run.number("dash = ", "'N',") > 0.5
-
-
-@pytest.mark.slow
-def test_tutorial_shows_that_weight_is_not_effect(runs: Runs) -> None:
-    run = runs["tutorial"]
-    assert run.number("def probability_of_street", "street:") > 0.9
-    lines = run.printed("prompted = ").splitlines()[1:]
-    # Behind the numbers of the layer and the head.
-    rows = [tuple(float(number) for number in NUMBER.findall(line)[2:]) for line in lines]
-    (first, without_first), (second, without_second), *_ = rows
-    assert first > 0.8
-    assert without_first < 0.1
-    assert 0.1 < second < first
-    assert without_second > 0.9
-    assert any(weight < 0.01 and without < 0.1 for weight, without in rows)
 
 
 # --- the notebooks as they are stored
