@@ -76,7 +76,8 @@ def minilm(checkpoint_folder: Path) -> av.AttentionRecord:
 
 @pytest.fixture(scope="module")
 def pair(checkpoint_folder: Path) -> av.AttentionRecord:
-    return av.extract(str(checkpoint_folder), ("The cat sat on the mat.", "It lay on the rug."))
+    texts = ("The cat sat on the mat.", "It lay on the rug.")
+    return av.extract(str(checkpoint_folder), texts, name="MiniLM")
 
 
 @pytest.fixture(scope="module")
