@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from browser.jupyter import JupyterLab, Notebook
 
 SETUP = """
-import attnviz as av, numpy as np, torch
-from train_demos.shapes import draw_shapes
+import attnviz as av, torch
 torch.set_num_threads(1)
 model, processor = av.demos.load("vision")
-[image], _, _ = draw_shapes(np.random.default_rng(3), 1)
+image = av.demos.example("vision")["inputs"]
 view = av.show_head_view(model, image, processor=processor, layer=2, heads=[0, 1])
 """
 

@@ -315,8 +315,8 @@ def test_two_texts_two_models_and_two_records_are_compared(
     texts = [he, he.replace("he was", "she was")]
     options = ["--layer", "5", "-o", "x.html"]
     assert main(["compare-view", str(checkpoint_folder), *texts, *options]) == 0
-    tokens = data_of(tmp_path / "x.html")["description"]["stacks"][0]["query_tokens"]["text"]
-    assert "he→she" in tokens
+    stacks = data_of(tmp_path / "x.html")["description"]["stacks"]
+    assert any("he→she" in stack["query_tokens"]["text"] for stack in stacks)
     loaded, tokenizer = demos.load("decoder")
     for name, factor in (("base", 1.0), ("tuned", 1.5)):
         with torch.no_grad():

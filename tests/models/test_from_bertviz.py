@@ -378,7 +378,8 @@ def compare_weights(
         if pair is not None and None in stack.query_tokens.sequence:
             # BertViz counts special tokens to the texts; attnviz to neither.
             expected = expected[:, own(entry, "left_text")][:, :, own(entry, "right_text")]
-        np.testing.assert_allclose(ours, expected, atol=1e-5)
+        # What attnviz promises for float32: logits of T5 have no scale, and round by their size.
+        np.testing.assert_allclose(ours, expected, atol=1e-4)
 
 
 def positions_of(text: str, sequence: tuple[int | None, ...]) -> NDArray[np.int64]:
