@@ -22,7 +22,7 @@ import attnviz
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMOS = ("decoder", "encoder-decoder", "vision")
-# Megabytes: the demo models (3), the bundles and the code.
+# Megabytes: the demo models with checkpoints (4), the bundles and the code.
 LARGEST_WHEEL = 6.0
 
 pytestmark = pytest.mark.timeout(900)
