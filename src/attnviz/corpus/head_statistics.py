@@ -314,7 +314,7 @@ def _not_loaded(model: Any, tokenizer: Any, processor: Any) -> Loaded:
 
 @dataclass(frozen=True)
 class _Shared:
-    """What each of Ray's actors needs."""
+    """The options that each of Ray's actors needs."""
 
     model: Any
     given: Texts

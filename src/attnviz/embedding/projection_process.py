@@ -85,7 +85,7 @@ class Job:
 
     def cancel(self) -> None:
         """End it at once, if it still runs; its last frame stays."""
-        # Of a process that was forked off this one the job is not.
+        # A process that was forked off this one has no job.
         if os.getpid() != self._owner:
             return
         with self._lock:
@@ -127,7 +127,7 @@ def _write(stream: IO[bytes], header: dict[str, Any], points: NDArray[np.float32
 
 
 def _read(stream: IO[bytes]) -> tuple[dict[str, Any], NDArray[np.float32]] | None:
-    """What `_write` wrote; None where the other process ended before."""
+    """Read what `_write` wrote; None where the other process ended before."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         return None
@@ -163,7 +163,7 @@ def _why(code: int, errors: IO[bytes]) -> str:
 
 def main() -> int:
     """Lay out what standard input asks for: 0 where the result was written, 1 where it was not."""
-    # What libraries print is not a frame.
+    # Text that libraries print is not a frame.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     asked = _read(sys.stdin.buffer)

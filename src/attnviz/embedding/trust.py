@@ -340,7 +340,7 @@ def _correlations(
     several = _three_differ(products, _TOLERANCE * size, allowed)
     _centre(products, allowed)
     spread = torch.linalg.vector_norm(products, dim=1)
-    # What differs by rounding alone is all the same.
+    # Distances that rounding explains count as equal.
     rounding = _TOLERANCE * products.shape[1] ** 0.5
     for far in distances:
         middle = _centre(far, allowed)

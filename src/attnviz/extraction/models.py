@@ -242,7 +242,7 @@ def without_loading_bar() -> Iterator[None]:
             disable_progress_bars()
 
 
-# What folders of saved models are often called.
+# Usual names of folders with saved models.
 _NAME_OF_MANY = re.compile(
     r"((final|best|last|trained|saved|my)[-_]?)?(model|checkpoint|ckpt|output|weights)s?([-_]?\d+)?"
 )

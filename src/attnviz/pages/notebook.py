@@ -60,7 +60,7 @@ _DETACHED = '.attnviz[data-attnviz-state="detached"]:not([data-attnviz-drawn])'
 _LAB_LOOKS = ".jp-OutputArea-child:has(> .lm-Panel.jp-OutputArea-output:not(.jupyter-widgets))"
 _LAB_TEXT = f"{_LAB_LOOKS}:not(:has(> .lm-Panel > *))"
 _LAB_ERROR = ".jp-OutputArea-child:has(> .lm-Panel.jupyter-widgets)"
-# What nbconvert shows of a widget without its state, in its two templates.
+# The text that nbconvert shows for a widget without its state, in its two templates.
 _AS_TEXT = (
     '.jp-OutputArea-child:has(> [data-mime-type="text/plain"]), .output_area:has(> .output_text)'
 )

@@ -1,4 +1,4 @@
-"""What a numpy docstring says of its parameters and attributes."""
+"""Parameters and attributes that a numpy docstring describes."""
 
 from __future__ import annotations
 

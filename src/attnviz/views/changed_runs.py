@@ -84,7 +84,7 @@ class ChangedRuns:
     source : tuple, optional
         The model, its inputs, the target and the options of `attnviz.extract`.
     measured : tuple of int or str
-        The view's `answer`, which is measured in runs that nobody asks an answer of.
+        The view's `answer`, which is also measured in runs that ask for no answer.
     hint : str
         A sentence that says how such a view is made with a model.
     """

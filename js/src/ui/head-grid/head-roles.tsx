@@ -26,7 +26,7 @@ export interface NamedHeads {
   ranks: (number | null)[][];
 }
 
-/** Of heads without a role. */
+/** The sign of heads without a role. */
 export const NO_ROLE = "·";
 
 /** A letter for each name, none twice: its first where that is free, else another of its own. */
@@ -92,7 +92,7 @@ export function RoleLetter({ sign, color }: Pick<RoleSign, "sign" | "color">) {
   );
 }
 
-/** What the letters below heads mean. */
+/** The meaning of the letters below heads. */
 export function RoleLegend({ signs }: { signs: readonly RoleSign[] }) {
   return (
     <p class="av-role-legend">

@@ -123,7 +123,7 @@ export function cellInWords(
   return first ? roleInWords(stack, first) : noRoleInWords(stack);
 }
 
-/** What a head is ordered by, below its cell: "0.98"; "–" where it has none. */
+/** The number that a head is ordered by, below its cell: "0.98"; "–" where it has none. */
 export function sortedValue({ score }: ScoredHead): string {
   return score === null ? "–" : signed(score, 2);
 }
