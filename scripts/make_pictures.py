@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from benchmarks.live import LiveView  # noqa: E402
 from benchmarks.opening import PACKAGES, serve_script  # noqa: E402
-from models.of_bertviz import function_of_bertviz, trained_bert  # noqa: E402
+from models.bertviz_reference import function_of_bertviz, trained_bert  # noqa: E402
 from unit.long_records import long_record  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"

@@ -3,7 +3,7 @@
 import type { Description, PatchGrid, TokenList } from "../src/client/protocol";
 import { type RecordImage, readImage } from "../src/client/requests/images";
 import type { HeatSeries } from "../src/ui/image/state";
-import { stackOf } from "./made";
+import { stackOf } from "./builders";
 
 export const GRID: PatchGrid = { image: 0, start: 1, rows: 2, columns: 3 };
 

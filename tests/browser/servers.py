@@ -18,7 +18,7 @@ STOP_SECONDS = 20
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -28,7 +28,7 @@ def free_port() -> int:
 def start(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path
 ) -> subprocess.Popen[bytes]:
-    """Start a server in a folder. What it prints goes into the file `log`."""
+    """Start a server in a folder. Its output goes into the file `log`."""
     with log.open("wb") as output:
         return subprocess.Popen(
             command,

@@ -1,4 +1,4 @@
-"""What every view does alike on an exported page. What only one view does is in its own file."""
+"""The contract of all views on an exported page; tests of one view are in its own file."""
 
 from __future__ import annotations
 

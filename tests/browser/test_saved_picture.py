@@ -96,7 +96,7 @@ def test_nbconvert_shows_pictures(
     html, _ = HTMLExporter(template_name=template).from_notebook_node(notebook)
     page_file = tmp_path / "converted.html"
     page_file.write_text(html, encoding="utf-8")
-    # The widget manager comes from the network, and nobody answers it here.
+    # The widget manager comes from the network, which is out of reach here.
     with chromium.new_context(offline=True, java_script_enabled=scripts) as context:
         page = context.new_page()
         page.goto(page_file.as_uri(), wait_until="domcontentloaded")

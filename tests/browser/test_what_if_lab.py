@@ -81,7 +81,7 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
             r"noise 0\.0+\d\."
         )
     )
-    # What is measured is said once.
+    # The measure is named once.
     measure = "Logit of 'street' minus logit of 'animal'"
     expect(answer).to_contain_text(f"{measure}: 17.0 to -15.5, noise 0.0")
     expect(root.get_by_text(measure, exact=False)).to_have_count(1)

@@ -117,7 +117,7 @@ def test_weights_are_the_models_own_and_the_model_stays_as_it_was(model_type: st
     assert (row.result, row.reason) == ("ok", "")
     assert row.error is not None
     assert row.error <= TOLERANCE
-    # What attention received cannot be corrupted unnoticed.
+    # The attention that came in cannot be corrupted unnoticed.
     assert row.peak is not None
     assert row.peak > 0.25
     assert row.unnoticed == []

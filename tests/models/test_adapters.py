@@ -12,7 +12,7 @@ import torch
 
 import attnviz as av
 from attnviz import extract
-from models.kinds import make_model
+from models.make_models import make_model
 from models.tiny import SIZE, built
 
 peft = pytest.importorskip("peft")

@@ -27,7 +27,7 @@ from attnviz.server.server import RecordServer
 from attnviz.server.strongest import strongest_keys
 from attnviz.utils.progress import completed
 from models.counting import LiveTensors
-from models.kinds import make_model
+from models.make_models import make_model
 from rounding import UNIT, relative_error
 from unit.asking import whole_reply
 

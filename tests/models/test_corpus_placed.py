@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from attnviz import Corpus, extract_corpus
 from attnviz.analysis import Placing, place
-from models.kinds import make_model, reference
+from models.make_models import make_model, reference
 
 TEXTS = [
     "The cat sat on the mat and looked at the dog.",

@@ -15,7 +15,7 @@ import transformers
 from attnviz import AttentionRecord, AttentionStack, extract
 from attnviz.record.attention import QueryKeyAttention
 from models.device_copies import Copies
-from models.kinds import make_model
+from models.make_models import make_model
 
 pytestmark = pytest.mark.gpu
 

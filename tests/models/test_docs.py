@@ -36,7 +36,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 import attnviz as av
 from attnviz import cli
-from models.kinds import make_model
+from models.make_models import make_model
 
 ROOT = Path(__file__).parents[2]
 PAGES = (

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import attnviz as av
-from models.kinds import make_model
+from models.make_models import make_model
 
 TEXT = "the animal did not cross the street because it was too wide so the"
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])

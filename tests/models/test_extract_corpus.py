@@ -22,7 +22,7 @@ from transformers import (
 from attnviz import Corpus, demos, extract, extract_corpus, head_statistics
 from attnviz.analysis import measure_trust, place, principal_components
 from attnviz.extraction.models import _load_model
-from models.kinds import make_model
+from models.make_models import make_model
 
 TEXTS = [
     "the cat sat",

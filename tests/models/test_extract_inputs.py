@@ -17,7 +17,7 @@ from torch import nn
 from attnviz import AttentionRecord
 from attnviz.demos import load as load_demo
 from attnviz.extraction import extract
-from models.kinds import largest_error, make_model, reference
+from models.make_models import largest_error, make_model, reference
 
 TEXT = "The cat sat on the mat."
 IDS = [7, 31, 12, 99, 5]
@@ -404,7 +404,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
     ("gpt2", ["The cat", ""], {}, ValueError, "inputs: the text is empty"),
     ("gpt2", {}, {}, ValueError, "inputs: the encoded batch is empty"),
     ("gpt2", torch.zeros(0, dtype=torch.long), {}, ValueError, "inputs: there are no tokens"),
-    # What is no input.
+    # Values that are not inputs.
     *(
         ("gpt2", inputs, {}, TypeError, "^inputs: ")
         for inputs in (3.5, ("a", "b", "c"), ["a", 3], object(), torch.ones(2, 3), b"bytes")

@@ -20,7 +20,7 @@ from attnviz.extraction.capture.dispatch import AttentionCall, Sink, report
 from attnviz.extraction.models import evaluate
 from attnviz.utils.restoring import Restoring
 from models.interrupts import state_of
-from models.kinds import make_model
+from models.make_models import make_model
 from models.tiny import IDS, arguments_of
 
 KINDS = ["bart", "bert", "gpt2", "llama", "t5", "vit"]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from attnviz import extract
-from models.kinds import make_model
+from models.make_models import make_model
 
 TEXTS = [torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8]]), torch.tensor([[5, 17, 42, 17, 99]])]
 Weights = NDArray[np.float32]

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from attnviz.extraction import extract
-from models.kinds import largest_error, make_model, reference
+from models.make_models import largest_error, make_model, reference
 from models.tiny import arguments_of
 
 TOLERANCE = 1e-4

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnviz import extract
-from models.kinds import make_model
+from models.make_models import make_model
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8]])
 

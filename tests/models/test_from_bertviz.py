@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from attnviz import AttentionRecord, HeadView, ModelView, NeuronView, extract, show_neuron_view
 from attnviz.record.tokens import visible
 from attnviz.views.record_view import RecordView
-from models.kinds import make_model
-from models.of_bertviz import (
+from models.bertviz_reference import (
     bundled_classes,
     function_of_bertviz,
     in_classes_of_bertviz,
     trained_bert,
 )
+from models.make_models import make_model
 from models.tiny import SIZE
 from unit.page_data import data_of
 
@@ -378,7 +378,7 @@ def compare_weights(
         if pair is not None and None in stack.query_tokens.sequence:
             # BertViz counts special tokens to the texts; attnviz to neither.
             expected = expected[:, own(entry, "left_text")][:, :, own(entry, "right_text")]
-        # What attnviz promises for float32: logits of T5 have no scale, and round by their size.
+        # attnviz promises this for float32: logits of T5 have no scale, and round by their size.
         np.testing.assert_allclose(ours, expected, atol=1e-4)
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from attnviz import AttentionRecord
-from models.kinds import make_model
+from models.make_models import make_model
 from models.seeing import softmaxes
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "from-elsewhere.md"

@@ -15,7 +15,7 @@ import transformers
 
 from attnviz import demos
 from attnviz.extraction import extract
-from models.kinds import make_model
+from models.make_models import make_model
 from models.steps import IDS, assert_predictions, own_steps, stitched
 
 DECODERS = ["gpt2", "llama", "mistral", "gemma2", "gpt_oss"]

@@ -20,7 +20,7 @@ from attnviz.analysis.token_kinds import KINDS
 from attnviz.corpus.measuring import SCORES
 from attnviz.extraction import extract as run_extract
 from models.conftest import SENTENCES
-from models.kinds import make_model
+from models.make_models import make_model
 from rounding import weights_error
 from train_demos.sentences import antecedent_sentence, repeated_halves
 

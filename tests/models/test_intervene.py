@@ -15,7 +15,7 @@ import transformers
 
 import attnviz as av
 from attnviz.interventions.changes import Change
-from models.kinds import make_model
+from models.make_models import make_model
 from models.tiny import built
 from rounding import UNIT
 

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import attnviz as av
-from models.kinds import make_model
+from models.make_models import make_model
 
 #: The token 17 stands there twice.
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 import attnviz as av
-from models.kinds import make_model
+from models.make_models import make_model
 from models.tiny import SIZE
 from rounding import forwards_error
 

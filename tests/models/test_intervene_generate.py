@@ -14,7 +14,7 @@ import transformers
 
 import attnviz as av
 from attnviz.interventions.changes import Change
-from models.kinds import make_model
+from models.make_models import make_model
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 COUNT = 6

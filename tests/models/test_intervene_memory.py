@@ -11,7 +11,7 @@ import torch
 import attnviz as av
 import attnviz.extraction.capture.memory
 from models.counting import LiveTensors
-from models.kinds import make_model
+from models.make_models import make_model
 
 IDS = torch.randint(5, 300, (1, 60), generator=torch.Generator().manual_seed(0))
 RUNS: dict[str, Callable[[Any, Any], Any]] = {

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import attnviz.extraction.capture.memory
 from attnviz import AttentionRecord, extract
 from attnviz.extraction.capture.copies import Copier
-from models.kinds import make_model, reference
+from models.make_models import make_model, reference
 from models.tiny import IDS, SIZE, arguments_of, built
 
 Own = Callable[..., dict[str, list[NDArray[np.float32]]]]

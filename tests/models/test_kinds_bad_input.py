@@ -12,7 +12,7 @@ import transformers
 from PIL import Image
 
 from attnviz import extract
-from models.kinds import make_model
+from models.make_models import make_model
 from models.seeing import MODELS, chat
 from models.tiny import SIZE, built, picture
 

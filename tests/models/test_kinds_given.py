@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from attnviz import extract
-from models.kinds import extract_own, make_model, reference
+from models.make_models import extract_own, make_model, reference
 from models.tiny import built, own_fields
 
 TOLERANCE = 1e-4

@@ -20,7 +20,7 @@ from attnviz.extraction.live import extract_live
 from attnviz.views import show as showing
 from attnviz.views.live import LiveGeneration
 from models.interrupts import state_of
-from models.kinds import make_model
+from models.make_models import make_model
 from models.steps import IDS
 from unit.records import assert_same
 

@@ -17,7 +17,7 @@ import attnviz
 from attnviz import AttentionRecord, demos
 from attnviz.extraction.tokens.text import display_tokens
 from models.conftest import SENTENCES
-from models.kinds import make_model
+from models.make_models import make_model
 from rounding import forwards_error
 
 TEXT = "The unbelievably tired animal didn't cross the tokenization street."

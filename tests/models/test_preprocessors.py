@@ -22,7 +22,7 @@ from attnviz.corpus.head_statistics import _not_loaded
 from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.models import load
 from attnviz.extraction.preprocessors import find_tokenizer
-from models.kinds import make_model
+from models.make_models import make_model
 
 TEXT = "The cat sat on the mat."
 IDS = torch.tensor([[7, 31, 12, 99, 5]])

@@ -18,7 +18,7 @@ from attnviz.corpus.texts import Texts
 from attnviz.extraction.capture.check import CheckedCalls
 from attnviz.extraction.modules import attention_modules
 from marks import slow
-from models.kinds import largest_error, make_model, reference
+from models.make_models import largest_error, make_model, reference
 
 TEXTS = [
     "The cat sat on the mat and looked at the dog.",

@@ -14,7 +14,7 @@ import transformers
 
 import attnviz as av
 from attnviz import AttentionRecord
-from models.kinds import largest_error, reference
+from models.make_models import largest_error, reference
 from models.seeing import TEXT, mixing_nothing
 from models.test_docs import parsed, run
 from models.tiny import SIZE, assert_own, built, changed_queries, own_fields, own_modules

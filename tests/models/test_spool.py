@@ -19,7 +19,7 @@ import attnviz.extraction.capture.memory
 from attnviz import AttentionRecord, extract, load
 from attnviz.record.storage.safetensors_file import write_safetensors
 from attnviz.record.storage.spool import INDEX
-from models.kinds import make_model
+from models.make_models import make_model
 from models.tiny import IDS, arguments_of, built, picture
 from unit.records import assert_same
 

@@ -12,7 +12,7 @@ import transformers
 from attnviz import extract
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias
-from models.kinds import largest_error, make_model, reference
+from models.make_models import largest_error, make_model, reference
 from models.tiny import built
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61]])

@@ -10,7 +10,7 @@ import pytest
 from attnviz.extraction import extract
 from attnviz.record.record import AttentionRecord
 from attnviz.server.server import RecordServer
-from models.kinds import make_model, reference
+from models.make_models import make_model, reference
 from models.tiny import arguments_of
 
 TOLERANCE = 1e-4

@@ -13,7 +13,7 @@ import transformers
 from torch import nn
 
 from attnviz import AttentionRecord, extract, show_head_view
-from models.kinds import make_model
+from models.make_models import make_model
 from models.seeing import softmaxes
 from rounding import forwards_error
 from unit.asking import whole_reply

@@ -602,11 +602,11 @@ export interface EdgeRequest {
   key: number;
 }
 
-/** What a cut of a pair does to the answer. */
+/** The effect of cutting a pair on the answer. */
 export interface Cut {
   /** Which cut it was, and the answer before and after. */
   words: string;
-  /** What the answer is, in words. */
+  /** The answer in words. */
   measure: string;
 }
 

@@ -7,7 +7,7 @@ import { PageCarrier } from "../../src/client/page";
 import { type EmbeddedLayer, fromHalf, readFloats } from "../../src/client/page/vectors";
 import { askVectors } from "../../src/client/requests/vectors";
 import { Source } from "../../src/client/source";
-import { pageOf } from "../made";
+import { pageOf } from "../builders";
 
 interface Case {
   name: string;

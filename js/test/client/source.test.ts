@@ -6,7 +6,7 @@ import type { Carrier } from "../../src/client/carrier";
 import { PageCarrier, type PageData } from "../../src/client/page";
 import type { BlockRequest, Description, TileRequest } from "../../src/client/protocol";
 import { Source, splitRequest } from "../../src/client/source";
-import { carrierOf, pageOf, pieceOf } from "../made";
+import { carrierOf, pageOf, pieceOf } from "../builders";
 
 /** Two heads of 3 queries and 2 keys, whose codes say where they are: 100 h + 10 row + column. */
 function pageData(): PageData {

@@ -198,8 +198,8 @@ def _own_pairs(
 ) -> Iterator[_OwnPairs]:
     """For the queries of `rows`, which keys of their own text the mask allows, text by text.
 
-    `rows` are numbers of queries among all queries of the points, ascending. Of a long text a few
-    queries at a time.
+    `rows` are numbers of queries among all queries of the points, ascending. A long text gives a
+    few queries at a time.
     """
     points = corpus.points(stack)
     texts = points.query_text[rows]

@@ -41,7 +41,7 @@ class ErasureCurve:
     random_flips_after : float
         The mean of that over the random orders; where the answer stays, all tokens count.
     measure : str
-        What the answer is, in words.
+        The answer in words.
 
     Examples
     --------
@@ -194,7 +194,7 @@ class SufficientTokens:
         Whether no smaller set is enough; False where not all sets were tried, and none of these
         tokens can be spared.
     measure : str
-        What the answer is, in words.
+        The answer in words.
 
     Examples
     --------

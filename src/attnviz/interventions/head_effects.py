@@ -47,7 +47,7 @@ class HeadEffects(Sequence[Values]):
         How far the answer moves in the same computation when no head is ablated. A smaller effect
         says nothing.
     measure : str
-        What the answer is, in words.
+        The answer in words.
     stack : str
         The stack that the heads belong to.
     layers : tuple of int

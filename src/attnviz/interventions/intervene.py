@@ -155,7 +155,7 @@ def intervene(
         order.
     answer : int, str, pair of these, or list, optional
         The token (or class) whose logit is measured, minus that of another: ``(" animal",
-        " street")``. Of one alone the other is the likeliest of the rest. When left out, the
+        " street")``. A single one is measured against the likeliest of the rest. When left out, the
         likeliest before the change is measured against the likeliest other after it. Models without
         logits are measured by their last hidden states. A list for several texts has one for each.
     position : int or str, optional

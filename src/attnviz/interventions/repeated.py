@@ -297,7 +297,7 @@ class RepeatedInterventions:
         return places[0] if len(places) == 1 and ids.shape[1] == count else None
 
     def _subject(self, answer: Answer, position: int | None) -> str:
-        """What the answer is, in words."""
+        """The answer in words."""
         if answer.ids is None:
             return ""
         if answer.position is None:

@@ -31,7 +31,7 @@ class TokenEffects:
         How far the answer moves in the same computation when nothing is left out. A smaller effect
         says nothing.
     measure : str
-        What the answer is, in words.
+        The answer in words.
     leave_out : {"mask", "mean embedding", "delete", "mean color"}
         How tokens were left out.
     tokens : Tokens

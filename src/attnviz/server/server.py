@@ -493,14 +493,14 @@ class ChangedHeader(TypedDict):
 
 
 class Cut(TypedDict):
-    """What a cut of a pair does to the answer.
+    """The effect of cutting a pair on the answer.
 
     Attributes
     ----------
     words : str
         Which cut it was, and the answer before and after.
     measure : str
-        What the answer is, in words.
+        The answer in words.
     """
 
     words: str

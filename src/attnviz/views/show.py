@@ -220,7 +220,7 @@ def _show_function(
         traits="\n".join(described.values()),
         opens=_OPENS if view.opens_at_pattern else "",
     )
-    # What `?` and tab completion read; the default of a trait is the view's own.
+    # `?` and tab completion read this; the default of a trait is the view's own.
     parameters += [
         inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=None) for each in described
     ]

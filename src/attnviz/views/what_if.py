@@ -280,7 +280,7 @@ def _measured(answer: Any) -> Measured:
 
 def _has_weights(record: Any) -> bool:
     """Whether a record has attention weights, and not differences or attributions."""
-    # `RecordView` refuses what is no record.
+    # `RecordView` refuses everything that is not a record.
     stacks = getattr(record, "stacks", {}).values()
     return all(each.measure == "weight" and not each.signed for each in stacks)
 

@@ -62,7 +62,7 @@ def test_cells_are_the_weights_and_labels_the_tokens() -> None:
     weights = np.stack([weights_of(stack, 1, head) for head in (2, 0)])
     assert np.array_equal(maps, color_levels(weights, float(weights.max()), signed=False))
     texts = [each.text for each in svg.iter(f"{SVG}text")]
-    # Of the columns of both maps, and of the rows once.
+    # Columns of both maps, and rows once.
     assert [texts.count(f"t{n}") for n in range(5)] == [3] * 5
     assert {"head 2", "head 0"} <= set(texts)
     bold = [each.text for each in svg.iter(f"{SVG}text") if "font-weight" in each.attrib]

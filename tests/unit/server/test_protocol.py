@@ -219,7 +219,7 @@ def assert_declared(kinds: Sequence[Any], header: Mapping[str, Any]) -> None:
 def test_replies_are_of_the_declared_types(
     server: Any, requests: Requests[Any], asked: dict[str, dict[str, Any]]
 ) -> None:
-    # What a view with a model answers: tests/models/test_what_if.py.
+    # tests/models/test_what_if.py has the answers of a view with a model.
     assert set(requests.classes) - set(asked) <= {"intervene", "changed", "edge"}
     for name, arguments in asked.items():
         assert_declared(requests.headers[name], server.reply(name, arguments).header)

@@ -130,7 +130,7 @@ def test_a_forked_process_finds_no_lock_held() -> None:
     def hold() -> None:
         with lock:
             held.set()
-            # A fork waits for whoever holds the lock: no event may end this.
+            # A fork waits for the thread that holds the lock: no event may end this.
             time.sleep(0.2)
 
     thread = threading.Thread(target=hold)

@@ -20,7 +20,7 @@ from unit.records import captured_record, encoder_decoder_record, given_record, 
 
 def test_what_is_shown_first() -> None:
     view = HeadView(given_record((2, 3)))
-    # What the browser shares, and nothing of the widget's own.
+    # The traits that the browser shares, without the widget's own.
     assert set(view.state_names()) == set(view.state) < set(view.get_state())
     assert json.loads(json.dumps(view.state)) == {
         "stack": "self",

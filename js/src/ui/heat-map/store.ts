@@ -329,9 +329,9 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   };
 
   return {
-    /** What the state asks for. */
+    /** The plan that the state asks for. */
     viewport,
-    /** What is drawn, without pins and pointer; the previous one until tiles of the next have come. */
+    /** The picture without pins and pointer; the previous one until tiles of the next have come. */
     base,
     /** The same with pins and pointer. */
     heatMap,
@@ -381,7 +381,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
         key: side === "key" || both ? token : null,
       };
     },
-    /** What an export draws: without the pointer. */
+    /** The picture of an export, without the pointer. */
     forExport: () => pinned.peek(),
   };
 }

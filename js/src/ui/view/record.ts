@@ -312,7 +312,7 @@ export function createRecordStore(
 
   /**
    * Waits until the picture is drawn: what is not in the picture comes after it. It is awaited no
-   * longer than a moment. Of a stored widget it never comes.
+   * longer than a moment. A stored widget never gets it.
    */
   const pictured = async (over: AbortSignal): Promise<void> => {
     if (source.carrier.detached) await new Promise(() => {});
@@ -499,10 +499,10 @@ export function createRecordStore(
     description,
     /** The number of the record that is described. */
     number,
-    /** What was answered to changes of the attention, and whose weights are drawn. */
+    /** The answer to changes of the attention, and the run whose weights are drawn. */
     changedRun,
     connection,
-    /** What went wrong, in words. */
+    /** The problem in words. */
     error,
     place,
     /** Small maps of all heads of the layer; requested once `wantMaps` is called. */
@@ -516,7 +516,7 @@ export function createRecordStore(
     pinnedScores,
     /** Effects of the stack's heads, which are drawn as bars; null where none are given. */
     headEffects,
-    /** What the stack's heads do over a corpus; null where that is not known. */
+    /** The roles of the stack's heads over a corpus; null if they are not known. */
     roles,
     roleOf: (head: { layer: number; head: number }): HeadRole | null => {
       const stack = place.value?.stack;
@@ -541,7 +541,7 @@ export function createRecordStore(
     fail,
     answer,
     pictured,
-    /** What the reader waits for. */
+    /** The work that the reader waits for. */
     job: signal<Job | null>(null),
     retry: () => {
       failures.value = new Map();

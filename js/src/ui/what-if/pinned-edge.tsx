@@ -35,7 +35,7 @@ function edgeAt(place: Place): EdgeRequest | null {
 }
 
 /**
- * What is known beside the weight, and what to do for the rest.
+ * The numbers that are known beside the weight, and what to do for the rest.
  *
  * @param named what the panel says is measured, which is not said again.
  */

@@ -206,7 +206,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     texts,
     /** The head that is shown: the first chosen, or the layer's first. */
     head,
-    /** Of the head's layer; the last stay until the next come. */
+    /** Offsets of the head's layer; the last stay until the next come. */
     offsets,
     edges,
     /** Which system of classes the chosen head's weights are shown by; null where none is small enough. */
@@ -222,7 +222,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     heads,
     grid,
     layout,
-    /** What is sought at both ends; null without a search or with one that cannot be. */
+    /** The search at both ends; null without one, or if it cannot be read. */
     search,
     searching,
     problem,

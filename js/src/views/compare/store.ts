@@ -165,7 +165,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
     layout,
     /** The distance that the scale ends at: the same for all members. */
     end,
-    /** What moved of the pinned query, or of the one that changed most. */
+    /** The attention that moved, of the pinned query or of the one that changed most. */
     moved: computed(() => (settled.value ? (answered.value?.answer ?? null) : null)),
     /** Whether the sentence is of what is shown. */
     settled,

@@ -128,7 +128,7 @@ export function createOverview(
     /** Heads that are there, of how many; null where none is awaited. */
     overviewProgress: computed(() => (asked.value && !settled.value ? progress.value : null)),
     overviewSettled: settled,
-    /** Of the overview's plots, by `headKey`; a head that is not in it was not measured yet. */
+    /** Trust of the overview's plots, by `headKey`; a head that is not in it was not measured yet. */
     trust: computed(() => {
       const had = measured.value;
       return had && same(had.of, whole.value) ? had.heads : NOTHING;

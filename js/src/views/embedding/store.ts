@@ -121,7 +121,7 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
       const to = neighbourOf(here, from, layers, heads);
       assign(state, { layer: to.layer, heads: [to.head] });
     },
-    /** What a text's own views ask. */
+    /** Requests of a text's own views. */
     textSource: (text: number): Source => {
       const known =
         sources.get(text) ?? new Source(new TextCarrier(source.carrier, text), TEXT_BYTES);

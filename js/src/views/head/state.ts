@@ -52,7 +52,7 @@ export function clipWindow(window: Range | null, count: number): Range {
 export interface Plan extends Place {
   queryWindow: Range;
   keyWindow: Range;
-  /** What is loaded: of the windows, all that can have weight. */
+  /** The loaded weights: all of the windows that can have weight. */
   rows: Range;
   columns: Range;
   /** Keys that the loaded queries may attend to: of a causal text none that is ahead of all. */

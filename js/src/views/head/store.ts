@@ -159,7 +159,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   };
   const layout = computed(() => layoutOf([barSide.value], true));
 
-  /** What is drawn without pins and pointer. */
+  /** The picture without pins and pointer. */
   const ground = computed<LinePlot | null>(() => {
     const now = loaded.value;
     if (!now || !lines.value || !layout.value || !options.value) return null;
@@ -210,7 +210,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     pinned.value && barsTo ? { ...pinned.value, barsTo: barsTo.value } : pinned.value,
   );
 
-  /** What is shown, for print: nothing that the pointer brought, and no room for it. */
+  /** The picture for print, without the pointer and without room for it. */
   const still = (): LinePlot | null => {
     const now = ready.peek();
     if (!now) return null;

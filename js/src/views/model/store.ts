@@ -200,7 +200,7 @@ export function createModelStore(context: ViewContext<ModelState>) {
       const now = grid.peek();
       return now && layoutOf(now, inner.peek(), Number.POSITIVE_INFINITY);
     },
-    /** What is set on the root once all is drawn. */
+    /** The sign that is set on the root once all is drawn. */
     sign: computed(() => {
       const place = record.place.value;
       return place && `model:${place.stack.name}:${place.layer}`;
@@ -213,10 +213,10 @@ export function createModelStore(context: ViewContext<ModelState>) {
     outlinedRow: computed(() =>
       state.prediction.value === null ? null : rowOnMap(part.value.rows, state.token.value),
     ),
-    /** What maps are asked for. */
+    /** The maps that are requested. */
     mapSet,
     maps,
-    /** What all maps in sight have in common; null until one has come. */
+    /** Values that all maps in sight share; null until one has come. */
     sample: computed(() => {
       const sample = maps.sample.value;
       return sample?.stack === stack.value?.name ? sample : null;

@@ -1,7 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import { type EmbeddedPiece, wholeRows } from "../../../src/client/page/rows";
-import { pieceOf } from "../../made";
+import { pieceOf } from "../../builders";
 
 /** Two heads of three queries and three keys, none of which looks ahead: row r has r + 1 weights. */
 const CODES = [

@@ -7,7 +7,7 @@ import { PageCarrier } from "../../../src/client/page";
 import type { PieceHeader } from "../../../src/client/protocol";
 import { readStrongest } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
-import { described, pageOf, pieceOf, stackOf, tokensOf } from "../../made";
+import { described, pageOf, pieceOf, stackOf, tokensOf } from "../../builders";
 
 // Of a maximum of 2: sign * 2 * (code / 127)^2, by hand where the square is plain.
 const MAXIMUM = 2;

@@ -7,7 +7,7 @@ import { PageCarrier, type PageData } from "../../../src/client/page";
 import { type EmbeddedKeys, sparseRows } from "../../../src/client/page/sparse";
 import { Source } from "../../../src/client/source";
 import { embeddedInWords, precision } from "../../../src/ui/text/captions";
-import { described, pageOf, stackOf } from "../../made";
+import { described, pageOf, stackOf } from "../../builders";
 
 interface Case {
   name: string;

@@ -6,7 +6,7 @@ import { PageCarrier } from "../../../src/client/page";
 import { parts, runs, TILE, tileRange } from "../../../src/client/page/tiles";
 import type { TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import { pageOf, pieceOf } from "../../made";
+import { pageOf, pieceOf } from "../../builders";
 
 interface Fixture {
   codes: Record<string, number[][][]>;

@@ -5,8 +5,8 @@ import { describe, expect, it } from "vitest";
 import { PageCarrier } from "../../../src/client/page";
 import { readImage } from "../../../src/client/requests/images";
 import { Source } from "../../../src/client/source";
+import { pageOf } from "../../builders";
 import { imageOf } from "../../images";
-import { pageOf } from "../../made";
 
 describe("an image on its way", () => {
   it("becomes opaque pixels, and says when bytes are missing", () => {

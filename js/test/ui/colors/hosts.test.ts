@@ -7,7 +7,7 @@ import { Source } from "../../../src/client/source";
 import makeHeadWidget from "../../../src/views/head";
 import makeMatrixWidget from "../../../src/views/matrix";
 import makeModelWidget from "../../../src/views/model";
-import { stackOf, tokensOf } from "../../made";
+import { stackOf, tokensOf } from "../../builders";
 
 const WIDGETS = [
   ["head", makeHeadWidget],

@@ -25,7 +25,7 @@ import { csvText } from "../../../src/ui/exports/csv";
 import { keyEffectMarks } from "../../../src/views/head/effects";
 import { layOut } from "../../../src/views/head/layout";
 import type { LinePlot } from "../../../src/views/head/line-plot";
-import { stackOf, tokensOf } from "../../made";
+import { stackOf, tokensOf } from "../../builders";
 
 const palette = PALETTES.light;
 

@@ -9,7 +9,7 @@ import {
   wholeInSight,
 } from "../../../src/ui/head-grid/grid";
 import { layOut } from "../../../src/views/model/layout";
-import { stackOf, tokensOf } from "../../made";
+import { stackOf, tokensOf } from "../../builders";
 
 function withHeads(heads: Record<number, number>): StackDescription {
   return stackOf({

@@ -54,7 +54,7 @@ describe("words", () => {
       [1, 0],
     ]);
     expect(sentence(said([0, 0, 0, 0], small))).toBe("Layer 0, head 1. No weight is in sight.");
-    // Of a first token that attends to itself nothing is learned.
+    // A first token that attends to itself tells nothing.
     expect(sentence(said([1, 0, 0.8, 0.2], small))).toBe(
       "Layer 0, head 1. Strongest beside the first token: “t1” to “t1”, 0.20.",
     );

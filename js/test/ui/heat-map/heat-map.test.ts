@@ -18,7 +18,7 @@ import {
   within,
   zoomed,
 } from "../../../src/ui/heat-map/viewport";
-import { carrierOf } from "../../made";
+import { carrierOf } from "../../builders";
 import { place, ROOM, tokens, viewport } from "./viewports";
 
 describe("what is in sight", () => {

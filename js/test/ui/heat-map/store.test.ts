@@ -9,8 +9,8 @@ import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/s
 import { createHeatMapStore, type HeatMapStore } from "../../../src/ui/heat-map/store";
 import type { ViewContext } from "../../../src/ui/view/define-view";
 import { assign, type Signals } from "../../../src/ui/view/state";
-import { stackOf, tokensOf } from "../../made";
-import { roomOf } from "../../rooms";
+import { stackOf, tokensOf } from "../../builders";
+import { roomOf } from "../../view-context";
 
 const COUNT = 6;
 const EXACT = Math.fround(0.12345);

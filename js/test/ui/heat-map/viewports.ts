@@ -4,7 +4,7 @@ import type { StackDescription, TokenList } from "../../../src/client/protocol";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
 import { type Viewport, viewportOf } from "../../../src/ui/heat-map/viewport";
 import { placeOf } from "../../../src/ui/view/record";
-import { stackOf } from "../../made";
+import { stackOf } from "../../builders";
 
 const PLAIN = new Map<number, TokenList>();
 

@@ -9,7 +9,7 @@ import {
   RECORD_DEFAULTS,
 } from "../../../src/ui/view/record";
 import { makeSignals } from "../../../src/ui/view/state";
-import { stackOf } from "../../made";
+import { stackOf } from "../../builders";
 
 describe("the order of heads", () => {
   it("is their number, where nothing else is said", () => {

@@ -20,7 +20,7 @@ import { readChanges, readShownRun } from "../../../src/ui/what-if/changed-run";
 import { edgeInWords, PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
 import { changeInWords, offeredAt, whyUnchanged, withChange } from "../../../src/ui/what-if/state";
 import { CAVEAT, WhatIf } from "../../../src/ui/what-if/what-if";
-import { carrierOf, stackOf, tokensOf } from "../../made";
+import { carrierOf, stackOf, tokensOf } from "../../builders";
 
 const EDGE: WantedChange = {
   kind: "knockout",
@@ -62,7 +62,7 @@ afterEach(() => {
 const READY: EdgeHeader = { model: "ready", share: null, why: "", cuts: [], noise: "" };
 const WAITS: EdgeHeader = { ...READY, model: "waits" };
 
-/** What a kernel says of changes, with two candidates before and two after. */
+/** A kernel's reply to changes, with two candidates before and two after. */
 function outcomeOf(sentence: string): OutcomeHeader {
   const [street, canal, animal] = ["street", "canal", "<i>animal"].map((text, id) => ({
     text,

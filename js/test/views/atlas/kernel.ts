@@ -18,8 +18,8 @@ import {
   describedAtlas,
   stackOf,
 } from "../../../src/views/atlas/state";
-import { tokensOf } from "../../made";
-import { type Room as RoomOf, roomOf } from "../../rooms";
+import { tokensOf } from "../../builders";
+import { type Room as RoomOf, roomOf } from "../../view-context";
 
 interface Answered {
   arguments: Record<string, unknown>;

@@ -4,7 +4,7 @@ import type { AtlasStatistic } from "../../../src/client/protocol";
 import { markDrawn } from "../../../src/ui/view/define-view";
 import { AtlasView } from "../../../src/views/atlas";
 import type { AtlasState } from "../../../src/views/atlas/state";
-import { drawnIn, until } from "../../made";
+import { drawnIn, until } from "../../builders";
 import { FIXTURE, Kernel, pageCarrier, type Room, roomWith, STACK } from "./kernel";
 
 let room: Room;

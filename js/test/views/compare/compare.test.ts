@@ -19,7 +19,7 @@ import { cellMarks, TREND, trendMarks, trendX } from "../../../src/views/compare
 import { loadMoved, movedIn } from "../../../src/views/compare/moved";
 import { type ComparePlace, comparePlace, describedOnce } from "../../../src/views/compare/state";
 import { withGaps } from "../../../src/views/compare/store";
-import { stackOf } from "../../made";
+import { stackOf } from "../../builders";
 
 const TOKENS = { text: ["it", "doctor", "nurse"], special: [], sequence: [0, 0, 0] };
 

@@ -3,7 +3,7 @@ import { resolve } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { PageData } from "../../../src/client/page";
 import { openPage } from "../../../src/views/dashboard";
-import { described, pageOf, stackOf, sticky, tokensOf, until } from "../../made";
+import { described, pageOf, stackOf, sticky, tokensOf, until } from "../../builders";
 
 const SOURCE = `${resolve(import.meta.dirname, "../../../src")}/`;
 

@@ -8,7 +8,7 @@ import { EmbeddingLegend } from "../../../src/views/embedding/legend";
 import { MeanPlot } from "../../../src/views/embedding/mean/plot";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
-import { until } from "../../made";
+import { until } from "../../builders";
 import { corpusWith, Kernel, type Room, roomWith } from "./kernel";
 
 class MeanKernel extends Kernel {

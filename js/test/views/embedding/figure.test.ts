@@ -8,7 +8,7 @@ import { coloring } from "../../../src/views/embedding/colors";
 import { embeddingExports, legendBox } from "../../../src/views/embedding/figure";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
-import { until } from "../../made";
+import { until } from "../../builders";
 import { ANSWER, corpusWith, Kernel, type Room, roomWith } from "./kernel";
 
 class MeanKernel extends Kernel {

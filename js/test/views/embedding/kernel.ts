@@ -72,8 +72,8 @@ export function largeAnswer(tokens: number): CorpusPoints {
   };
 }
 
-import { stackOf as plainStackOf } from "../../made";
-import { type Room as RoomOf, roomOf } from "../../rooms";
+import { stackOf as plainStackOf } from "../../builders";
+import { type Room as RoomOf, roomOf } from "../../view-context";
 
 const HEADS = { layers: [0, 5, 6], heads_per_layer: [2, 3, 2] };
 

@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { assign } from "../../../src/ui/view/state";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
-import { until } from "../../made";
+import { until } from "../../builders";
 import { ANSWER, COUNT, Kernel, type Room, roomWith } from "./kernel";
 
 interface Made extends Room {

@@ -4,7 +4,7 @@ import { markDrawn } from "../../../src/ui/view/define-view";
 import { assign } from "../../../src/ui/view/state";
 import { EmbeddingView } from "../../../src/views/embedding";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
-import { drawnIn, until } from "../../made";
+import { drawnIn, until } from "../../builders";
 import { Kernel, type Room, roomWith } from "./kernel";
 
 let room: Room;

@@ -23,7 +23,7 @@ import {
   resizeWindow,
   windowAround,
 } from "../../../src/views/head/state";
-import { stackOf } from "../../made";
+import { stackOf } from "../../builders";
 
 /** Ten pixels a character. */
 const measure = (text: string): number => Array.from(text).length * 10;

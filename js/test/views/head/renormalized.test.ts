@@ -12,7 +12,7 @@ import {
   shownMatrices,
   type Weights,
 } from "../../../src/views/head/lines";
-import { described, pageOf, stackOf, tokensOf } from "../../made";
+import { described, pageOf, stackOf, tokensOf } from "../../builders";
 
 interface Case {
   name: string;

@@ -13,7 +13,7 @@ import {
 } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
 import { strongestKeys } from "../../../src/views/head/strongest";
-import { carrierOf } from "../../made";
+import { carrierOf } from "../../builders";
 
 const LONG = 131_072;
 

@@ -3,7 +3,7 @@ import type { PageData } from "../../../src/client/page";
 import type { AttnvizElement } from "../../../src/ui/view/define-view";
 import { openPage } from "../../../src/views/head";
 import type { HeadState } from "../../../src/views/head/state";
-import { described, drawnIn, pageOf, stackOf, sticky, tokensOf, until } from "../../made";
+import { described, drawnIn, pageOf, stackOf, sticky, tokensOf, until } from "../../builders";
 
 const HOSTILE = "</script><img src=x onerror=alert(1)>\0";
 

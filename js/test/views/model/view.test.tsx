@@ -4,7 +4,7 @@ import type { StackDescription } from "../../../src/client/protocol";
 import type { AttnvizElement } from "../../../src/ui/view/define-view";
 import { openPage } from "../../../src/views/model";
 import type { ModelState } from "../../../src/views/model/state";
-import { described, drawnIn, pageOf, stackOf, sticky, tokensOf, until } from "../../made";
+import { described, drawnIn, pageOf, stackOf, sticky, tokensOf, until } from "../../builders";
 
 const HOSTILE = "</script><img src=x onerror=alert(1)>\0";
 const WORDS = ["one", "two", HOSTILE, "four"];

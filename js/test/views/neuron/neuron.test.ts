@@ -31,7 +31,7 @@ import {
   tableOf,
   weightElsewhere,
 } from "../../../src/views/neuron/table";
-import { stackOf } from "../../made";
+import { stackOf } from "../../builders";
 
 const HEADER: RowHeader = {
   scale: 0.5,

@@ -60,7 +60,7 @@ class ProjectionJobs:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # What was asked for last, and what is awaited: a job, or why there is none.
+        # The last question, and what it waits for: a job, or the reason that there is none.
         self._jobs: dict[Hashable, Job | Work] = {}
         self._awaited = Counter[Hashable]()
 

@@ -148,7 +148,7 @@ WHOLE = r"give \(layers, heads, queries, keys\) or .* a layer"
             r"\[layer\[i : i \+ 1\] for layer in attentions\]",
         ),
         (np.zeros((1,) * 6), r"attentions is one array of shape \(1, 1, 1, 1, 1, 1\)"),
-        # A slip of a hundredth is no rounding.
+        # A slip of a hundredth is more than rounding.
         ([LAYERS[0] * np.float32(0.99)], r"sum to 0\.99, not to 1"),
         ([LAYERS[0], np.zeros((0, 4, 4))], r"attentions\[1\] has shape \(0, 4, 4\): it holds no"),
         ([shares(2, 3, 4)], "layer 0: the attention has 3 queries but query_tokens has 4 tokens"),

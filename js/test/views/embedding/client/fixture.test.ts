@@ -21,7 +21,7 @@ import {
   projectionOf,
   type Way,
 } from "../../../../src/views/embedding/client/requests";
-import { carrierOf, described, stackOf } from "../../../made";
+import { carrierOf, described, stackOf } from "../../../builders";
 
 interface Recorded {
   arguments: Record<string, unknown>;

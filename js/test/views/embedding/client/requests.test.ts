@@ -13,7 +13,7 @@ import {
   trustOf,
 } from "../../../../src/views/embedding/client/requests";
 import { TextCarrier } from "../../../../src/views/embedding/client/text-carrier";
-import { carrierOf } from "../../../made";
+import { carrierOf } from "../../../builders";
 import { ANSWER, corpusWith, largeAnswer, trustFor } from "../kernel";
 
 type Asked = [string, Record<string, unknown>];

@@ -9,7 +9,7 @@ import type { EmbeddingState } from "../../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../../src/views/embedding/store";
 import { embeddedHeat } from "../../../../src/views/embedding/text/image";
 import { TextPane } from "../../../../src/views/embedding/text/panel";
-import { until } from "../../../made";
+import { until } from "../../../builders";
 import { ANSWER, corpusWith, Kernel, type Room, roomWith } from "../kernel";
 
 /** Two images of a special token and two patches each, one above the other. */

@@ -10,7 +10,7 @@ import { createEmbeddingStore, type EmbeddingStore } from "../../../../src/views
 import { linked, revealChosen } from "../../../../src/views/embedding/text/head";
 import { chosenText, TextPane } from "../../../../src/views/embedding/text/panel";
 import { HEAD_DEFAULTS } from "../../../../src/views/head/state";
-import { until } from "../../../made";
+import { until } from "../../../builders";
 import { corpusWith, Kernel, type Room, roomWith, stackOf } from "../kernel";
 
 const TEXTS = [["left"], ["the", " cat", ",", "the"], ["The", " dog", "</s>"]];

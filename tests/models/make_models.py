@@ -148,7 +148,7 @@ def largest_error(
 ) -> float:
     """Hold a record against a model's own weights, every layer and head.
 
-    `keep` gives, for each side, the places of the example that are no padding.
+    `keep` gives, for each side, the places of the example that are not padding.
     """
     assert record is not None
     assert list(record.stacks) == list(own)
@@ -173,7 +173,7 @@ def extract_own(
 ) -> Any:
     """Extract a record, or one of each example, of which every weight is the model's own.
 
-    `keep` gives the places of each example that are no padding (see `largest_error`), and `own`
+    `keep` gives the places of each example that are not padding (see `largest_error`), and `own`
     the model's own weights, where they are not those of a plain forward of these arguments.
     """
     own = reference(model, arguments) if own is None else own
