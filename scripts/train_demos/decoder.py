@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from train_demos.fitting import Checkpoints, Schedule, fit
 from train_demos.sentences import (
@@ -29,20 +29,19 @@ from train_demos.sentences import (
 )
 from train_demos.tokenizers import word_tokenizer
 from train_demos.vocabulary import SPECIAL_TOKENS, WORDS
+from train_demos.word_gpt2 import NUM_HEADS, WIDTH, word_gpt2_config
 
 __all__ = ["SCHEDULE", "train"]
 
 _SEED = 20
 SCHEDULE = Schedule(steps=900, learning_rate=2e-3, weight_decay=0.05)
 _NUM_POSITIONS = 128
-_WIDTH = 96
-_NUM_HEADS = 4
-_HEAD_WIDTH = _WIDTH // _NUM_HEADS
+_HEAD_WIDTH = WIDTH // NUM_HEADS
 
 # The residual stream's parts at the beginning: positions, the previous token's copy, the token.
 _POSITIONS = slice(0, 32)
 _PREVIOUS = slice(32, 32 + _HEAD_WIDTH)
-_TOKEN = slice(32 + _HEAD_WIDTH, _WIDTH)
+_TOKEN = slice(32 + _HEAD_WIDTH, WIDTH)
 
 # Radians a token; short waves distinguish neighbours, long ones far positions.
 _FREQUENCIES = np.geomspace(2.5, 0.03, 16)
@@ -87,7 +86,7 @@ def _plant_circuit(model: GPT2LMHeadModel, generator: torch.Generator) -> None:
     position.zero_()
     position[:, _POSITIONS] = torch.from_numpy(_POSITION_AMPLITUDE * _positions()).float()
 
-    query, key, value = (slice(k * _WIDTH, k * _WIDTH + _HEAD_WIDTH) for k in range(3))
+    query, key, value = (slice(k * WIDTH, k * WIDTH + _HEAD_WIDTH) for k in range(3))
     head = slice(0, _HEAD_WIDTH)
     token_width = _TOKEN.stop - _TOKEN.start
     # A few directions of the token's part, whichever, are enough to distinguish tokens.
@@ -117,21 +116,7 @@ def _plant_circuit(model: GPT2LMHeadModel, generator: torch.Generator) -> None:
 
 def _model() -> GPT2LMHeadModel:
     torch.manual_seed(_SEED)
-    config = GPT2Config(
-        vocab_size=len(SPECIAL_TOKENS) + len(WORDS),
-        n_positions=_NUM_POSITIONS,
-        n_embd=_WIDTH,
-        n_layer=3,
-        n_head=_NUM_HEADS,
-        n_inner=192,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        resid_pdrop=0.0,
-        initializer_range=0.08,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=2,
-    )
+    config = word_gpt2_config(num_layers=3, num_positions=_NUM_POSITIONS, initializer_range=0.08)
     model = GPT2LMHeadModel(config)
     _plant_circuit(model, torch.Generator().manual_seed(_SEED))
     return model

@@ -13,11 +13,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from train_demos.fitting import Checkpoints, Schedule, fit
 from train_demos.tokenizers import word_tokenizer
 from train_demos.vocabulary import SPECIAL_TOKENS, WORDS
+from train_demos.word_gpt2 import word_gpt2_config
 
 __all__ = ["SCHEDULE", "train"]
 
@@ -34,20 +35,8 @@ _IGNORED = -100
 
 def _model() -> GPT2LMHeadModel:
     torch.manual_seed(_SEED)
-    config = GPT2Config(
-        vocab_size=len(SPECIAL_TOKENS) + len(WORDS),
-        n_positions=_NUM_POSITIONS,
-        n_embd=96,
-        n_layer=2,
-        n_head=4,
-        n_inner=192,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        resid_pdrop=0.0,
-        initializer_range=_DEVIATION,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=2,
+    config = word_gpt2_config(
+        num_layers=2, num_positions=_NUM_POSITIONS, initializer_range=_DEVIATION
     )
     return GPT2LMHeadModel(config)
 
