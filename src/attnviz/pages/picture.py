@@ -39,6 +39,7 @@ __all__ = [
     "numbered",
     "palette_png",
     "pooled_maps",
+    "scale_in_words",
     "shown_stack",
     "titled",
 ]
@@ -195,7 +196,7 @@ def _heads_figure(stack: AttentionStack) -> Steps[str]:
     says = (
         f"{stack.measure.capitalize()}s of {numbered('layer', stack.layers)} from top to bottom "
         f"and {numbered('head', range(columns))} from left to right (stack {stack.name}). In each "
-        f"map queries go down and keys across; {_scale(stack, largest)}."
+        f"map queries go down and keys across; {scale_in_words(stack, largest)}."
     )
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
 
@@ -262,7 +263,8 @@ def numbered(what: str, numbers: Sequence[int]) -> str:
     return f"{len(numbers)} {what}s ({gaps}{first} to {last})"
 
 
-def _scale(stack: AttentionStack, largest: float) -> str:
+def scale_in_words(stack: AttentionStack, largest: float) -> str:
+    """Say how colours of a picture follow its numbers."""
     if stack.signed:
         return f"blue is above zero and orange below, up to {largest:.2g}"
     return f"darker is more, up to {largest:.2g}"

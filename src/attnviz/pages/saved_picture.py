@@ -18,7 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import weights_of_some
-from attnviz.pages.picture import color_levels, level_palette, palette_png, pooled_maps, titled
+from attnviz.pages.picture import (
+    color_levels,
+    level_palette,
+    palette_png,
+    pooled_maps,
+    scale_in_words,
+    titled,
+)
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
@@ -112,14 +119,9 @@ def heads_still(
     more = len(offered) - len(drawn)
     chosen = " chosen" if heads else ""
     rest = f" (of {len(offered)}{chosen})" if more else ""
-    scale = (
-        f"blue is above zero and orange below, up to {largest:.2g}"
-        if stack.signed
-        else f"darker is more, up to {largest:.2g}"
-    )
     says = (
         f"{stack.measure.capitalize()}s of layer {layer}, {of_heads}{rest}, stack {stack.name}. "
-        f"Queries go down and keys across; {scale}."
+        f"Queries go down and keys across; {scale_in_words(stack, largest)}."
     )
     if labelled and token is not None:
         says += f" The pinned query is {queries.text[token]!r}, token {token}."
