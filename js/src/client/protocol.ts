@@ -114,47 +114,47 @@ export interface CorpusPoints {
   grids?: CorpusGrid[];
 }
 
-/** An attention sink's logit, and the weight that it takes from a row. */
+/** Logit of an attention sink, and its weight in a row. */
 export interface SinkOfRow {
   logit: number;
   weight: number;
 }
 
-/** What a whole row shares, whichever of its keys were asked for. */
+/** Properties of a complete row, independent of the requested keys. */
 export interface RowHeader {
   scale: number;
   softcap: number | null;
   has_bias: boolean;
   sink: SinkOfRow | null;
-  /** Of all logits and the sink; null where no key is allowed. */
+  /** Log-sum-exp of all logits and the sink, or null if no key is allowed. */
   log_sum_exp: number | null;
   head: number;
   num_heads: number;
-  /** The key head that this head reads. */
+  /** Key head that this head uses. */
   key_head: number;
   num_key_heads: number;
-  /** Keys of the whole row that the mask lets through. */
+  /** Number of keys in the complete row that the mask allows. */
   num_allowed: number;
-  /** The strongest keys of the whole row, with their weights. */
+  /** Strongest keys of the complete row, with their weights. */
   strongest: [number, number][];
   /** Largest absolute error of a weight and of a logit. */
   error: number;
   logit_error: number;
-  /** Queries of each head that these were measured on; all when left out. */
+  /** Number of queries per head on which the errors were measured. Omitted if on all queries. */
   measured?: number;
 }
 
-/** How far an answer is. */
+/** Progress of a pending reply. */
 export interface Later {
-  /** What is being done. */
+  /** Name of the current task. */
   doing: string;
-  /** How far that is, 0 to 1. */
+  /** Finished share of the task, 0 to 1. */
   progress: number;
-  /** What it still takes, measured on what is done; null where that is not known yet. */
+  /** Estimated remaining time of the task, or null if there is no estimate yet. */
   seconds_left: number | null;
 }
 
-/** What any reply may say in place of its answer: the same request, sent again, goes on. */
+/** Header of a reply that is not finished. Sending the same request again continues it. */
 export interface LaterHeader {
   later: Later;
 }
@@ -238,12 +238,12 @@ export interface AtlasEdges {
   sampled: EdgeColumns;
 }
 
-/** What the record holds: in the header, or deflated in parts where the text is long. */
+/** Description of the record: in the header, or for a long text deflated and in parts. */
 export interface DescribeRequest {
   part?: number;
 }
 
-/** What a reply says about the bytes in its buffer, three to a pixel. */
+/** Size of the image in a reply's buffer, which has three bytes per pixel. */
 export interface ImageHeader {
   height: number;
   width: number;
@@ -269,28 +269,30 @@ export interface Prediction {
   row: number | null;
 }
 
-/** Display tokens of one side of a stack. */
+/** Displayed tokens of the queries or keys of a stack. */
 export interface TokenList {
   text: string[];
   /** Indices of special tokens. */
   special: number[];
   /** 0 for the first sequence of a pair, 1 for the second, null for special tokens. */
   sequence: (number | null)[];
-  /** Runs of patches, in order; left out where there are none. */
+  /** Patch grids, in token order. Omitted if there are none. */
   grids?: PatchGrid[];
-  /** Tokens that the model produced, in order; left out where there are none. */
+  /** Tokens that the model generated, in order. Omitted if there are none. */
   predictions?: Prediction[];
 }
 
 export type PageForm = "all" | "vectors" | "strongest";
 
-/** How an exported page embeds weights, and how much of them. */
+/** Form in which an exported page embeds weights, and the share that it embeds. */
 export interface EmbeddedShare {
-  /** Every weight, queries and keys that weights are computed from, or the strongest keys. */
+  /**
+   * Every weight, or the queries and keys from which weights are computed, or the strongest keys.
+   */
   form: PageForm;
-  /** Share of all weight that is embedded as it is; of all sizes, where numbers are signed. */
+  /** Embedded share of the sum of all weights, or of all absolute values if numbers are signed. */
   covered: number;
-  /** Largest absolute error of a weight, as it was measured. */
+  /** Largest measured absolute error of a weight. */
   error: number;
 }
 
@@ -308,30 +310,30 @@ export interface StackDescription {
   patterns: string[];
   sampled?: number;
   query_tokens: TokenList;
-  /** null: the same tokens as the queries. */
+  /** null if the keys are the same tokens as the queries. */
   key_tokens: TokenList | null;
-  /** How much of its weights an exported page embeds; left out where there is a kernel. */
+  /** Share of the weights that an exported page embeds. Omitted in live views. */
   embedded?: EmbeddedShare;
 }
 
-/** What a record holds. */
+/** Description of a record. */
 export interface Description {
   model: string;
-  /** The model's name as a part of a file's name; left out where it has none. */
+  /** Model name in a form fit for file names. Omitted if the model has no name. */
   file?: string;
   notes: string[];
-  /** Sizes of the pictures that the model saw; left out where there are none. */
+  /** Sizes of the images in the model's input. Omitted if there are none. */
   images?: ImageHeader[];
   stacks: StackDescription[];
 }
 
-/** What a reply that comes in parts says. */
+/** Header of a reply that is sent in parts. */
 export interface PartHeader {
-  /** How many there are. */
+  /** Number of parts. */
   parts: number;
 }
 
-/** Weights of some heads, rows and columns of a layer. */
+/** Weights of the given heads, rows and columns of a layer. */
 export interface BlockRequest {
   stack: string;
   layer: number;
@@ -342,32 +344,36 @@ export interface BlockRequest {
 
 export type Encoding = "uint8-sqrt" | "int8-sqrt" | "float32" | "float32-deflated";
 
-/** What a reply says about the numbers in its buffer. */
+/** Description of the numbers in a reply's buffer. */
 export interface PieceHeader {
-  /** Heads, rows (queries) and columns (keys), row-major. */
+  /** Numbers of heads, rows (queries) and columns (keys), in row-major order. */
   shape: [number, number, number];
   encoding: Encoding;
   /**
-   * The value that the largest code stands for: 1 for normalised weights. Of signed numbers the
-   * largest size: the smallest code stands for minus as much.
+   * Value of the largest code: 1 for normalized weights. For signed numbers, the smallest code has
+   * the value `-maximum`.
    */
   maximum: number;
   /** Largest absolute error of a value. */
   error: number;
 }
 
-/** Heads' maps, pooled by the largest weight (or size, with its sign) to at most `size` squared. */
+/**
+ * Max-pooled maps of heads, with at most `size` rows and columns.
+ *
+ * Signed numbers are pooled by absolute value and keep their sign.
+ */
 export interface MapsRequest {
   stack: string;
   layer: number;
   size: number;
-  /** All heads, all queries and all keys where they are left out. */
+  /** Default: all heads, all queries and all keys. */
   heads?: number[];
   rows?: Range;
   columns?: Range;
 }
 
-/** What a reply says about maps. */
+/** Description of the maps in a reply's buffer. */
 export interface MapsHeader {
   shape: [number, number, number];
   encoding: Encoding;
@@ -375,11 +381,11 @@ export interface MapsHeader {
   error: number;
   pooled: string;
   /**
-   * Of each map the cell with the largest weight, counted row by row, and that weight, exact. Of
-   * signed numbers the one of the largest size, with its sign.
+   * Flat index (row-major) and exact value of the largest cell of each map. Signed numbers are
+   * compared by absolute value.
    */
   largest?: [number, number][];
-  /** The queries that stand for all, one a row; left out where all were gone through. */
+  /** Sampled queries, one per row of the map. Omitted if all queries were used. */
   sampled?: number[];
 }
 
@@ -388,39 +394,39 @@ export type Combine = "separate" | "mean" | "max";
 export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
 
 /**
- * The strongest keys of some queries anywhere in a text.
+ * Strongest keys of the given queries among all keys of the text.
  *
- * Of signed numbers the largest sizes, with their signs; sums are of sizes.
+ * Signed numbers are compared by absolute value and keep their sign. Sums add absolute values.
  */
 export interface StrongestRequest {
   stack: string;
   layer: number;
   heads: number[];
   rows: Range;
-  /** Keys for each query. */
+  /** Number of keys per query. */
   k: number;
-  /** A matrix for each head, or one for all. */
+  /** Whether each head has a matrix, or one matrix combines all heads. */
   combine: Combine;
-  /** Keys that are none of the strongest: "special", "first", or their number. */
+  /** Keys to leave out: "special", "first", or their position. */
   leave_out: (string | number)[];
-  /** Of a pair of texts, whose keys are looked at. */
+  /** Texts of a pair, such as "a-b": only keys in the second one are included. */
   pair: Pair;
 }
 
-/** What a reply says about its buffer. */
+/** Description of a reply's buffer. */
 export interface StrongestHeader {
-  /** Matrices, rows, and keys a row. */
+  /** Number of matrices, of rows, and of keys per row. */
   shape: [number, number, number];
 }
 
 export type Pooled = "mean" | "max";
 
 /**
- * A square of `TILE` by `TILE` cells of a head's matrix, or of the mean of several.
+ * Square of `TILE` by `TILE` cells of a head's matrix, or of the mean of several heads.
  *
- * At level l a cell stands for 2^l by 2^l weights, and tile (row, column) begins at query `row *
- * TILE * 2^l` and key `column * TILE * 2^l`; tiles at the end are smaller. Signed numbers do not
- * cancel out in a cell: it has the mean, or the largest, of those of one sign, the larger.
+ * At level l, a cell covers 2^l by 2^l weights, and tile (row, column) begins at query `row * TILE
+ * * 2^l` and key `column * TILE * 2^l`. Tiles at the edges are smaller. Positive and negative
+ * numbers are pooled separately, and a cell shows the larger of the two results.
  */
 export interface TileRequest {
   stack: string;
@@ -432,45 +438,49 @@ export interface TileRequest {
   pooled: Pooled;
 }
 
-/** How to read the cells of a tile. */
+/** Description of the cells of a tile. */
 export interface TileHeader {
   shape: [number, number, number];
   encoding: Encoding;
   maximum: number;
   error: number;
-  /** One query in so many stands for all; left out where all were gone through. */
+  /** Sampling interval: one of `every` queries was used. Omitted if all queries were used. */
   every?: number;
 }
 
-/** A pattern's score of every head of a stack; of a long text estimated from some queries. */
+/**
+ * Score of every head of a stack for a pattern.
+ *
+ * Scores of long texts are estimated from sampled queries.
+ */
 export interface ScoresRequest {
   stack: string;
   pattern: string;
 }
 
-/** A pattern's scores. */
+/** Scores of the heads for a pattern. */
 export interface ScoresHeader {
-  /** Of every head of a stack, layer by layer; null where a score is not defined. */
+  /** Score of every head of a stack, by layer. null if a score is undefined. */
   scores: (number | null)[][];
 }
 
-/** One row of a head: its query, some of its keys, and how its weights come from them. */
+/** One row of a head: its query, the given keys, and the logits and weights between them. */
 export interface VectorsRequest {
   stack: string;
   layer: number;
   head: number;
-  /** The query. */
+  /** Position of the query. */
   token: number;
   keys: Range;
 }
 
-/** Name and shape of what a buffer holds next. */
+/** Name and shape of the next array in the buffer. */
 export interface VectorsPart {
   name: string;
   shape: number[];
 }
 
-/** What a reply says about its buffer. */
+/** Description of a reply's buffer. */
 export interface VectorsHeader {
   scale: number;
   softcap: number | null;
@@ -487,54 +497,54 @@ export interface VectorsHeader {
   logit_error: number;
   measured?: number;
   /**
-   * `query` (head_dim), `keys` (keys, head_dim), and of each key `bias`, `allowed` (0 or 1),
-   * `logits` (minus infinity where not allowed) and `weights`.
+   * Arrays of the buffer: `query` (head_dim), `keys` (keys, head_dim), and with one entry per key
+   * `bias`, `allowed` (0 or 1), `logits` (minus infinity if not allowed) and `weights`.
    */
   parts: VectorsPart[];
-  /** Weight of the keys asked for, together. */
+  /** Sum of the weights of the requested keys. */
   weight_in_range: number;
 }
 
-/** One of the record's images, in as many pixels as fit into a reply. */
+/** Image of the record, averaged down to the size of a reply if it is larger. */
 export interface ImageRequest {
   index: number;
 }
 
-/** One change of the attention: a pair of query and key, a head's output, or a token. */
+/** Change of the attention: cut a pair of query and key, ablate a head, or hide a token. */
 export interface WantedChange {
   kind: "knockout" | "ablate" | "hide";
   stack: string;
-  /** null is all. */
+  /** null means all. */
   layer: number | null;
   head: number | null;
-  /** What the kind needs: both of a pair, the key of a token that is hidden. */
+  /** "knockout" needs both, "hide" needs the key, "ablate" needs neither. */
   query: number | null;
   key: number | null;
   /** Whether a pair is cut before the softmax, so that the other keys get its weight. */
   renormalize: boolean;
 }
 
-/** Run the view's model with its attention changed; without changes, as it is. */
+/** Run of the view's model with changed attention, or unchanged if `changes` is empty. */
 export interface InterveneRequest {
   changes: WantedChange[];
-  /** The view's `answer`: a token, or a token and another; empty for the default. */
+  /** Answer to measure, as in the view's `answer`: a token or two tokens. Empty for the default. */
   measured?: (number | string)[];
 }
 
-/** One of the likeliest answers, with its number and its probability. */
+/** Token among the most probable answers, with its id and probability. */
 export interface Likely {
   text: string;
   id: number;
   probability: number;
 }
 
-/** What some changes do to the model's answer. */
+/** Effect of changes on the model's answer. */
 export interface OutcomeHeader {
-  /** The answer before and after, with the noise. */
+  /** Answer before and after the changes, with the noise, in words. */
   sentence: string;
-  /** Each change, in words. */
+  /** Description of each change. */
   described: string[];
-  /** The same by its numbers. */
+  /** Effect in numbers. */
   effect: string;
   measure: string;
   before: number;
@@ -545,7 +555,7 @@ export interface OutcomeHeader {
   likeliest_after: Likely[];
 }
 
-/** The stacks of the run that some changes make. */
+/** Stacks of the run with the given changes. */
 export interface ChangedRequest {
   changes: WantedChange[];
 }
@@ -555,45 +565,47 @@ export interface StackNumbers {
   name: string;
   /** The model's own layer numbers. */
   layers: number[];
-  /** How many heads each layer has: as many as `layers`. */
+  /** Number of heads of each layer, in the order of `layers`. */
   heads_per_layer: number[];
   /** Whether rows sum to one. */
   normalized: boolean;
-  /** Whether numbers may be negative; left out where they are not. */
+  /** Whether numbers may be negative. Omitted if they cannot. */
   signed?: boolean;
-  /** What the numbers are; left out where they are weights. */
+  /** Name of the quantity. Omitted for weights. */
   measure?: string;
-  /** Largest weight that can occur: 1 where `normalized`. Largest size where `signed`. */
+  /**
+   * Largest weight that can occur, which is 1 if `normalized`. Largest absolute value if `signed`.
+   */
   maximum: number;
   causal: boolean;
-  /** Whether queries and keys are known, and not the weights alone. */
+  /** Whether queries and keys are available, not only weights. */
   vectors: boolean;
-  /** Names of the patterns that its heads can be scored by. */
+  /** Names of the patterns by which the heads can be scored. */
   patterns: string[];
   /**
-   * Queries that scores of heads are estimated from; only where whole maps of all heads take too
-   * long, so that maps are of some queries as well.
+   * Number of queries from which head scores are estimated. Present only if complete maps of all
+   * heads take too long. Maps then show a sample of the queries as well.
    */
   sampled?: number;
 }
 
-/** A stack of a changed run, beside the one that it is of. */
+/** Stack of a changed run, and its difference from the unchanged run. */
 export interface ChangedStack {
-  /** The name of the stack that is described. */
+  /** Name of the stack of the unchanged run. */
   stack: string;
-  /** Of the changed run, and of what it has more than the unchanged one. */
+  /** Stack of the changed run, and that stack less the unchanged one. */
   after: StackNumbers;
   difference: StackNumbers;
-  /** Tokens that the model produced in the changed run. */
+  /** Tokens that the model generated in the changed run. */
   predictions: Prediction[];
 }
 
-/** The stacks of a changed run. */
+/** Stacks of a changed run. */
 export interface ChangedHeader {
   stacks: ChangedStack[];
 }
 
-/** What is known of a pair of query and key in one head beside its weight. */
+/** Value norm and effects of a pair of query and key in one head. */
 export interface EdgeRequest {
   stack: string;
   layer: number;
@@ -602,38 +614,38 @@ export interface EdgeRequest {
   key: number;
 }
 
-/** The effect of cutting a pair on the answer. */
+/** Effect on the answer of cutting a pair of query and key. */
 export interface Cut {
-  /** Which cut it was, and the answer before and after. */
+  /** Description of the cut, and the answer before and after. */
   words: string;
-  /** The answer in words. */
+  /** Answer that was measured, in words. */
   measure: string;
 }
 
-/** What is known of a pair of query and key beside its weight. */
+/** Value norm of a pair of query and key, and the effects of cutting it. */
 export interface EdgeHeader {
-  /** "waits" where it has not run yet, "ready" where it has. */
+  /** "waits" if the model has not run yet, "ready" if it has. */
   model: "waits" | "ready";
-  /** Of the value norm: what the pair adds as a share of what its row does. */
+  /** Norm of what the pair adds to the output, as a share of the norms of the row. */
   share: number | null;
-  /** Why that is not known; "" where it is, or where the model has not run. */
+  /** Reason why `share` is null. "" if it is not null, or if the model has not run. */
   why: string;
-  /** Those that were asked for. */
+  /** Cuts of this pair that were run. */
   cuts: Cut[];
-  /** Their largest noise; "" where none was asked for. */
+  /** Largest noise of the cuts. "" if there are none. */
   noise: string;
 }
 
-/** A part of the exported page of a view in some state. */
+/** Part of the exported page of a view with the given state. */
 export interface PageRequest {
   part: number;
   state: object;
 }
 
-/** What a reply says about a part of a page. */
+/** Header of a part of a page. */
 export interface PageHeader {
   parts: number;
-  /** Of the file. */
+  /** File name. */
   name: string;
 }
 

@@ -1,1 +1,1 @@
-"""Answers what a live view asks, in small binary replies."""
+"""Server for the requests of live views, with small binary replies."""

@@ -1,4 +1,4 @@
-"""A cache with a bound in bytes."""
+"""Cache with a limit in bytes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _Value = TypeVar("_Value")
 
 
 class ByteCache(Generic[_Value]):
-    """Values by key, of which the least recently used are dropped; for several threads at once.
+    """Thread-safe cache that drops the least recently used values above `most_bytes`.
 
-    The newest value stays even where it alone takes more than `most_bytes`.
+    The newest value is kept even if it alone exceeds the limit.
 
     Examples
     --------
@@ -28,18 +28,18 @@ class ByteCache(Generic[_Value]):
 
     def __init__(self, most_bytes: int, size: Callable[[_Value], int]) -> None:
         self._lock = threading.Lock()
-        # What is larger than the cache counts as all of it, which cachetools would refuse.
+        # cachetools refuses a value larger than the cache, so such a value counts as the limit.
         self._values: LRUCache[Hashable, _Value] = LRUCache(
             most_bytes, lambda value: min(most_bytes, size(value))
         )
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that are cached."""
+        """Size of the cached values in bytes."""
         return int(self._values.currsize)
 
     def get(self, key: Hashable) -> _Value | None:
-        """What is cached under a key; None where nothing is."""
+        """Return the value of `key`, or None if it is not cached."""
         with self._lock:
             return self._values.get(key)
 

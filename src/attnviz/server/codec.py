@@ -1,6 +1,6 @@
-"""How weights travel to the browser: bytes and a header that says how to read them.
+"""Encoding of weights for the browser: bytes, and a header with their shape and encoding.
 
-``js/src/client/codec.ts`` is the other side; ``tests/fixtures/codec.json`` is read by both.
+``js/src/client/codec.ts`` decodes them. The tests of both sides read ``tests/fixtures/codec.json``.
 """
 
 from __future__ import annotations
@@ -30,34 +30,36 @@ __all__ = [
 Precision = Literal["uint8", "float32"]
 Encoding = Literal["uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"]
 
-#: The code of the largest weight that can occur, and of the largest number of either sign.
+#: Code of the largest weight that can occur.
 TOP_CODE = 255
+#: Code of the largest absolute value of signed numbers.
 TOP_SIGNED_CODE = 127
-# Weights may exceed the maximum by what is rounded off in a softmax, or in bfloat16.
+# Factor by which weights may exceed the maximum because a softmax or bfloat16 rounds.
 _ROUNDING = 1.005
-# The square root spends the codes where most weights are: near zero. A weight is off by most
-# between the two highest codes, (255^2 - 254.5^2) / 255^2 of the largest weight.
-# Exact weights of which so many are 0, as of a causal mask, are sent deflated. Others would stay as
-# long, and so few bytes cross at once.
+# Smallest share of zeros for which float32 weights are deflated. A causal mask exceeds it. Weights
+# with fewer zeros hardly shrink.
 _DEFLATED_ZEROS = 0.25
+# Smallest size in bytes for which float32 weights are deflated.
 _DEFLATED_FROM = 4096
-# Numbers of a cell of a small map.
+# Largest cell whose maximum is taken entry by entry instead of with `reduceat`.
 _SHORT_CELL = 8
 
+# Most weights are near zero, where the square root makes the codes dense. The error is largest
+# between the two highest codes: (255^2 - 254.5^2) / 255^2 of the largest weight.
 UINT8_SQRT_ERROR = (TOP_CODE**2 - (TOP_CODE - 0.5) ** 2) / TOP_CODE**2
 INT8_SQRT_ERROR = (TOP_SIGNED_CODE**2 - (TOP_SIGNED_CODE - 0.5) ** 2) / TOP_SIGNED_CODE**2
 
 
 class PieceHeader(TypedDict):
-    """What a reply says about the numbers in its buffer.
+    """Description of the numbers in a reply's buffer.
 
     Attributes
     ----------
     shape : list of int
-        Heads, rows (queries) and columns (keys), row-major.
+        Numbers of heads, rows (queries) and columns (keys), in row-major order.
     maximum : float
-        The value that the largest code stands for: 1 for normalised weights. Of signed numbers the
-        largest size: the smallest code stands for minus as much.
+        Value of the largest code: 1 for normalized weights. For signed numbers, the smallest code
+        has the value ``-maximum``.
     error : float
         Largest absolute error of a value.
     """
@@ -77,17 +79,17 @@ class Encoded:
     shape : tuple of int
         (heads, rows, columns).
     encoding : {"uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"}
-        ``"uint8-sqrt"``: one byte a weight, ``round(255 sqrt(weight / maximum))``.
-        ``"int8-sqrt"``: one byte a signed number, in two's complement,
+        ``"uint8-sqrt"``: one byte per weight, ``round(255 sqrt(weight / maximum))``.
+        ``"int8-sqrt"``: one byte per signed number, in two's complement,
         ``sign(number) * round(127 sqrt(abs(number) / maximum))``.
-        ``"float32"``: four bytes a weight, little endian. ``"float32-deflated"``: the same, the
-        first bytes of all weights, then the second and so on, deflated by zlib.
+        ``"float32"``: four bytes per weight, little endian. ``"float32-deflated"``: the first bytes
+        of all float32 weights, then all second bytes and so on, deflated by zlib.
     maximum : float
-        The number of the highest code; 1 for normalised weights.
+        Value of the highest code: 1 for normalized weights.
     error : float
         Largest absolute error of a weight.
     data : bytes
-        Row by row.
+        Encoded weights in row-major order.
     """
 
     shape: tuple[int, int, int]
@@ -97,7 +99,7 @@ class Encoded:
     data: bytes
 
     def header(self) -> PieceHeader:
-        """Everything but the bytes, fit for JSON."""
+        """Return all fields except `data`, as JSON values."""
         return {
             "shape": self.shape,
             "encoding": self.encoding,
@@ -107,7 +109,7 @@ class Encoded:
 
 
 def not_finite(of: str, which: str) -> ValueError:
-    """The error of weights that are not numbers."""
+    """Return the error for weights that are NaN or infinite."""
     return ValueError(
         f"{of}: some weights are NaN or infinite ({which}); the model's own queries or keys are, "
         "or the record was changed. Run the model in float32, or leave the layer out with "
@@ -118,18 +120,18 @@ def not_finite(of: str, which: str) -> ValueError:
 def check_weights(
     weights: NDArray[np.float32], maximum: float = 1.0, *, signed: bool = False, of: str
 ) -> None:
-    """Refuse weights that would be drawn wrongly.
+    """Raise ValueError if weights are not finite, negative or too large.
 
     Parameters
     ----------
     weights : ndarray
         float32, (heads, rows, columns).
     maximum : float, default 1.0
-        The largest weight that can occur, or the largest size.
+        Largest weight, or largest absolute value, that can occur.
     signed : bool, default False
-        Whether they may be negative.
+        Whether weights may be negative.
     of : str
-        What they are the weights of, for errors.
+        Name of the weights in error messages.
 
     Examples
     --------
@@ -137,7 +139,7 @@ def check_weights(
     Traceback (most recent call last):
     ValueError: these: some weights are negative; attention weights never are
     """
-    # Both ends are NaN where any weight is.
+    # Both are NaN if any weight is NaN.
     least, most = weights.min(initial=0.0), weights.max(initial=0.0)
     if not (np.isfinite(least) and np.isfinite(most)):
         head = int(np.argwhere(~np.isfinite(weights))[0][0])
@@ -170,16 +172,16 @@ def encode(
     Parameters
     ----------
     weights : ndarray
-        float32, (heads, rows, columns), at most `maximum` but for rounding, and not negative unless
-        `signed`.
+        float32, (heads, rows, columns), at most `maximum` except for rounding, and nonnegative
+        unless `signed`.
     precision : {"uint8", "float32"}
-        One byte a weight, or exact.
+        One byte per weight, or exact.
     maximum : float, default 1.0
-        The largest weight that can occur, or the largest size.
+        Largest weight, or largest absolute value, that can occur.
     signed : bool, default False
-        Whether numbers may be negative.
+        Whether weights may be negative.
     of : str
-        What they are the weights of, for errors.
+        Name of the weights in error messages.
 
     Raises
     ------
@@ -213,7 +215,9 @@ def encode(
 def byte_codes(
     weights: NDArray[np.float32], maximum: float, *, signed: bool = False
 ) -> tuple[NDArray[np.uint8], float]:
-    """Weights that were checked in one byte each, as `Encoded` says, and how far they are off.
+    """Return one byte per weight (see `Encoded`) and the largest absolute error.
+
+    The weights must have passed `check_weights`.
 
     >>> byte_codes(np.array([0.0, 0.25, 1.0], np.float32), 1.0)[0]
     array([  0, 128, 255], dtype=uint8)
@@ -221,7 +225,7 @@ def byte_codes(
     error = (INT8_SQRT_ERROR if signed else UINT8_SQRT_ERROR) * maximum
     if maximum <= 0:
         return np.zeros(weights.shape, np.uint8), error
-    # In place: what is held in a processor's cache is not waited for.
+    # Work in place, so that the numbers stay in the processor's cache.
     sizes = np.abs(weights) if signed else weights
     roots = np.clip(sizes if maximum == 1 else sizes / maximum, 0.0, 1.0)
     np.sqrt(roots, out=roots)
@@ -260,24 +264,24 @@ def decode(encoded: Encoded) -> NDArray[np.float32]:
 
 
 def pool_max(weights: NDArray[np.float32], size: int | tuple[int, int]) -> NDArray[np.float32]:
-    """Shrink maps by the maximum, so that a single bright cell does not vanish.
+    """Shrink maps by max pooling, so that a single large weight stays visible.
 
     Parameters
     ----------
     weights : ndarray
         float32, (heads, rows, columns).
     size : int or tuple of int
-        Largest number of rows and of columns wanted, at least 1; one number is both.
+        Maximum number of rows and of columns, at least 1. One number applies to both.
 
     Returns
     -------
     ndarray
         float32, (heads, min(rows, size), min(columns, size)). Cell a of r covers the rows from
-        ``a * rows // r`` to before ``(a + 1) * rows // r``; columns likewise. `weights` themselves
-        where they are as small.
+        ``a * rows // r`` up to but excluding ``(a + 1) * rows // r``, and the same holds for
+        columns. `weights` are returned unchanged if they have at most `size` rows and columns.
     """
     rows, columns = size if isinstance(size, tuple) else (size, size)
-    # Along the rows first, as they lie in memory.
+    # Pool along the contiguous axis first.
     for axis, most in ((2, columns), (1, rows)):
         count = weights.shape[axis]
         if count > most:
@@ -288,13 +292,13 @@ def pool_max(weights: NDArray[np.float32], size: int | tuple[int, int]) -> NDArr
 def _most_of_cells(
     weights: NDArray[np.float32], starts: NDArray[np.int64], axis: int
 ) -> NDArray[np.float32]:
-    """The largest number of each cell along an axis, where cells start."""
+    """Return the maximum of each cell along `axis`. Cell i begins at ``starts[i]``."""
     last = np.append(starts[1:], weights.shape[axis]) - 1
     longest = int((last - starts).max()) + 1
     if longest > _SHORT_CELL:
         return np.maximum.reduceat(weights, starts, axis=axis)
-    # Of all cells at once the first number, the second, and so on: `reduceat` takes as long for a
-    # cell of four numbers as for one of forty.
+    # Take the maximum over the first entries of all cells, then the second entries, and so on.
+    # `reduceat` takes as long for cells of 4 entries as for cells of 40.
     found = np.take(weights, starts, axis)
     for step in range(1, longest):
         np.maximum(found, np.take(weights, np.minimum(starts + step, last), axis), out=found)

@@ -1,7 +1,8 @@
-"""What a record holds, told to a view without any weights.
+"""Description of a record for a view, without weights.
 
-A long text's tokens would make a message that some hosts end: it travels deflated, in parts.
-``Source.describe`` in ``js/src/client/source.ts`` is the other side.
+Some hosts close the connection when a message is as large as the tokens of a long text. A long
+description is therefore deflated and sent in parts. ``Source.describe`` in
+``js/src/client/source.ts`` requests and unpacks it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PageForm = Literal["all", "vectors", "strongest"]
 
 
 class TokenList(TypedDict):
-    """Display tokens of one side of a stack.
+    """Displayed tokens of the queries or keys of a stack.
 
     Attributes
     ----------
@@ -44,9 +45,9 @@ class TokenList(TypedDict):
     sequence : list of (int or None)
         0 for the first sequence of a pair, 1 for the second, null for special tokens.
     grids : list of PatchGrid
-        Runs of patches, in order; left out where there are none.
+        Patch grids, in token order. Omitted if there are none.
     predictions : list of Prediction
-        Tokens that the model produced, in order; left out where there are none.
+        Tokens that the model generated, in order. Omitted if there are none.
     """
 
     text: list[str]
@@ -57,16 +58,17 @@ class TokenList(TypedDict):
 
 
 class EmbeddedShare(TypedDict):
-    """How an exported page embeds weights, and how much of them.
+    """Form in which an exported page embeds weights, and the share that it embeds.
 
     Attributes
     ----------
     form : {"all", "vectors", "strongest"}
-        Every weight, queries and keys that weights are computed from, or the strongest keys.
+        Every weight, or the queries and keys from which weights are computed, or the strongest
+        keys.
     covered : float
-        Share of all weight that is embedded as it is; of all sizes, where numbers are signed.
+        Embedded share of the sum of all weights, or of all absolute values if numbers are signed.
     error : float
-        Largest absolute error of a weight, as it was measured.
+        Largest measured absolute error of a weight.
     """
 
     form: PageForm
@@ -82,22 +84,23 @@ class StackNumbers(TypedDict):
     layers : list of int
         The model's own layer numbers.
     heads_per_layer : list of int
-        How many heads each layer has: as many as `layers`.
+        Number of heads of each layer, in the order of `layers`.
     normalized : bool
         Whether rows sum to one.
     signed : bool
-        Whether numbers may be negative; left out where they are not.
+        Whether numbers may be negative. Omitted if they cannot.
     measure : str
-        What the numbers are; left out where they are weights.
+        Name of the quantity. Omitted for weights.
     maximum : float
-        Largest weight that can occur: 1 where `normalized`. Largest size where `signed`.
+        Largest weight that can occur, which is 1 if `normalized`. Largest absolute value if
+        `signed`.
     vectors : bool
-        Whether queries and keys are known, and not the weights alone.
+        Whether queries and keys are available, not only weights.
     patterns : list of str
-        Names of the patterns that its heads can be scored by.
+        Names of the patterns by which the heads can be scored.
     sampled : int
-        Queries that scores of heads are estimated from; only where whole maps of all heads take
-        too long, so that maps are of some queries as well.
+        Number of queries from which head scores are estimated. Present only if complete maps of
+        all heads take too long. Maps then show a sample of the queries as well.
     """
 
     name: str
@@ -119,9 +122,9 @@ class StackDescription(StackNumbers):
     Attributes
     ----------
     key_tokens : TokenList or None
-        null: the same tokens as the queries.
+        null if the keys are the same tokens as the queries.
     embedded : EmbeddedShare
-        How much of its weights an exported page embeds; left out where there is a kernel.
+        Share of the weights that an exported page embeds. Omitted in live views.
     """
 
     query_tokens: TokenList
@@ -130,14 +133,14 @@ class StackDescription(StackNumbers):
 
 
 class Description(TypedDict):
-    """What a record holds.
+    """Description of a record.
 
     Attributes
     ----------
     file : str
-        The model's name as a part of a file's name; left out where it has none.
+        Model name in a form fit for file names. Omitted if the model has no name.
     images : list of ImageHeader
-        Sizes of the pictures that the model saw; left out where there are none.
+        Sizes of the images in the model's input. Omitted if there are none.
     """
 
     model: str
@@ -147,17 +150,17 @@ class Description(TypedDict):
     stacks: list[StackDescription]
 
 
-# Below, the description travels as it is: readable in the browser's tools.
+# Up to this length, the description is sent as JSON, which the browser's developer tools show.
 _MOST_CHARACTERS = 100_000
 
 
 def describe(record: AttentionRecord) -> Description:
-    """Say what a record holds, without any weights; fit for JSON."""
+    """Return the description of a record as JSON values."""
     return completed(describing(record))
 
 
 def describing(record: AttentionRecord) -> Steps[Description]:
-    """Run `describe` in steps: the largest weight may have to be searched for among all weights."""
+    """Return the description of a record in steps: finding the largest weight can take long."""
     stacks: list[dict[str, Any]] = []
     for stack in record.stacks.values():
         described = yield from _describe_stack(stack)
@@ -185,7 +188,7 @@ def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
 
 
 def describing_numbers(stack: AttentionStack) -> Steps[StackNumbers]:
-    """Describe a stack without its tokens, in steps."""
+    """Return the description of a stack without its tokens, in steps."""
     maximum = yield from find_maximum(stack)
     sampled = scored_queries(stack)
     described: dict[str, Any] = {
@@ -215,7 +218,7 @@ def _describe_tokens(tokens: Tokens) -> dict[str, Any]:
 
 
 def packed_description(description: Description) -> bytes | None:
-    """Deflated UTF-8 of a description's JSON; None where that is short enough as it is."""
-    # Characters outside a text's encoding are escaped: a token may hold half of a pair.
+    """Return the deflated JSON of a description, or None if it is short enough to send as JSON."""
+    # `json.dumps` escapes non-ASCII characters: a token may hold one half of a surrogate pair.
     text = json.dumps(description, separators=(",", ":"))
     return None if len(text) <= _MOST_CHARACTERS else zlib.compress(text.encode("ascii"))

@@ -1,6 +1,6 @@
-"""How a record's images travel to the browser: colours, averaged down where they are too many.
+"""Encoding of a record's images for the browser. Images too large for a reply are averaged down.
 
-``js/src/client/requests/images.ts`` is the other side.
+``js/src/client/requests/images.ts`` reads them.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ __all__ = ["ImageHeader", "averaged_image", "encoded_image"]
 
 
 class ImageHeader(TypedDict):
-    """What a reply says about the bytes in its buffer, three to a pixel."""
+    """Size of the image in a reply's buffer, which has three bytes per pixel."""
 
     height: int
     width: int
 
 
 def averaged_image(image: NDArray[np.uint8], largest: int) -> Steps[NDArray[np.uint8]]:
-    """Shrink an image until it fits, by whole factors, in steps: a pixel is the mean of a square.
+    """Shrink an image to at most `largest` bytes, in steps. Each new pixel is the mean of a square.
 
     Parameters
     ----------
     image : ndarray
         uint8, (height, width, 3).
     largest : int
-        Bytes that it may take, at least 3.
+        Maximum size in bytes, at least 3.
 
     Returns
     -------
     ndarray
-        uint8, (height, width, 3), both divided by the same factor and rounded up; the same object
-        where it fits as it is.
+        uint8, (height, width, 3). Height and width are divided by the same integer and rounded up.
+        An image that already fits is returned unchanged.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def averaged_image(image: NDArray[np.uint8], largest: int) -> Steps[NDArray[np.u
         factor += 1
     if factor == 1:
         return image
-    # The squares at the end may be cut.
+    # The last square of a row may be narrower.
     wide = np.diff(np.append(np.arange(0, width, factor), width))
     means = np.empty((-(-height // factor), len(wide), 3), np.uint8)
     pace = Pace("image", image.size)
@@ -67,19 +67,19 @@ def averaged_image(image: NDArray[np.uint8], largest: int) -> Steps[NDArray[np.u
 
 
 def encoded_image(image: NDArray[np.uint8], largest: int) -> Steps[tuple[ImageHeader, bytes]]:
-    """An image as an answer, in steps.
+    """Return the header and pixels of an image for a reply, in steps.
 
     Parameters
     ----------
     image : ndarray
         uint8, (height, width, 3).
     largest : int
-        Bytes that it may take.
+        Maximum size in bytes.
 
     Returns
     -------
-    header : dict
-        Fit for JSON: ``height`` and ``width`` as they are sent.
+    header : ImageHeader
+        ``height`` and ``width`` of the image that is sent.
     data : bytes
         Red, green and blue of each pixel, row by row from the top left.
     """

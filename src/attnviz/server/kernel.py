@@ -1,7 +1,7 @@
-"""The kernel's end of the request channel: a widget's custom messages in, replies out.
+"""Kernel side of the request channel: receives a widget's custom messages and sends replies.
 
-``js/src/client/kernel.ts`` is the other end and decides how long to wait and how much to ask at
-once.
+``js/src/client/kernel.ts`` is the browser side. It decides how long to wait for a reply and how
+many requests to send at once.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ __all__ = ["KernelChannel", "Server"]
 
 _logger = logging.getLogger(__name__)
 
-# Cancelled ids that may still arrive, and ids whose answers go on when they are asked for again; a
-# browser has far fewer requests under way.
+# Maximum number of stored ids of cancelled and of continuing requests. A browser has far fewer
+# requests in progress.
 _IDS_KEPT = 256
-# Characters of an error: what was asked may be in it.
+# Maximum length of an error message, which may quote the request.
 _MOST_CHARACTERS = 2_000
 
 
 class Server(Protocol):
-    """Whatever has answers: of one record, or of several."""
+    """Interface of an object that answers requests, about one record or several."""
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer one request, or say that it goes on when it is asked again."""
+        """Return the answer, or a progress report if the request has to be sent again."""
         ...
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Stop an answer that would go on."""
+        """Stop the work on an answer."""
         ...
 
 
 class KernelChannel:
-    """Answers requests, one at a time.
+    """Channel that answers requests one at a time.
 
     Parameters
     ----------
     server : Server
-        Has the answers.
+        Server that computes the answers.
     send : callable
-        Sends a message (a dict) and its buffers (a list of bytes) to the browser.
+        Function that sends a message (a dict) and its buffers (a list of bytes) to the browser.
     record : int, default 0
-        The number of the record that the answers are about: requests about another are left alone,
-        as the browser has given them up once it hears of this one.
+        Number of the record that this channel serves. Requests for other records are ignored: the
+        browser drops them when it learns of this one.
     """
 
     def __init__(
@@ -64,21 +64,21 @@ class KernelChannel:
         self._record = record
         self._cancelled: deque[str] = deque(maxlen=_IDS_KEPT)
         self._goes_on: LRUCache[str, tuple[str, Any]] = LRUCache(_IDS_KEPT)
-        # JupyterLab may call from several threads (subshells); the server keeps state.
+        # JupyterLab's subshells may call from several threads, and the server has state.
         self._lock = threading.Lock()
 
     def receive(self, message: Any) -> None:
-        """Take one message.
+        """Handle one message.
 
         ``{"attnviz": "request", "id", "name", "arguments", "record"}`` is answered with a reply or
-        an error; ``{"attnviz": "cancel", "id"}`` drops a request that has not begun, or that would
-        go on. Anything else is left.
+        an error. ``{"attnviz": "cancel", "id"}`` drops a request that has not begun, or stops one
+        that is to be continued. Other messages are ignored.
         """
         if not isinstance(message, dict):
             return
         if message.get("attnviz") == "cancel":
             self._cancelled.append(str(message.get("id")))
-            # It does not wait for a request that is being answered, whose end looks for it.
+            # Do not wait for the lock: the thread that holds it drops cancelled requests itself.
             if self._lock.acquire(blocking=False):
                 try:
                     self._drop_cancelled()
@@ -90,7 +90,7 @@ class KernelChannel:
                 self._drop_cancelled()
 
     def _drop_cancelled(self) -> None:
-        """Stop the answers that would go on and are not wanted any more."""
+        """Stop the continuing answers whose requests were cancelled."""
         for identifier in set(self._goes_on) & set(self._cancelled):
             self._server.cancel(*self._goes_on.pop(identifier))
 
@@ -101,17 +101,17 @@ class KernelChannel:
         name, arguments = str(message.get("name")), message.get("arguments") or {}
         try:
             reply = self._server.reply(name, arguments)
-        # Otherwise the reader would not learn that the interrupt met a view and not a cell.
+        # Report it, so that the user sees that the interrupt stopped a view and not a cell.
         except KeyboardInterrupt:
             said = "The kernel was interrupted; nothing was changed."
             self._send({"attnviz": "error", "id": identifier, "message": said}, [])
             return
-        # Whatever went wrong, the view must hear of it.
+        # The view must receive every error.
         except Exception as error:
             _logger.debug("request %r failed", message.get("name"), exc_info=True)
             self._send({"attnviz": "error", "id": identifier, "message": _reason(error)}, [])
             return
-        # Of what comes in parts, those that follow may be given up.
+        # The remaining parts of a reply can be cancelled as well.
         if "later" in reply.header or "parts" in reply.header:
             self._goes_on[identifier] = (name, arguments)
         buffers = [] if reply.data is None else [reply.data]
@@ -119,7 +119,7 @@ class KernelChannel:
 
 
 def _reason(error: Exception) -> str:
-    # A KeyError reads as the repr of its message; a missing argument is a key and nothing more.
+    # str() of a KeyError is the repr of its message, which is only the key if the key is missing.
     if isinstance(error, KeyError) and error.args:
         key = str(error.args[0])
         return _short(key if " " in key else f"{key!r} is missing")

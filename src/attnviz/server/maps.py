@@ -1,4 +1,4 @@
-"""Small maps of whole heads, in which a bright cell does not vanish."""
+"""Small maps of complete heads, made by max pooling so that large weights stay visible."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ __all__ = ["Maps", "encoded_maps", "pooled_where_it_lies"]
 
 
 class Maps(NamedTuple):
-    """Heads' maps, and what of them is exact.
+    """Maps of heads, with the exact largest weight of each map.
 
     Attributes
     ----------
     encoded : Encoded
-        One byte a cell.
+        Cells of the maps, one byte per cell.
     sampled : list of int or None
-        The queries that stand for all, one a row; None where all were gone through.
+        Sampled queries, one per row of the map, or None if all queries were used.
     largest : list of tuple
-        Of each map the cell with the largest weight, counted row by row, and that weight. Of signed
-        numbers the largest size, and that number with its sign.
+        Flat index (row-major) and exact value of the largest cell of each map. Signed numbers are
+        compared by absolute value.
     """
 
     encoded: Encoded
@@ -50,10 +50,10 @@ def encoded_maps(
     rows: slice | None = None,
     columns: slice | None = None,
 ) -> Steps[Maps]:
-    """Heads' maps, pooled by the maximum (of signed numbers the largest size), in steps.
+    """Return max-pooled maps of heads, in steps. Signed numbers are pooled by absolute value.
 
-    Of a part whose every weight would take too long (see `affords_maps`) each row of a map
-    is one query, taken from its share of the text.
+    If computing every weight would take too long (see `affords_maps`), each row of a map shows one
+    query, sampled from the queries that the row covers.
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
@@ -64,7 +64,7 @@ def encoded_maps(
     for side in (rows, columns):
         cells *= min(side.stop - side.start, size)
     if cells > MAX_REPLY_BYTES:
-        # Before minutes of computing.
+        # Fail before the computation, which can take minutes.
         raise ValueError(f"maps of size {size} are {cells} bytes; ask for smaller ones")
     maximum = yield from find_maximum(stack)
     pairs = (rows.stop - rows.start) * (columns.stop - columns.start)
@@ -81,7 +81,7 @@ def encoded_maps(
             maps.append(pooled_where_it_lies(vectors, head, rows, columns, size)[None])
             yield from pace.did(STEP)
             continue
-        # Row by row of cells: of all rows together no more than a tile is held.
+        # Update the maxima tile by tile, so that only one tile of weights is in memory.
         tops, lefts = (np.array(_edges(side, size)[:-1]) for side in (slice(0, num_rows), columns))
         most = np.full((1 + stack.signed, len(tops), len(lefts)), -np.inf, np.float32)
         for part in tiles(slice(0, num_rows), attention.num_keys):
@@ -94,7 +94,7 @@ def encoded_maps(
             firsts = np.flatnonzero(np.diff(cell, prepend=-1))
             touched = cell[firsts]
             for of_part, numbers in zip(most, parted(weights, signed=stack.signed), strict=True):
-                # Along the rows first, as they lie in memory.
+                # Pool along the contiguous axis first.
                 found = np.maximum.reduceat(numbers, lefts - columns.start, axis=1)
                 found = np.maximum.reduceat(found, firsts, axis=0)
                 of_part[touched] = np.maximum(of_part[touched], found)
@@ -110,15 +110,15 @@ def encoded_maps(
 def pooled_where_it_lies(
     vectors: QueryKeyAttention, place: int, rows: slice, columns: slice, size: int
 ) -> NDArray[np.float32]:
-    """A head's map, pooled by the maximum on the device where its queries and keys lie.
+    """Return the max-pooled map of a head, computed on the device of its queries and keys.
 
-    Nothing but the map leaves the device, and no more than one of its rows is there at once: the
-    weights of 32,768 queries and keys are four gigabytes.
+    Only the map is copied from the device. The weights are computed tile by tile: those of 32,768
+    queries and keys take four gigabytes.
 
     Returns
     -------
     ndarray
-        float32, the cells of `attnviz.server.codec.pool_max`.
+        float32, with the cells of `attnviz.server.codec.pool_max`.
     """
     tops, lefts = _edges(rows, size), _edges(columns, size)
     found = torch.zeros(len(tops) - 1, len(lefts) - 1, device=vectors.queries.device)
@@ -137,7 +137,7 @@ def pooled_where_it_lies(
 
 
 def _edges(side: slice, size: int) -> list[int]:
-    """Where the cells of a map begin, and where the last of them ends."""
+    """Return the first index of each cell of a map, and the end of the last cell."""
     count = side.stop - side.start
     cells = min(count, size)
     return [side.start + cell * count // cells for cell in range(cells + 1)]

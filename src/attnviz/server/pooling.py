@@ -1,9 +1,9 @@
-"""What a cell shows of the numbers that it stands for, also where they have both signs.
+"""Pooling of signed numbers.
 
-Positive and negative numbers would cancel out in a cell, and a large change would look like none.
-So both are pooled by themselves, and the larger of the two is shown, with its sign.
-``js/src/client/page/tiles.ts`` does the same for pages; ``tests/fixtures/tiles.json`` is read by
-both.
+Positive and negative numbers would cancel in a cell, which would hide large changes. They are
+pooled separately, and a cell shows the larger of the two results, with its sign.
+``js/src/client/page/tiles.ts`` does this for pages. The tests of both read
+``tests/fixtures/tiles.json``.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _Number = TypeVar("_Number", np.float32, np.float64)
 
 __all__ = ["joined", "parted"]
 
-# Negative numbers are shown where they are larger by more than this share. Each row of a difference
-# sums to 0: a cell that has whole rows, as the first of every causal text, has as much of either
-# sign, and which is larger would be a matter of rounding.
+# Relative margin by which the pooled negative numbers must be larger to be shown. Each row of a
+# difference sums to 0, so a cell with complete rows has equal sums of both signs, and without a
+# margin rounding would choose the sign.
 _TIE = 1e-3
 
 
 def parted(numbers: NDArray[_Number], *, signed: bool) -> NDArray[_Number]:
-    """The parts of numbers that are pooled by themselves, (parts, ...), none of them negative.
+    """Return the nonnegative arrays that are pooled separately, stacked to (parts, ...).
 
-    One part, the numbers themselves, unless they are signed: then the positive numbers, and the
-    sizes of the negative ones, with zeros in the places of the others.
+    Unsigned numbers are a single part. Signed numbers become two parts: the positive numbers, and
+    the absolute values of the negative numbers, each with zeros elsewhere.
 
     >>> parted(np.array([0.5, -0.25]), signed=True).tolist()
     [[0.5, 0.0], [0.0, 0.25]]
@@ -38,7 +38,7 @@ def parted(numbers: NDArray[_Number], *, signed: bool) -> NDArray[_Number]:
 
 
 def joined(parts: NDArray[_Number]) -> NDArray[_Number]:
-    """What cells show of their pooled parts, (parts, ...): of two the larger, with its sign.
+    """Combine the pooled parts, (parts, ...): return the larger of two parts, with its sign.
 
     >>> joined(np.array([[0.5, 0.1, 0.2], [0.25, 0.4, 0.2]])).tolist()
     [0.5, -0.4, 0.2]

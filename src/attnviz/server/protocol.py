@@ -1,6 +1,6 @@
-"""Requests: dataclasses that check themselves, each with the method that answers it.
+"""Requests as dataclasses: validation of their arguments, and limits on replies.
 
-``scripts/protocol.py`` writes the same types for the browser, ``js/src/client/protocol.ts``.
+``scripts/protocol.py`` writes their TypeScript types to ``js/src/client/protocol.ts``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = [
     "span",
 ]
 
-# Databricks ends a widget message at 5 MB, others slow down long before: a megabyte crosses in
-# some 40 ms and leaves room for others between.
+#: Maximum size of a reply. Databricks limits widget messages to 5 MB, and other hosts slow down
+#: well below that. One megabyte takes about 40 ms, and other messages are sent in between.
 MAX_REPLY_BYTES = 1_000_000
 
-#: Entries of a list that is asked with: more than any model has heads.
+#: Maximum length of a list in a request: more than the number of heads of any model.
 MOST_ENTRIES = 100_000
 
 Range = tuple[int, int]
@@ -48,39 +48,39 @@ _Class = TypeVar("_Class")
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: a header fit for JSON and at most one buffer."""
+    """Reply to a request: a header of JSON values and at most one buffer."""
 
     header: Mapping[str, Any]
     data: bytes | None = None
 
 
 class PartHeader(TypedDict):
-    """What a reply that comes in parts says.
+    """Header of a reply that is sent in parts.
 
     Attributes
     ----------
     parts : int
-        How many there are.
+        Number of parts.
     """
 
     parts: int
 
 
 class Request(Protocol[_AnyServer_contra]):
-    """A frozen dataclass whose fields are the arguments of a request."""
+    """Interface of a request: a frozen dataclass whose fields are the arguments."""
 
     def answer(self, server: _AnyServer_contra) -> Reply | Steps[Reply]:
-        """Answer it: at once, or in steps of which a reply makes a few."""
+        """Return the reply, or a generator that computes it in steps."""
         ...
 
 
 class Requests(Generic[_Server]):
-    """The requests that a kind of server answers, by name.
+    """Registry of the requests of a server class, by name.
 
     Attributes
     ----------
     classes, headers : dict
-        The dataclass of each request, and the types of its reply's header.
+        Dataclass of each request, and the possible types of its reply's header.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Requests(Generic[_Server]):
         self.headers: dict[str, tuple[type, ...]] = {}
 
     def add(self, name: str, *headers: type) -> Callable[[_Class], _Class]:
-        """Take in a dataclass under the name by which it is asked for."""
+        """Return a class decorator that registers a request under `name`."""
 
         def taken(request: _Class) -> _Class:
             self.classes[name] = typing.cast("type[Request[_Server]]", request)
@@ -98,12 +98,12 @@ class Requests(Generic[_Server]):
         return taken
 
     def request(self, name: str, arguments: Mapping[str, Any]) -> Request[_Server]:
-        """A request with its arguments checked as far as their types say; errors name them."""
+        """Return a request after checking the types of its arguments."""
         return checked(self.classes[name], arguments)
 
 
 def checked(request: type[_Class], arguments: Mapping[str, Any], within: str = "") -> _Class:
-    """Make a dataclass from arguments as JSON has them; what it does not know is left out."""
+    """Create a dataclass from JSON arguments. Ignore arguments that it has no field for."""
     if not isinstance(arguments, Mapping):
         raise TypeError(
             f"{within[:-1] or 'arguments'}={reprlib.repr(arguments)} must have names and values"
@@ -125,7 +125,7 @@ def _hints(request: type) -> dict[str, Any]:
 
 
 def _value(name: str, kind: Any, given: Any) -> Any:
-    """An argument as the type that it is declared with."""
+    """Return an argument converted to its declared type."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return _one_of(name, options, given)
@@ -162,7 +162,7 @@ def _values(name: str, options: tuple[Any, ...], given: Any) -> tuple[Any, ...]:
     if len(values) > MOST_ENTRIES:
         raise ValueError(f"{name} has {len(values):,} entries; at most {MOST_ENTRIES:,} are taken")
     if options == (int, Ellipsis) and all(type(each) is int for each in values):
-        # As long lists are: heads.
+        # Fast path for long lists, such as heads.
         return values
     if options[-1] is Ellipsis:
         return tuple(_value(name, options[0], each) for each in values)
@@ -194,7 +194,7 @@ def _either(options: typing.Iterable[str]) -> str:
 
 
 def span(name: str, given: Range, size: int) -> slice:
-    """Queries or keys from start to stop, which must exist."""
+    """Return a range of queries or keys as a slice. Raise ValueError if it is out of bounds."""
     start, stop = given
     if not 0 <= start < stop <= size:
         raise ValueError(f"{name}=[{start}, {stop}] must lie within 0 to {size}")
@@ -202,7 +202,10 @@ def span(name: str, given: Range, size: int) -> slice:
 
 
 def heads_of(stack: AttentionStack, layer: int, heads: Sequence[int]) -> tuple[int, list[int]]:
-    """A layer and some of its heads by the model's numbers, each head once, one at least."""
+    """Return the numbers of a layer and its heads.
+
+    Raise ValueError if `heads` is empty or has duplicates.
+    """
     number = stack.layer_number(layer)
     if not heads:
         raise ValueError("heads is empty; ask for at least one")
@@ -213,13 +216,13 @@ def heads_of(stack: AttentionStack, layer: int, heads: Sequence[int]) -> tuple[i
 
 
 def refuse_large(what: str, size: int, hint: str) -> None:
-    """Refuse an answer of more bytes than a reply has, before it is computed."""
+    """Raise ValueError if an answer of `size` bytes exceeds a reply."""
     if size > MAX_REPLY_BYTES:
         raise ValueError(f"{what} are {size} bytes; {MAX_REPLY_BYTES} are sent at once, so {hint}")
 
 
 def part_of(content: bytes, part: int, of: str) -> tuple[bytes, int]:
-    """One part, from 0, of what is too large for a reply, and how many parts there are."""
+    """Return part number `part` (from 0) of `content`, and the number of parts."""
     parts = max(1, -(-len(content) // MAX_REPLY_BYTES))
     if not 0 <= part < parts:
         raise ValueError(f"part {part} of {of} of {parts} parts was asked for")

@@ -1,4 +1,4 @@
-"""What rows of weights are divided by, kept for later requests of the same rows."""
+"""Cache of the softmax normalizers of attention rows."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from attnviz.utils.progress import Pace, Steps
 
 __all__ = ["KEPT_BYTES", "RowSums", "softmax_sides", "some_rows"]
 
-# Four bytes a query: a head of 131,072 tokens takes half a megabyte.
+# Default size of the cache. A head with 131,072 tokens takes half a megabyte (4 bytes per query).
 KEPT_BYTES = 48_000_000
-# Below so many keys a row is computed again as fast as it is looked up.
+# Up to this many keys, recomputing a row is as fast as a cache lookup.
 _LONG = 4096
 
 
 def softmax_sides(attention: LayerAttention) -> tuple[LayerAttention, ...]:
-    """The attentions whose queries and keys give a layer's weights; none where they are not known.
+    """Return the attentions from whose queries and keys a layer's weights are computed.
 
-    Of a difference both sides, what is taken away first; of weights that are multiplied those
-    weights; of any other attention itself.
+    These are both sides of a difference (the subtrahend first), the base of scaled weights, or the
+    attention itself. The tuple is empty if queries and keys are not available.
     """
     sides: tuple[LayerAttention, ...] = (attention,)
     if isinstance(attention, DifferenceAttention):
@@ -39,15 +39,15 @@ def softmax_sides(attention: LayerAttention) -> tuple[LayerAttention, ...]:
 
 
 class RowSums:
-    """Weights of parts of rows, without the rest of the row where it was seen before.
+    """Cache of softmax normalizers, with methods that compute weights from them.
 
-    A row's weights are divided by a sum over all its keys. Kept, it makes a small block of a long
-    text as cheap as its own cells.
+    The softmax divides each row by a sum over all keys. With the cached sum, the cost of a small
+    block depends on the size of the block and not on the length of the text.
 
     Parameters
     ----------
     kept_bytes : int
-        What is kept at most; of the heads that were not lately asked for the sums are forgotten.
+        Maximum size in bytes. The least recently used heads are dropped first.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class RowSums:
         columns: slice,
         pace: Pace | None = None,
     ) -> Steps[NDArray[np.float32]]:
-        """Weights of some queries and neighbouring keys, in steps.
+        """Compute weights of `rows` and a range of keys, in steps.
 
         Returns
         -------
@@ -92,7 +92,7 @@ class RowSums:
     def _part(
         self, stack: AttentionStack, layer: int, head: int, rows: Rows, columns: slice
     ) -> tuple[NDArray[np.float32], int]:
-        """Weights of some queries and keys, and how many were computed for them."""
+        """Return weights of `rows` and a range of keys, and the number of weights computed."""
         attention, num_keys = stack.attention(layer), len(stack.key_tokens)
         head = stack.head_number(layer, head)
         sides = softmax_sides(attention)
@@ -120,12 +120,12 @@ class RowSums:
     def whole_rows(
         self, stack: AttentionStack, *, layer: int, head: int, rows: slice
     ) -> torch.Tensor:
-        """Weights of some queries and all keys; what they were divided by is kept.
+        """Compute complete rows of weights and cache their normalizers.
 
         Returns
         -------
         Tensor
-            float32, (rows, keys), on the device of the queries: as much memory as its entries take.
+            float32, (rows, keys), on the device of the queries.
         """
         attention = stack.attention(layer)
         head = stack.head_number(layer, head)
@@ -158,14 +158,14 @@ class RowSums:
         return weights
 
     def of(self, stack: AttentionStack, layer: int, head: int, side: int = 0) -> torch.Tensor:
-        """The logarithms of the sums of a head, to be read and to be filled.
+        """Return the cached log-sum-exp of each query of a head, for reading and writing.
 
-        Of a difference those of one of its sides, by their places in `softmax_sides`.
+        `side` is the index of the attention in `softmax_sides`.
 
         Returns
         -------
         Tensor
-            float32, (queries,), on the CPU wherever the record lies; NaN where nothing is known.
+            float32, (queries,), on the CPU. NaN for queries whose value is not cached.
         """
         key = (stack.name, layer, head, side)
         sums = self._kept.get(key)
@@ -175,19 +175,19 @@ class RowSums:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that are kept."""
+        """Size of the cached values in bytes."""
         return self._kept.num_bytes
 
 
 def some_rows(rows: Rows, part: slice) -> Rows:
-    """Those of some queries that stand at the places of `part`."""
+    """Return ``rows[part]``, also if `rows` is a slice."""
     if isinstance(rows, torch.Tensor):
         return rows[part]
     return slice(rows.start + part.start, rows.start + part.stop)
 
 
 def _vectors(attention: LayerAttention) -> QueryKeyAttention:
-    """A layer's queries and keys."""
+    """Return the queries and keys of `attention`. Raise ValueError if it has none."""
     vectors = attention.vectors
     if vectors is None:
         raise ValueError("only weights are known, and no queries and keys")
@@ -201,9 +201,9 @@ def _together(
     rows: Rows,
     columns: slice,
 ) -> torch.Tensor:
-    """A block of a layer, of the weights of its `softmax_sides`.
+    """Combine the weights of the `softmax_sides` to a block of the layer.
 
-    A difference is 0 for queries that one side lacks.
+    A difference is 0 for queries that have no allowed key on one of its sides.
     """
     if isinstance(attention, ScaledAttention):
         return attention.scaled(sides[0], head, rows, columns)

@@ -1,13 +1,14 @@
-"""Answers what a view may ask of a record.
+"""Server for the requests of the views of a record.
 
-A view never gets the whole tensor: it asks for the description once, and then for the blocks and
-maps that it draws. A request is a class below, with the method that answers it. Whatever is asked,
+A view never gets the complete tensor. It requests the description once, and then the blocks and
+maps that it draws. Each request is a class in this module, with a method that answers it. For each
+request:
 
-- it is checked against what the record holds before anything is computed,
-- a reply has at most a megabyte (`attnviz.server.protocol.MAX_REPLY_BYTES`),
-- a reply computes for a moment; what takes longer is asked for again and goes on
-  (`attnviz.server.unfinished`),
-- and what is kept for later requests has a bound in bytes.
+- Its arguments are checked against the record before anything is computed.
+- A reply has at most one megabyte (`attnviz.server.protocol.MAX_REPLY_BYTES`).
+- A reply is computed for a fraction of a second. Longer work continues when the browser sends the
+  request again (`attnviz.server.unfinished`).
+- Caches for later requests have a limit in bytes.
 """
 
 from __future__ import annotations
@@ -75,23 +76,24 @@ __all__ = [
     "finite_scores",
 ]
 
-#: A page's name and text of a view's state, at once or step by step.
+#: Function that returns the name and text of a page for a view's state, at once or in steps.
 MakePage = Callable[[Mapping[str, Any]], tuple[str, str] | Steps[tuple[str, str]]]
 
 
 class RecordServer:
-    """Serves the pieces of a record.
+    """Server for the requests about one record.
 
     Parameters
     ----------
     record : AttentionRecord
-        The record.
+        Record to serve.
     page : callable, optional
-        Makes the exported page from a view's state; without it views offer no HTML export.
+        Function that makes the exported page from a view's state. Without it, views have no HTML
+        export.
     interventions : Interventions, optional
-        Changes the model's attention, and says what that does; without it the view has no model.
+        Runs of the model with changed attention. Without it, the view has no model.
     share : int
-        Among how many servers the memory is shared that one of them may keep for later requests.
+        Number of servers among which the cache size is divided.
 
     Examples
     --------
@@ -118,7 +120,7 @@ class RecordServer:
         self.unfinished = Unfinished()
 
     def stack(self, name: str) -> AttentionStack:
-        """A stack of the record, or of a changed run."""
+        """Return a stack of the record, or of a run with changed attention."""
         if self.interventions is not None and name not in self.record.stacks:
             changed = self.interventions.stack(name)
             if changed is not None:
@@ -126,14 +128,14 @@ class RecordServer:
         return self.record.stack(name)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer one of `RECORD_REQUESTS`, its arguments as JSON has them."""
+        """Answer one of `RECORD_REQUESTS`. The arguments are JSON values."""
         request = self._request(name, arguments)
         check_mapped(self.record.mapped_files)
         answer = request.answer(self)
         return answer if isinstance(answer, Reply) else self.unfinished.reply(request, answer)
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Stop an answer that is under way, and free what it holds."""
+        """Stop a pending reply and free its memory."""
         request = self._request(name, arguments)
         self.unfinished.forget(request)
         if isinstance(request, PageRequest):
@@ -148,7 +150,7 @@ class RecordServer:
         return RECORD_REQUESTS.request(name, arguments)
 
 
-# A float in JSON, with what parts it from the next.
+# Maximum length of a float in JSON, with its separator.
 _SCORE_BYTES = 22
 
 RECORD_REQUESTS: Requests[RecordServer] = Requests()
@@ -157,12 +159,11 @@ RECORD_REQUESTS: Requests[RecordServer] = Requests()
 @RECORD_REQUESTS.add("describe", Description, PartHeader)
 @dataclass(frozen=True)
 class DescribeRequest:
-    """What the record holds: in the header, or deflated in parts where the text is long."""
+    """Description of the record: in the header, or for a long text deflated and in parts."""
 
     part: int = 0
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Describe the record once."""
         if server.description is None:
             description = yield from describing(server.record)
             server.description = packed_description(description) or description
@@ -175,7 +176,7 @@ class DescribeRequest:
 @RECORD_REQUESTS.add("block", PieceHeader)
 @dataclass(frozen=True)
 class BlockRequest:
-    """Weights of some heads, rows and columns of a layer."""
+    """Weights of the given heads, rows and columns of a layer."""
 
     stack: str
     layer: int
@@ -184,7 +185,6 @@ class BlockRequest:
     columns: Range
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Encode the weights, as exact as they are."""
         stack = server.stack(self.stack)
         layer, heads = heads_of(stack, self.layer, self.heads)
         rows = span("rows", self.rows, len(stack.query_tokens))
@@ -204,15 +204,15 @@ class BlockRequest:
 
 
 class MapsHeader(PieceHeader):
-    """What a reply says about maps.
+    """Description of the maps in a reply's buffer.
 
     Attributes
     ----------
     largest : list
-        Of each map the cell with the largest weight, counted row by row, and that weight, exact. Of
-        signed numbers the one of the largest size, with its sign.
+        Flat index (row-major) and exact value of the largest cell of each map. Signed numbers are
+        compared by absolute value.
     sampled : list of int
-        The queries that stand for all, one a row; left out where all were gone through.
+        Sampled queries, one per row of the map. Omitted if all queries were used.
     """
 
     pooled: str
@@ -223,12 +223,14 @@ class MapsHeader(PieceHeader):
 @RECORD_REQUESTS.add("maps", MapsHeader)
 @dataclass(frozen=True)
 class MapsRequest:
-    """Heads' maps, pooled by the largest weight (or size, with its sign) to at most `size` squared.
+    """Max-pooled maps of heads, with at most `size` rows and columns.
+
+    Signed numbers are pooled by absolute value and keep their sign.
 
     Attributes
     ----------
     heads, rows, columns : optional
-        All heads, all queries and all keys where they are left out.
+        Default: all heads, all queries and all keys.
     """
 
     stack: str
@@ -239,7 +241,6 @@ class MapsRequest:
     columns: Range | None = None
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Pool the maps."""
         stack = server.stack(self.stack)
         num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
         maps, sampled, largest = yield from encoded_maps(
@@ -257,20 +258,20 @@ class MapsRequest:
 @RECORD_REQUESTS.add("strongest", StrongestHeader)
 @dataclass(frozen=True)
 class StrongestRequest:
-    """The strongest keys of some queries anywhere in a text.
+    """Strongest keys of the given queries among all keys of the text.
 
-    Of signed numbers the largest sizes, with their signs; sums are of sizes.
+    Signed numbers are compared by absolute value and keep their sign. Sums add absolute values.
 
     Attributes
     ----------
     k : int
-        Keys for each query.
+        Number of keys per query.
     combine : {"separate", "mean", "max"}
-        A matrix for each head, or one for all.
+        Whether each head has a matrix, or one matrix combines all heads.
     leave_out : list
-        Keys that are none of the strongest: "special", "first", or their number.
+        Keys to leave out: "special", "first", or their position.
     pair : str
-        Of a pair of texts, whose keys are looked at.
+        Texts of a pair, such as "a-b": only keys in the second one are included.
     """
 
     stack: str
@@ -283,7 +284,6 @@ class StrongestRequest:
     pair: Pair
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Find them in one pass over all keys."""
         stack = server.stack(self.stack)
         header, data = yield from encoded_strongest(
             stack,
@@ -303,11 +303,11 @@ class StrongestRequest:
 @RECORD_REQUESTS.add("tile", TileHeader)
 @dataclass(frozen=True)
 class TileRequest:
-    """A square of `TILE` by `TILE` cells of a head's matrix, or of the mean of several.
+    """Square of `TILE` by `TILE` cells of a head's matrix, or of the mean of several heads.
 
-    At level l a cell stands for 2^l by 2^l weights, and tile (row, column) begins at query
-    `row * TILE * 2^l` and key `column * TILE * 2^l`; tiles at the end are smaller. Signed numbers
-    do not cancel out in a cell: it has the mean, or the largest, of those of one sign, the larger.
+    At level l, a cell covers 2^l by 2^l weights, and tile (row, column) begins at query
+    `row * TILE * 2^l` and key `column * TILE * 2^l`. Tiles at the edges are smaller. Positive and
+    negative numbers are pooled separately, and a cell shows the larger of the two results.
     """
 
     stack: str
@@ -319,7 +319,6 @@ class TileRequest:
     pooled: Pooled
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Cut the tile."""
         cells, every = yield from encoded_tile(
             server.stack(self.stack),
             server.row_sums,
@@ -334,12 +333,12 @@ class TileRequest:
 
 
 class ScoresHeader(TypedDict):
-    """A pattern's scores.
+    """Scores of the heads for a pattern.
 
     Attributes
     ----------
     scores : list of list of float
-        Of every head of a stack, layer by layer; None where a score is not defined.
+        Score of every head of a stack, by layer. None if a score is undefined.
     """
 
     scores: list[list[float | None]]
@@ -348,13 +347,15 @@ class ScoresHeader(TypedDict):
 @RECORD_REQUESTS.add("scores", ScoresHeader)
 @dataclass(frozen=True)
 class ScoresRequest:
-    """A pattern's score of every head of a stack; of a long text estimated from some queries."""
+    """Score of every head of a stack for a pattern.
+
+    Scores of long texts are estimated from sampled queries.
+    """
 
     stack: str
     pattern: str
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Compute or estimate them."""
         stack = server.stack(self.stack)
         count = sum(stack.heads_per_layer)
         refuse_large(f"scores of {count:,} heads", _SCORE_BYTES * count, "capture fewer layers")
@@ -366,12 +367,12 @@ class ScoresRequest:
 @RECORD_REQUESTS.add("vectors", VectorsHeader)
 @dataclass(frozen=True)
 class VectorsRequest:
-    """One row of a head: its query, some of its keys, and how its weights come from them.
+    """One row of a head: its query, the given keys, and the logits and weights between them.
 
     Attributes
     ----------
     token : int
-        The query.
+        Position of the query.
     """
 
     stack: str
@@ -381,7 +382,6 @@ class VectorsRequest:
     keys: Range
 
     def answer(self, server: RecordServer) -> Reply:
-        """Take the row apart."""
         stack = server.stack(self.stack)
         header, data = encoded_vectors(
             stack,
@@ -397,12 +397,11 @@ class VectorsRequest:
 @RECORD_REQUESTS.add("image", ImageHeader)
 @dataclass(frozen=True)
 class ImageRequest:
-    """One of the record's images, in as many pixels as fit into a reply."""
+    """Image of the record, averaged down to the size of a reply if it is larger."""
 
     index: int
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Send its pixels."""
         images = server.record.images
         if not 0 <= self.index < len(images):
             given = reprlib.repr(self.index)
@@ -413,14 +412,14 @@ class ImageRequest:
 
 @dataclass(frozen=True)
 class WantedChange:
-    """One change of the attention: a pair of query and key, a head's output, or a token.
+    """Change of the attention: cut a pair of query and key, ablate a head, or hide a token.
 
     Attributes
     ----------
     layer, head : int or None
-        None is all.
+        None means all.
     query, key : int or None
-        What the kind needs: both of a pair, the key of a token that is hidden.
+        "knockout" needs both, "hide" needs the key, "ablate" needs neither.
     renormalize : bool
         Whether a pair is cut before the softmax, so that the other keys get its weight.
     """
@@ -435,7 +434,7 @@ class WantedChange:
 
 
 class Likely(TypedDict):
-    """One of the likeliest answers, with its number and its probability."""
+    """Token among the most probable answers, with its id and probability."""
 
     text: str
     id: int
@@ -443,16 +442,16 @@ class Likely(TypedDict):
 
 
 class OutcomeHeader(TypedDict):
-    """What some changes do to the model's answer.
+    """Effect of changes on the model's answer.
 
     Attributes
     ----------
     sentence : str
-        The answer before and after, with the noise.
+        Answer before and after the changes, with the noise, in words.
     described : list
-        Each change, in words.
+        Description of each change.
     effect : str
-        The same by its numbers.
+        Effect in numbers.
     """
 
     sentence: str
@@ -468,16 +467,16 @@ class OutcomeHeader(TypedDict):
 
 
 class ChangedStack(TypedDict):
-    """A stack of a changed run, beside the one that it is of.
+    """Stack of a changed run, and its difference from the unchanged run.
 
     Attributes
     ----------
     stack : str
-        The name of the stack that is described.
+        Name of the stack of the unchanged run.
     after, difference : StackNumbers
-        Of the changed run, and of what it has more than the unchanged one.
+        Stack of the changed run, and that stack less the unchanged one.
     predictions : list of Prediction
-        Tokens that the model produced in the changed run.
+        Tokens that the model generated in the changed run.
     """
 
     stack: str
@@ -487,20 +486,20 @@ class ChangedStack(TypedDict):
 
 
 class ChangedHeader(TypedDict):
-    """The stacks of a changed run."""
+    """Stacks of a changed run."""
 
     stacks: list[ChangedStack]
 
 
 class Cut(TypedDict):
-    """The effect of cutting a pair on the answer.
+    """Effect on the answer of cutting a pair of query and key.
 
     Attributes
     ----------
     words : str
-        Which cut it was, and the answer before and after.
+        Description of the cut, and the answer before and after.
     measure : str
-        The answer in words.
+        Answer that was measured, in words.
     """
 
     words: str
@@ -508,20 +507,20 @@ class Cut(TypedDict):
 
 
 class EdgeHeader(TypedDict):
-    """What is known of a pair of query and key beside its weight.
+    """Value norm of a pair of query and key, and the effects of cutting it.
 
     Attributes
     ----------
     model : str
-        "waits" where it has not run yet, "ready" where it has.
+        "waits" if the model has not run yet, "ready" if it has.
     share : float or None
-        Of the value norm: what the pair adds as a share of what its row does.
+        Norm of what the pair adds to the output, as a share of the norms of the row.
     why : str
-        Why that is not known; "" where it is, or where the model has not run.
+        Reason why `share` is None. "" if it is not None, or if the model has not run.
     cuts : list of Cut
-        Those that were asked for.
+        Cuts of this pair that were run.
     noise : str
-        Their largest noise; "" where none was asked for.
+        Largest noise of the cuts. "" if there are none.
     """
 
     model: Literal["waits", "ready"]
@@ -532,24 +531,24 @@ class EdgeHeader(TypedDict):
 
 
 class Interventions(Protocol):
-    """Changes a model's attention for the reader of a view."""
+    """Interface of an object that runs the view's model with changed attention."""
 
     def outcome(
         self, changes: tuple[WantedChange, ...], measured: tuple[int | str, ...]
     ) -> Steps[OutcomeHeader]:
-        """Say what changes do together to an answer; ValueError without a model."""
+        """Return the joint effect of changes on an answer. Raise ValueError without a model."""
         ...
 
     def changed(self, changes: tuple[WantedChange, ...]) -> Steps[ChangedHeader]:
-        """Describe the changed run's stacks, which `stack` has then."""
+        """Describe the stacks of the changed run, and store them for `stack`."""
         ...
 
     def stack(self, name: str) -> AttentionStack | None:
-        """A stack of a changed run, if it is still kept."""
+        """Return a stack of a changed run, or None if it is not stored."""
         ...
 
     def edge(self, asked: EdgeRequest) -> Steps[EdgeHeader]:
-        """Say what is known of a pair; runs no model, but raises ValueError without one."""
+        """Describe a pair without running the model. Raise ValueError without a model."""
         ...
 
 
@@ -559,19 +558,18 @@ _NO_MODEL = "this view runs no model"
 @RECORD_REQUESTS.add("intervene", OutcomeHeader)
 @dataclass(frozen=True)
 class InterveneRequest:
-    """Run the view's model with its attention changed; without changes, as it is.
+    """Run of the view's model with changed attention, or unchanged if `changes` is empty.
 
     Attributes
     ----------
     measured : tuple of int or str
-        The view's `answer`: a token, or a token and another; empty for the default.
+        Answer to measure, as in the view's `answer`: a token or two tokens. Empty for the default.
     """
 
     changes: tuple[WantedChange, ...]
     measured: tuple[int | str, ...] = ()
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Say what the changes do together."""
         if server.interventions is None:
             raise ValueError(_NO_MODEL)
         return Reply((yield from server.interventions.outcome(self.changes, self.measured)))
@@ -580,12 +578,12 @@ class InterveneRequest:
 @RECORD_REQUESTS.add("changed", ChangedHeader)
 @dataclass(frozen=True)
 class ChangedRequest:
-    """The stacks of the run that some changes make."""
+    """Stacks of the run with the given changes."""
 
     changes: tuple[WantedChange, ...]
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Describe them; the model runs where the run is not kept."""
+        """Describe the stacks. Run the model if the run is not stored."""
         if server.interventions is None:
             raise ValueError(_NO_MODEL)
         return Reply((yield from server.interventions.changed(self.changes)))
@@ -594,7 +592,7 @@ class ChangedRequest:
 @RECORD_REQUESTS.add("edge", EdgeHeader)
 @dataclass(frozen=True)
 class EdgeRequest:
-    """What is known of a pair of query and key in one head beside its weight."""
+    """Value norm and effects of a pair of query and key in one head."""
 
     stack: str
     layer: int
@@ -603,7 +601,7 @@ class EdgeRequest:
     key: int
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Say it; no model runs for it."""
+        """Describe the pair without running the model."""
         stack = server.record.stack(self.stack)
         heads_of(stack, self.layer, (self.head,))
         for name, value, tokens in (
@@ -620,7 +618,7 @@ class EdgeRequest:
 
 
 class Pages:
-    """Pages that are being sent: browser tabs may export at once, each with a state of its own.
+    """Pages that are being sent, by state. Several browser tabs may export at the same time.
 
     Examples
     --------
@@ -645,7 +643,7 @@ class Pages:
             self._by_state[_key_of(state)] = page
 
     def forget(self, state: Mapping[str, Any]) -> None:
-        """Drop the page of a state, if it is here."""
+        """Drop the page of a state, if any."""
         with self._lock:
             self._by_state.pop(_key_of(state), None)
 
@@ -655,14 +653,14 @@ def _key_of(state: Mapping[str, Any]) -> str:
 
 
 class HasPage(Protocol):
-    """A server whose view can be exported: of a record, or of a corpus.
+    """Interface of a server whose view can be exported, for a record or a corpus.
 
     Attributes
     ----------
     make_page : callable or None
-        Makes the page of a state.
+        Function that makes the page of a state.
     pages : Pages
-        The pages that are being sent.
+        Pages that are being sent.
     """
 
     make_page: MakePage | None
@@ -670,12 +668,12 @@ class HasPage(Protocol):
 
 
 class PageHeader(PartHeader):
-    """What a reply says about a part of a page.
+    """Header of a part of a page.
 
     Attributes
     ----------
     name : str
-        Of the file.
+        File name.
     """
 
     name: str
@@ -684,13 +682,13 @@ class PageHeader(PartHeader):
 @RECORD_REQUESTS.add("page", PageHeader)
 @dataclass(frozen=True)
 class PageRequest:
-    """A part of the exported page of a view in some state."""
+    """Part of the exported page of a view with the given state."""
 
     part: int
     state: Mapping[str, Any]
 
     def answer(self, server: HasPage) -> Steps[Reply]:
-        """Make the page once for all its parts."""
+        """Return a part of the page, which is made for the first part."""
         if server.make_page is None:
             raise ValueError("this view has no HTML export")
         if self.part < 0:
@@ -707,12 +705,12 @@ class PageRequest:
         return Reply({"parts": parts, "name": name}, piece)
 
     def give_up(self, server: HasPage) -> None:
-        """Free a page of which no further part is wanted."""
+        """Drop the page: no further part is needed."""
         server.pages.forget(self.state)
 
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:
-    """Scores by layer and head, fit for JSON: None where a score is not a finite number."""
+    """Return scores by layer and head as JSON values, with None for scores that are not finite."""
     return [
         [score if math.isfinite(score) else None for score in layer.tolist()] for layer in scores
     ]

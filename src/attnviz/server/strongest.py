@@ -1,7 +1,7 @@
-"""The strongest keys of some queries anywhere in a text.
+"""Strongest keys of queries among all keys of a text.
 
-A view shows a window of a long text; this says to which keys the rest of a query's weight goes.
-``js/src/client/requests/strongest.ts`` is the other side, and finds the same in pages.
+They show where the weight goes that a query gives to keys outside a view's token window.
+``js/src/client/requests/strongest.ts`` reads the replies, and computes the same results in pages.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ Combine = Literal["separate", "mean", "max"]
 Pair = Literal["all", "a-a", "a-b", "b-a", "b-b"]
 LeaveOut = Sequence[str | int]
 
-# Entries of weights that are held at once, 16 MB in float32: also while another reply is made.
+# Maximum number of weights in memory (16 MB of float32). They stay there between two steps.
 _ENTRIES = 1 << 22
 
 
 class StrongestHeader(TypedDict):
-    """What a reply says about its buffer.
+    """Description of a reply's buffer.
 
     Attributes
     ----------
     shape : list of int
-        Matrices, rows, and keys a row.
+        Number of matrices, of rows, and of keys per row.
     """
 
     shape: tuple[int, int, int]
@@ -54,20 +54,22 @@ class StrongestHeader(TypedDict):
 
 @dataclass(frozen=True)
 class Strongest:
-    """Where the weight of some queries goes, for each matrix: a head, or several put together.
+    """Strongest keys of each query. A matrix is one head, or several heads combined.
 
-    Of signed numbers keys are ordered by size, `weights` have their signs, and `sums` are of sizes.
+    Signed numbers are ordered by absolute value. `weights` keep their signs, and `sums` add
+    absolute values.
 
     Attributes
     ----------
     keys : ndarray
-        int32, (matrices, rows, k): the strongest first; -1 where a query has no more.
+        int32, (matrices, rows, k). The strongest key comes first, and -1 fills up rows with fewer
+        than k keys.
     weights : ndarray
-        float32, (matrices, rows, k): theirs, 0 where there is none.
+        float32, (matrices, rows, k). Weights of `keys`, or 0 if the key is -1.
     sums : ndarray
-        float32, (matrices, rows, 3): of the keys that are meant, of those that are left out, and of
-        other keys that the pair of texts does not take. The first is summed and not what the
-        others leave of 1, which would be rounding where a strong key is left out.
+        float32, (matrices, rows, 3). Sums over the included keys, the keys in `leave_out`, and the
+        other keys that `pair` excludes. The first is computed as a sum: the difference between 1
+        and the others would be mostly rounding error if `leave_out` has a strong key.
     """
 
     keys: NDArray[np.int32]
@@ -88,9 +90,9 @@ def strongest_keys(
     row_sums: RowSums | None = None,
     largest: int | None = None,
 ) -> Steps[Strongest]:
-    """Find the strongest keys of some queries, and sum the weight of all keys, in steps.
+    """Find the strongest keys of each query, and sum the weights of all keys, in steps.
 
-    Of more than `largest` bytes, nothing is computed: ValueError.
+    Raise ValueError before computing anything if the result has more than `largest` bytes.
 
     Examples
     --------
@@ -139,7 +141,7 @@ def strongest_keys(
             signs = torch.sign(weights) if stack.signed else None
             weights = weights if signs is None else weights.abs()
             gone = [_sum_of(weights, out), _sum_of(weights, away)]
-            # What is not finite stays so: 0 times it is NaN.
+            # Multiply instead of masking: 0 times NaN or infinity is NaN, which raises below.
             weights *= (~(out | away)).to(weights)
             sums = torch.stack([weights.sum(dim=1), *gone], dim=1)
             if not bool(sums.isfinite().all()):
@@ -159,7 +161,7 @@ def strongest_keys(
 def encoded_strongest(
     stack: AttentionStack, *, largest: int, **wanted: Any
 ) -> Steps[tuple[StrongestHeader, bytes]]:
-    """The same for a reply: keys, weights and sums one after the other, little endian."""
+    """Return header and buffer of `strongest_keys`: keys, weights and sums, little endian."""
     found = yield from strongest_keys(stack, largest=largest, **wanted)
     parts = (found.keys, found.weights, found.sums)
     data = b"".join(part.astype(part.dtype.newbyteorder("<")).tobytes() for part in parts)
@@ -175,9 +177,10 @@ def _together(
     *,
     signed: bool,
 ) -> Steps[torch.Tensor]:
-    """Rows of one head, or of the mean or the maximum over several; no more than two are held.
+    """Return rows of one head, or the mean or maximum over several, in steps.
 
-    The maximum of signed numbers is the one of the largest size, with its sign.
+    The maximum of signed numbers is the number with the largest absolute value. At most two heads
+    are in memory.
     """
     weights = rows_of(head=heads[0])
     yield from pace.did(weights.numel())
@@ -215,7 +218,7 @@ def _left_out(keys: Tokens, leave_out: LeaveOut) -> NDArray[np.bool_]:
 
 
 def _of_text(tokens: Tokens, pair: str) -> NDArray[np.bool_]:
-    """Which keys are of the text that the pair names; all for "all"."""
+    """Return a mask of the keys in the text that `pair` names. "all" has every key."""
     if pair == "all":
         return np.ones(len(tokens), np.bool_)
     wanted = "ab".index(pair[2])

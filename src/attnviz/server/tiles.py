@@ -1,6 +1,6 @@
-"""Squares of a matrix of weights, at the detail that a view can show.
+"""Square tiles of a matrix of weights, pooled to the resolution that a view shows.
 
-``js/src/client/page/tiles.ts`` cuts the same tiles from the weights that an exported page contains.
+``js/src/client/page/tiles.ts`` computes the same tiles from the weights in an exported page.
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ from attnviz.utils.progress import Pace, Steps
 
 __all__ = ["TILE", "Pooled", "TileHeader", "encoded_tile"]
 
-# Cells of a tile's side: 64 kB in one byte each, 256 kB exact.
+# Rows and columns of a tile. A tile takes 64 kB with one byte per cell, or 256 kB of float32.
 TILE = 256
-# Above this no matrix that fits into a machine has anything to pool.
+# Maximum zoom level: a larger matrix does not fit into memory.
 _MAX_LEVEL = 24
-# Pairs of query and key that are computed for every cell: of a whole matrix, or of a tile.
+# Maximum number of weights of a matrix, or of a tile, that is computed without sampling queries.
 LARGE = 1 << 24
-# A larger tile is made from some of its queries, which have so many pairs: a moment's computing.
+# Maximum number of weights that are computed for a tile with sampled queries.
 _SAMPLED_PAIRS = 1 << 26
-# More queries of a row of cells show little else; of fewer queries of a tile little would be seen.
+# Maximum number of sampled queries per row of cells: more would hardly change the picture.
 _MOST_OF_A_ROW = 16
+# Minimum number of sampled queries per tile.
 _FEWEST_OF_A_TILE = 64
-# Pairs of words that a tile is made from at most: a quarter of a minute.
+# Maximum number of weights of words that a tile is computed from, which takes about 15 seconds.
 _MOST_PAIRS_OF_WORDS = 1 << 32
 
 Pooled = Literal["mean", "max"]
 
 
 class TileHeader(PieceHeader):
-    """How to read the cells of a tile.
+    """Description of the cells of a tile.
 
     Attributes
     ----------
     every : int
-        One query in so many stands for all; left out where all were gone through.
+        Sampling interval: one of `every` queries was used. Omitted if all queries were used.
     """
 
     every: NotRequired[int]
@@ -64,35 +65,35 @@ def encoded_tile(
     place: tuple[int, int],
     pooled: Pooled,
 ) -> Steps[tuple[Encoded, int | None]]:
-    """One tile of a head's matrix, or of the mean of several heads, in steps.
+    """Compute one tile of a head's matrix, or of the mean of several heads, in steps.
 
     Parameters
     ----------
     stack : AttentionStack
         The stack.
     row_sums : RowSums
-        Where sums over rows of a long text are kept.
+        Cache of softmax normalizers.
     layer : int
-        The model's number of the layer.
+        Layer number in the model.
     heads : sequence of int
-        Heads whose mean is wanted.
+        Heads to average.
     level : int
-        A cell stands for ``2**level`` by ``2**level`` weights.
+        Zoom level. A cell covers ``2**level`` by ``2**level`` weights.
     place : tuple of int
         Row and column of the tile, which begins at query ``row * TILE * 2**level`` and key
         ``column * TILE * 2**level``.
     pooled : {"mean", "max"}
-        What a cell shows of its weights. Of signed numbers, the largest of those with the sign of
-        the largest; and the mean of the positive ones or of the negative ones, whichever is larger,
-        where those of the other sign count as 0.
+        Pooling of the weights of a cell. Signed numbers are pooled twice: with the negative numbers
+        set to 0, and with the positive numbers set to 0. The result with the larger absolute value
+        is returned.
 
     Returns
     -------
     cells : Encoded
-        One matrix.
+        Cells of the tile, as one matrix.
     every : int or None
-        One query in so many stands for all, with all of its keys in the tile; None where all were
-        gone through. It depends on the number of tokens and heads and on the level alone.
+        Sampling interval: one of `every` queries is used, with all its keys in the tile. None if
+        all queries are used. It depends only on the level and the numbers of tokens and heads.
     """
     layer, heads = heads_of(stack, layer, heads)
     rows, columns = _checked(stack, level, place, pooled)
@@ -106,14 +107,14 @@ def encoded_tile(
     if every is not None:
         numbers = _sampled(rows, every)
         queries = torch.from_numpy(numbers)
-    # Where one query stands for several rows of cells, they are alike.
+    # With less than one sampled query per row of cells, several rows share a query.
     high = max(cell, every or 1)
     row = (numbers - rows.start) // high
     pace = Pace("weights", len(heads) * len(row) * attention.num_keys)
     starts = np.arange(0, columns.stop - columns.start, cell)
     num_rows = -(-(rows.stop - rows.start) // cell)
     cells = np.zeros((1 + stack.signed, int(row[-1]) + 1, len(starts)))
-    # A row of cells of a long text spans many queries, which are not all held at once.
+    # A row of cells of a long text covers many queries, so their weights are computed in parts.
     for part in tiles(slice(0, len(row)), attention.num_keys):
         some = some_rows(queries, part)
         reach = attention.reach(some)
@@ -141,18 +142,18 @@ def encoded_tile(
 
 
 def _is_large(stack: AttentionStack, layer: int, heads: Sequence[int]) -> bool:
-    """Whether a matrix has so many pairs that it is not computed as a whole."""
+    """Whether a matrix is too large to be computed completely."""
     pairs = len(stack.query_tokens) * len(stack.key_tokens)
     return pairs * _matrices(stack, layer, heads) > LARGE
 
 
 def _matrices(stack: AttentionStack, layer: int, heads: Sequence[int]) -> int:
-    """How many matrices are computed for the one that is shown; none where weights are given."""
+    """Return the number of softmax matrices to compute for `heads`: 0 if weights are given."""
     return len(heads) * len(softmax_sides(stack.attention(layer)))
 
 
 def _every(stack: AttentionStack, layer: int, heads: Sequence[int], cell: int) -> int | None:
-    """One query in how many a tile is made from, a power of two; None for all."""
+    """Return the sampling interval of a tile, a power of two, or None to use all queries."""
     matrices, side = _matrices(stack, layer, heads), TILE * cell
     if not _is_large(stack, layer, heads) or matrices * side**2 <= LARGE:
         return None
@@ -163,7 +164,7 @@ def _every(stack: AttentionStack, layer: int, heads: Sequence[int], cell: int) -
 
 
 def _sampled(rows: slice, every: int) -> NDArray[np.int64]:
-    """One of each so many queries, ascending."""
+    """Return one query from each interval of `every` queries, in ascending order."""
     count = -(-(rows.stop - rows.start) // every)
     numbers = rows.start + sampled_queries(count * every, count)
     found: NDArray[np.int64] = np.minimum(numbers, rows.stop - 1)
@@ -173,7 +174,7 @@ def _sampled(rows: slice, every: int) -> NDArray[np.int64]:
 def _checked(
     stack: AttentionStack, level: int, place: tuple[int, int], pooled: str
 ) -> tuple[slice, slice]:
-    """Queries and keys of a tile that makes sense."""
+    """Return the queries and keys of a tile. Raise ValueError if it does not exist."""
     if pooled not in {"mean", "max"}:
         raise ValueError(f'pooled={pooled!r} must be "mean" or "max"')
     if not 0 <= level <= _MAX_LEVEL:
@@ -185,7 +186,10 @@ def _checked(
 
 
 def _refuse_minutes(stack: AttentionStack, layer: int, heads: Sequence[int], rows: slice) -> None:
-    """Words have no queries and keys of their own, of which some would stand for all."""
+    """Raise ValueError if a tile of merged words would take minutes.
+
+    Words have no queries and keys, so their tiles cannot be computed from sampled queries.
+    """
     if not stack.attention(layer).merged:
         return
     queries = rows.stop - rows.start
@@ -198,7 +202,7 @@ def _refuse_minutes(stack: AttentionStack, layer: int, heads: Sequence[int], row
 
 
 def _sizes(span: slice, cell: int) -> NDArray[np.int64]:
-    """How many queries or keys each cell of a span stands for."""
+    """Return the number of queries or keys that each cell covers."""
     count = span.stop - span.start
     return np.diff(np.append(np.arange(0, count, cell), count))
 

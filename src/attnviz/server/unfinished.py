@@ -1,9 +1,9 @@
-"""Answers that take longer than a moment: a request that is asked again goes on with its work.
+"""Replies that take longer than `REPLY_SECONDS`, which are computed over several requests.
 
-Where the work of a request is not done after `REPLY_SECONDS`, its reply says so (`LaterHeader`) and
-nothing else. A browser that still wants the answer sends the same request again, as
-``js/src/client/kernel.ts`` does. In between nothing runs: other requests and the reader's own cells
-have their turn, and what is not asked for again has stopped.
+If a reply is not finished after `REPLY_SECONDS`, the kernel returns only its progress
+(`LaterHeader`). ``js/src/client/kernel.ts`` then sends the same request again, and the kernel
+continues the work. Nothing runs between two requests, so the kernel can answer other requests and
+run the user's cells. If the browser does not send the request again, the work has stopped.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from attnviz.utils.progress import Steps, Work
 
 __all__ = ["MOST_UNFINISHED", "REPLY_SECONDS", "Later", "LaterHeader", "Unfinished"]
 
-#: Seconds that a reply computes. Other requests, and the reader's own cells, wait no longer.
+#: Maximum seconds of work per request. Other requests and the user's cells wait up to this long.
 REPLY_SECONDS = 0.2
-#: Answers that are under way at once: as many as a browser asks for at once. Each holds some MB.
+#: Maximum number of pending replies: as many as a browser requests at once. Each takes a few MB.
 MOST_UNFINISHED = 4
-# An answer that was not asked for during so many requests is not wanted any more.
+# A pending reply may be dropped after this many requests for other replies.
 _FORGOTTEN_AFTER = 64
 
 
 class Later(TypedDict):
-    """How far an answer is.
+    """Progress of a pending reply.
 
     Attributes
     ----------
     doing : str
-        What is being done.
+        Name of the current task.
     progress : float
-        How far that is, 0 to 1.
+        Finished share of the task, 0 to 1.
     seconds_left : float or None
-        What it still takes, measured on what is done; None where that is not known yet.
+        Estimated remaining time of the task, or None if there is no estimate yet.
     """
 
     doing: str
@@ -44,7 +44,7 @@ class Later(TypedDict):
 
 
 class LaterHeader(TypedDict):
-    """What any reply may say in place of its answer: the same request, sent again, goes on."""
+    """Header of a reply that is not finished. Sending the same request again continues it."""
 
     later: Later
 
@@ -57,7 +57,7 @@ class _Asked:
 
 
 class Unfinished:
-    """The answers of a server that are under way, each found by the request that asks for it.
+    """Pending replies of a server, by request.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Unfinished:
         return len(self._asked)
 
     def reply(self, request: object, steps: Steps[Reply], seconds: float | None = None) -> Reply:
-        """Go on with the answer to a request; with `steps`, where it is not under way."""
+        """Continue the reply to `request`, or begin it with `steps` if it is not pending."""
         asked = self._found(request, steps)
         if asked is None:
             return _later(Later(doing="other answers first", progress=0.0, seconds_left=None))
@@ -90,7 +90,7 @@ class Unfinished:
         try:
             done = asked.work.go_on(REPLY_SECONDS if seconds is None else seconds)
         except BaseException:
-            # What has raised cannot go on.
+            # A generator that raised cannot continue.
             self._drop(asked)
             raise
         if done:
@@ -108,7 +108,7 @@ class Unfinished:
         )
 
     def forget(self, request: object) -> None:
-        """Stop the answer to a request, if it is under way, and free what it holds."""
+        """Stop the pending reply to `request`, if any, and free its memory."""
         with self._lock:
             given_up = [each for each in self._asked if _same(each.request, request)]
             self._asked = [each for each in self._asked if each not in given_up]
@@ -116,7 +116,7 @@ class Unfinished:
             each.work.give_up()
 
     def _found(self, request: object, steps: Steps[Reply]) -> _Asked | None:
-        """The answer under way, one that is begun, or None where too many are under way."""
+        """Return the pending reply to `request`, or a new one, or None if too many are pending."""
         with self._lock:
             self._count += 1
             for each in self._asked:

@@ -1,7 +1,7 @@
-"""What goes into one row of attention: a query, the keys, and everything up to the softmax.
+"""Computation of one row of attention: its query, keys, bias, mask, logits and weights.
 
-``js/src/client/requests/vectors.ts`` is the other side; an exported page computes the same answer
-in ``js/src/client/attention.ts``.
+``js/src/client/requests/vectors.ts`` reads the replies. ``js/src/client/attention.ts`` computes the
+same results in exported pages.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from attnviz.record.stack import AttentionStack
 
 __all__ = ["STRONGEST", "RowHeader", "VectorsHeader", "encoded_vectors", "vectors_of"]
 
-#: Keys of the whole row that an answer names, wherever the keys asked for lie.
+#: Number of strongest keys of the complete row in a reply.
 STRONGEST = 5
 
 _FLOAT_BYTES = 4
 
 
 class SinkOfRow(TypedDict):
-    """An attention sink's logit, and the weight that it takes from a row."""
+    """Logit of an attention sink, and its weight in a row."""
 
     logit: float
     weight: float
 
 
 class RowHeader(TypedDict):
-    """What a whole row shares, whichever of its keys were asked for.
+    """Properties of a complete row, independent of the requested keys.
 
     Attributes
     ----------
     log_sum_exp : float or None
-        Of all logits and the sink; null where no key is allowed.
+        Log-sum-exp of all logits and the sink, or null if no key is allowed.
     key_head : int
-        The key head that this head reads.
+        Key head that this head uses.
     num_allowed : int
-        Keys of the whole row that the mask lets through.
+        Number of keys in the complete row that the mask allows.
     strongest : list
-        The strongest keys of the whole row, with their weights.
+        Strongest keys of the complete row, with their weights.
     error, logit_error : float
         Largest absolute error of a weight and of a logit.
     measured : int
-        Queries of each head that these were measured on; all when left out.
+        Number of queries per head on which the errors were measured. Omitted if on all queries.
     """
 
     scale: float
@@ -66,22 +66,22 @@ class RowHeader(TypedDict):
 
 
 class VectorsPart(TypedDict):
-    """Name and shape of what a buffer holds next."""
+    """Name and shape of the next array in the buffer."""
 
     name: str
     shape: list[int]
 
 
 class VectorsHeader(RowHeader):
-    """What a reply says about its buffer.
+    """Description of a reply's buffer.
 
     Attributes
     ----------
     parts : list
-        `query` (head_dim), `keys` (keys, head_dim), and of each key `bias`, `allowed` (0 or 1),
-        `logits` (minus infinity where not allowed) and `weights`.
+        Arrays of the buffer: `query` (head_dim), `keys` (keys, head_dim), and with one entry per
+        key `bias`, `allowed` (0 or 1), `logits` (minus infinity if not allowed) and `weights`.
     weight_in_range : float
-        Weight of the keys asked for, together.
+        Sum of the weights of the requested keys.
     """
 
     parts: list[VectorsPart]
@@ -89,7 +89,7 @@ class VectorsHeader(RowHeader):
 
 
 def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
-    """The queries and keys of a layer."""
+    """Return the queries and keys of a layer. Raise ValueError if it has only weights."""
     attention = stack.attention(layer).vectors
     if attention is None:
         raise ValueError(
@@ -102,7 +102,7 @@ def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
 def encoded_vectors(
     stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice, largest: int
 ) -> tuple[VectorsHeader, bytes]:
-    """A query, some keys, and how the query's weights come from them; floats, little endian."""
+    """Return header and buffer for a query and the requested keys (float32, little endian)."""
     attention = vectors_of(stack, layer)
     for name, given, count in (
         ("head", head, attention.num_heads),
