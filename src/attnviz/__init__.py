@@ -7,11 +7,11 @@
 See the attention of one text
     `show_head_view`: lines from each token to those it attends to. `show_matrix_view`: the weights
     of a head. `show_model_view`: all heads at once. `show_neuron_view`: queries, keys and their
-    products. `dashboard`: several of these, linked.
+    products. `show_dashboard`: several of these, linked.
 Compare two texts, models or checkpoints
     `compare`, `show_compare_view`.
 See many texts
-    `extract_corpus` and `show_embedding_view`; `head_statistics` and `show_head_atlas`.
+    `extract_corpus` and `show_embedding_view`; `head_statistics` and `show_atlas_view`.
 Ask whether the attention matters
     `intervene` with `Ablate`, `Knockout`, `HideTokens` or `SetWeights`; `head_effects`,
     `token_effects`, `attribute`, `erasure_curve`, `sufficient_tokens`, `permutation_effect`.

@@ -37,8 +37,8 @@ _EPILOG = """examples:
   attnviz compare-view ./my-bert "He was tired." "She was tired." -o x.html
   attnviz compare-view ./base,./tuned "The cat sat." --form matrix
   attnviz embedding-view ./my-gpt2 texts.txt --points 5000 -o points.html
-  attnviz head-atlas ./my-gpt2 texts.txt --checkpoint heads.safetensors --resume -o atlas.html
-  attnviz head-atlas statistics.safetensors -o atlas.html
+  attnviz atlas-view ./my-gpt2 texts.txt --checkpoint heads.safetensors --resume -o atlas.html
+  attnviz atlas-view statistics.safetensors -o atlas.html
 
 exit codes: 0 written, 1 it could not be done (the reason is on stderr), 2 wrong usage
 """
@@ -49,7 +49,7 @@ _DEMO = "Show a tiny trained model that comes with attnviz, as a page."
 
 # Help of the positional arguments on the command line.
 _POSITIONAL = {
-    "model": "hub id or folder of a model, or a saved record (statistics for head-atlas)",
+    "model": "hub id or folder of a model, or a saved record (statistics for atlas-view)",
     "inputs": "a text, or @FILE for the text or the image of a file, @- for stdin; two for a pair",
     "texts": "a file with one text a line",
     "a": "as MODEL; with a comma between two models or more",
@@ -70,10 +70,7 @@ _QUERIES = {
 def _commands() -> dict[str, Callable[..., View]]:
     """The functions that show a view, by their commands."""
     names = [name for name in attnviz.__all__ if name.startswith("show_")]
-    return {
-        name.removeprefix("show_").replace("_", "-"): getattr(attnviz, name)
-        for name in [*names, "dashboard"]
-    }
+    return {name.removeprefix("show_").replace("_", "-"): getattr(attnviz, name) for name in names}
 
 
 def _view_of(function: Callable[..., View]) -> type[View]:
@@ -307,7 +304,7 @@ def _shown(function: Callable[..., View], given: dict[str, Any]) -> View:
         values[name] = (_loaded if is_record else _read)(values[name])
     first = names[0]
     several = values[first].split(",") if first == "a" else [values[first]]
-    load = _statistics if function is attnviz.show_head_atlas else _loaded
+    load = _statistics if function is attnviz.show_atlas_view else _loaded
     models = [load(each) for each in several]
     values[first] = models[0] if len(models) == 1 else models
     with nothing_displayed():

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Locator, Page
 
+    from attnviz.record import Prediction
     from browser.pages import Show
 
 VIEWS = ["HeadView", "ModelView", "NeuronView", "MatrixView", "Dashboard"]
@@ -66,7 +67,7 @@ def shown(root: Locator) -> list[tuple[str, str, bool]]:
     return found
 
 
-def expected(prediction: av.Prediction) -> list[tuple[str, str, bool]]:
+def expected(prediction: Prediction) -> list[tuple[str, str, bool]]:
     came = prediction.token
     items = [(each, each.id == came.id) for each in prediction.candidates]
     if not any(flag for _, flag in items):

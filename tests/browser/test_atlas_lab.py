@@ -27,7 +27,7 @@ texts = [
 model, tokenizer = av.demos.load("decoder")
 """
 SHOW = (
-    "view = av.show_head_atlas(model, texts, tokenizer=tokenizer, layer=1, heads=[0], "
+    "view = av.show_atlas_view(model, texts, tokenizer=tokenizer, layer=1, heads=[0], "
     "progress=False)"
 )
 LINKED = """

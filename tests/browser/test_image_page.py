@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import expect
 
 import attnviz as av
+from attnviz.record import PatchGrid
 from attnviz.record.attention import GivenWeights
 from browser.pages import SVG, figure, texts
 from unit.records import captioned_record, drawn_image, image_record, shares
@@ -45,7 +46,7 @@ def small_record(image: NDArray[np.uint8]) -> av.AttentionRecord:
         text=tuple(names),
         special=(True, *[False] * 6),
         sequence=(None, *[0] * 6),
-        grids=(av.PatchGrid(image=0, start=1, rows=ROWS, columns=COLUMNS),),
+        grids=(PatchGrid(image=0, start=1, rows=ROWS, columns=COLUMNS),),
     )
     weights = shares(2, 7, 7)
     weights[:, 0] = WEIGHTS

@@ -19,7 +19,7 @@ traitlets.link((head, "token"), (matrix, "token"))
 link = ipywidgets.jslink((head, "layer"), (matrix, "layer"))
 ipywidgets.VBox([head, matrix])
 """
-DASHBOARD = "dashboard = av.dashboard(record, layer=0)"
+DASHBOARD = "dashboard = av.show_dashboard(record, layer=0)"
 
 
 @pytest.fixture(scope="module")

@@ -164,7 +164,7 @@ def test_nothing_warns(ran: Run) -> None:
 @pytest.mark.parametrize("name", EACH)
 def test_every_view_is_shown_once(ran: Run) -> None:
     for cell in code_cells(ran.notebook):
-        calls = len(re.findall(r"av\.(?:show_\w+|dashboard)\(", cell.source))
+        calls = len(re.findall(r"av\.show_\w+\(", cell.source))
         calls += sum(line.count(",") + 1 for line in cell.source.splitlines() if "display(" in line)
         last_line = cell.source.splitlines()[-1]
         calls += bool(re.match(r"av\.\w+View\(|view$", last_line))

@@ -52,7 +52,7 @@ def made(name: str, **traits: Any) -> Any:
         "matrix": av.MatrixView,
         "model": av.ModelView,
         "neuron": av.NeuronView,
-        "dashboard": av.dashboard,
+        "dashboard": av.show_dashboard,
         "compare": av.CompareView,
     }
     shown = av.compare(record, record) if name == "compare" else record

@@ -154,7 +154,7 @@ def test_a_head_that_was_opened_is_closed_again(
 def test_a_dashboard_has_one_history_of_all_its_panes(
     show: Show, page: Page, record: av.AttentionRecord
 ) -> None:
-    root = show(av.dashboard(record, layer=0, heads=[1]))
+    root = show(av.show_dashboard(record, layer=0, heads=[1]))
     # The buttons are behind one where controls are compact, and in no pane.
     for button in root.get_by_role("button", name="Controls").all():
         button.click()

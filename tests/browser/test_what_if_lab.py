@@ -33,7 +33,7 @@ def notebook(lab: JupyterLab) -> Notebook:
     where = "tokenizer=tokenizer, layer=1, heads=0"
     views = [
         "av.HeadView(view.record, layer=1, heads=0)",
-        f"panes = av.dashboard(model, text, {where})",
+        f"panes = av.show_dashboard(model, text, {where})",
         "av.CompareView(av.compare(view.record, view.record), layer=1, heads=0)",
         f"model_view = av.show_model_view(model, text, {where})",
         f"av.show_head_view(model, text, generate=2, {where})",

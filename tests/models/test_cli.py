@@ -349,7 +349,7 @@ def test_an_atlas_of_texts_and_of_saved_statistics(
     texts = ["the cat and the dog met the cat", "the dog sat", "mary went to the shop"]
     Path("texts.txt").write_text("\n".join(texts), encoding="utf-8")
     options = ["--keep-edges", "7", "--checkpoint", "heads.safetensors", "--no-progress"]
-    given = ["head-atlas", "decoder", "texts.txt", *options, "--color", "entropy"]
+    given = ["atlas-view", "decoder", "texts.txt", *options, "--color", "entropy"]
     assert main([*given, "-o", "x.html"]) == 0
     assert data_of(tmp_path / "x.html")["state"]["color"] == "entropy"
     # Nothing is overwritten without --resume.
@@ -357,7 +357,7 @@ def test_an_atlas_of_texts_and_of_saved_statistics(
     assert main([*given, "--resume", "-o", "x.html"]) == 0
     statistics = head_statistics(model, texts, tokenizer=tokenizer, progress=False)
     statistics.save("saved.safetensors")
-    assert main(["head-atlas", "saved.safetensors", "--layer", "-1", "-o", "y.html"]) == 0
+    assert main(["atlas-view", "saved.safetensors", "--layer", "-1", "-o", "y.html"]) == 0
     assert data_of(tmp_path / "y.html")["state"]["layer"] == 2
 
 

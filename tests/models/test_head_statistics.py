@@ -15,8 +15,9 @@ import transformers
 from numpy.testing import assert_allclose
 
 import attnviz
-from attnviz import HeadStatistics, Roles, head_statistics
+from attnviz import HeadStatistics, head_statistics
 from attnviz.analysis.token_kinds import KINDS
+from attnviz.corpus import Roles
 from attnviz.corpus.measuring import SCORES
 from attnviz.extraction import extract as run_extract
 from models.conftest import SENTENCES

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import attnviz as av
-from attnviz.corpus import on_ray
+from attnviz.corpus import RayEngine, on_ray
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,9 +32,9 @@ ray = pytest.importorskip("ray")
 WORDS = "the cat and the dog met the cat and the bird that sang".split()
 TEXTS = [" ".join(WORDS[start : start + 4 + start % 3]) for start in range(6)] * 4 + [""]
 # A text a forward: other batches round in other ways.
-ENGINE = av.RayEngine(num_actors=2, texts_per_batch=4)
+ENGINE = RayEngine(num_actors=2, texts_per_batch=4)
 # An actor takes ten seconds of a core to begin: where two would show no more, there is one.
-ONE = av.RayEngine(num_actors=1, texts_per_batch=4)
+ONE = RayEngine(num_actors=1, texts_per_batch=4)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_what_cannot_be_read_is_named(cluster: Any, decoder: tuple[Any, Any]) ->
     with pytest.raises(
         ValueError, match="engine: an actor with num_cpus=1 and num_gpus=1 does not"
     ):
-        statistics(decoder, TEXTS, engine=av.RayEngine(num_gpus=1))
+        statistics(decoder, TEXTS, engine=RayEngine(num_gpus=1))
     wait_for(lambda: not alive())
 
 

@@ -578,7 +578,7 @@ def test_views_that_are_shown_have_the_model(
 ) -> None:
     monkeypatch.setattr("attnviz.views.show.show", lambda view: view)
     model, tokenizer = decoder
-    for show in (av.show_head_view, av.show_matrix_view, av.show_model_view, av.dashboard):
+    for show in (av.show_head_view, av.show_matrix_view, av.show_model_view, av.show_dashboard):
         view: Any = show(model, TEXT, tokenizer=tokenizer)
         assert "animal" in ask(view, EDGE)["sentence"]
     # The tokens of these views are not those that the model reads.

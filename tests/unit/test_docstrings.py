@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz import analysis, integrations
+from attnviz import analysis, comparison, corpus, integrations, interventions, record
+
+PUBLIC_MODULES = (attnviz, analysis, comparison, corpus, integrations, interventions, record)
 
 
 def public_objects() -> Iterator[tuple[str, Any]]:
     """Names and objects of the public interface: functions, classes and their methods."""
-    for module in (attnviz, analysis, integrations):
+    for module in PUBLIC_MODULES:
         for name in module.__all__:
             thing = getattr(module, name)
             if isinstance(thing, ModuleType) or not callable(thing):

@@ -83,7 +83,15 @@ def test_pictures_of_both_themes_follow_the_switch_of_the_site() -> None:
     )
 
 
-MODULES = ["attnviz", "attnviz.analysis", "attnviz.demos", "attnviz.integrations"]
+MODULES = [
+    "attnviz",
+    "attnviz.analysis",
+    "attnviz.comparison",
+    "attnviz.corpus",
+    "attnviz.demos",
+    "attnviz.integrations",
+    "attnviz.interventions",
+]
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -9,4 +9,4 @@ import attnviz as av
 
 model, tokenizer = av.demos.load("decoder")
 texts = av.demos.sentences()
-view = av.show_head_atlas(model, texts, tokenizer=tokenizer)
+view = av.show_atlas_view(model, texts, tokenizer=tokenizer)

@@ -8,4 +8,4 @@ import attnviz as av
 
 model, tokenizer = av.demos.load("decoder")
 text = "the animal did not cross the street because it was too wide so the"
-view = av.dashboard(model, text, tokenizer=tokenizer, layer=1, heads=[0])
+view = av.show_dashboard(model, text, tokenizer=tokenizer, layer=1, heads=[0])

@@ -11,13 +11,13 @@ from attnviz.corpus.head_statistics import head_statistics
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.views.show import show
 
-__all__ = ["show_head_atlas"]
+__all__ = ["show_atlas_view"]
 
 # Traits whose values can only be checked once there are statistics.
 _OF_STATISTICS = ("stack", "layer", "heads", "color", "order")
 
 
-def show_head_atlas(
+def show_atlas_view(
     model: Any,
     texts: Any = None,
     *,
@@ -81,7 +81,7 @@ def show_head_atlas(
     --------
     >>> import attnviz as av
     >>> model, tokenizer = av.demos.load("decoder")                          # doctest: +SKIP
-    >>> av.show_head_atlas(model, texts, tokenizer=tokenizer, color="entropy")    # doctest: +SKIP
+    >>> av.show_atlas_view(model, texts, tokenizer=tokenizer, color="entropy")    # doctest: +SKIP
     """
     AtlasView.check_names(traits)
     _check_traits(traits)
@@ -109,8 +109,8 @@ def show_head_atlas(
         return show(AtlasView(model, **traits))
     if texts is None:
         raise TypeError(
-            "texts is missing: what the model reads, for example show_head_atlas(model, texts); "
-            "or give statistics alone, show_head_atlas(statistics)"
+            "texts is missing: what the model reads, for example show_atlas_view(model, texts); "
+            "or give statistics alone, show_atlas_view(statistics)"
         )
     statistics = head_statistics(model, progress=progress, **measuring)
     return show(AtlasView(statistics, **traits))

@@ -145,7 +145,7 @@ class AtlasView(HeadsView):
     @property
     def file_name(self) -> str:
         """A file's name without its ending: the model's name and the view's."""
-        return "-".join(filter(None, [file_stem(self._statistics.model), "head-atlas"]))
+        return "-".join(filter(None, [file_stem(self._statistics.model), "atlas-view"]))
 
     def to_html(self, *, max_mb: float | None = None, controls: str | bool | None = None) -> str:
         """The view as one HTML page that works offline.

@@ -1,1 +1,5 @@
 """Two texts, two models or two checkpoints side by side, and what differs between them."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

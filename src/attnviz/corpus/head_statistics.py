@@ -138,10 +138,10 @@ def head_statistics(
         Whether to go on with what `checkpoint` holds, if it is there. Otherwise a file that is
         there is refused.
     engine : {None, "ray"} or RayEngine
-        What runs the model: this process, or actors of Ray that each load it (`attnviz.RayEngine`
-        says how many, ``docs/at-scale.md`` what it needs). Numbers are the same, but for how
-        weights round in other batches. A hub id, a folder or a function that loads the model is
-        loaded by each actor; a model is copied to them, from the CPU.
+        Where the model runs: None for this process, "ray" or a `attnviz.corpus.RayEngine` for Ray
+        actors, which each load the model from a hub id, a folder or a function, or receive a copy
+        of a model that is on the CPU. ``docs/at-scale.md`` describes the requirements. The numbers
+        are the same up to rounding in batches of another size.
     progress : bool
         Whether to show a progress bar, which counts texts.
 

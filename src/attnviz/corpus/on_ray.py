@@ -89,7 +89,8 @@ class RayEngine:
     Examples
     --------
     >>> import attnviz as av
-    >>> engine = av.RayEngine(num_actors=8, num_gpus=1)
+    >>> from attnviz.corpus import RayEngine
+    >>> engine = RayEngine(num_actors=8, num_gpus=1)
     >>> statistics = av.head_statistics("my-model", dataset, engine=engine)  # doctest: +SKIP
     """
 

@@ -32,12 +32,12 @@ from attnviz.views.what_if import WhatIf, without_model
 
 __all__ = [
     "ShowFunction",
-    "dashboard",
     "given_options",
     "nothing_displayed",
     "record_of",
     "show",
     "show_compare_view",
+    "show_dashboard",
     "show_head_view",
     "show_matrix_view",
     "show_model_view",
@@ -250,9 +250,9 @@ show_matrix_view = _show_function(
     "show_matrix_view",
     "Show the weights of a head, or the mean of several, as a heat-map: queries down, keys across.",
 )
-dashboard = _show_function(
+show_dashboard = _show_function(
     Dashboard,
-    "dashboard",
+    "show_dashboard",
     "Show model view, head view and matrix view together, linked: one widget, one page.",
 )
 

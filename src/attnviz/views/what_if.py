@@ -262,7 +262,7 @@ class WhatIf(RecordView):
 
 def how_to_have_a_model(view: str) -> str:
     """Say how a view of this name is made so that its model can run again."""
-    show = "dashboard" if view == "dashboard" else f"show_{view}_view"
+    show = "show_dashboard" if view == "dashboard" else f"show_{view}_view"
     return f"Make the view with {show}(model, text), without generate= and words=True."
 
 

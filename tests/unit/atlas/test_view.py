@@ -11,7 +11,7 @@ import pytest
 import traitlets
 
 import attnviz as av
-from attnviz.atlas.show import show_head_atlas
+from attnviz.atlas.show import show_atlas_view
 from attnviz.atlas.view import AtlasView
 from attnviz.views.model import ModelView
 from unit.atlas.statistics_made import causal_record, cross_statistics, made_statistics
@@ -23,7 +23,7 @@ def test_statistics_are_shown() -> None:
     assert view.statistics is statistics
     assert (view.stack, view.layer, view.heads) == ("self", 0, [])
     assert (view.color, view.order, view.edges) == ("role", "number", "sampled")
-    assert view.file_name == "made-head-atlas"
+    assert view.file_name == "made-atlas-view"
     assert "HeadStatistics" in repr(view)
 
 
@@ -78,7 +78,7 @@ def test_what_is_no_statistics_is_refused() -> None:
     with pytest.raises(TypeError, match="AtlasView has no argument 'token'; it takes color"):
         AtlasView(made_statistics(), token=3)
     with pytest.raises(TypeError, match=r"model is statistics.*; leave out texts, keep_edges"):
-        show_head_atlas(made_statistics(), MODEL_TEXTS, keep_edges=3)
+        show_atlas_view(made_statistics(), MODEL_TEXTS, keep_edges=3)
     with pytest.raises(ValueError, match="statistics are of no text yet"):
         AtlasView(av.HeadStatistics())
 
@@ -120,7 +120,7 @@ MODEL_TEXTS = ["the cat and the dog met the cat", "", "on friday the fox did not
 
 def test_one_call_measures_and_shows() -> None:
     model, tokenizer = av.demos.load("decoder")
-    view = show_head_atlas(
+    view = show_atlas_view(
         *(model, MODEL_TEXTS),
         tokenizer=tokenizer,
         progress=False,
@@ -130,7 +130,7 @@ def test_one_call_measures_and_shows() -> None:
     assert view.statistics.texts == 2
     assert view.statistics.left_out == 1
     assert len(view.statistics.stack().sampled(0, 0)) == 3
-    assert show_head_atlas(view.statistics).statistics is view.statistics
+    assert show_atlas_view(view.statistics).statistics is view.statistics
     record = av.extract(model, MODEL_TEXTS[2], tokenizer=tokenizer)
     named = ModelView(record, roles=view.statistics)
     assert len(named.roles["self"]["names"]) == 3
@@ -149,4 +149,4 @@ def test_calls_that_do_not_fit_are_refused(
 ) -> None:
     model, tokenizer = av.demos.load("decoder")
     with pytest.raises(error, match=message):
-        show_head_atlas(model, **{"texts": MODEL_TEXTS, "tokenizer": tokenizer} | given)
+        show_atlas_view(model, **{"texts": MODEL_TEXTS, "tokenizer": tokenizer} | given)

@@ -10,17 +10,18 @@ import pytest
 import torch
 
 import attnviz as av
+from attnviz.corpus import RayEngine
 from attnviz.corpus.on_ray import check_model, engine_of
 
 
 def test_engines() -> None:
     assert engine_of(None, ["a"]) is None
-    assert engine_of("ray", ["a"]) == av.RayEngine()
-    settings = av.RayEngine(num_actors=8, num_gpus=0.5)
+    assert engine_of("ray", ["a"]) == RayEngine()
+    settings = RayEngine(num_actors=8, num_gpus=0.5)
     assert engine_of(settings, ["a"]) is settings
 
 
-@pytest.mark.parametrize("given", ["spark", "", 1, True, ["ray"], av.RayEngine])
+@pytest.mark.parametrize("given", ["spark", "", 1, True, ["ray"], RayEngine])
 def test_other_engines_are_refused(given: object) -> None:
     with pytest.raises(ValueError, match=r'engine=.* does not exist; give "ray"'):
         engine_of(given, ["a"])
@@ -37,7 +38,7 @@ def test_other_engines_are_refused(given: object) -> None:
 )
 def test_settings_that_cannot_be_meant(settings: dict[str, object], words: str) -> None:
     with pytest.raises((TypeError, ValueError), match=words):
-        av.RayEngine(**settings)  # type: ignore[arg-type]
+        RayEngine(**settings)  # type: ignore[arg-type]
 
 
 def test_a_model_on_a_device_is_loaded_by_the_actors() -> None:

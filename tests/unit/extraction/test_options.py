@@ -20,7 +20,7 @@ SHOW: list[Callable[..., Any]] = [
     av.show_model_view,
     av.show_neuron_view,
     av.show_matrix_view,
-    av.dashboard,
+    av.show_dashboard,
 ]
 
 

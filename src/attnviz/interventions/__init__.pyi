@@ -1,0 +1,11 @@
+"""The public names of attnviz.interventions besides those of attnviz itself."""
+
+from .effect import Effect as Effect
+from .erasure import ErasureCurve as ErasureCurve
+from .erasure import SufficientTokens as SufficientTokens
+from .head_effects import HeadEffects as HeadEffects
+from .intervene import ChangedRecord as ChangedRecord
+from .permutation import PermutationEffect as PermutationEffect
+from .token_effects import TokenEffects as TokenEffects
+
+__all__: list[str]
