@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import attnviz
-from attnviz.utils.docstrings import documented
+from attnviz.utils.docstrings import documented_names
 from attnviz.utils.host import offer_file
 
 if TYPE_CHECKING:
@@ -170,14 +170,14 @@ def _showing(function: Callable[..., View]) -> dict[str, _Option]:
 
     described: dict[str, str] = {}
     for source in (function, *view.__mro__):
-        for name, _, words in documented(source):
+        for name, _, words in documented_names(source):
             if words:
                 described.setdefault(name, words)
     found = _keywords(function)
     if "options" in inspect.signature(function).parameters:
         # The rest goes to `attnviz.extract`.
         more = {"target": "str | None", **RecordOptions.__annotations__}
-        described |= {each: words for each, _, words in documented(attnviz.extract)}
+        described |= {each: words for each, _, words in documented_names(attnviz.extract)}
         found |= {name: (annotation, None) for name, annotation in more.items()}
     for name in view.state_names():
         trait = view.class_traits()[name]
@@ -193,7 +193,7 @@ def _saving(view: type[View]) -> dict[str, _Option]:
 
     described: dict[str, str] = {}
     for method in ("to_html", "to_svg", "save"):
-        for name, _, words in documented(getattr(view, method)):
+        for name, _, words in documented_names(getattr(view, method)):
             described.setdefault(name, words)
     found = _keywords(cast("Any", view).save)
     found |= {name: (kind, None) for name, kind in FigureArguments.__annotations__.items()}

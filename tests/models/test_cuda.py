@@ -199,7 +199,7 @@ def test_weights_of_few_bits(tmp_path: Path, bits: int) -> None:
 def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
     from attnviz.server.row_sums import RowSums
     from attnviz.server.tiles import encoded_tile
-    from attnviz.utils.progress import completed
+    from attnviz.utils.progress import run_steps
     from unit.long_records import long_record
 
     record = long_record(8192, heads=2, key_heads=1)
@@ -219,6 +219,6 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
                 place=(8192 // 256 - 1 >> level, 0),
                 pooled="mean",
             )
-            cells.append(np.frombuffer(completed(steps)[0].data, "<f4"))
+            cells.append(np.frombuffer(run_steps(steps)[0].data, "<f4"))
     np.testing.assert_allclose(cells[2], cells[0], rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(cells[3], cells[1], rtol=1e-4, atol=1e-7)

@@ -18,7 +18,7 @@ import attnviz as av
 from attnviz.extraction import extract
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink, report
 from attnviz.extraction.models import evaluate
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
 from models.interrupts import state_of
 from models.make_models import make_model
 from models.tiny import IDS, arguments_of
@@ -29,7 +29,7 @@ KINDS = ["bart", "bert", "gpt2", "llama", "t5", "vit"]
 @contextmanager
 def capturing(sink: Sink) -> Iterator[None]:
     """Report attention while the block runs."""
-    with Restoring() as undo:
+    with Cleanup() as undo:
         report(sink, undo)
         yield
 
@@ -109,7 +109,7 @@ class Ends:
     """Two extractions that begin in turn, and end in a chosen order."""
 
     def __init__(self) -> None:
-        self.inside = [Restoring(), Restoring()]
+        self.inside = [Cleanup(), Cleanup()]
 
     def end(self, number: int) -> None:
         with self.inside[number]:

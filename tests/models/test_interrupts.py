@@ -20,7 +20,7 @@ from models.interrupts import Subject, Tracer, faults_at, positions, state_of, s
 
 # What changes something, and what takes it back.
 CHANGING = (
-    *("restoring.py", "models.py", "dispatch.py", "forward.py", "trace.py", "spool.py"),
+    *("cleanup.py", "models.py", "dispatch.py", "forward.py", "trace.py", "spool.py"),
     *("generate.py", "corpus/reading.py", "extraction/__init__.py"),
 )
 
@@ -57,7 +57,7 @@ def test_an_interrupt_while_things_are_put_back(
 ) -> None:
     subject = interrupted[kind]
     (tmp_path / "whole").mkdir()
-    places = positions(subject, tmp_path / "whole", ("restoring.py",))
+    places = positions(subject, tmp_path / "whole", ("cleanup.py",))
     for turn, place in enumerate(places[-6:]):
         folder = tmp_path / str(turn)
         folder.mkdir()

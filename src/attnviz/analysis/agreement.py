@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.utils.arguments import shown
+from attnviz.utils.arguments import short_repr
 
 __all__ = ["MovableWeight", "kendall_tau", "movable_weight"]
 
@@ -129,7 +129,9 @@ def movable_weight(weights: Any, values: Any) -> MovableWeight:
             f"weights {row.shape} and values {read.shape} must be (keys,) and (keys, value_dim)"
         )
     if not (np.isfinite(row).all() and np.isfinite(read).all()) or row.min() < 0:
-        raise ValueError(f"weights={shown(weights)}: some numbers are negative, NaN or infinite")
+        raise ValueError(
+            f"weights={short_repr(weights)}: some numbers are negative, NaN or infinite"
+        )
     # One size for all rows of the programme.
     scale = max(float(np.abs(read).max()), np.finfo(np.float64).tiny)
     equal = np.vstack([read.T / scale, np.ones(len(row))])

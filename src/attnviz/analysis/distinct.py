@@ -19,7 +19,7 @@ from attnviz.analysis.heads import (
     weights_of_some,
 )
 from attnviz.analysis.patterns import PairPlaces, pairs_of
-from attnviz.utils.progress import completed
+from attnviz.utils.progress import run_steps
 
 if TYPE_CHECKING:
     from attnviz.record.record import AttentionRecord
@@ -157,7 +157,7 @@ def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> Dis
     from attnviz.record.rows import scored_queries
 
     queries = scored_queries(stack)
-    score = float(completed(scores_of_heads(stack, [pattern], layer, [head], queries))[0, 0])
+    score = float(run_steps(scores_of_heads(stack, [pattern], layer, [head], queries))[0, 0])
     blocks = _pairs(stack, [pattern], queries)
     [[(_, even, _)]] = _measured(stack, layer, [head], blocks, {}).tolist()
     return DistinctHead(layer, head, pattern, score, even, queries)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.patterns import PATTERNS, PairPlaces, codes_of, pairs_of
-from attnviz.utils.progress import Pace, Steps, completed
+from attnviz.utils.progress import Pace, Steps, run_steps
 
 if TYPE_CHECKING:
     from attnviz.record.attention import RowsOfHeads
@@ -136,7 +136,7 @@ def head_scores(
     [[0.4]]
     """
     stack = stack_of(stack)
-    return completed(head_scores_in_steps(stack, pattern, queries))
+    return run_steps(head_scores_in_steps(stack, pattern, queries))
 
 
 def all_head_scores(
@@ -169,7 +169,7 @@ def all_head_scores(
     >>> {pattern: float(layers[0][0]) for pattern, layers in scores.items()}
     {'previous token': 0.25, 'next token': 0.0, 'self': 0.875, 'first token': 0.625}
     """
-    return completed(all_scores_in_steps(stack_of(stack), queries))
+    return run_steps(all_scores_in_steps(stack_of(stack), queries))
 
 
 def head_entropy(
@@ -347,7 +347,7 @@ def scores_of_heads(
                 groups = stack.attention(layer).rows_of_heads(heads[some], rows)
                 for places, group in groups:
                     _add_sampled(group, places, blocks, into)
-                    yield from pace.did(len(places) * len(rows) * num_keys, len(rows))
+                    yield from pace.advance(len(places) * len(rows) * num_keys, len(rows))
             continue
         found = None if known is None else known.get(int(rows[0]))
         if found is None:
@@ -358,7 +358,7 @@ def scores_of_heads(
             for number, pairs in enumerate(found):
                 mass[number, some] += pairs.sums_of(weights)
                 counts[number, some] += pairs.count_rows(allowed)
-            yield from pace.did(weights.size, len(weights))
+            yield from pace.advance(weights.size, len(weights))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(counts > 0, mass / counts, np.nan)
 

@@ -30,7 +30,7 @@ from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import code_too_large, megabytes
 from attnviz.pages.picture import titled
-from attnviz.utils.progress import Progress, Steps, finished
+from attnviz.utils.progress import Progress, Steps, run_with_bar
 
 __all__ = [
     "MAX_BYTES",
@@ -59,7 +59,7 @@ def make_atlas_page(
     statistics: HeadStatistics, state: Mapping[str, Any], *, max_bytes: int | None = MAX_BYTES
 ) -> str:
     """Make the page of an atlas, with a bar where that takes long."""
-    return finished(atlas_page_steps(statistics, state, max_bytes=max_bytes), "page")
+    return run_with_bar(atlas_page_steps(statistics, state, max_bytes=max_bytes), "page")
 
 
 def atlas_page_steps(

@@ -17,7 +17,7 @@ from attnviz.pages.figure import FigureArguments
 from attnviz.pages.limits import check_options
 from attnviz.pages.saved_picture import saved_still
 from attnviz.server.kernel import Server
-from attnviz.utils.arguments import shown
+from attnviz.utils.arguments import short_repr
 from attnviz.utils.filenames import file_stem
 from attnviz.utils.progress import Steps
 from attnviz.views.lifetime import weakly
@@ -287,7 +287,7 @@ class AtlasView(HeadsView):
         names = self._statistics.stack_names
         if name not in names:
             raise traitlets.TraitError(
-                f"stack={shown(name)}: these statistics have {', '.join(map(repr, names))}"
+                f"stack={short_repr(name)}: these statistics have {', '.join(map(repr, names))}"
             )
         return self._statistics.stack(name)
 
@@ -303,7 +303,7 @@ class AtlasView(HeadsView):
                     known.append(each)
         if value not in known:
             raise traitlets.TraitError(
-                f"{name}={shown(value)} must be one of {', '.join(map(repr, known))}"
+                f"{name}={short_repr(value)} must be one of {', '.join(map(repr, known))}"
             )
         return str(value)
 
@@ -316,12 +316,14 @@ class AtlasView(HeadsView):
         if name == "offsets":
             if len(pair) != 2 or pair[0] > pair[1]:
                 raise traitlets.TraitError(
-                    f"offsets={shown(value)} must be [from, to], tokens from query to key, such "
+                    f"offsets={short_repr(value)} must be [from, to], tokens from query to key, "
+                    "such "
                     "as [-3, -1] for keys one to three before their query; None is all"
                 )
         elif len(pair) != 2 or min(pair) < 0:
             raise traitlets.TraitError(
-                f"edge={shown(value)} must be [query, key], positions in the text; None is none"
+                f"edge={short_repr(value)} must be [query, key], positions in the text; None is "
+                "none"
             )
         return pair
 

@@ -14,7 +14,7 @@ from attnviz.comparison.alignment import Alignment, align_tokens, common_tokens,
 from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import spans
+from attnviz.utils.arguments import format_numbers
 
 __all__ = ["Common", "Sides", "align_records", "common_heads"]
 
@@ -152,7 +152,8 @@ def _common_layers(name: str, stacks: Sequence[AttentionStack], names: Sequence[
     ]
     if not layers:
         having = (
-            f"{its} has {spans(each.layers)}" for its, each in zip(names, stacks, strict=True)
+            f"{its} has {format_numbers(each.layers)}"
+            for its, each in zip(names, stacks, strict=True)
         )
         raise ValueError(f"stack {name!r}: no layer in common; {', '.join(having)}")
     return layers
@@ -222,10 +223,12 @@ def _stack_notes(
     for one, other, name in ((a, b, names[0]), (b, a, names[1])):
         rest = [number for number in one.layers if number not in other.layers]
         if rest:
-            notes.append(f"Only {name} has layer{'s' if rest[1:] else ''} {spans(rest)}.")
+            notes.append(f"Only {name} has layer{'s' if rest[1:] else ''} {format_numbers(rest)}.")
     apart = [number for number in a.layers if number in b.layers and number not in layers]
     if apart:
-        notes.append(f"Layer{'s' if apart[1:] else ''} {spans(apart)} left out: no head in common.")
+        notes.append(
+            f"Layer{'s' if apart[1:] else ''} {format_numbers(apart)} left out: no head in common."
+        )
     for number in layers:
         its, others = (each.attention(number).num_heads for each in (a, b))
         if its != others:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from attnviz.comparison.common import align_records
 from attnviz.comparison.comparison import Comparison
 from attnviz.record.record import AttentionRecord
-from attnviz.utils.arguments import shown
+from attnviz.utils.arguments import short_repr
 
 __all__ = ["compare"]
 
@@ -84,7 +84,8 @@ def compare(
     named = given or found
     if len(named) != len(records):
         raise ValueError(
-            f"names={shown(names)} are {len(named)} names, and {len(records)} are compared; give a "
+            f"names={short_repr(names)} are {len(named)} names, and {len(records)} are compared; "
+            "give a "
             "name for each"
         )
     if words:
@@ -98,10 +99,10 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     given: list[Any] = list(names) if listed else [names]
     if len(given) < 2 or not all(isinstance(each, str) and each.strip() for each in given):
         raise ValueError(
-            f'names={shown(names)} must be two texts or more, such as ("base", "tuned")'
+            f'names={short_repr(names)} must be two texts or more, such as ("base", "tuned")'
         )
     if len(set(given)) < len(given):
-        raise ValueError(f"names={shown(names)} must differ: each is a name of one of them")
+        raise ValueError(f"names={short_repr(names)} must differ: each is a name of one of them")
     return tuple(given)
 
 
@@ -208,7 +209,8 @@ def _check_count(count: int, names: Sequence[str] | None) -> None:
         )
     if names is not None and len(names) != count:
         raise ValueError(
-            f"names={shown(names)} are {len(names)} names, and {count} are compared; give a name "
+            f"names={short_repr(names)} are {len(names)} names, and {count} are compared; give a "
+            "name "
             "for each"
         )
 

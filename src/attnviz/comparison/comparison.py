@@ -20,8 +20,8 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, affords_maps, sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import from_end, whole_number
-from attnviz.utils.progress import Progress, Steps, finished
+from attnviz.utils.arguments import resolve_negative, whole_number
+from attnviz.utils.progress import Progress, Steps, run_with_bar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,7 +118,7 @@ class Comparison:
                 raise KeyError(f"member={member!r}: there are {', '.join(map(repr, self.names))}")
             place = self.names.index(member)
         else:
-            place = from_end(whole_number("member", member, None), range(len(self.members)))
+            place = resolve_negative(whole_number("member", member, None), range(len(self.members)))
         if place not in range(1, len(self.members)):
             raise IndexError(
                 f"member={member!r} must be one of 1 to {len(self.members) - 1} "
@@ -210,7 +210,7 @@ class Comparison:
         key = ("distance", one.name, measure, queries)
         if key not in self._computed:
             rows = self._common_queries(one.name, queries)
-            self._computed[key] = finished(_distances(one, two, rows, measure), "compare")
+            self._computed[key] = run_with_bar(_distances(one, two, rows, measure), "compare")
         return [values.copy() for values in self._computed[key]]
 
     def rounding(self, stack: str | None = None) -> list[Distances]:
@@ -240,7 +240,7 @@ class Comparison:
         name = self.a.stack(stack).name
         key = ("rounding", name)
         if key not in self._computed:
-            self._computed[key] = finished(self._roundings(name), "compare")
+            self._computed[key] = run_with_bar(self._roundings(name), "compare")
         return [values.copy() for values in self._computed[key]]
 
     def _roundings(self, name: str) -> Steps[list[Distances]]:
@@ -306,7 +306,7 @@ class Comparison:
         top_k = whole_number("top_k", top_k, 1, hint="the number of pairs")
         one, two = self.a.stack(stack), self.b.stack(stack)
         rows = self._common_queries(one.name, queries)
-        edges = finished(largest_changes(one, two, rows, top_k), "compare")
+        edges = run_with_bar(largest_changes(one, two, rows, top_k), "compare")
         names = ["layer", "head", "query", "key", "a", "b", "difference"]
         table = pd.DataFrame(edges, columns=pd.Index(names))
         for side, tokens in (("query", one.query_tokens), ("key", one.key_tokens)):

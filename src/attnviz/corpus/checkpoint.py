@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnviz.utils.arguments import shown
+from attnviz.utils.arguments import short_repr
 
 __all__ = ["check_same", "told", "weights_hash"]
 
@@ -67,6 +67,7 @@ def check_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) ->
         if there.get(argument) != value:
             raise ValueError(
                 f"checkpoint={str(path)!r} was made with another {argument}: "
-                f"{shown(there.get(argument))} there, {shown(value)} here; use the same, or "
+                f"{short_repr(there.get(argument))} there, {short_repr(value)} here; use the same, "
+                "or "
                 "another file"
             )

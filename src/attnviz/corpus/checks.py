@@ -7,7 +7,7 @@ from typing import Any
 
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import spans
+from attnviz.utils.arguments import format_numbers
 
 __all__ = [
     "check_alike",
@@ -90,7 +90,7 @@ def check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
             continue
         layer = next((each for each in first if shape.get(each) != first[each]), None)
         if layer is None or layer not in shape:
-            difference = f"layers {spans(tuple(shape))} and {spans(tuple(first))}"
+            difference = f"layers {format_numbers(tuple(shape))} and {format_numbers(tuple(first))}"
         else:
             (heads, size), (others, other_size) = shape[layer], first[layer]
             difference = (

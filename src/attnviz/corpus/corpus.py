@@ -25,7 +25,14 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import from_end, listed, shown, spans, whole_number, whole_numbers
+from attnviz.utils.arguments import (
+    as_list,
+    format_numbers,
+    resolve_negative,
+    short_repr,
+    whole_number,
+    whole_numbers,
+)
 
 __all__ = ["Caveat", "Corpus", "LayerVectors", "caveats_of"]
 
@@ -231,13 +238,15 @@ class Corpus:
         IndexError
             If no stack has one of the layers.
         """
-        wanted = list(whole_numbers("layers", listed(layers)))
+        wanted = list(whole_numbers("layers", as_list(layers)))
         # Stacks whose vectors are not known do not belong to the corpus.
         known = {number for name in self.stack_names for number in self.stack(name).layers}
         longest = max(self.stack(name).num_layers for name in self.stack_names)
         missing = [each for each in wanted if each not in known and each not in range(-longest, 0)]
         if missing or not wanted:
-            raise IndexError(f"layers={wanted!r}: this corpus has layers {spans(sorted(known))}")
+            raise IndexError(
+                f"layers={wanted!r}: this corpus has layers {format_numbers(sorted(known))}"
+            )
         some = copy.copy(self)
         some.records = tuple(record.only(wanted) for record in self.records)
         some.stack_names = tuple(
@@ -428,21 +437,21 @@ class Corpus:
         if name is None:
             return self.stack_names[0]
         if name not in self.stack_names:
-            known = ", ".join(map(shown, self.stack_names))
-            raise KeyError(f"stack={shown(name)}: this corpus has {known}")
+            known = ", ".join(map(short_repr, self.stack_names))
+            raise KeyError(f"stack={short_repr(name)}: this corpus has {known}")
         return name
 
     def _heads(self, stack: str, layer: int, heads: int | Sequence[int] | None) -> tuple[int, ...]:
         there = range(self.stack(stack).num_heads(layer))
         if heads is None:
             return tuple(there)
-        given = whole_numbers("heads", listed(heads))
-        chosen = tuple(from_end(head, there) for head in given)
+        given = whole_numbers("heads", as_list(heads))
+        chosen = tuple(resolve_negative(head, there) for head in given)
         missing = [head for head in chosen if head not in there]
         if missing or not chosen:
             raise IndexError(
                 f"heads={list(chosen)!r}: of layer {layer} of stack {stack!r} the corpus has heads "
-                f"{spans(there)}"
+                f"{format_numbers(there)}"
             )
         return chosen
 

@@ -52,7 +52,13 @@ from attnviz.extraction.preprocessors import call_reader, find_tokenizer
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.safetensors_file import with_suffix
-from attnviz.utils.arguments import as_path, from_end, shown, spans, whole_number
+from attnviz.utils.arguments import (
+    as_path,
+    format_numbers,
+    resolve_negative,
+    short_repr,
+    whole_number,
+)
 
 __all__ = ["head_statistics"]
 
@@ -226,7 +232,7 @@ def head_statistics(
     arguments = {
         "column": column,
         "truncation": str(truncation),
-        "layers": shown(layers),
+        "layers": short_repr(layers),
         "part": None if part is None else str(part),
     }
     keeping = _Checkpoint.at(checkpoint, arguments, by_text, len(given), resume=resume)
@@ -423,7 +429,8 @@ def _only_records(**given: tuple[Any, Any]) -> None:
     for name, (value, default) in given.items():
         if value != default:
             raise TypeError(
-                f"{name}={shown(value)} is for a model and its texts; give texts, or leave {name} "
+                f"{name}={short_repr(value)} is for a model and its texts; give texts, or leave "
+                f"{name} "
                 "out"
             )
 
@@ -506,11 +513,14 @@ def _with_layers(
         layer
         for layer in kept.layers or ()
         if not any(
-            from_end(layer, stack.layers) in stack.layers for stack in record.stacks.values()
+            resolve_negative(layer, stack.layers) in stack.layers
+            for stack in record.stacks.values()
         )
     ]
     if missing:
-        known = "; ".join(f"{each.name!r} {spans(each.layers)}" for each in record.stacks.values())
+        known = "; ".join(
+            f"{each.name!r} {format_numbers(each.layers)}" for each in record.stacks.values()
+        )
         raise ValueError(f"layers: there is no layer {missing[0]}; there are {known}")
     return AttentionRecord(stacks, model=record.model if name is None else name)
 
@@ -541,7 +551,7 @@ def _of_part(part: Any, count: int) -> range:
         return range(count)
     if not isinstance(part, tuple | list) or len(part) != 2:
         raise TypeError(
-            f"part={shown(part)} must be a part and how many there are, such as (3, 16)"
+            f"part={short_repr(part)} must be a part and how many there are, such as (3, 16)"
         )
     parts = whole_number("part[1]", part[1], 1, count, hint="how many parts, of a text at least")
     number = whole_number("part[0]", part[0], 0, parts - 1, hint="the number of a part, from 0")

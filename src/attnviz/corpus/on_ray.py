@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.utils.arguments import shown, whole_number
+from attnviz.utils.arguments import short_repr, whole_number
 
 __all__ = [
     "RayEngine",
@@ -107,7 +107,7 @@ class RayEngine:
         for name, value in numbers.items():
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not math.isfinite(value) or value < 0:
-                raise ValueError(f"{name}={shown(value)} must be a number from 0")
+                raise ValueError(f"{name}={short_repr(value)} must be a number from 0")
 
 
 def engine_of(engine: Any, texts: Any) -> RayEngine | None:
@@ -119,7 +119,7 @@ def engine_of(engine: Any, texts: Any) -> RayEngine | None:
     if engine is None:
         return None
     raise ValueError(
-        f'engine={shown(engine)} does not exist; give "ray" or a RayEngine, or leave it out'
+        f'engine={short_repr(engine)} does not exist; give "ray" or a RayEngine, or leave it out'
     )
 
 

@@ -12,7 +12,7 @@ from attnviz.analysis.token_kinds import words_of
 from attnviz.corpus.measuring import Relations
 from attnviz.corpus.roles import REVERSED, SYNTACTIC
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import shown
+from attnviz.utils.arguments import short_repr
 
 __all__ = ["pairs_of_relations"]
 
@@ -63,13 +63,13 @@ def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
     elif isinstance(parse, list | tuple) and len(parse) in (2, 3):
         parts = [None, *parse] if len(parse) == 2 else parse
     else:
-        raise TypeError(f"parse must be {_FORMS}; got {shown(parse)}")
+        raise TypeError(f"parse must be {_FORMS}; got {short_repr(parse)}")
     for name, part in zip(("words", "heads", "relations"), parts, strict=True):
         if part is not None and (isinstance(part, str) or not hasattr(part, "__len__")):
-            raise TypeError(f"parse: {name} must be a list; got {shown(part)}")
+            raise TypeError(f"parse: {name} must be a list; got {short_repr(part)}")
     words, heads, relations = parts
     if heads is None or relations is None:
-        raise TypeError(f"parse must be {_FORMS}; got {shown(parse)}")
+        raise TypeError(f"parse must be {_FORMS}; got {short_repr(parse)}")
     lengths = {len(part) for part in parts if part is not None}
     if len(lengths) > 1:
         raise ValueError(
@@ -83,13 +83,13 @@ def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
         whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
         if not whole or not -1 <= number < len(heads):
             raise ValueError(
-                f"parse: heads[{place}]={shown(head)} must be the place of a word, from 0 to "
+                f"parse: heads[{place}]={short_repr(head)} must be the place of a word, from 0 to "
                 f"{len(heads) - 1}, or -1 for the root"
             )
         numbers.append(int(number))
     for place, relation in enumerate(relations):
         if not isinstance(relation, str) or not relation:
-            raise TypeError(f"parse: relations[{place}]={shown(relation)} must be a text")
+            raise TypeError(f"parse: relations[{place}]={short_repr(relation)} must be a text")
     texts = None if words is None else [str(word) for word in words]
     return texts, numbers, list(relations)
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.table import need_pandas
-from attnviz.utils.arguments import from_end, shown, spans
+from attnviz.utils.arguments import format_numbers, resolve_negative, short_repr
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -297,14 +297,16 @@ class Roles:
         return pd.DataFrame(rows, columns=columns)
 
     def _of(self, layer: int, head: int) -> list[tuple[Role, bool]]:
-        number = from_end(layer, self.layers)
+        number = resolve_negative(layer, self.layers)
         if number not in self.layers:
-            raise IndexError(f"layer={shown(layer)}: there are layers {self.layers}")
+            raise IndexError(f"layer={short_repr(layer)}: there are layers {self.layers}")
         place = self.layers.index(number)
         heads = range(self.heads_per_layer[place])
-        chosen = from_end(head, heads)
+        chosen = resolve_negative(head, heads)
         if chosen not in heads:
-            raise IndexError(f"head={shown(head)}: layer {number} has heads {spans(heads)}")
+            raise IndexError(
+                f"head={short_repr(head)}: layer {number} has heads {format_numbers(heads)}"
+            )
         return self._all[place][chosen]
 
     def __repr__(self) -> str:
@@ -471,7 +473,7 @@ def student_quantile(above: float, freedom: int) -> float:
 def checked_share(name: str, given: Any, *, below: float = 1.0) -> float:
     """Read a number from 0 to below another."""
     if isinstance(given, bool) or not isinstance(given, int | float | np.number):
-        raise TypeError(f"{name}={shown(given)} must be a number such as 0.05")
+        raise TypeError(f"{name}={short_repr(given)} must be a number such as 0.05")
     if not 0 <= given < below:
-        raise ValueError(f"{name}={shown(given)} must be from 0 to below {below:g}")
+        raise ValueError(f"{name}={short_repr(given)} must be from 0 to below {below:g}")
     return float(given)

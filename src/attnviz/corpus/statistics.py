@@ -43,7 +43,13 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack, need_weights
 from attnviz.record.table import need_pandas
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import as_path, from_end, shown, spans, whole_number
+from attnviz.utils.arguments import (
+    as_path,
+    format_numbers,
+    resolve_negative,
+    short_repr,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +130,8 @@ class HeadStatistics:
         check_column_names(names)
         if KIND in names or len(set(names)) < len(names):
             raise ValueError(
-                f"columns={shown(names)}: each name must be there once, and {KIND!r} is taken by "
+                f"columns={short_repr(names)}: each name must be there once, and {KIND!r} is taken "
+                "by "
                 "the kinds of tokens"
             )
         self._columns = tuple(names)
@@ -228,7 +235,7 @@ class HeadStatistics:
         chosen = self.stack_names[0] if name is None else name
         if chosen not in self._state.stacks:
             known = ", ".join(map(repr, self.stack_names))
-            raise KeyError(f"stack={shown(name)}: these statistics have {known}")
+            raise KeyError(f"stack={short_repr(name)}: these statistics have {known}")
         totals = self._state.stacks[chosen]
         # Putting the edges and their tokens in order takes a while; views ask again and again.
         made = self._views.get(chosen)
@@ -276,7 +283,7 @@ class HeadStatistics:
         if unknown:
             raise ValueError(
                 f"columns: {unknown[0]!r} is not one of the columns of these statistics, "
-                f"{shown(list(self._columns))}; name them when you make it"
+                f"{short_repr(list(self._columns))}; name them when you make it"
             )
         facts: dict[int, TokenFacts] = {}
         sides = [
@@ -316,7 +323,7 @@ class HeadStatistics:
             If the text was folded before, or `why` is something else.
         """
         if why not in ("empty", "too long"):
-            raise ValueError(f'why={shown(why)} must be "empty" or "too long"')
+            raise ValueError(f'why={short_repr(why)} must be "empty" or "too long"')
         number = whole_number("text", text, 0, 2**62)
         empty = int(why == "empty")
         state = _State(((number, number + 1),), 0, empty, 1 - empty, {}, self._state.model)
@@ -356,7 +363,8 @@ class HeadStatistics:
         ):
             if one is not two and one != two:
                 raise ValueError(
-                    f"statistics differ in {what}: {shown(one)} and {shown(two)}; make both with "
+                    f"statistics differ in {what}: {short_repr(one)} and {short_repr(two)}; make "
+                    "both with "
                     "the same"
                 )
 
@@ -879,7 +887,7 @@ class StackStatistics:
         """
         kept = self._side(side).get(text)
         if kept is None:
-            raise KeyError(f"text={shown(text)}: no edge of this text is kept")
+            raise KeyError(f"text={short_repr(text)}: no edge of this text is kept")
         codes = np.full((len(self.class_systems), len(kept.positions)), -1, np.int32)
         for row, (system, classes) in enumerate(zip(self.class_systems, kept.classes, strict=True)):
             places = {name: place for place, name in enumerate(self.classes_of(system))}
@@ -924,7 +932,7 @@ class StackStatistics:
     def _evidence(self, score: str) -> Evidence:
         if score not in self.score_names:
             raise KeyError(
-                f"score={shown(score)}: stack {self.name!r} has "
+                f"score={short_repr(score)}: stack {self.name!r} has "
                 f"{', '.join(map(repr, self.score_names))}"
             )
         fields = self._totals.scores[score]
@@ -956,9 +964,11 @@ class StackStatistics:
     def _edges(self, edges: EdgeColumns, layer: int, head: int) -> list[Edge]:
         some = self._heads_of(layer)
         heads = range(some.stop - some.start)
-        number = from_end(head, heads)
+        number = resolve_negative(head, heads)
         if number not in heads:
-            raise IndexError(f"head={shown(head)}: layer {layer} has heads {spans(heads)}")
+            raise IndexError(
+                f"head={short_repr(head)}: layer {layer} has heads {format_numbers(heads)}"
+            )
         place = some.start + number
         here = _of_heads(edges, place, place + 1)
         columns = (here.weight, here.text, here.query, here.key)
@@ -983,14 +993,14 @@ class StackStatistics:
 
     def _side(self, side: str) -> Mapping[int, KeptTokens]:
         if side not in ("query", "key"):
-            raise ValueError(f'side={shown(side)} must be "query" or "key"')
+            raise ValueError(f'side={short_repr(side)} must be "query" or "key"')
         parts = self._totals.tokens[0 if side == "query" else -1]
         return parts[0] if parts else {}
 
     def _table(self, system: str) -> Tables:
         if system not in self._totals.tables:
             known = ", ".join(map(repr, self.class_systems))
-            raise KeyError(f"system={shown(system)}: there are {known}")
+            raise KeyError(f"system={short_repr(system)}: there are {known}")
         return self._totals.tables[system]
 
     def layer_number(self, layer: int) -> int:
@@ -1010,10 +1020,11 @@ class StackStatistics:
         IndexError
             If there is no such layer; says which there are.
         """
-        number = layer if layer in self.layers else from_end(layer, self.layers)
+        number = layer if layer in self.layers else resolve_negative(layer, self.layers)
         if number not in self.layers:
             raise IndexError(
-                f"layer={shown(layer)}: stack {self.name!r} has layers {spans(self.layers)}"
+                f"layer={short_repr(layer)}: stack {self.name!r} has layers "
+                f"{format_numbers(self.layers)}"
             )
         return int(number)
 
@@ -1048,7 +1059,7 @@ class StackStatistics:
     def __repr__(self) -> str:
         heads = self._totals.num_heads
         return (
-            f"<StackStatistics {self.name!r}: layers {spans(self.layers)}, {heads} "
+            f"<StackStatistics {self.name!r}: layers {format_numbers(self.layers)}, {heads} "
             f"head{'' if heads == 1 else 's'}, {len(self.score_names)} scores>"
         )
 
@@ -1068,8 +1079,8 @@ def _together(one: _State, other: _State) -> _State:
         known = stacks[name]
         if (known.layers, known.heads_per_layer) != (totals.layers, totals.heads_per_layer):
             raise ValueError(
-                f"stack {name!r} has layers {spans(known.layers)} with "
-                f"{known.num_heads} heads here, and layers {spans(totals.layers)} with "
+                f"stack {name!r} has layers {format_numbers(known.layers)} with "
+                f"{known.num_heads} heads here, and layers {format_numbers(totals.layers)} with "
                 f"{totals.num_heads} there; use the same model and layers="
             )
         stacks[name] = known.plus(totals)
@@ -1133,6 +1144,7 @@ def _class_name(column: str, value: Any) -> str:
     if isinstance(value, str | bool | int | np.integer | np.bool_):
         return str(value)
     raise TypeError(
-        f"columns[{column!r}]: a class must be a text or a whole number; got {shown(value)}. Of "
+        f"columns[{column!r}]: a class must be a text or a whole number; got {short_repr(value)}. "
+        "Of "
         "numbers make classes first, such as 'short' and 'long'"
     )

@@ -20,7 +20,7 @@ from attnviz.corpus.edges import EdgeColumns
 from attnviz.corpus.measuring import OFFSET_LABELS
 from attnviz.corpus.totals import FIELDS, KeptTokens, Pool, StackTotals, Tables
 from attnviz.record.storage.safetensors_file import existing_file, read_arrays, write_arrays
-from attnviz.utils.arguments import as_path, shown
+from attnviz.utils.arguments import as_path, short_repr
 
 if TYPE_CHECKING:
     from attnviz.corpus.statistics import HeadStatistics
@@ -158,7 +158,8 @@ def statistics_state(
         )
     if header.get("format") != _FORMAT:
         raise ValueError(
-            f"path={str(path)!r} has the format {shown(header.get('format'))}, and this version of "
+            f"path={str(path)!r} has the format {short_repr(header.get('format'))}, and this "
+            "version of "
             f"attnviz reads {_FORMAT}; update attnviz"
         )
     try:
@@ -329,13 +330,13 @@ def _check(fits: object, what: str) -> None:
 
 def _text(given: Any) -> str:
     if not isinstance(given, str):
-        raise TypeError(f"{shown(given)} is not a text")
+        raise TypeError(f"{short_repr(given)} is not a text")
     return given
 
 
 def _count(given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 1 << 62:
-        raise TypeError(f"{shown(given)} is not a count")
+        raise TypeError(f"{short_repr(given)} is not a count")
     return given
 
 
@@ -345,5 +346,5 @@ def _id(given: Any) -> int | str:
 
 def _flag(given: Any) -> bool:
     if not isinstance(given, bool):
-        raise TypeError(f"{shown(given)} is neither true nor false")
+        raise TypeError(f"{short_repr(given)} is neither true nor false")
     return given

@@ -30,7 +30,7 @@ from attnviz.pages.picture import MOST_BYTES, SIDES, Cells, grid_figure, numbere
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.images import encoded_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
-from attnviz.utils.progress import Progress, Steps, finished, within
+from attnviz.utils.progress import Progress, Steps, run_with_bar, scale_progress
 from attnviz.utils.threads import torch_threads
 
 __all__ = [
@@ -82,7 +82,7 @@ def make_embedding_page(
 ) -> str:
     """Make the page of an embedding view, with bars that say what takes long."""
     steps = embedding_page_steps(answers, state, top_keys=top_keys, max_bytes=max_bytes, wait=wait)
-    return finished(steps, "page")
+    return run_with_bar(steps, "page")
 
 
 def embedding_page_steps(
@@ -173,7 +173,7 @@ def _embedded_stack(
     embedded = []
     for done, layer in enumerate(layers):
         steps = _embedded_layer(answers, name, layer, placing, count)
-        embedded.append((yield from within(steps, f"layers of {name}", done, len(layers))))
+        embedded.append((yield from scale_progress(steps, f"layers of {name}", done, len(layers))))
     return {
         "stack": name,
         "corpus": base64.b64encode(packed_points(corpus, name)).decode("ascii"),
@@ -189,7 +189,7 @@ def _embedded_layer(
     heads = range(corpus.stack(name).num_heads(layer))
     # In the order of what they take.
     parts = 4.0
-    plots = yield from within(answers.plots(name, layer, heads, placing), "plots", 0, parts)
+    plots = yield from scale_progress(answers.plots(name, layer, heads, placing), "plots", 0, parts)
     headers, planes = [], []
     for head, plot in zip(heads, plots, strict=True):
         low, size, codes = coded(plot.coordinates)
@@ -201,13 +201,13 @@ def _embedded_layer(
         planes.append(codes.T)
     together = np.stack(planes, axis=1)
     options = PlotOptions(name, layer, placing, "pca", 2)
-    trust = yield from within(answers.trust(options, heads), "trust", 1, parts)
+    trust = yield from scale_progress(answers.trust(options, heads), "trust", 1, parts)
     norms = _embedded_norms(answers, name, layer, heads)
     aggregates = _embedded_aggregate(corpus, name, layer, heads)
-    means = yield from within(aggregates, "means", 2, parts)
+    means = yield from scale_progress(aggregates, "means", 2, parts)
     keys = None
     if count:
-        keys = yield from within(_keys(corpus, name, layer, heads, count), "keys", 3, parts)
+        keys = yield from scale_progress(_keys(corpus, name, layer, heads, count), "keys", 3, parts)
     yield Progress("layers", parts, parts)
     return {
         "layer": layer,
@@ -299,7 +299,7 @@ def _keys_add(corpus: Corpus) -> Steps[dict[str, int]]:
     taken = 0
     for done, (name, layer, head) in enumerate(tried):
         steps = _keys(corpus, name, layer, [head], SHOWN_KEYS)
-        keys = yield from within(steps, "keys", done, len(tried), "head")
+        keys = yield from scale_progress(steps, "keys", done, len(tried), "head")
         taken += len(packed(keys.tobytes()))
     return {"count": SHOWN_KEYS, "bytes": round(taken * len(heads) / len(tried))}
 
@@ -335,7 +335,7 @@ def _embedded_projections(
         if plot is None or (method == "pca" and not is_shown):
             continue
         steps = answers.trust(options, [head])
-        [trust] = yield from within(steps, "projections", done, len(heads), "head")
+        [trust] = yield from scale_progress(steps, "projections", done, len(heads), "head")
         low, size, codes = coded(plot.coordinates)
         projections.append(
             {"method": method, "dimensions": dimensions, **settings}
@@ -376,7 +376,7 @@ def _embedded_images(corpus: Corpus) -> Steps[list[dict[str, Any]]]:
     embedded = []
     for done, (text, index, image) in enumerate(pictures):
         steps = encoded_image(image, max(3, largest))
-        header, data = yield from within(steps, "images", done, len(pictures), "image")
+        header, data = yield from scale_progress(steps, "images", done, len(pictures), "image")
         embedded.append({"text": text, "index": index} | header | {"data": packed(data)})
         yield Progress("images", done + 1, len(pictures), "image")
     return embedded

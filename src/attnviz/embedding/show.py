@@ -9,7 +9,7 @@ from typing import Any, Literal
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.view import EmbeddingView
 from attnviz.record.record import AttentionRecord
-from attnviz.utils.arguments import listed, whole_numbers
+from attnviz.utils.arguments import as_list, whole_numbers
 from attnviz.views.position import is_looked_up, with_layers
 from attnviz.views.show import given_options, show
 
@@ -116,7 +116,7 @@ def show_embedding_view(
     >>> av.show_embedding_view(model, texts, tokenizer=tokenizer, layer=1)       # doctest: +SKIP
     """
     if include_layers is not None:
-        include_layers = whole_numbers("include_layers", listed(include_layers))
+        include_layers = whole_numbers("include_layers", as_list(include_layers))
     corpus = _corpus_of(
         model,
         texts,

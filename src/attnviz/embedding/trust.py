@@ -19,7 +19,7 @@ from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placed, check_corpus, problems
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.utils.arguments import whole_number
-from attnviz.utils.threads import side_by_side, torch_threads
+from attnviz.utils.threads import map_threads, torch_threads
 
 __all__ = ["NEIGHBOURS", "HeadTrust", "measure_trust"]
 
@@ -156,7 +156,7 @@ def measure_trust(
         )
         why_empty = problems(placed)
     sums = np.zeros((_FIGURES, 2, len(placed.heads)))
-    for each in side_by_side(lambda number: _sums(spaces, blocks[number]), len(blocks)):
+    for each in map_threads(lambda number: _sums(spaces, blocks[number]), len(blocks)):
         sums += each
     found: list[HeadTrust | None] = []
     for head, why in enumerate(why_empty):

@@ -29,7 +29,7 @@ from attnviz.extraction.options import (
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.spool import Spool, SpoolFolders
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["extract"]
 
@@ -241,7 +241,7 @@ def _record_batch(
     """Run one forward and make a record of each of its examples, in memory or on disk."""
     if folders is None:
         return _capture_batch(loaded, encoder, batch, title=title, options=options)
-    with Restoring() as undo, undo:
+    with Cleanup() as undo, undo:
         spools = folders.take(batch.size, undo)
         records = _capture_batch(
             loaded, encoder, batch, title=title, options=options, spools=spools

@@ -25,7 +25,7 @@ from attnviz.extraction.adapters import (
     virtual_tokens,
 )
 from attnviz.extraction.parallel import check_parallel
-from attnviz.utils.restoring import Restoring, fork_safe_lock
+from attnviz.utils.cleanup import Cleanup, fork_safe_lock
 
 __all__ = ["Loaded", "evaluate", "hook", "in_this_thread", "load", "name_of", "without_loading_bar"]
 
@@ -267,7 +267,7 @@ _held: dict[nn.Module, set[object]] = {}
 _held_lock = fork_safe_lock()
 
 
-def evaluate(model: nn.Module, undo: Restoring) -> bool:
+def evaluate(model: nn.Module, undo: Cleanup) -> bool:
     """Hold a model in evaluation mode, without gradients, until the block of `undo` ends.
 
     In training mode the model's own weights are after dropout: no formula gives them. Several
@@ -317,7 +317,7 @@ def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
     return hooked
 
 
-def hook(handles: Iterable[RemovableHandle], undo: Restoring) -> None:
+def hook(handles: Iterable[RemovableHandle], undo: Cleanup) -> None:
     """Remove hooks when the block of `undo` ends; `handles` registers each as it is asked for."""
     registered: list[RemovableHandle] = []
     undo.add(partial(_remove, registered))

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict
 import torch
 from transformers import GenerationConfig
 
-from attnviz.utils.arguments import from_end, listed, shown, whole_numbers
+from attnviz.utils.arguments import as_list, resolve_negative, short_repr, whole_numbers
 
 __all__ = [
     "CaptureOptions",
@@ -85,7 +85,7 @@ class CaptureOptions:
         """
         if self.layers is None:
             return self
-        layers = dict.fromkeys(from_end(each, numbers) for each in self.layers)
+        layers = dict.fromkeys(resolve_negative(each, numbers) for each in self.layers)
         return replace(self, layers=tuple(layers))
 
     def keeps(self, layer: int) -> bool:
@@ -124,16 +124,17 @@ def read_capture_options(
 
 
 def _read_layers(layers: Any) -> tuple[int, ...]:
-    numbers = whole_numbers("layers", listed(layers), hint="such as [0, 5]")
+    numbers = whole_numbers("layers", as_list(layers), hint="such as [0, 5]")
     if not numbers:
         raise ValueError(
-            f"layers={shown(layers)} is empty; leave layers out to keep all, or give layers such "
+            f"layers={short_repr(layers)} is empty; leave layers out to keep all, or give layers "
+            "such "
             "as [0, 5]"
         )
     counts = Counter(numbers)
     if len(counts) < len(numbers):
         twice = next(number for number in numbers if counts[number] > 1)
-        raise ValueError(f"layers={shown(layers)} names {twice} twice; name each once")
+        raise ValueError(f"layers={short_repr(layers)} names {twice} twice; name each once")
     return tuple(sorted(numbers))
 
 

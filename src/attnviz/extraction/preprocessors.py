@@ -16,7 +16,7 @@ from huggingface_hub import try_to_load_from_cache
 from transformers import PreTrainedModel
 
 from attnviz.extraction.models import Loaded
-from attnviz.utils.restoring import fork_safe_lock
+from attnviz.utils.cleanup import fork_safe_lock
 
 __all__ = ["call_reader", "find_processor", "find_tokenizer"]
 

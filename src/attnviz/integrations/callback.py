@@ -13,7 +13,7 @@ from attnviz.comparison.compare import compare
 from attnviz.extraction import extract
 from attnviz.integrations.log import Entry, runs_of, write
 from attnviz.record.record import AttentionRecord
-from attnviz.utils.arguments import shown, whole_number
+from attnviz.utils.arguments import short_repr, whole_number
 from attnviz.utils.host import warn_caller
 from attnviz.views.compare import CompareView
 from attnviz.views.model import ModelView
@@ -83,10 +83,14 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     ) -> None:
         given: list[Any] = [texts] if isinstance(texts, str) else list(texts)
         if not given or not all(isinstance(text, str) and text.strip() for text in given):
-            raise ValueError(f"texts must be one text or several, none empty; got {shown(texts)}")
+            raise ValueError(
+                f"texts must be one text or several, none empty; got {short_repr(texts)}"
+            )
         made: Any = view
         if not (isinstance(made, type) and issubclass(made, RecordView)):
-            raise TypeError(f"view must be a class such as attnviz.ModelView; got {shown(view)}")
+            raise TypeError(
+                f"view must be a class such as attnviz.ModelView; got {short_repr(view)}"
+            )
         self._texts: list[str] = given
         self._every = every if every == "evaluate" else whole_number("every", every, 1)
         # What cannot be written to is refused now.

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.utils.arguments import shown, whole_number
+from attnviz.utils.arguments import short_repr, whole_number
 from attnviz.utils.filenames import file_stem
-from attnviz.utils.files import write_whole
+from attnviz.utils.files import write_atomic
 from attnviz.views.base import View
 from attnviz.views.record_view import RecordView
 
@@ -122,10 +122,11 @@ def log(
     """
     if not isinstance(view, View):
         raise TypeError(
-            f"view must be a view of attnviz, such as show_head_view returns; got {shown(view)}"
+            "view must be a view of attnviz, such as show_head_view returns; got "
+            f"{short_repr(view)}"
         )
     if name is not None and not isinstance(name, str):
-        raise TypeError(f"name must be a text; got {shown(name)}")
+        raise TypeError(f"name must be a text; got {short_repr(name)}")
     if step is not None:
         step = whole_number("step", step, 0)
     targets = runs_of(to)
@@ -233,7 +234,7 @@ def _folder(folder: Path, entry: Entry) -> None:
         if page is not None:
             path = folder / f"{entry.path}.html"
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, page.encode())
+            write_atomic(path, page.encode())
         if entry.metrics:
             _append(folder / "metrics.csv", entry)
     except OSError as error:

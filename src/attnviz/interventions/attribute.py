@@ -32,9 +32,9 @@ from attnviz.interventions.runs import Runs, row_of
 from attnviz.record.attention import LayerAttention
 from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import shown, spans, whole_number
-from attnviz.utils.progress import Progress, Steps, completed, finished
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.arguments import format_numbers, short_repr, whole_number
+from attnviz.utils.cleanup import Cleanup
+from attnviz.utils.progress import Progress, Steps, run_steps, run_with_bar
 
 __all__ = ["Method", "attribute"]
 
@@ -179,7 +179,7 @@ def attribute(
     """
     if method not in get_args(Method):
         known = ", ".join(map(repr, get_args(Method)))
-        raise ValueError(f"method={shown(method)} must be one of {known}")
+        raise ValueError(f"method={short_repr(method)} must be one of {known}")
     points = whole_number("points", points, 1, hint="of Gauss-Legendre points, 16 or so")
     if points > _MOST_POINTS:
         raise ValueError(f"points={points} must be at most {_MOST_POINTS}; 16 are usual")
@@ -204,7 +204,7 @@ def attribute(
             kept=lambda _: 3 + _SAVED * copies,
         )
     steps = _attributed(runs, kept, method, (answer, position), points)
-    return finished(steps, "attribute") if progress else completed(steps)
+    return run_with_bar(steps, "attribute") if progress else run_steps(steps)
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ def _target(runs: Runs, outputs: Any, wanted: Any, row: int | None, after: str) 
             if not isinstance(value, torch.Tensor) or value.dim() > 1:
                 raise TypeError(
                     "answer must return a tensor of one number, or of one for each example; got "
-                    f"{shown(value)}"
+                    f"{short_repr(value)}"
                 )
             return value[example] if value.dim() else value
 
@@ -386,7 +386,7 @@ def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
 
         return passes
 
-    with Restoring() as undo, undo:
+    with Cleanup() as undo, undo:
         products = (
             module.register_forward_hook(in_this_thread(check(name)))
             for name, module in model.named_modules()
@@ -520,7 +520,7 @@ def _record(
         rest = [number for number in stack.layers if number not in layers]
         if rest:
             several = "layers" if rest[1:] else "layer"
-            left.append(f"{several} {spans(rest)} of stack {name!r}")
+            left.append(f"{several} {format_numbers(rest)} of stack {name!r}")
         same = stack.key_tokens is stack.query_tokens
         stacks[name] = AttentionStack(
             name,

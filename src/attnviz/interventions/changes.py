@@ -24,7 +24,13 @@ from attnviz.record.masks import BandMask, CutMask
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import from_end, listed, shown, spans, whole_numbers
+from attnviz.utils.arguments import (
+    as_list,
+    format_numbers,
+    resolve_negative,
+    short_repr,
+    whole_numbers,
+)
 
 __all__ = [
     "Ablate",
@@ -115,21 +121,26 @@ class Change(ABC):
         several = "layers" if len(layers) > 1 else "layer"
         of = f" of the {stack.name} stack" if stack.name != "self" else ""
         if self.heads is None:
-            return f"{several} {spans(layers)}{of}, all heads"
+            return f"{several} {format_numbers(layers)}{of}, all heads"
         heads = self._heads_of(stack, layers[0])
-        return f"{several} {spans(layers)}{of}, head{'s' if heads[1:] else ''} {spans(heads)}"
+        return (
+            f"{several} {format_numbers(layers)}{of}, head{'s' if heads[1:] else ''} "
+            f"{format_numbers(heads)}"
+        )
 
 
 def _numbers(name: str, given: Numbers, there: Sequence[int], has: str) -> tuple[int, ...]:
     if given is None:
         return tuple(there)
-    wanted = whole_numbers(name, listed(given))
+    wanted = whole_numbers(name, as_list(given))
     if not wanted:
-        raise ValueError(f"{name}={shown(given)} is empty; leave {name} out for all")
-    found = {from_end(each, there) for each in wanted}
+        raise ValueError(f"{name}={short_repr(given)} is empty; leave {name} out for all")
+    found = {resolve_negative(each, there) for each in wanted}
     wrong = sorted(found - set(there))
     if wrong:
-        raise IndexError(f"{name}={shown(given)}: {has} {spans(list(there))}, and not {wrong[0]}")
+        raise IndexError(
+            f"{name}={short_repr(given)}: {has} {format_numbers(list(there))}, and not {wrong[0]}"
+        )
     return tuple(sorted(found))
 
 
@@ -145,11 +156,11 @@ def _flags(name: str, given: Places, tokens: Tokens) -> Flags:
     if isinstance(given, _Numbers):
         flags[[place for place in given if place < len(tokens)]] = True
         return flags
-    places = [given] if isinstance(given, str | int) else listed(given)
+    places = [given] if isinstance(given, str | int) else as_list(given)
     for place in places:
         flags[tokens.position(place, name)] = True
     if not flags.any():
-        raise ValueError(f"{name}={shown(given)} is empty; leave {name} out for all tokens")
+        raise ValueError(f"{name}={short_repr(given)} is empty; leave {name} out for all tokens")
     return flags
 
 
@@ -160,9 +171,9 @@ def _read_numbers(name: str, given: Places, tokens: Tokens, most: int) -> _Numbe
     """
     if given is None:
         return None
-    places = [given] if isinstance(given, str | int) else listed(given)
+    places = [given] if isinstance(given, str | int) else as_list(given)
     if not places:
-        raise ValueError(f"{name}={shown(given)} is empty; leave {name} out for all tokens")
+        raise ValueError(f"{name}={short_repr(given)} is empty; leave {name} out for all tokens")
     come = [
         place
         for place in places
@@ -560,7 +571,7 @@ def _checked_weights(weights: Any, heads: Sequence[int], size: tuple[int, int]) 
         values = torch.as_tensor(np.asarray(weights, dtype=np.float32))
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"weights={shown(weights)} must be an array of numbers, (queries, keys)"
+            f"weights={short_repr(weights)} must be an array of numbers, (queries, keys)"
         ) from error
     values = values[None] if values.dim() == 2 else values
     if tuple(values.shape) not in {(1, *size), (len(heads), *size)}:

@@ -23,7 +23,7 @@ from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.models import evaluate
 from attnviz.extraction.modules import attention_modules
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["SAME", "SAME_HALF", "Copies", "Place", "expanded", "watch"]
 
@@ -137,7 +137,7 @@ class Copies:
         numbers = self._blocks.number_of
         # Of a module that runs several times, the runs that are left out count.
         turns = Counter(name for (name, _), number in numbers.items() if number < until)
-        with Restoring() as undo, undo:
+        with Cleanup() as undo, undo:
             evaluate(self._model, undo)
             self._blocks.hold(undo, keep=keep, until=until, copies=count)
             if self._shorten and "logits_to_keep" not in arguments:
@@ -149,7 +149,7 @@ class Copies:
 def watch(
     model: nn.Module,
     at: At,
-    undo: Restoring,
+    undo: Cleanup,
     *,
     trace_all: bool | None,
     turns: Counter[str] | None = None,
@@ -170,7 +170,7 @@ def watch(
     RunningModules(modules, trace_all=bool(trace_all)).watch(each, undo, outputs=True)
 
 
-def _shorten_head(model: Any, logits: int, undo: Restoring) -> None:
+def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
     """Give the language head so many last positions alone, until the block of `undo` ends.
 
     The head is the outermost module that holds the output embeddings and no attention.
@@ -243,7 +243,7 @@ class _Blocks:
         del call
         self.number_of[place] = self._begun - self._inside
 
-    def hold(self, undo: Restoring, *, keep: bool, until: int, copies: int) -> None:
+    def hold(self, undo: Cleanup, *, keep: bool, until: int, copies: int) -> None:
         """Keep outputs, or give back those of the first `until`, until the block of `undo` ends."""
         self._begun, self._inside = 0, False
         if not keep and not until:

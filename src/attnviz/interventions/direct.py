@@ -20,7 +20,7 @@ from attnviz.extraction.models import hook, in_this_thread
 from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.projection import projections_of
 from attnviz.interventions.runs import Runs
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["DirectSlopes", "direct_slopes"]
 
@@ -76,7 +76,7 @@ def direct_slopes(
             return None
         return None if id(module) in kept | behind else _detached(output)
 
-    with Restoring() as undo, undo:
+    with Cleanup() as undo, undo:
         hook((leaf.register_forward_hook(in_this_thread(after)) for leaf in leaves), undo)
         outputs = copies.run(1, take)
     places = [place for place in calls if place in added]
@@ -115,7 +115,7 @@ def _last_norm(model: nn.Module, copies: Copies) -> nn.Module:
     def note(module: nn.Module, *_: Any) -> None:
         ran.append(module)
 
-    with Restoring() as undo, undo:
+    with Cleanup() as undo, undo:
         hook(
             (
                 each.register_forward_hook(in_this_thread(note))
@@ -139,7 +139,7 @@ def _run_behind(norm: nn.Module, leaves: list[nn.Module], copies: Copies) -> set
     def note(module: nn.Module, *_: Any) -> None:
         order.append(module)
 
-    with Restoring() as undo, undo:
+    with Cleanup() as undo, undo:
         hook((leaf.register_forward_hook(in_this_thread(note)) for leaf in leaves), undo)
         copies.run(1, lambda *_: None)
     last = max(place for place, module in enumerate(order) if module is norm)

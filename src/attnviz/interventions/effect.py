@@ -11,7 +11,7 @@ import torch
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate
-from attnviz.utils.arguments import shown
+from attnviz.utils.arguments import short_repr
 
 __all__ = ["Answer", "Effect", "answer_of", "effect_of", "measured", "share_of"]
 
@@ -71,8 +71,11 @@ class Effect:
         if self.text_after is None:
             return ""
         if self.text_before == self.text_after:
-            return f"; the model produces {shown(self.text_after)} as before"
-        return f"; the model produces {shown(self.text_after)} instead of {shown(self.text_before)}"
+            return f"; the model produces {short_repr(self.text_after)} as before"
+        return (
+            f"; the model produces {short_repr(self.text_after)} instead of "
+            f"{short_repr(self.text_before)}"
+        )
 
     def _compared(self, said: str) -> str:
         if abs(self.change) <= self.noise:
@@ -158,7 +161,8 @@ def answer_of(
     if row is None:
         if wanted is not None:
             raise ValueError(
-                f"answer={shown(wanted)}: {type(model).__name__} has no logits; leave answer out "
+                f"answer={short_repr(wanted)}: {type(model).__name__} has no logits; leave answer "
+                "out "
                 "to measure its hidden states, or load it with its head"
             )
         return Answer(None, None, "cosine similarity of the last hidden states, over all tokens")
@@ -171,12 +175,14 @@ def answer_of(
     else:
         pair = wanted if isinstance(wanted, tuple | list) else [wanted]
         if len(pair) not in (1, 2):
-            raise ValueError(f"answer={shown(wanted)} must be one token, or a pair (answer, other)")
+            raise ValueError(
+                f"answer={short_repr(wanted)} must be one token, or a pair (answer, other)"
+            )
         read = [_id_of(each, model, tokenizer, len(row), classes=classes) for each in pair]
         other = read[1] if len(read) == 2 else next(each for each in best if each != read[0])
         ids = (read[0], other)
         if ids[0] == ids[1]:
-            raise ValueError(f"answer={shown(wanted)}: answer and other are the same")
+            raise ValueError(f"answer={short_repr(wanted)}: answer and other are the same")
     names = _texts(ids, model, tokenizer, classes=classes)
     place = "" if classes else f" after {after!r}"
     measure = f"logit of {names[0]!r} minus logit of {names[1]!r}{place}"
@@ -193,7 +199,9 @@ def _likeliest_other(row: torch.Tensor | None, best: list[int]) -> int:
 
 def _id_of(wanted: Any, model: Any, tokenizer: Any, count: int, *, classes: bool) -> int:
     if isinstance(wanted, bool) or not isinstance(wanted, int | str):
-        raise TypeError(f"answer={shown(wanted)} must be a token or class: its text or its number")
+        raise TypeError(
+            f"answer={short_repr(wanted)} must be a token or class: its text or its number"
+        )
     if isinstance(wanted, int):
         if not 0 <= wanted < count:
             kind = "classes" if classes else "tokens of the vocabulary"

@@ -15,8 +15,8 @@ from attnviz.interventions.leave_out import LeaveOut, LeftOut, read_leave_out
 from attnviz.interventions.runs import Runs
 from attnviz.interventions.token_effects import TokenEffects
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import shown, whole_number
-from attnviz.utils.progress import Steps, completed, finished
+from attnviz.utils.arguments import short_repr, whole_number
+from attnviz.utils.progress import Steps, run_steps, run_with_bar
 
 __all__ = ["ErasureCurve", "SufficientTokens", "erasure_curve", "sufficient_tokens"]
 
@@ -132,7 +132,7 @@ def erasure_curve(
     generator = np.random.default_rng(seed)
     others = [generator.permutation(order).tolist() for _ in range(baselines)]
     steps = _curve(text, [order, *others])
-    return finished(steps, "erase") if progress else completed(steps)
+    return run_with_bar(steps, "erase") if progress else run_steps(steps)
 
 
 def _order(ranking: Any, text: LeftOut) -> list[int]:
@@ -141,7 +141,7 @@ def _order(ranking: Any, text: LeftOut) -> list[int]:
     try:
         values = np.asarray(scores, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"ranking={shown(ranking)} must be a number for each token") from error
+        raise TypeError(f"ranking={short_repr(ranking)} must be a number for each token") from error
     if values.shape != (len(text.tokens),):
         raise ValueError(
             f"ranking has the shape {values.shape}; it must be ({len(text.tokens)},), a number for "
@@ -271,11 +271,12 @@ def sufficient_tokens(
     text = LeftOut(Runs.one(model, inputs, target, None, options), leave_out, answer, position)
     if text.answer.ids is None or text.before <= 0:
         raise ValueError(
-            f"answer={shown(answer)}: {text.answer.measure} is {text.before:.4g}; give an answer "
+            f"answer={short_repr(answer)}: {text.answer.measure} is {text.before:.4g}; give an "
+            "answer "
             "that is likelier than the other"
         )
     steps = _smallest(text) if len(text.choice) <= _EXACT else _spared(text)
-    return finished(steps, "tokens") if progress else completed(steps)
+    return run_with_bar(steps, "tokens") if progress else run_steps(steps)
 
 
 def _found(text: LeftOut, kept: Sequence[int], value: float, *, exact: bool) -> SufficientTokens:

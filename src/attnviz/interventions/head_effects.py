@@ -18,8 +18,8 @@ from attnviz.interventions.copies import SAME, SAME_HALF, Copies, Place
 from attnviz.interventions.effect import Answer, answer_of, measured
 from attnviz.interventions.means import Sums, means_of, sums_of
 from attnviz.interventions.runs import LEAST, Runs, row_of
-from attnviz.utils.arguments import shown
-from attnviz.utils.progress import Progress, Steps, completed, finished
+from attnviz.utils.arguments import short_repr
+from attnviz.utils.progress import Progress, Steps, run_steps, run_with_bar
 
 __all__ = ["HeadEffects", "head_effects"]
 
@@ -165,7 +165,7 @@ def head_effects(
     >>> av.ModelView(record, scores={"effect": effects}, order="effect")         # doctest: +SKIP
     """
     if ablate not in get_args(Ablation):
-        raise ValueError(f'ablate={shown(ablate)} must be "zero" or "mean"')
+        raise ValueError(f'ablate={short_repr(ablate)} must be "zero" or "mean"')
     for name in ("generate", "layers", "heads", "dtype"):
         if options.get(name) is not None:
             raise TypeError(f"head_effects has no {name}=; leave it out")
@@ -190,7 +190,7 @@ def head_effects(
             yield _Text(each, wanted, position, stack), means_of(others) if sums else None
 
     steps = _effects(texts(), len(runs))
-    return finished(steps, "head effects") if progress else completed(steps)
+    return run_with_bar(steps, "head effects") if progress else run_steps(steps)
 
 
 def _runs(model: Any, text: Any, target: str | None, options: RecordOptions) -> Runs:

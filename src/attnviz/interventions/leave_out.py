@@ -16,9 +16,9 @@ from attnviz.interventions.copies import SAME, SAME_HALF, expanded
 from attnviz.interventions.effect import Answer, answer_of, measured
 from attnviz.interventions.runs import LEAST, Runs, row_of
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import shown
+from attnviz.utils.arguments import short_repr
+from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import Progress, Steps
-from attnviz.utils.restoring import Restoring
 
 __all__ = ["LeaveOut", "LeftOut", "read_leave_out"]
 
@@ -33,7 +33,7 @@ def read_leave_out(given: Any, options: Any) -> LeaveOut:
     """The way to leave tokens out; refuse others, and options that have no meaning here."""
     if given not in get_args(LeaveOut):
         known = ", ".join(map(repr, get_args(LeaveOut)))
-        raise ValueError(f"leave_out={shown(given)} must be one of {known}")
+        raise ValueError(f"leave_out={short_repr(given)} must be one of {known}")
     for name in ("generate", "layers", "heads", "dtype"):
         if options.get(name) is not None:
             raise TypeError(f"there is no {name}= where tokens are left out")
@@ -187,7 +187,7 @@ def _stacked(parts: Sequence[Arguments]) -> Arguments:
 
 
 def _run(model: Any, arguments: Arguments) -> Any:
-    with Restoring() as undo, undo:
+    with Cleanup() as undo, undo:
         evaluate(model, undo)
         return model(**arguments)
 

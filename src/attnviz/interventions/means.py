@@ -13,7 +13,7 @@ from attnviz.extraction.capture.forward import arguments_of
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.models import evaluate
 from attnviz.interventions.copies import Place, watch
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["Sums", "means_of", "sums_of"]
 
@@ -33,7 +33,7 @@ def sums_of(model: Any, batch: Batch, *, trace_all: bool) -> Sums:
             return
         found[place] = output.detach().double().sum(dim=(0, 1)), output.shape[1]
 
-    with Restoring() as undo, undo:
+    with Cleanup() as undo, undo:
         evaluate(model, undo)
         watch(model, take, undo, trace_all=trace_all)
         model(**arguments_of(model, batch))

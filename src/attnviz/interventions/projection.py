@@ -15,8 +15,8 @@ from attnviz.extraction.capture.dispatch import AttentionCall, observe
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.runs import Runs
-from attnviz.utils.progress import Progress, Steps, completed
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
+from attnviz.utils.progress import Progress, Steps, run_steps
 
 __all__ = ["FollowedOutputs", "ProjectedValues", "head_norms", "projections_of"]
 
@@ -97,7 +97,7 @@ class FollowedOutputs:
         self._turns: Counter[str] = Counter()
         self._waiting: tuple[Place, AttentionCall] | None = None
 
-    def watch(self, undo: Restoring) -> None:
+    def watch(self, undo: Cleanup) -> None:
         """Follow all that runs until the block of `undo` ends; of several runs the last counts."""
         leaves = [
             module
@@ -149,7 +149,7 @@ def head_norms(runs: Runs) -> dict[Place, torch.Tensor]:
     float32, (heads, keys).
     """
     return {
-        place: torch.stack([completed(each.norms(head)) for head in range(len(each.output))])
+        place: torch.stack([run_steps(each.norms(head)) for head in range(len(each.output))])
         for place, each in _followed(runs).items()
         if each.linear
     }
@@ -168,7 +168,7 @@ def _followed(runs: Runs) -> dict[Place, ProjectedValues]:
         laid_out(call, place[0])
 
     copies = Copies(model, runs.batch, 1)
-    with Restoring() as undo, undo:
+    with Cleanup() as undo, undo:
         following.watch(undo)
         copies.run(1, check)
     return following.found

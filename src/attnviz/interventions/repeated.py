@@ -31,8 +31,8 @@ from attnviz.interventions.intervene import (
 from attnviz.interventions.projection import FollowedOutputs, ProjectedValues
 from attnviz.interventions.runs import LEAST, Runs, row_of
 from attnviz.record.record import AttentionRecord
+from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import Progress, Steps
-from attnviz.utils.restoring import Restoring
 
 __all__ = ["Outcome", "RepeatedInterventions", "both", "small"]
 
@@ -235,7 +235,7 @@ class RepeatedInterventions:
         """Run the model unchanged, and once more for the noise."""
         yield Progress("the unchanged run", 0, 3, "run")
         following = FollowedOutputs(self._model, _VALUE_BYTES)
-        with Restoring() as undo, undo:
+        with Cleanup() as undo, undo:
             following.watch(undo)
             forward = self._run(None)
         read = self._reader.record(forward, LEAST)

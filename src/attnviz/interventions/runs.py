@@ -23,8 +23,8 @@ from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import shown
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.arguments import short_repr
+from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["LEAST", "Runs", "answering_stack", "row_of"]
 
@@ -127,7 +127,7 @@ class Runs:
         settings: GenerationSettings,
         *,
         progress: bool,
-        watch: Callable[[Restoring], None] | None = None,
+        watch: Callable[[Cleanup], None] | None = None,
     ) -> Generated:
         """What the model produces behind the example; `watch` is as for `generate_text`."""
         model = self.loaded.model
@@ -209,7 +209,7 @@ def row_of(
     if getattr(logits, "dim", lambda: 0)() != 3:
         if position is not None:
             raise ValueError(
-                f"position={shown(position)}: the model gives one answer for the whole input; "
+                f"position={short_repr(position)}: the model gives one answer for the whole input; "
                 "leave position out"
             )
         return None, ""

@@ -12,7 +12,7 @@ from attnviz.extraction.options import RecordOptions
 from attnviz.interventions.leave_out import LeaveOut, LeftOut, read_leave_out
 from attnviz.interventions.runs import Runs
 from attnviz.record.tokens import Tokens
-from attnviz.utils.progress import Steps, completed, finished
+from attnviz.utils.progress import Steps, run_steps, run_with_bar
 
 __all__ = ["TokenEffects", "token_effects"]
 
@@ -125,7 +125,7 @@ def token_effects(
     leave_out = read_leave_out(leave_out, options)
     runs = Runs.one(model, inputs, target, None, options)
     steps = _effects(runs, leave_out, answer, position)
-    return finished(steps, "token effects") if progress else completed(steps)
+    return run_with_bar(steps, "token effects") if progress else run_steps(steps)
 
 
 def _effects(

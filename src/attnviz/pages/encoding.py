@@ -42,8 +42,8 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import byte_codes, check_weights, encode
 from attnviz.server.description import PageForm
 from attnviz.server.pooling import joined, parted
-from attnviz.utils.progress import Pace, Progress, Steps, completed, within
-from attnviz.utils.threads import ahead
+from attnviz.utils.progress import Pace, Progress, Steps, run_steps, scale_progress
+from attnviz.utils.threads import map_ahead
 
 __all__ = ["MAP_SIZE", "EmbeddedWeights", "check_record", "embedded_weights", "forget_computed"]
 
@@ -219,7 +219,9 @@ def _all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
         steps = packer.packing(chosen.tobytes())
         # Half of a layer is computing its weights.
         half = tiled / 2
-        data = yield from within(steps, "all weights", before + half, total, "weight", size=half)
+        data = yield from scale_progress(
+            steps, "all weights", before + half, total, "weight", size=half
+        )
         embedded.blocks.append({"stack": stack.name, "layer": layer, **header, "data": data})
         if maps is not None:
             embedded.maps.append(_small(stack, layer, maps))
@@ -254,9 +256,9 @@ def _are_far_too_large(record: AttentionRecord, room: float) -> Steps[bool]:
         for _, weights, _ in weights_of_some(stack, layer, range(stack.num_heads(layer)), rows):
             tried = np.clip(np.nan_to_num(weights), 0.0, stack.maximum)
             codes, _ = byte_codes(tried, stack.maximum)
-            text = completed(packer.packing(codes.tobytes()))
+            text = run_steps(packer.packing(codes.tobytes()))
             size += len(text) * len(stack.query_tokens) / len(rows)
-            yield from pace.did(2 * weights.size)
+            yield from pace.advance(2 * weights.size)
     return size > _FAR * room
 
 
@@ -344,7 +346,7 @@ def _swept(record: AttentionRecord, doing: str, keys: Sweep | None) -> Steps[lis
         if keys is not None:
             keys.begin(stack, layer)
         look = _Look(stack, layer, maps, keys)
-        for part, cells, rows in ahead(look, head_tiles(stack, layer)):
+        for part, cells, rows in map_ahead(look, head_tiles(stack, layer)):
             maps.take(part.heads, cells)
             done += part.size
             yield Progress(doing, done, total)
@@ -403,7 +405,7 @@ def _is_causal(stack: AttentionStack) -> Steps[bool]:
         for _, weights, _ in weights_of_some(stack, layer, heads, queries):
             if weights[:, ahead_of].any():
                 return False
-            yield from pace.did(weights.size, len(weights))
+            yield from pace.advance(weights.size, len(weights))
     return True
 
 
@@ -448,7 +450,7 @@ def _whole_layer(
         found, off = byte_codes(weights, stack.maximum, signed=stack.signed)
         return part, found, off, cells
 
-    for part, found, off, cells in ahead(one, parts):
+    for part, found, off, cells in map_ahead(one, parts):
         codes[part.heads, part.tile.rows, part.tile.columns] = found
         error = max(error, off)
         if maps is not None and cells is not None:

@@ -36,7 +36,7 @@ from attnviz.server.images import encoded_image
 from attnviz.server.maps import encoded_maps
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
-from attnviz.utils.progress import GivenUp, Progress, Steps, finished, within
+from attnviz.utils.progress import Cancelled, Progress, Steps, run_with_bar, scale_progress
 
 __all__ = [
     "FORMAT",
@@ -160,7 +160,7 @@ def make_page(
     record: AttentionRecord, view: str, state: Mapping[str, Any], **options: Unpack[PageOptions]
 ) -> str:
     """Make the page of a view, with bars that say what takes long and how long it still takes."""
-    return finished(page_steps(record, view, state, **options), "page")
+    return run_with_bar(page_steps(record, view, state, **options), "page")
 
 
 def page_steps(
@@ -172,7 +172,7 @@ def page_steps(
     """
     try:
         return (yield from _page_steps(record, view, state, **options))
-    except GivenUp:
+    except Cancelled:
         forget_computed(record)
         raise
 
@@ -411,7 +411,7 @@ def _embedded_maps(record: AttentionRecord) -> Steps[list[dict[str, Any]]]:
     embedded = []
     for done, (stack, layer) in enumerate(layers):
         steps = encoded_maps(stack, layer, MAP_SIZE)
-        small, sampled, _ = yield from within(steps, "maps", done, len(layers))
+        small, sampled, _ = yield from scale_progress(steps, "maps", done, len(layers))
         place = {"stack": stack.name, "layer": layer} | small.header()
         said = {} if sampled is None else {"sampled": sampled}
         embedded.append(place | said | {"data": packed(small.data)})
@@ -424,7 +424,7 @@ def _embedded_images(record: AttentionRecord) -> Steps[dict[str, Any]]:
     embedded = []
     for done, image in enumerate(record.images):
         steps = encoded_image(image, MAX_REPLY_BYTES)
-        header, data = yield from within(steps, "images", done, len(record.images), "image")
+        header, data = yield from scale_progress(steps, "images", done, len(record.images), "image")
         embedded.append(header | {"data": packed(data)})
         yield Progress("images", done + 1, len(record.images), "image")
     return {"images": embedded} if embedded else {}

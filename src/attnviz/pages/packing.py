@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 
-from attnviz.utils.progress import Progress, Steps, completed
+from attnviz.utils.progress import Progress, Steps, run_steps
 
 __all__ = [
     "ELEMENT",
@@ -38,7 +38,7 @@ def packed(data: bytes) -> str:
     >>> zlib.decompress(base64.b64decode(packed(b"weights")))
     b'weights'
     """
-    return completed(Packer().packing(data))
+    return run_steps(Packer().packing(data))
 
 
 class Packer:

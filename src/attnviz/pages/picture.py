@@ -24,7 +24,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import decode, pool_max
 from attnviz.server.maps import encoded_maps
 from attnviz.server.pooling import joined, parted
-from attnviz.utils.progress import Pace, Steps, completed
+from attnviz.utils.progress import Pace, Steps, run_steps
 
 __all__ = [
     "MOST_BYTES",
@@ -88,7 +88,7 @@ def heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uin
     shape = step * [len(stack.layers), columns] + _GAP
     picture = np.tile(_BACKGROUND, (*shape, 1))
     for row, layer in enumerate(stack.layers):
-        encoded = completed(encoded_maps(stack, layer, cell)).encoded
+        encoded = run_steps(encoded_maps(stack, layer, cell)).encoded
         for head, values in enumerate(decode(encoded)):
             top, left = step * [row, head] + _GAP
             picture[top : top + tall + 2, left : left + wide + 2] = _FRAME
@@ -181,7 +181,7 @@ def _heads_figure(stack: AttentionStack) -> Steps[str]:
             # Looking whether that is needed takes a tenth of the time.
             numbers = weights if np.isfinite(weights).all() else np.nan_to_num(weights)
             found.append(pooled_maps(numbers, side, signed=stack.signed))
-            yield from pace.did(weights.size, len(weights))
+            yield from pace.advance(weights.size, len(weights))
     maps = np.concatenate(found)
     largest = float(np.abs(maps).max(initial=0))
 

@@ -41,7 +41,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE
-from attnviz.utils.progress import Pace, Progress, Steps, finished, within
+from attnviz.utils.progress import Pace, Progress, Steps, run_with_bar, scale_progress
 
 __all__ = [
     "ENCODING",
@@ -624,7 +624,7 @@ class Sweep:
 
         Larger than `room` where even the two strongest keys of each row are.
         """
-        return finished(self.cutting(share, room), "page")
+        return run_with_bar(self.cutting(share, room), "page")
 
     def cutting(self, share: float, room: float) -> Steps[Cut]:
         """The same step by step."""
@@ -644,7 +644,7 @@ class Sweep:
             packer = Packer()
             for each in layers:
                 steps = _embedding(*each, level, packer)
-                cut.append((yield from within(steps, "compressing", len(cut), len(layers))))
+                cut.append((yield from scale_progress(steps, "compressing", len(cut), len(layers))))
             size = sum(len(block["data"]) for block, *_ in cut)
             holding = histogram.holding(_SPARE * histogram.keys(level) * room / size)
             if size > room and level <= _LEVELS:
@@ -723,7 +723,7 @@ def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int
             found = weights[(weights > 0) & (weights <= stack.maximum)]
             histogram.add_weights(found, stack.maximum, times)
             histogram.total += times * float(found.sum(dtype=np.float64))
-            yield from pace.did(2 * weights.size)
+            yield from pace.advance(2 * weights.size)
     # With half of the weight that may be left out as a reserve.
     return max(
         min(_LEVELS, histogram.holding(_AIMED * _most_keys(room))),

@@ -20,7 +20,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.progress import Pace, Progress, Steps, within
+from attnviz.utils.progress import Pace, Progress, Steps, scale_progress
 
 __all__ = [
     "MAX_EXACT_BYTES",
@@ -92,7 +92,9 @@ def vectors_in_steps(
     for place, (*_, each) in enumerate(layers):
         yield Progress("rounding errors", place, len(layers), "layer")
         steps = _measured(each, _rounded(each, unrounded)[1], most_queries)
-        embedded[place] |= yield from within(steps, "what rounding does", place, len(layers))
+        embedded[place] |= yield from scale_progress(
+            steps, "what rounding does", place, len(layers)
+        )
     return {"layers": embedded, "arrays": arrays.texts}
 
 
@@ -300,7 +302,7 @@ def _measured(
                 # A sink's weight is off by all that the others are together.
                 lost = other.sum(axis=1, dtype=np.float64) - one.sum(axis=1, dtype=np.float64)
                 weight_error = max(weight_error, float(np.abs(lost).max()))
-            yield from pace.did(4 * len(part) * attention.num_keys)
+            yield from pace.advance(4 * len(part) * attention.num_keys)
     said = {} if measured == count else {"measured": measured}
     return {"error": weight_error, "logit_error": logit_error} | said
 

@@ -25,10 +25,10 @@ from attnviz.record.storage.mapped import MappedFile, check_mapped, mapped_files
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MERGED_NOTE
 from attnviz.utils.arguments import (
-    from_end,
-    listed,
-    shown,
-    spans,
+    as_list,
+    format_numbers,
+    resolve_negative,
+    short_repr,
     whole_number,
     whole_numbers,
 )
@@ -345,7 +345,8 @@ class AttentionRecord:
             return next(iter(self.stacks.values()))
         if name not in self.stacks:
             raise KeyError(
-                f"stack={shown(name)}: this record has {', '.join(map(shown, self.stacks))}"
+                f"stack={short_repr(name)}: this record has "
+                f"{', '.join(map(short_repr, self.stacks))}"
             )
         return self.stacks[name]
 
@@ -388,11 +389,11 @@ class AttentionRecord:
         IndexError
             If no stack has one of the layers.
         """
-        wanted = list(dict.fromkeys(whole_numbers("layers", listed(layers))))
+        wanted = list(dict.fromkeys(whole_numbers("layers", as_list(layers))))
         numbers = {
             name: [
                 number
-                for number in dict.fromkeys(from_end(each, stack.layers) for each in wanted)
+                for number in dict.fromkeys(resolve_negative(each, stack.layers) for each in wanted)
                 if number in stack.layers
             ]
             for name, stack in self.stacks.items()
@@ -401,8 +402,8 @@ class AttentionRecord:
         longest = max(stack.num_layers for stack in self.stacks.values())
         missing = [each for each in wanted if each not in known and each not in range(-longest, 0)]
         if missing or not wanted:
-            there = spans(sorted(known))
-            raise IndexError(f"layers={shown(wanted)}: this record has layers {there}")
+            there = format_numbers(sorted(known))
+            raise IndexError(f"layers={short_repr(wanted)}: this record has layers {there}")
         kept = {
             name: stack.only(numbers[name]) for name, stack in self.stacks.items() if numbers[name]
         }
@@ -528,7 +529,7 @@ class AttentionRecord:
         if layer is not None and head is not None and top_k is None and min_weight is None:
             chosen = self.stack(stack)
             return pd.DataFrame(
-                chosen.weights(layer=from_end(layer, chosen.layers), head=head),
+                chosen.weights(layer=resolve_negative(layer, chosen.layers), head=head),
                 index=pd.Index(chosen.query_tokens.text, name="query"),
                 columns=pd.Index(chosen.key_tokens.text, name="key"),
             )
@@ -540,7 +541,7 @@ class AttentionRecord:
         stacks = [self.stack(stack)] if named else list(self.stacks.values())
         wanted = []
         for each in stacks:
-            layers = each.layers if layer is None else (from_end(layer, each.layers),)
+            layers = each.layers if layer is None else (resolve_negative(layer, each.layers),)
             for number in layers:
                 heads = range(each.num_heads(number)) if head is None else (head,)
                 # Raises the error of a head that the stack does not have.

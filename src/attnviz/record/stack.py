@@ -12,8 +12,15 @@ from attnviz.record.softmax import tiles
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import merged_layers
-from attnviz.utils.arguments import from_end, full_slice, listed, shown, spans, whole_numbers
-from attnviz.utils.progress import Pace, Steps, completed
+from attnviz.utils.arguments import (
+    as_list,
+    format_numbers,
+    resolve_negative,
+    resolve_slice,
+    short_repr,
+    whole_numbers,
+)
+from attnviz.utils.progress import Pace, Steps, run_steps
 
 __all__ = ["AttentionStack", "find_maximum", "need_weights", "rows_are_shares"]
 
@@ -83,7 +90,7 @@ class AttentionStack:
         measure: str = "weight",
     ) -> None:
         if not layers:
-            raise ValueError(f"stack {shown(name)} has no layers; give at least one")
+            raise ValueError(f"stack {short_repr(name)} has no layers; give at least one")
         self.name = name
         self.query_tokens = query_tokens
         self.key_tokens = query_tokens if key_tokens is None else key_tokens
@@ -100,7 +107,7 @@ class AttentionStack:
             ):
                 if expected != len(tokens):
                     raise ValueError(
-                        f"stack {shown(name)}, layer {number}: the attention has {expected} "
+                        f"stack {short_repr(name)}, layer {number}: the attention has {expected} "
                         f"{'queries' if side == 'query' else 'keys'} "
                         f"but {side}_tokens has {len(tokens)} tokens; give one token for each"
                     )
@@ -153,7 +160,7 @@ class AttentionStack:
         Of a signed stack the largest size, whatever its sign; but 1 for differences of long texts,
         whose weights are shares of one and too many to look through.
         """
-        return completed(find_maximum(self))
+        return run_steps(find_maximum(self))
 
     @property
     def causal(self) -> bool:
@@ -213,10 +220,10 @@ class AttentionStack:
         >>> record.stack().layer_number(-1)
         0
         """
-        number = layer if layer in self._layers else from_end(layer, self.layers)
+        number = layer if layer in self._layers else resolve_negative(layer, self.layers)
         if number not in self._layers:
             raise IndexError(
-                f"layer={layer!r}: stack {self.name!r} has layers {spans(self.layers)}"
+                f"layer={layer!r}: stack {self.name!r} has layers {format_numbers(self.layers)}"
             )
         return int(number)
 
@@ -252,8 +259,8 @@ class AttentionStack:
             If `rows` or `columns` is not a slice or has a step.
         """
         attention = self.attention(layer)
-        row_slice = full_slice("rows", rows, attention.num_queries)
-        column_slice = full_slice("columns", columns, attention.num_keys)
+        row_slice = resolve_slice("rows", rows, attention.num_queries)
+        column_slice = resolve_slice("columns", columns, attention.num_keys)
         if head is not None:
             return attention.weights(self.head_number(layer, head), row_slice, column_slice)
         return np.stack(
@@ -296,8 +303,8 @@ class AttentionStack:
         attention = self.attention(layer)
         return attention.allowed(
             self.head_number(layer, head),
-            full_slice("rows", rows, attention.num_queries),
-            full_slice("columns", columns, attention.num_keys),
+            resolve_slice("rows", rows, attention.num_queries),
+            resolve_slice("columns", columns, attention.num_keys),
         )
 
     def exact_zeros(self, *, layer: int, head: int) -> ZeroCount | None:
@@ -391,7 +398,7 @@ class AttentionStack:
         -------
         AttentionStack
         """
-        numbers = whole_numbers("layers", listed(layers))
+        numbers = whole_numbers("layers", as_list(layers))
         kept = {self.layer_number(number): self.attention(number) for number in numbers}
         return self._like(kept, self.query_tokens, self.key_tokens)
 
@@ -463,7 +470,7 @@ class AttentionStack:
         """
         layer = self.layer_number(layer)
         num_heads = self.attention(layer).num_heads
-        number = from_end(head, range(num_heads))
+        number = resolve_negative(head, range(num_heads))
         if number not in range(num_heads):
             raise IndexError(
                 f"head={head!r}: layer {layer} of stack {self.name!r} has heads 0 to "
@@ -480,7 +487,7 @@ class AttentionStack:
         if self.measure != "weight":
             kind = f", {self.measure}"
         return (
-            f"<{self.name}: layers {spans(self.layers)}, {per_layer} "
+            f"<{self.name}: layers {format_numbers(self.layers)}, {per_layer} "
             f"head{'s' if per_layer != '1' else ''} each, {size}{kind}>"
         )
 
@@ -497,11 +504,12 @@ def rows_are_shares(*, normalized: bool | None, signed: bool) -> bool:
 
 def _checked_measure(measure: str) -> str:
     if not isinstance(measure, str):
-        raise TypeError(f'measure={shown(measure)} must be a text, such as "difference"')
+        raise TypeError(f'measure={short_repr(measure)} must be a text, such as "difference"')
     word = measure.strip()
     if not word or len(word) > _LONGEST_MEASURE or not word.isprintable():
         raise ValueError(
-            f"measure={shown(measure)} must be a word or two for what the numbers are, such as "
+            f"measure={short_repr(measure)} must be a word or two for what the numbers are, such "
+            "as "
             f'"difference": one line of at most {_LONGEST_MEASURE} letters'
         )
     return word
@@ -528,7 +536,7 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
                     most.append(float(block.max()))
                     if stack.signed:
                         most.append(abs(float(block.min())))
-                    yield from pace.did(block.size)
+                    yield from pace.advance(block.size)
         # As of a whole array, NaN is the largest.
         stack._maximum = float(np.max(most))
     return stack._maximum

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnviz.record.softmax import tiles
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.progress import Progress, Steps, finished
+from attnviz.utils.progress import Progress, Steps, run_with_bar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +73,7 @@ def tidy_table(
     lines = sum(len(each.heads) * _most_lines(each.stack, each.layer, top_k) for each in wanted)
     if lines > MAX_LINES and min_weight is None:
         raise ValueError(_too_many(wanted, lines, top_k))
-    found = finished(_lines(wanted, top_k, min_weight), "table")
+    found = run_with_bar(_lines(wanted, top_k, min_weight), "table")
     stacks = list(dict.fromkeys(each.stack for each in wanted))
     sides = [[stack.query_tokens for stack in stacks], [stack.key_tokens for stack in stacks]]
     texts = list(dict.fromkeys(text for side in sides for tokens in side for text in tokens.text))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from attnviz.record.images import PatchGrid
-from attnviz.utils.arguments import from_end, whole_number
+from attnviz.utils.arguments import resolve_negative, whole_number
 
 __all__ = ["Candidate", "Prediction", "Tokens", "numbered_words", "visible"]
 
@@ -412,7 +412,7 @@ class Tokens:
         """
         if not isinstance(token, str):
             number = whole_number(name, token, hint="or the text of a token")
-            number = from_end(number, range(len(self)))
+            number = resolve_negative(number, range(len(self)))
             if not 0 <= number < len(self):
                 raise IndexError(f"{name}={token!r}: there are tokens 0 to {len(self) - 1}")
             return int(number)

@@ -20,7 +20,7 @@ from attnviz.record.stack import find_maximum
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.server.images import ImageHeader
 from attnviz.utils.filenames import file_stem
-from attnviz.utils.progress import Steps, completed
+from attnviz.utils.progress import Steps, run_steps
 
 __all__ = [
     "Description",
@@ -156,7 +156,7 @@ _MOST_CHARACTERS = 100_000
 
 def describe(record: AttentionRecord) -> Description:
     """Return the description of a record as JSON values."""
-    return completed(describing(record))
+    return run_steps(describing(record))
 
 
 def describing(record: AttentionRecord) -> Steps[Description]:

@@ -41,8 +41,8 @@ def averaged_image(image: NDArray[np.uint8], largest: int) -> Steps[NDArray[np.u
 
     Examples
     --------
-    >>> from attnviz.utils.progress import completed
-    >>> completed(averaged_image(np.array([[[0] * 3, [200] * 3]], np.uint8), largest=3))
+    >>> from attnviz.utils.progress import run_steps
+    >>> run_steps(averaged_image(np.array([[[0] * 3, [200] * 3]], np.uint8), largest=3))
     array([[[100, 100, 100]]], dtype=uint8)
     """
     if largest < 3:
@@ -62,7 +62,7 @@ def averaged_image(image: NDArray[np.uint8], largest: int) -> Steps[NDArray[np.u
         sums = lines.sum(axis=0, dtype=np.uint32)
         sums = np.add.reduceat(sums, np.arange(0, width, factor), axis=0)
         means[row] = np.rint(sums / (wide * len(lines))[:, None])
-        yield from pace.did(lines.size)
+        yield from pace.advance(lines.size)
     return means
 
 

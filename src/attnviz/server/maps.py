@@ -79,7 +79,7 @@ def encoded_maps(
     for head in heads:
         if queries is None and vectors is not None and vectors.queries.is_cuda:
             maps.append(pooled_where_it_lies(vectors, head, rows, columns, size)[None])
-            yield from pace.did(STEP)
+            yield from pace.advance(STEP)
             continue
         # Update the maxima tile by tile, so that only one tile of weights is in memory.
         tops, lefts = (np.array(_edges(side, size)[:-1]) for side in (slice(0, num_rows), columns))
@@ -98,7 +98,7 @@ def encoded_maps(
                 found = np.maximum.reduceat(numbers, lefts - columns.start, axis=1)
                 found = np.maximum.reduceat(found, firsts, axis=0)
                 of_part[touched] = np.maximum(of_part[touched], found)
-            yield from pace.did(len(weights) * attention.num_keys)
+            yield from pace.advance(len(weights) * attention.num_keys)
         maps.append(joined(most)[None])
     of = f"stack {stack.name!r}, layer {layer}"
     encoded = encode(np.concatenate(maps), "uint8", maximum, signed=stack.signed, of=of)

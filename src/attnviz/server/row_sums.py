@@ -54,9 +54,9 @@ class RowSums:
     >>> import attnviz as av
     >>> vectors = torch.zeros(1, 2, 4)
     >>> stack = av.AttentionRecord.from_qk([vectors], [vectors], ["a", "b"], causal=True).stack()
-    >>> from attnviz.utils.progress import completed
+    >>> from attnviz.utils.progress import run_steps
     >>> steps = RowSums().block(stack, layer=0, head=0, rows=slice(1, 2), columns=slice(0, 1))
-    >>> completed(steps)
+    >>> run_steps(steps)
     array([[0.5]], dtype=float32)
     """
 
@@ -86,7 +86,7 @@ class RowSums:
         for part in tiles(slice(0, count), len(stack.key_tokens)):
             some = some_rows(rows, part)
             block[part], computed = self._part(stack, layer, head, some, columns)
-            yield from pace.did(computed)
+            yield from pace.advance(computed)
         return block
 
     def _part(

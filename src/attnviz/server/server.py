@@ -57,7 +57,7 @@ from attnviz.server.strongest import Combine, Pair, StrongestHeader, encoded_str
 from attnviz.server.tiles import Pooled, TileHeader, encoded_tile
 from attnviz.server.unfinished import MOST_UNFINISHED, Unfinished
 from attnviz.server.vectors import VectorsHeader, encoded_vectors
-from attnviz.utils.arguments import spans
+from attnviz.utils.arguments import format_numbers
 from attnviz.utils.progress import Pace, Steps
 
 __all__ = [
@@ -198,7 +198,7 @@ class BlockRequest:
             weights[place] = yield from server.row_sums.block(
                 stack, layer=layer, head=head, rows=rows, columns=columns, pace=pace
             )
-        of = f"stack {stack.name!r}, layer {layer}, heads {spans(sorted(heads))}"
+        of = f"stack {stack.name!r}, layer {layer}, heads {format_numbers(sorted(heads))}"
         encoded = encode(weights, "float32", maximum, signed=stack.signed, of=of)
         return Reply(encoded.header(), encoded.data)
 

@@ -98,8 +98,8 @@ def strongest_keys(
     --------
     >>> import attnviz as av
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.25, 0.75]]]], ["a", "b"])
-    >>> from attnviz.utils.progress import completed
-    >>> found = completed(
+    >>> from attnviz.utils.progress import run_steps
+    >>> found = run_steps(
     ...     strongest_keys(record.stack(), layer=0, heads=[0], rows=slice(0, 2), k=1)
     ... )
     >>> found.keys.tolist(), found.weights.tolist()
@@ -183,14 +183,14 @@ def _together(
     are in memory.
     """
     weights = rows_of(head=heads[0])
-    yield from pace.did(weights.numel())
+    yield from pace.advance(weights.numel())
     for head in heads[1:]:
         more = rows_of(head=head)
         if combine == "max" and signed:
             weights = torch.where(more.abs() > weights.abs(), more, weights)
         else:
             weights = torch.maximum(weights, more) if combine == "max" else weights.add_(more)
-        yield from pace.did(weights.numel())
+        yield from pace.advance(weights.numel())
     return weights / len(heads) if combine == "mean" else weights
 
 

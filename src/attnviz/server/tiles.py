@@ -20,7 +20,7 @@ from attnviz.server.codec import Encoded, PieceHeader, encode
 from attnviz.server.pooling import joined, parted
 from attnviz.server.protocol import heads_of
 from attnviz.server.row_sums import RowSums, softmax_sides, some_rows
-from attnviz.utils.arguments import spans
+from attnviz.utils.arguments import format_numbers
 from attnviz.utils.progress import Pace, Steps
 
 __all__ = ["TILE", "Pooled", "TileHeader", "encoded_tile"]
@@ -134,7 +134,7 @@ def encoded_tile(
             of_part[touched] = pool(of_part[touched], pieces)
     if pooled == "mean":
         cells /= np.outer(np.bincount(row), _sizes(columns, cell))
-    of = f"stack {stack.name!r}, layer {layer}, mean of heads {spans(sorted(heads))}"
+    of = f"stack {stack.name!r}, layer {layer}, mean of heads {format_numbers(sorted(heads))}"
     shown = joined(cells.repeat(high // cell, axis=1)[:, :num_rows]).astype(np.float32)
     if _is_large(stack, layer, heads):
         maximum = float(np.abs(shown).max())

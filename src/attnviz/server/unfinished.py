@@ -88,7 +88,7 @@ class Unfinished:
             return _later(Later(doing="other answers first", progress=0.0, seconds_left=None))
         done = False
         try:
-            done = asked.work.go_on(REPLY_SECONDS if seconds is None else seconds)
+            done = asked.work.run_for(REPLY_SECONDS if seconds is None else seconds)
         except BaseException:
             # A generator that raised cannot continue.
             self._drop(asked)
@@ -113,7 +113,7 @@ class Unfinished:
             given_up = [each for each in self._asked if _same(each.request, request)]
             self._asked = [each for each in self._asked if each not in given_up]
         for each in given_up:
-            each.work.give_up()
+            each.work.cancel()
 
     def _found(self, request: object, steps: Steps[Reply]) -> _Asked | None:
         """Return the pending reply to `request`, or a new one, or None if too many are pending."""
@@ -128,7 +128,7 @@ class Unfinished:
                 if self._count - oldest.last <= _FORGOTTEN_AFTER:
                     return None
                 self._asked.remove(oldest)
-                oldest.work.give_up()
+                oldest.work.cancel()
             asked = _Asked(request, Work(steps), self._count)
             self._asked.append(asked)
             return asked

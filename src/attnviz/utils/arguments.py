@@ -12,30 +12,30 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "MOST_NUMBERS",
+    "MAX_NUMBERS",
+    "as_list",
     "as_path",
     "did_you_mean",
-    "from_end",
-    "full_slice",
-    "listed",
-    "shown",
-    "spans",
+    "format_numbers",
+    "resolve_negative",
+    "resolve_slice",
+    "short_repr",
     "whole_number",
     "whole_numbers",
 ]
 
 #: As many layers, heads or keys may be named at once; no model has so many layers or heads.
-MOST_NUMBERS = 100_000
+MAX_NUMBERS = 100_000
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxdict = 24
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 400
 
 
-def shown(given: Any) -> str:
+def short_repr(given: Any) -> str:
     """What was given as an error shows it: as Python writes it, long ones with a gap.
 
-    >>> shown([0, 5]), len(shown(list(range(10**6)))) < 200
+    >>> short_repr([0, 5]), len(short_repr(list(range(10**6)))) < 200
     ('[0, 5]', True)
     """
     try:
@@ -74,10 +74,10 @@ def whole_number(
     hint = f", {hint}" if hint else ""
     number = _index(given)
     if number is None:
-        raise TypeError(f"{name}={shown(given)} must be a whole number{hint}")
+        raise TypeError(f"{name}={short_repr(given)} must be a whole number{hint}")
     if (least is not None and number < least) or (most is not None and number > most):
         bounds = f"at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name}={shown(number)} must be {bounds}{hint}")
+        raise ValueError(f"{name}={short_repr(number)} must be {bounds}{hint}")
     return number
 
 
@@ -87,38 +87,40 @@ def whole_numbers(name: str, given: Any, *, hint: str = "such as [0, 5]") -> tup
     >>> whole_numbers("layers", range(3))
     (0, 1, 2)
     """
-    refused = f"{name}={shown(given)} must be a list of whole numbers, {hint}"
+    refused = f"{name}={short_repr(given)} must be a list of whole numbers, {hint}"
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise TypeError(refused)
     numbers = []
     # What never ends must end here.
-    for each in islice(iter(given), MOST_NUMBERS + 1):
+    for each in islice(iter(given), MAX_NUMBERS + 1):
         number = _index(each)
         if number is None:
-            raise TypeError(f"{refused}; {shown(each)} is not one")
+            raise TypeError(f"{refused}; {short_repr(each)} is not one")
         numbers.append(number)
-    if len(numbers) > MOST_NUMBERS:
-        raise ValueError(f"{name}={shown(given)} has more than {MOST_NUMBERS:,} numbers, {hint}")
+    if len(numbers) > MAX_NUMBERS:
+        raise ValueError(
+            f"{name}={short_repr(given)} has more than {MAX_NUMBERS:,} numbers, {hint}"
+        )
     return tuple(numbers)
 
 
-def listed(given: Any) -> Any:
+def as_list(given: Any) -> Any:
     """A single number as a list of one; anything else as it is, for `whole_numbers` to read.
 
-    >>> listed(3), listed([0, 3])
+    >>> as_list(3), as_list([0, 3])
     ([3], [0, 3])
     """
     number = _index(given)
     return given if number is None else [number]
 
 
-def from_end(number: Any, numbers: Sequence[int]) -> Any:
+def resolve_negative(number: Any, numbers: Sequence[int]) -> Any:
     """What a negative number stands for among ascending ones: as in Python, -1 is the last.
 
     Anything else is given back, so that it is refused where all numbers are.
 
-    >>> from_end(-1, [0, 4, 8]), from_end(4, [0, 4, 8]), from_end(-9, [0, 4, 8])
-    (8, 4, -9)
+    >>> [resolve_negative(number, [0, 4, 8]) for number in (-1, 4, -9)]
+    [8, 4, -9]
     """
     place = _index(number)
     if place is None or not -len(numbers) <= place < 0:
@@ -134,7 +136,7 @@ def _index(given: Any) -> int | None:
         return None
 
 
-def full_slice(argument: str, wanted: slice | None, size: int) -> slice:
+def resolve_slice(argument: str, wanted: slice | None, size: int) -> slice:
     """Which of `size` rows or columns are wanted, start and stop given; None is all.
 
     TypeError or ValueError if it is not a slice, or has a step.
@@ -149,7 +151,7 @@ def full_slice(argument: str, wanted: slice | None, size: int) -> slice:
     return slice(start, max(start, stop))
 
 
-def spans(numbers: Sequence[int]) -> str:
+def format_numbers(numbers: Sequence[int]) -> str:
     """Ascending numbers as a reader would say them: ``"0 to 5"`` or ``"0, 4, 8"``."""
     if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"{numbers[0]} to {numbers[-1]}"

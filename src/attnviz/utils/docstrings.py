@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["documented"]
+__all__ = ["documented_names"]
 
 
-def documented(source: Any) -> Iterator[tuple[str, str, str]]:
+def documented_names(source: Any) -> Iterator[tuple[str, str, str]]:
     """Names of parameters and attributes in a numpy docstring, their types and their meaning.
 
-    >>> list(documented(documented))
+    >>> list(documented_names(documented_names))
     []
     """
     text = inspect.cleandoc(source.__doc__ or "")

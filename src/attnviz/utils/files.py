@@ -13,11 +13,11 @@ from typing import IO
 
 from attnviz.utils.arguments import as_path
 
-__all__ = ["write_whole", "writing_whole"]
+__all__ = ["open_atomic", "write_atomic"]
 
 
 @contextmanager
-def writing_whole(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]:
+def open_atomic(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]:
     """Write a file beside its place, and move it there when it is complete.
 
     Yields the file to write to, and the absolute path that it will have. A file that is there
@@ -46,8 +46,8 @@ def writing_whole(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Pat
         ) from error
 
 
-def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
+def write_atomic(path: str | os.PathLike[str], data: bytes) -> Path:
     """Write bytes to a file that is complete or not there; returns its absolute path."""
-    with writing_whole(path) as (file, target):
+    with open_atomic(path) as (file, target):
         file.write(data)
     return target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from attnviz.utils.arguments import did_you_mean, shown
+from attnviz.utils.arguments import did_you_mean, short_repr
 
 __all__ = ["Options", "options"]
 
@@ -45,7 +45,7 @@ class Options:
             raise AttributeError(f"attnviz.options has no setting {name!r}{meant}")
         # 0 equals False, and is a number.
         if not any(value is each or (each and value == each) for each in _SAVED):
-            raise ValueError(f'snapshot={shown(value)} must be "picture", "page" or False')
+            raise ValueError(f'snapshot={short_repr(value)} must be "picture", "page" or False')
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:

@@ -1,9 +1,9 @@
-"""Long work in steps: how far it is, how long it still takes, and how it is given up.
+"""Long computations in steps, with progress, remaining time and cancellation.
 
-Work is a generator that yields a `Progress` after every step and returns its result. A script runs
-it to its end under a bar (`finished`) or without (`completed`); a kernel does a moment of it for
-each request of a view (`Work`). To stop, a caller does not ask for a further step; nothing has to
-be cancelled. `Pace` says where a step ends, by what was computed and not by the clock.
+A computation is a generator that yields a `Progress` after each step and returns its result. A
+script runs it to the end, with a progress bar (`run_with_bar`) or without (`run_steps`). A kernel
+runs it for a short time per request of a view (`Work`). A caller stops it by not requesting another
+step. `Pace` ends steps by the amount of computation, so that steps do not depend on the clock.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Generic, TypeVar
 
 __all__ = [
     "STEP",
-    "GivenUp",
+    "Cancelled",
     "Pace",
     "Progress",
     "Steps",
     "Work",
-    "completed",
-    "finished",
-    "within",
+    "run_steps",
+    "run_with_bar",
+    "scale_progress",
 ]
 
 #: Weights that a step computes, some 0.05 s of one core: no more than twice as many, and no less
@@ -56,7 +56,7 @@ class Progress:
 Steps = Generator[Progress, None, _Result]
 
 
-class GivenUp(Exception):  # noqa: N818 - nothing went wrong
+class Cancelled(Exception):  # noqa: N818 - nothing went wrong
     """Raised in work that is given up: what it would keep for a next time is not wanted."""
 
 
@@ -73,7 +73,7 @@ class Pace:
     Examples
     --------
     >>> pace = Pace("counting", 3 * STEP)
-    >>> [progress.done / STEP for _ in range(3) for progress in pace.did(STEP - 8192)]
+    >>> [progress.done / STEP for _ in range(3) for progress in pace.advance(STEP - 8192)]
     [0.998046875, 1.99609375, 2.994140625]
     """
 
@@ -83,7 +83,7 @@ class Pace:
         self._done = 0.0
         self._since = 0.0
 
-    def did(self, weights: float, calls: int = 1) -> Iterator[Progress]:
+    def advance(self, weights: float, calls: int = 1) -> Iterator[Progress]:
         """Count weights that were computed; one `Progress` where a step is full."""
         self._done += weights
         self._since += weights + calls * _CALL
@@ -92,13 +92,13 @@ class Pace:
             yield Progress(self._doing, self._done, max(self._total, self._done))
 
 
-def completed(steps: Steps[_Result]) -> _Result:
+def run_steps(steps: Steps[_Result]) -> _Result:
     """Make all steps at once.
 
     >>> def count():
     ...     yield Progress("counting", 1, 2)
     ...     return "done"
-    >>> completed(count())
+    >>> run_steps(count())
     'done'
     """
     while True:
@@ -109,7 +109,7 @@ def completed(steps: Steps[_Result]) -> _Result:
             return result
 
 
-def finished(
+def run_with_bar(
     steps: Steps[_Result],
     of: str,
     *,
@@ -125,7 +125,7 @@ def finished(
     >>> def count():
     ...     yield Progress("counting", 1, 2)
     ...     return "done"
-    >>> finished(count(), "numbers")
+    >>> run_with_bar(count(), "numbers")
     'done'
     """
     shown: Any = None
@@ -163,7 +163,7 @@ def finished(
             shown.close()
 
 
-def within(
+def scale_progress(
     steps: Steps[_Result],
     doing: str,
     done: float,
@@ -177,7 +177,7 @@ def within(
     >>> def count():
     ...     yield Progress("counting", 1, 2)
     ...     return "done"
-    >>> next(within(count(), "layers", 3, 12)).done
+    >>> next(scale_progress(count(), "layers", 3, 12)).done
     3.5
     """
     most = 0.0
@@ -215,7 +215,7 @@ class Work(Generic[_Result]):
     ...     yield Progress("counting", 1, 2)
     ...     return "done"
     >>> work = Work(steps())
-    >>> work.go_on(0), work.progress.done, work.go_on(0), work.result
+    >>> work.run_for(0), work.progress.done, work.run_for(0), work.result
     (False, 1, True, 'done')
     """
 
@@ -230,7 +230,7 @@ class Work(Generic[_Result]):
         self._began = 0.0
         self.progress: Progress | None = None
 
-    def go_on(self, seconds: float) -> bool:
+    def run_for(self, seconds: float) -> bool:
         """Make steps for some seconds, one at least; whether the work is done."""
         before = self._clock()
         end = before + seconds
@@ -250,10 +250,10 @@ class Work(Generic[_Result]):
             if now >= end:
                 return False
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """End work that is not wanted any more, and let go of what it holds."""
-        with suppress(GivenUp, StopIteration):
-            self._steps.throw(GivenUp())
+        with suppress(Cancelled, StopIteration):
+            self._steps.throw(Cancelled())
         self._steps.close()
 
     @property

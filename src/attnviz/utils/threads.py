@@ -21,9 +21,9 @@ from typing import TypeVar
 
 import torch
 
-from attnviz.utils.restoring import fork_safe_lock
+from attnviz.utils.cleanup import fork_safe_lock
 
-__all__ = ["ahead", "side_by_side", "torch_threads"]
+__all__ = ["map_ahead", "map_threads", "torch_threads"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -80,7 +80,7 @@ def _set_own_threads(count: int) -> None:
             keeper.join()
 
 
-def side_by_side(make: Callable[[int], _Result], count: int) -> list[_Result]:
+def map_threads(make: Callable[[int], _Result], count: int) -> list[_Result]:
     """``[make(0), make(1), ...]``, `count` of them, several at once, each in one thread."""
     workers = min(torch.get_num_threads(), count, _MOST_THREADS)
     if workers <= 1:
@@ -90,12 +90,12 @@ def side_by_side(make: Callable[[int], _Result], count: int) -> list[_Result]:
         return list(pool.map(make, range(count)))
 
 
-def ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+def map_ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
     """A function's results of some items, in their order, a few of them computed ahead.
 
     In as many threads as torch takes for itself. What one of them raises is raised here.
 
-    >>> list(ahead(lambda number: number**2, range(4)))
+    >>> list(map_ahead(lambda number: number**2, range(4)))
     [0, 1, 4, 9]
     """
     left = iter(items)
@@ -122,7 +122,7 @@ def _started_pool(workers: int) -> ThreadPoolExecutor:
     """A pool whose threads have all started, each set to compute in one thread.
 
     A pool would start them as items come, between two results too. A number of threads that the
-    caller of `ahead` sets there could then be undone by a thread that starts at that moment.
+    caller of `map_ahead` sets there could then be undone by a thread that starts at that moment.
     """
     started = threading.Barrier(workers)
     pool = ThreadPoolExecutor(workers, "attnviz", initializer=_set_own_threads, initargs=(1,))

@@ -22,7 +22,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.utils.arguments import as_path, did_you_mean
 from attnviz.utils.filenames import file_stem
-from attnviz.utils.files import write_whole
+from attnviz.utils.files import write_atomic
 from attnviz.utils.host import has_kernel, in_marimo, ipython_cell, warn_caller
 from attnviz.utils.options import options
 from attnviz.utils.progress import Steps
@@ -346,7 +346,7 @@ class View(anywidget.AnyWidget):
         """Write the page of a state, or a picture of it; arguments are checked before."""
         kind = check_file_kind(path)
         if kind != "html":
-            return write_whole(path, self._draw(kind, page, figure))
+            return write_atomic(path, self._draw(kind, page, figure))
         file = as_path("path", path, "file")
         if not file.suffix:
             file = file.with_suffix(".html")
@@ -356,7 +356,7 @@ class View(anywidget.AnyWidget):
                 f"{next(iter(figure))}= is of pictures, and path={str(path)!r} is a page: end it "
                 "in .svg, .png or .pdf"
             )
-        return write_whole(file, page(self.state).encode())
+        return write_atomic(file, page(self.state).encode())
 
     def _draw(
         self,

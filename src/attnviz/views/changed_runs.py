@@ -22,7 +22,7 @@ from attnviz.server.server import (
     OutcomeHeader,
     WantedChange,
 )
-from attnviz.utils.progress import Steps, completed
+from attnviz.utils.progress import Steps, run_steps
 
 if TYPE_CHECKING:
     from attnviz.interventions.changes import Change
@@ -127,7 +127,7 @@ class ChangedRuns:
 
     def check(self, measured: Measured) -> None:
         """Raise ValueError or TypeError if an answer cannot be measured; the model may run."""
-        completed(self._made().outcome((), measured))
+        run_steps(self._made().outcome((), measured))
 
     def _made(self) -> RepeatedInterventions:
         if self._source is None:

@@ -11,7 +11,7 @@ import traitlets
 
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import shown
+from attnviz.utils.arguments import short_repr
 from attnviz.views.position import PositionedView, same_tokens
 
 __all__ = ["Notes", "TokenScores", "note_of", "notes_of"]
@@ -71,12 +71,12 @@ class Notes(traitlets.Dict):
         del obj
         if not isinstance(value, Mapping):
             raise traitlets.TraitError(
-                f"{self.name}={shown(value)} must be a dict of texts by the names of scores"
+                f"{self.name}={short_repr(value)} must be a dict of texts by the names of scores"
             )
         for name, note in value.items():
             if not isinstance(name, str) or not isinstance(note, str):
                 raise traitlets.TraitError(
-                    f"{self.name}[{shown(name)}]={shown(note)} must be a text by a name"
+                    f"{self.name}[{short_repr(name)}]={short_repr(note)} must be a text by a name"
                 )
             if len(note) > _LONGEST_NOTE:
                 raise traitlets.TraitError(
@@ -152,7 +152,7 @@ class TokenScores(PositionedView):
         if name is not None and name not in self.token_scores:
             known = ", ".join(map(repr, self.token_scores)) or "none"
             raise traitlets.TraitError(
-                f"token_score={shown(name)} must be the name of one of token_scores: {known}"
+                f"token_score={short_repr(name)} must be the name of one of token_scores: {known}"
             )
         return name
 
@@ -173,7 +173,7 @@ def _checked(
     """Scores as JSON can hold them; `stack` is the one that an array belongs to."""
     if isinstance(given, str):
         raise traitlets.TraitError(
-            f"token_scores={shown(given)} is a text; give numbers, one for each key"
+            f"token_scores={short_repr(given)} is a text; give numbers, one for each key"
         )
     checked: _ScoresByName = {}
     for name, value in _by_name(given).items():
@@ -203,7 +203,7 @@ def _numbers(name: str, value: Any, stack: AttentionStack) -> list[float | None]
         plain = False
     if not plain:
         raise traitlets.TraitError(
-            f"token_scores[{name!r}] must be numbers, (tokens,); got {shown(values)}"
+            f"token_scores[{name!r}] must be numbers, (tokens,); got {short_repr(values)}"
         )
     wanted = len(stack.key_tokens)
     if numbers.shape != (wanted,):

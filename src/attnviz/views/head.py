@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import traitlets
 
 from attnviz.record.record import AttentionStack
-from attnviz.utils.arguments import shown
+from attnviz.utils.arguments import short_repr
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
@@ -111,7 +111,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         count = len(self._stack_named(self.stack).key_tokens)
         if any(isinstance(each, int) and each >= count for each in leave_out):
             raise traitlets.TraitError(
-                f"leave_out={shown(leave_out)}: stack {self.stack!r} has keys 0 to {count - 1}"
+                f"leave_out={short_repr(leave_out)}: stack {self.stack!r} has keys 0 to {count - 1}"
             )
         return leave_out
 

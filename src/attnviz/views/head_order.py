@@ -11,7 +11,7 @@ import numpy as np
 import traitlets
 
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import MOST_NUMBERS, shown
+from attnviz.utils.arguments import MAX_NUMBERS, short_repr
 from attnviz.views.effects import Notes, note_of, notes_of
 from attnviz.views.head_roles import HeadRoles
 from attnviz.views.trait_types import Finite
@@ -201,8 +201,8 @@ def _checked_scores(
     what they are given as.
     """
     if isinstance(given, str):
-        instead = f", or order={shown(given)} for a pattern" if trait == "scores" else ""
-        raise traitlets.TraitError(f"{trait}={shown(given)} is a name; give numbers{instead}")
+        instead = f", or order={short_repr(given)} for a pattern" if trait == "scores" else ""
+        raise traitlets.TraitError(f"{trait}={short_repr(given)} is a name; give numbers{instead}")
     by_name = given if isinstance(given, Mapping) else {"score": given}
     checked: _ScoresByName = {}
     for name, value in by_name.items():
@@ -245,7 +245,7 @@ def _of_layers(effects: Any, stack: AttentionStack, rows: Any) -> Any:
 
 def _rows(name: str, value: Any, trait: str) -> list[list[float | None]]:
     try:
-        rows = [np.asarray(row, dtype=np.float64) for row in islice(value, MOST_NUMBERS)]
+        rows = [np.asarray(row, dtype=np.float64) for row in islice(value, MAX_NUMBERS)]
     except (MemoryError, OverflowError, TypeError, ValueError) as error:
         raise traitlets.TraitError(
             f"{trait}[{name!r}] must be numbers, (layers, heads); got {type(value).__name__}"

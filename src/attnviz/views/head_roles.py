@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 import traitlets
 
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import from_end, shown
+from attnviz.utils.arguments import resolve_negative, short_repr
 from attnviz.views.position import PositionedView
 
 __all__ = ["HeadRoles", "NamedHeads"]
@@ -84,13 +84,13 @@ def checked_roles(
     elif _are_roles(given):
         by_stack = {stack.name: given}
     elif not isinstance(given, Mapping):
-        raise traitlets.TraitError(f"roles={shown(given)}: {_HINT}")
+        raise traitlets.TraitError(f"roles={short_repr(given)}: {_HINT}")
     elif all(isinstance(key, str) for key in given):
         # Stacks that this view leaves out may have roles, too.
         by_stack = {name: of for name, of in given.items() if name in stacks}
         if given and not by_stack:
             raise traitlets.TraitError(
-                f"roles are of {', '.join(map(shown, given))}; this record has "
+                f"roles are of {', '.join(map(short_repr, given))}; this record has "
                 f"{', '.join(map(repr, stacks))}"
             )
     else:
@@ -111,7 +111,7 @@ def _of_stack(given: Any, stack: AttentionStack) -> NamedHeads:
         return _as_sent(given, stack)
     if isinstance(given, Mapping):
         return _rows(stack, _of_names(given, stack), list(dict.fromkeys(given.values())))
-    raise traitlets.TraitError(f"roles of {stack.name!r}: {_HINT}; got {shown(given)}")
+    raise traitlets.TraitError(f"roles of {stack.name!r}: {_HINT}; got {short_repr(given)}")
 
 
 # A layer, a head, its role, its label, and the score of its role.
@@ -135,18 +135,19 @@ def _of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Name
             or any(isinstance(each, bool) or not isinstance(each, Integral) for each in place)
         ):
             raise traitlets.TraitError(
-                f"roles: {shown(place)} must be a layer and a head, such as (1, 0)"
+                f"roles: {short_repr(place)} must be a layer and a head, such as (1, 0)"
             )
         if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
             raise traitlets.TraitError(
-                f"roles[{shown(place)}]={shown(name)} must be the name of a role, of at most "
+                f"roles[{short_repr(place)}]={short_repr(name)} must be the name of a role, of at "
+                "most "
                 f"{_LONGEST_NAME} characters"
             )
-        layer = from_end(operator.index(place[0]), stack.layers)
+        layer = resolve_negative(operator.index(place[0]), stack.layers)
         head = operator.index(place[1])
         if layer not in stack.layers or not 0 <= head < stack.num_heads(layer):
             raise traitlets.TraitError(
-                f"roles[{shown(place)}]: stack {stack.name!r} has no such head"
+                f"roles[{short_repr(place)}]: stack {stack.name!r} has no such head"
             )
         yield layer, head, name, name, 0.0
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import traitlets
 
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.utils.arguments import MOST_NUMBERS, from_end, listed, shown
+from attnviz.utils.arguments import MAX_NUMBERS, as_list, resolve_negative, short_repr
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
@@ -112,16 +112,17 @@ def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[
         # From the browser the layers come back as strings, which JSON makes of them.
         known = sorted({layer for stack in record.stacks.values() for layer in stack.layers})
         by_layer = {
-            from_end(_number(layer, given), known): _heads(heads, given)
+            resolve_negative(_number(layer, given), known): _heads(heads, given)
             for layer, heads in given.items()
         }
         if not by_layer:
-            raise traitlets.TraitError(_EMPTY.format(shown(given)))
+            raise traitlets.TraitError(_EMPTY.format(short_repr(given)))
         for layer, heads in by_layer.items():
             stacks = [stack for stack in record.stacks.values() if layer in stack.layers]
             if not stacks:
                 raise traitlets.TraitError(
-                    f"include_heads={shown(given)}: there is no layer {layer}; {_layers(record)}"
+                    f"include_heads={short_repr(given)}: there is no layer {layer}; "
+                    f"{_layers(record)}"
                 )
             layers = [(stack, layer) for stack in stacks]
             by_layer[layer] = _check_heads(heads, layers, f"layer {layer}", given)
@@ -135,15 +136,15 @@ _EMPTY = "include_heads={} names no head; leave it out to offer all"
 
 
 def _heads(heads: Any, given: Any) -> list[int]:
-    heads = listed(heads)
+    heads = as_list(heads)
     if isinstance(heads, str) or not isinstance(heads, Iterable):
         raise traitlets.TraitError(
             "include_heads must be heads such as [0, 1], or heads by layer such as {3: [0, 1]}; "
-            f"got {shown(given)}"
+            f"got {short_repr(given)}"
         )
-    checked = sorted({_number(head, given) for head in islice(iter(heads), MOST_NUMBERS)})
+    checked = sorted({_number(head, given) for head in islice(iter(heads), MAX_NUMBERS)})
     if not checked:
-        raise traitlets.TraitError(_EMPTY.format(shown(given)))
+        raise traitlets.TraitError(_EMPTY.format(short_repr(given)))
     return checked
 
 
@@ -152,7 +153,8 @@ def _number(value: Any, given: Any) -> int:
         return int(value) if isinstance(value, str) else operator.index(value)
     except (TypeError, ValueError):
         raise traitlets.TraitError(
-            f"include_heads={shown(given)}: {value!r} is not the number of a layer or of a head"
+            f"include_heads={short_repr(given)}: {value!r} is not the number of a layer or of a "
+            "head"
         ) from None
 
 
@@ -162,16 +164,16 @@ def _check_heads(
     """Heads without those from the end, which layers of different sizes have not in common."""
     counts = {stack.attention(layer).num_heads for stack, layer in layers}
     if len(counts) == 1:
-        heads = sorted({from_end(head, range(*counts)) for head in heads})
+        heads = sorted({resolve_negative(head, range(*counts)) for head in heads})
     count = max(counts)
     wrong = [head for head in heads if not 0 <= head < count]
     if not wrong:
         return heads
     there = f"heads 0 to {count - 1}"
     raise traitlets.TraitError(
-        f"include_heads={shown(given)}: {where} has head {wrong[0]}; there are {there}"
+        f"include_heads={short_repr(given)}: {where} has head {wrong[0]}; there are {there}"
         if where == "no layer"
-        else f"include_heads={shown(given)}: {where} has {there}, not head {wrong[0]}"
+        else f"include_heads={short_repr(given)}: {where} has {there}, not head {wrong[0]}"
     )
 
 

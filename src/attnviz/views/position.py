@@ -16,7 +16,7 @@ import traitlets
 
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import from_end, listed, shown, whole_numbers
+from attnviz.utils.arguments import as_list, resolve_negative, short_repr, whole_numbers
 from attnviz.utils.host import warn_caller
 from attnviz.views.base import View
 from attnviz.views.trait_types import Heads, Place
@@ -92,12 +92,12 @@ class HeadsView(View):
 
     def __init__(self, **traits: Any) -> None:
         stack = self._stack_named(traits.setdefault("stack", self._first_stack()))
-        layer = from_end(traits.get("layer", stack.layers[0]), stack.layers)
+        layer = resolve_negative(traits.get("layer", stack.layers[0]), stack.layers)
         try:
             traits["layer"] = operator.index(layer)
         except TypeError:
             raise traitlets.TraitError(
-                f"layer={shown(layer)}: expected an int, the number of a layer"
+                f"layer={short_repr(layer)}: expected an int, the number of a layer"
             ) from None
         # In this order: heads are looked up in a layer, tokens in a stack.
         place = {"stack": traits["stack"], "layer": traits["layer"]}
@@ -123,14 +123,14 @@ class HeadsView(View):
         """The number that a trait's value stands for; anything else as it is, to be refused."""
         if not is_looked_up(name, value) or name != "layer":
             return value
-        return from_end(value, self._stack_named(self.stack).layers)
+        return resolve_negative(value, self._stack_named(self.stack).layers)
 
     def numbers_of_heads(self, value: Any) -> Any:
         """The numbers of heads that the layer shown has, of what chooses them."""
-        chosen = listed(value)
+        chosen = as_list(value)
         if isinstance(chosen, str) and chosen != "all":
             raise traitlets.TraitError(
-                f'heads={shown(value)}: give a whole number, a list such as [0, 3], or "all"'
+                f'heads={short_repr(value)}: give a whole number, a list such as [0, 3], or "all"'
             )
         if not is_looked_up("heads", chosen):
             return chosen
@@ -138,7 +138,7 @@ class HeadsView(View):
         layer = self._nearest_layer(stack)
         if isinstance(chosen, str):
             return list(range(stack.num_heads(layer)))
-        return [from_end(head, range(stack.num_heads(layer))) for head in chosen]
+        return [resolve_negative(head, range(stack.num_heads(layer))) for head in chosen]
 
     @traitlets.validate("stack")
     def _validate_stack(self, proposal: Mapping[str, Any]) -> str:
@@ -162,7 +162,7 @@ class HeadsView(View):
         count = stack.num_heads(layer)
         if not set(heads) <= set(range(count)):
             raise traitlets.TraitError(
-                f"heads={shown(heads)}: layer {layer} of stack {self.stack!r} has heads 0 to "
+                f"heads={short_repr(heads)}: layer {layer} of stack {self.stack!r} has heads 0 to "
                 f"{count - 1}"
             )
         return heads
@@ -228,10 +228,10 @@ class PositionedView(HeadsView):
             return super().number_of_place(name, value)
         stack = self._stack_named(self.stack)
         if name == "prediction":
-            return from_end(value, range(len(stack.query_tokens.predictions)))
+            return resolve_negative(value, range(len(stack.query_tokens.predictions)))
         tokens = stack.query_tokens if name == "token" else stack.key_tokens
         if not isinstance(value, str):
-            return from_end(value, range(len(tokens)))
+            return resolve_negative(value, range(len(tokens)))
         try:
             return tokens.position(value, name)
         except ValueError as error:
@@ -253,7 +253,7 @@ class PositionedView(HeadsView):
                         f'{error}. "special" and "first" leave out special tokens and the first'
                     ) from None
             else:
-                found.append(from_end(value, range(len(tokens))))
+                found.append(resolve_negative(value, range(len(tokens))))
         return found
 
     @traitlets.validate("token", "key")
@@ -306,7 +306,7 @@ class PositionedView(HeadsView):
     def _stack_named(self, name: str) -> AttentionStack:
         if not isinstance(name, str):
             raise traitlets.TraitError(
-                f"stack={shown(name)} must be the name of a stack, such as "
+                f"stack={short_repr(name)} must be the name of a stack, such as "
                 f"{self.record.stack().name!r}"
             )
         try:
@@ -338,11 +338,11 @@ def with_layers(record: _Shown, include_layers: int | Iterable[int] | None) -> _
     """A record or a corpus with the layers that a view offers; all where none are named."""
     if include_layers is None:
         return record
-    include_layers = listed(include_layers)
+    include_layers = as_list(include_layers)
     if isinstance(include_layers, str) or not isinstance(include_layers, Iterable):
         raise TypeError(
             "include_layers must be the model's numbers of layers, such as [0, 1]; got "
-            f"{shown(include_layers)}"
+            f"{short_repr(include_layers)}"
         )
     hint = "the model's numbers of layers, such as [0, 1]"
     try:

@@ -19,7 +19,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.server.server import RecordServer
-from attnviz.utils.progress import Steps, completed
+from attnviz.utils.progress import Steps, run_steps
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls
@@ -335,7 +335,7 @@ class RecordView(PositionedView):
         if self.saves_chosen_heads or not all_heads:
             figures.append(heads_still(stack, self.layer, self.heads, self.token))
         if self.saves_all_heads and all_heads:
-            figures.append(completed(all_heads_figure(self.served_record, stack)))
+            figures.append(run_steps(all_heads_figure(self.served_record, stack)))
         return saved_still(self.served_record.model, self.name, "\n".join(figures))
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -354,7 +354,7 @@ class RecordView(PositionedView):
         max_mb: float | None = None,
     ) -> str:
         opening = {"opening": self.opening} if self.opening else {}
-        record, made = completed(self._paged({**state, **opening}))
+        record, made = run_steps(self._paged({**state, **opening}))
         return make_page(
             record,
             self.name,

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar, cast
 from attnviz.record.given.weights import NOT_RETURNED
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import shown
-from attnviz.utils.docstrings import documented
+from attnviz.utils.arguments import short_repr
+from attnviz.utils.docstrings import documented_names
 from attnviz.utils.host import in_marimo, ipython_cell, offer_file
 from attnviz.views.base import View
 from attnviz.views.compare import CompareView
@@ -156,7 +156,7 @@ def _traits_of(view: type[RecordView]) -> dict[str, str]:
     entries: dict[str, str] = {}
     names = view.state_names()
     for source in view.__mro__:
-        for name, kind, words in documented(source):
+        for name, kind, words in documented_names(source):
             # A class says at some of its traits where they are described.
             if name in names and words and not words.startswith("See "):
                 meaning = textwrap.fill(
@@ -192,10 +192,10 @@ def _show_function(
         # A view of generated tokens or of words does not show what the model reads.
         runs_again = runs_again and options.get("generate") is None and not options.get("words")
         if traits.get("answer") is not None and not runs_again:
-            raise TypeError(without_model(f"answer={shown(traits['answer'])}", view.name))
+            raise TypeError(without_model(f"answer={short_repr(traits['answer'])}", view.name))
         live = options.pop("live", False)
         if not isinstance(live, bool):
-            raise TypeError(f"live={shown(live)} must be True or False")
+            raise TypeError(f"live={short_repr(live)} must be True or False")
         generation = _live_generation(model, inputs, options) if live else None
         if generation is not None:
             record = generation.first_record()

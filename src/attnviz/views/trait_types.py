@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import traitlets
 
-from attnviz.utils.arguments import MOST_NUMBERS, shown
+from attnviz.utils.arguments import MAX_NUMBERS, short_repr
 
 __all__ = [
     "Choice",
@@ -38,7 +38,7 @@ def _plain(number: Any) -> Any:
     return int(number) if isinstance(number, bool) else number
 
 
-def _entries(name: str | None, value: Any, most: int = MOST_NUMBERS) -> Any:
+def _entries(name: str | None, value: Any, most: int = MAX_NUMBERS) -> Any:
     """A list of what is given as any sequence; anything else as it is.
 
     TraitError where it has too many entries: a range may have more than any memory holds.
@@ -50,7 +50,7 @@ def _entries(name: str | None, value: Any, most: int = MOST_NUMBERS) -> Any:
     # The length of a long range is more than len() gives.
     counted = value[: most + 1] if isinstance(value, range) else value
     if len(counted) > most:
-        raise traitlets.TraitError(f"{name}={shown(value)} has more than {most:,} entries")
+        raise traitlets.TraitError(f"{name}={short_repr(value)} has more than {most:,} entries")
     return [_plain(each) for each in (value.tolist() if arrays else value)]
 
 
@@ -82,7 +82,7 @@ class Choice(traitlets.Enum):  # type: ignore[type-arg]
         words = self.values or []
         if not isinstance(value, str) or value not in words:
             forms = ", ".join(f'"{word}"' for word in words)
-            raise traitlets.TraitError(f"{self.name}={shown(value)}: expected any of {forms}")
+            raise traitlets.TraitError(f"{self.name}={short_repr(value)}: expected any of {forms}")
         return super().validate(obj, value)
 
 
@@ -100,7 +100,7 @@ class Controls(traitlets.Unicode):  # type: ignore[type-arg]
             return given
         forms = ", ".join(f'"{form}"' for form in cls.FORMS)
         raise ValueError(
-            f'controls={shown(given)} must be one of {forms}, or True for "auto" or False for '
+            f'controls={short_repr(given)} must be one of {forms}, or True for "auto" or False for '
             '"none"'
         )
 
@@ -136,7 +136,7 @@ class Place(Index):
             value = obj.number_of_place(self.name, value)
         if value is not None and not isinstance(value, int):
             raise traitlets.TraitError(
-                f"{self.name}={shown(value)}: expected an int, a whole number"
+                f"{self.name}={short_repr(value)}: expected an int, a whole number"
             )
         return super().validate(obj, value)
 

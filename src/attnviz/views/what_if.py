@@ -13,8 +13,8 @@ from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.stack import AttentionStack
 from attnviz.server.protocol import checked
 from attnviz.server.server import RecordServer, WantedChange
-from attnviz.utils.arguments import shown
-from attnviz.utils.progress import Steps, completed
+from attnviz.utils.arguments import short_repr
+from attnviz.utils.progress import Steps, run_steps
 from attnviz.views.changed_runs import ChangedRuns, Measured, change_of, check_count
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import same_tokens
@@ -125,7 +125,7 @@ class WhatIf(RecordView):
         >>> print(view.changed_record.effect)                             # doctest: +SKIP
         """
         wanted = _wanted(self.changes)
-        return completed(self._runs.run(wanted, self._measured)).record if wanted else None
+        return run_steps(self._runs.run(wanted, self._measured)).record if wanted else None
 
     @property
     def _runs(self) -> ChangedRuns:
@@ -199,11 +199,11 @@ class WhatIf(RecordView):
         pair = isinstance(value, list | tuple)
         if pair and len(value) not in (1, 2):
             raise traitlets.TraitError(
-                f"answer={shown(value)} must be one token, or a pair (answer, other)"
+                f"answer={short_repr(value)} must be one token, or a pair (answer, other)"
             )
         measured = _measured(value)
         if measured and not self.runs_model:
-            raise traitlets.TraitError(without_model(f"answer={shown(value)}", self.name))
+            raise traitlets.TraitError(without_model(f"answer={short_repr(value)}", self.name))
         if measured != self._measured:
             try:
                 self._runs.check(measured)
@@ -237,7 +237,7 @@ class WhatIf(RecordView):
         name = f"changes[{place}]"
         if not isinstance(given, Mapping):
             raise traitlets.TraitError(
-                f"{name}={shown(given)} must be a dict such as "
+                f"{name}={short_repr(given)} must be a dict such as "
                 '{"kind": "knockout", "layer": 1, "head": 0, "query": 5, "key": 2}'
             )
         unknown = sorted(set(map(str, given)) - set(WantedChange.__dataclass_fields__))

@@ -18,7 +18,7 @@ from attnviz.pages.vectors import vectors_in_steps
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.progress import completed
+from attnviz.utils.progress import run_steps
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from unit.long_records import alike, long_record
@@ -167,7 +167,7 @@ def test_exact_vectors_are_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     assert kinds == {"auto": {"float16"}, "exact": {"float32"}}
     assert (
-        completed(vectors_in_steps(record.stacks.values(), exact=True))["layers"][0]["error"] == 0.0
+        run_steps(vectors_in_steps(record.stacks.values(), exact=True))["layers"][0]["error"] == 0.0
     )
 
 

@@ -17,7 +17,7 @@ import attnviz as av
 from attnviz.pages.picture import MOST_BYTES, heads_figure, heads_picture
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.tokens import Tokens
-from attnviz.utils.progress import completed
+from attnviz.utils.progress import run_steps
 from attnviz.views.base import View
 from benchmarks.corpora import made
 from benchmarks.inputs import texts, weights
@@ -118,7 +118,7 @@ def test_layers_with_fewer_heads_leave_room() -> None:
 @pytest.mark.parametrize(("layers", "tokens"), [(12, 16), (12, 64), (12, 256)])
 def test_a_picture_of_noise_is_small(layers: int, tokens: int) -> None:
     noise = av.AttentionRecord.from_weights(weights(layers, 12, tokens), texts(tokens))
-    assert len(completed(heads_figure(noise, "head", {}))) <= MOST_BYTES
+    assert len(run_steps(heads_figure(noise, "head", {}))) <= MOST_BYTES
 
 
 def test_a_long_text_costs_16_queries_of_each_head(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_a_long_text_costs_16_queries_of_each_head(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(QueryKeyAttention, "weights_of_rows", counted)
     # No tile of weights is computed either.
     monkeypatch.setattr(QueryKeyAttention, "weights", None)
-    still = completed(heads_figure(long, "head", {}))
+    still = run_steps(heads_figure(long, "head", {}))
     assert rows == [16] * 6
     assert len(still) <= MOST_BYTES
     assert (
@@ -141,7 +141,7 @@ def test_a_long_text_costs_16_queries_of_each_head(monkeypatch: pytest.MonkeyPat
         "16 by 16 cells." in still
     )
     # A second page computes nothing.
-    assert completed(heads_figure(long, "model", {})).endswith(still.split("</p>", 1)[1])
+    assert run_steps(heads_figure(long, "model", {})).endswith(still.split("</p>", 1)[1])
     assert rows == [16] * 6
 
 

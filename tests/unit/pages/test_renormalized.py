@@ -18,7 +18,7 @@ from attnviz.pages.encoding import embedded_weights
 from attnviz.pages.strongest import encode_sparse, joined, sparse_rows, strongest_rows
 from attnviz.pages.vectors import vectors_in_steps
 from attnviz.server.strongest import strongest_keys
-from attnviz.utils.progress import completed, finished
+from attnviz.utils.progress import run_steps, run_with_bar
 from rounding import UNIT
 
 # An error is a weight less what a byte stands for: numbers up to 1 and three operations in float32.
@@ -56,7 +56,7 @@ def test_what_is_left_beside_a_sink_is_a_sum_and_no_difference(case: dict[str, A
     stack = record_of(case).stack()
     rows = slice(0, len(stack.query_tokens))
     for head in (0, 1):
-        found = completed(
+        found = run_steps(
             strongest_keys(stack, layer=0, heads=[head], rows=rows, k=99, leave_out=["first"])
         )
         expected = np.sort(np.array(case["renormalized"])[head])[:, :0:-1]
@@ -67,7 +67,7 @@ def test_what_is_left_beside_a_sink_is_a_sum_and_no_difference(case: dict[str, A
 @each_case
 def test_a_page_of_all_weights_is_that_of_the_fixture(case: dict[str, Any]) -> None:
     steps = embedded_weights(record_of(case), precision="auto", max_bytes=None, rest=0)
-    [block] = finished(steps, "page").blocks
+    [block] = run_with_bar(steps, "page").blocks
     expected = case["blocks"]["all"]
     assert bytes_of(block) == bytes_of(expected)
     assert block["error"] == pytest.approx(expected["error"], abs=OFF)
@@ -93,7 +93,7 @@ def test_errors_of_queries_and_keys_are_those_of_the_fixture(
     case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 0)
-    vectors = completed(vectors_in_steps(record_of(case).stacks.values()))
+    vectors = run_steps(vectors_in_steps(record_of(case).stacks.values()))
     [layer], [expected] = vectors["layers"], case["vectors"]["layers"]
     for name in ("error", "logit_error"):
         assert layer[name] == pytest.approx(expected[name], rel=1e-2)
@@ -111,7 +111,7 @@ def test_a_sinks_weight_is_off_by_all_that_the_others_are(monkeypatch: pytest.Mo
         scale=1.0,
         sinks=[[6.0]],
     )
-    [layer] = completed(vectors_in_steps(record.stacks.values()))["layers"]
+    [layer] = run_steps(vectors_in_steps(record.stacks.values()))["layers"]
 
     def sink(query: np.floating, key: np.floating) -> float:
         powers = 40 * np.exp(float(query) * float(key))

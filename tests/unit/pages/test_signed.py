@@ -19,7 +19,7 @@ from attnviz.record.difference import DifferenceAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Candidate, Prediction, Tokens
 from attnviz.server.codec import Encoded, decode
-from attnviz.utils.progress import completed
+from attnviz.utils.progress import run_steps
 from attnviz.views.head import HeadView
 from unit.page_data import data_of, shown
 from unit.records import words
@@ -58,7 +58,7 @@ def difference(tokens: int, *, with_sides: bool = False, **options: Any) -> av.A
 
 def embedded(record: av.AttentionRecord, **options: Any) -> EmbeddedWeights:
     options = {"precision": "auto", "max_bytes": None, "rest": 0} | options
-    return completed(embedded_weights(record, **options))
+    return run_steps(embedded_weights(record, **options))
 
 
 def read(block: dict[str, Any]) -> Numbers:

@@ -15,7 +15,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias, WindowBias, WindowMask
 from attnviz.record.record import AttentionRecord, AttentionStack, load
 from attnviz.record.tokens import Tokens
-from attnviz.utils.progress import completed
+from attnviz.utils.progress import run_steps
 from unit.records import vectors
 
 HEADS, WINDOWS, SIZE = 2, 3, 4
@@ -84,7 +84,7 @@ def test_windows_are_saved_and_come_back(tmp_path: Path) -> None:
 
 
 def test_a_page_contains_windows_as_the_pairs_that_they_allow() -> None:
-    layer = completed(vectors_in_steps(record().stacks.values()))["layers"][0]
+    layer = run_steps(vectors_in_steps(record().stacks.values()))["layers"][0]
     assert layer["mask"]["kind"] == "packed"
     assert layer["bias"]["kind"] == "dense"
     assert layer["bias"]["heads"] == HEADS

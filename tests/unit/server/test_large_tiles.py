@@ -30,7 +30,7 @@ from attnviz.server.codec import Encoded, decode
 from attnviz.server.row_sums import RowSums
 from attnviz.server.server import RecordServer
 from attnviz.server.tiles import _every, encoded_tile
-from attnviz.utils.progress import completed
+from attnviz.utils.progress import run_steps
 from rounding import relative_error
 from unit.long_records import long_record
 from unit.records import shares, vectors, words
@@ -68,7 +68,7 @@ def tile_of(
 ) -> tuple[Encoded, int | None]:
     level, row, column = where
     asked: dict[str, Any] = {"layer": 3, "heads": (0,), "pooled": "mean"}
-    return completed(encoded_tile(stack, sums, level=level, place=(row, column), **(asked | more)))
+    return run_steps(encoded_tile(stack, sums, level=level, place=(row, column), **(asked | more)))
 
 
 def whole_of(

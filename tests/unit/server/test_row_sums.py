@@ -11,7 +11,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.row_sums import RowSums
-from attnviz.utils.progress import completed
+from attnviz.utils.progress import run_steps
 from rounding import relative_error
 from unit.records import vectors, words
 
@@ -43,7 +43,7 @@ def test_rows_are_divided_by_their_own_sums(method: str) -> None:
                     expected = stack.weights(**where, columns=columns)
                     if method == "whole_rows":
                         sums.whole_rows(stack, **where)
-                    found = completed(sums.block(stack, **where, columns=columns))
+                    found = run_steps(sums.block(stack, **where, columns=columns))
                     off = relative_error(stack.attention(layer))
                     np.testing.assert_allclose(found, expected, rtol=off)
     assert sums.num_bytes == 2 * 2 * 2 * 3 * 4

@@ -32,7 +32,7 @@ from attnviz.server.row_sums import RowSums
 from attnviz.server.server import RecordServer
 from attnviz.server.strongest import strongest_keys
 from attnviz.server.tiles import encoded_tile
-from attnviz.utils.progress import completed
+from attnviz.utils.progress import run_steps
 from models.counting import LiveTensors
 from rounding import weights_error
 from unit.records import vectors, words
@@ -85,7 +85,7 @@ def cells_of(numbers: Numbers, each: int, pooled: str) -> Numbers:
 def tile(stack: AttentionStack, **request: Any) -> Numbers:
     asked: dict[str, Any] = {"layer": 0, "heads": [0], "level": 0, "place": (0, 0)}
     asked |= {"pooled": "mean"}
-    return np.asarray(decode(completed(encoded_tile(stack, RowSums(), **(asked | request)))[0])[0])
+    return np.asarray(decode(run_steps(encoded_tile(stack, RowSums(), **(asked | request)))[0])[0])
 
 
 def test_as_much_of_either_sign_is_positive_whatever_is_rounded() -> None:
@@ -120,7 +120,7 @@ def test_tiles_of_signed_numbers_equal_a_plain_loop(data: st.DataObject) -> None
 def test_maps_show_the_largest_size_with_its_sign(size: int) -> None:
     numbers = random_numbers(3, 9, 10)
     numbers[2] = -np.abs(numbers[2])
-    found = completed(encoded_maps(signed_stack(numbers), 0, size))
+    found = run_steps(encoded_maps(signed_stack(numbers), 0, size))
     header = found.encoded.header()
     assert (header["encoding"], header["maximum"]) == ("int8-sqrt", np.abs(numbers).max())
     cells = decode(found.encoded)
@@ -148,7 +148,7 @@ def strongest_by_loop(matrix: Numbers, row: int, k: int) -> list[tuple[int, floa
 def test_strongest_keys_by_size_with_their_signs(combine: str) -> None:
     numbers = random_numbers(3, 6, 37, seed=4)
     stack = signed_stack(numbers)
-    found = completed(
+    found = run_steps(
         strongest_keys(
             stack,
             layer=0,
@@ -265,7 +265,7 @@ def large_tiles(stack: AttentionStack, heads: Sequence[int], level: int, pooled:
             place=(row, column),
             pooled=pooled,  # type: ignore[arg-type]
         )
-        encoded, every = completed(steps)
+        encoded, every = run_steps(steps)
         assert every is None
         return np.asarray(decode(encoded)[0])
 
@@ -326,7 +326,7 @@ def test_large_attributions_step_by_step_equal_all_numbers_at_once(masks: str, k
         assert_allclose(np.abs(found), np.abs(wanted), atol=2e-5, rtol=digits)
     sums = RowSums()
     for head in (1, 3):
-        block = completed(
+        block = run_steps(
             sums.block(stack, layer=3, head=head, rows=slice(4, 50), columns=slice(3, 30))
         )
         assert_allclose(block, numbers[head, 4:50, 3:30], atol=2e-5, rtol=digits)
@@ -379,7 +379,7 @@ def test_blocks_and_whole_rows_of_a_difference_by_what_its_sides_are_divided_by(
     for head in (0, 3):
         whole = whole_difference(a, b, head)
         for _ in range(2):
-            block = completed(
+            block = run_steps(
                 sums.block(stack, layer=3, head=head, rows=slice(4, 30), columns=slice(20, 60))
             )
             assert_allclose(block, whole[4:30, 20:60], atol=weights_error(a, b))
@@ -472,7 +472,7 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
             asked | {"level": 9, "row": 0, "column": 0, "pooled": "mean"},
         )
         block = server.reply("block", asked | {"rows": last, "columns": last})
-        strongest = completed(strongest_keys(stack, layer=0, heads=[0], rows=slice(*last), k=2))
+        strongest = run_steps(strongest_keys(stack, layer=0, heads=[0], rows=slice(*last), k=2))
     assert estimate.header["encoding"] == "float32-deflated"
     # Two sides take twice the work of one.
     assert estimate.header["every"] == 512

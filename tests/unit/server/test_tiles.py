@@ -19,7 +19,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.server.codec import decode
 from attnviz.server.row_sums import RowSums
 from attnviz.server.tiles import TILE, encoded_tile
-from attnviz.utils.progress import completed
+from attnviz.utils.progress import run_steps
 from rounding import UNIT
 from unit.records import captured_record, words
 
@@ -50,7 +50,7 @@ def tile(stack: AttentionStack, **request: Any) -> Any:
         "pooled": "mean",
     }
     place = request.pop("row", 0), request.pop("column", 0)
-    encoded, every = completed(encoded_tile(stack, RowSums(), place=place, **(asked | request)))
+    encoded, every = run_steps(encoded_tile(stack, RowSums(), place=place, **(asked | request)))
     assert every is None
     return decode(encoded)[0]
 

@@ -7,7 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnviz.utils.arguments import as_path, full_slice, spans, whole_number, whole_numbers
+from attnviz.utils.arguments import (
+    as_path,
+    format_numbers,
+    resolve_slice,
+    whole_number,
+    whole_numbers,
+)
 
 
 @pytest.mark.parametrize("given", [3, np.int32(3), np.uint8(3), np.array(3)])
@@ -48,19 +54,19 @@ def test_what_is_not_a_list_of_numbers_is_refused(given: object) -> None:
 
 
 def test_slices_are_cut_to_what_there_is() -> None:
-    assert full_slice("rows", None, 7) == slice(0, 7)
-    assert full_slice("rows", slice(-3, 99), 7) == slice(4, 7)
-    assert full_slice("rows", slice(5, 2), 7) == slice(5, 5)
+    assert resolve_slice("rows", None, 7) == slice(0, 7)
+    assert resolve_slice("rows", slice(-3, 99), 7) == slice(4, 7)
+    assert resolve_slice("rows", slice(5, 2), 7) == slice(5, 5)
     with pytest.raises(TypeError, match=r"rows must be a slice such as slice\(0, 64\); got 3"):
-        full_slice("rows", 3, 7)  # type: ignore[arg-type]
+        resolve_slice("rows", 3, 7)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="has a step"):
-        full_slice("rows", slice(0, 7, 2), 7)
+        resolve_slice("rows", slice(0, 7, 2), 7)
 
 
 def test_neighbours_are_named_by_their_ends() -> None:
-    assert spans([3, 4, 5]) == "3 to 5"
-    assert spans([3, 5]) == "3, 5"
-    assert spans([4]) == "4"
+    assert format_numbers([3, 4, 5]) == "3 to 5"
+    assert format_numbers([3, 5]) == "3, 5"
+    assert format_numbers([4]) == "4"
 
 
 def test_the_home_folder_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

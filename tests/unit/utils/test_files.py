@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.utils.files import write_whole, writing_whole
+from attnviz.utils.files import open_atomic, write_atomic
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
 
@@ -38,7 +38,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
     (folder / "sideways").symlink_to("../folder/target")
     links = [tmp_path / "link", tmp_path / "link of link", tmp_path / "by" / "sideways"]
     for link in links:
-        assert write_whole(link, str(link).encode()) == link
+        assert write_atomic(link, str(link).encode()) == link
         assert link.is_symlink()
         assert (folder / "target").read_bytes() == str(link).encode()
     assert sorted(path.name for path in folder.iterdir()) == ["sideways", "target"]
@@ -56,7 +56,7 @@ def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(
             FileExistsError, match=f"cannot write path='.*{name}': it is not a file"
         ):
-            write_whole(tmp_path / name, b"")
+            write_atomic(tmp_path / name, b"")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe"]
 
 
@@ -66,7 +66,7 @@ def test_the_mode_of_what_was_there_is_kept(mode: int, tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"before")
     path.chmod(mode)
-    with umask(0o022), writing_whole(path) as (file, _):
+    with umask(0o022), open_atomic(path) as (file, _):
         # Nobody reads it before it has its mode.
         (beside,) = set(tmp_path.iterdir()) - {path}
         assert stat.S_IMODE(beside.stat().st_mode) == mode
@@ -82,7 +82,7 @@ def test_a_new_file_has_the_mode_that_the_umask_leaves(
     with umask(mask), monkeypatch.context() as patched:
         # It is the whole process's, threads that create files at that moment included.
         patched.setattr("os.umask", lambda _: pytest.fail("the umask was changed"))
-        write_whole(tmp_path / "x", b"new")
+        write_atomic(tmp_path / "x", b"new")
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o666 & ~mask
 
 
@@ -91,7 +91,7 @@ def test_other_names_of_a_file_keep_what_it_was(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"before")
     os.link(path, tmp_path / "y")
-    write_whole(path, b"after")
+    write_atomic(path, b"after")
     assert (path.read_bytes(), (tmp_path / "y").read_bytes()) == (b"after", b"before")
 
 
@@ -101,7 +101,7 @@ def test_threads_that_write_to_one_path_replace_each_other(tmp_path: Path) -> No
     def write(letter: bytes) -> None:
         try:
             for _ in range(20):
-                write_whole(path, letter * 10_000)
+                write_atomic(path, letter * 10_000)
         except BaseException as error:  # noqa: BLE001 - of another thread
             faults.append(error)
 
@@ -126,7 +126,7 @@ def test_a_disk_without_room_leaves_what_was_there(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
     try:
         with pytest.raises(OSError, match=r"cannot write path='.*x': File too large"):
-            write_whole(path, bytes(2 << 20))
+            write_atomic(path, bytes(2 << 20))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == b"before"
@@ -145,17 +145,17 @@ def test_a_file_that_cannot_be_put_in_place_leaves_what_was_there(
     with monkeypatch.context() as patched:
         patched.setattr("pathlib.Path.replace", fail)
         with pytest.raises(type(error)):
-            write_whole("x", b"after")
+            write_atomic("x", b"after")
     assert [(path, path.read_bytes()) for path in tmp_path.iterdir()] == [
         (tmp_path / "x", b"before")
     ]
-    assert write_whole("x", b"after") == tmp_path / "x"
+    assert write_atomic("x", b"after") == tmp_path / "x"
 
 
 def test_the_longest_name_that_a_file_can_have(tmp_path: Path) -> None:
     path = tmp_path / ("é" * 127 + "x")
-    write_whole(path, b"one")
-    write_whole(path, b"two")
+    write_atomic(path, b"one")
+    write_atomic(path, b"two")
     assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"two"]
     with pytest.raises(OSError, match="cannot write path="):
-        write_whole(tmp_path / ("é" * 128), b"one")
+        write_atomic(tmp_path / ("é" * 128), b"one")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.utils.progress import Progress, Steps, Work, finished
+from attnviz.utils.progress import Progress, Steps, Work, run_with_bar
 
 
 def counting(parts: dict[str, int]) -> Steps[str]:
@@ -46,7 +46,7 @@ class Bar:
 
 def test_a_bar_for_each_part_that_ends_with_it() -> None:
     Bar.made = []
-    assert finished(counting({"first": 3, "second": 5}), "page", bar=Bar, after=0) == "done"
+    assert run_with_bar(counting({"first": 3, "second": 5}), "page", bar=Bar, after=0) == "done"
     assert [(bar.desc, bar.n, bar.total) for bar in Bar.made] == [
         ("page: first", 3, 3),
         ("page: second", 5, 5),
@@ -57,7 +57,7 @@ def test_a_bar_for_each_part_that_ends_with_it() -> None:
 def test_a_part_that_is_soon_over_makes_no_bar() -> None:
     Bar.made = []
     parts = {"short": 1, "long": 9}
-    assert finished(counting(parts), "page", bar=Bar, after=3, clock=Clock()) == "done"
+    assert run_with_bar(counting(parts), "page", bar=Bar, after=3, clock=Clock()) == "done"
     # Each look at the clock is a second later: the long one has its bar at the fourth step.
     [bar] = Bar.made
     assert (bar.desc, bar.n, bar.total, bar.closed) == ("page: long", 9, 9, True)
@@ -70,7 +70,7 @@ def test_an_interrupt_closes_the_bar() -> None:
 
     Bar.made = []
     with pytest.raises(KeyboardInterrupt):
-        finished(interrupted(), "page", bar=Bar, after=0)
+        run_with_bar(interrupted(), "page", bar=Bar, after=0)
     assert Bar.made[0].closed
 
 
@@ -78,9 +78,9 @@ def test_the_time_left_is_measured() -> None:
     clock = Clock()
     work = Work(counting({"first": 10}), clock)
     assert work.seconds_left is None
-    work.go_on(0)
+    work.run_for(0)
     assert work.seconds_left is None
-    while not work.go_on(0):
+    while not work.run_for(0):
         progress = work.progress
         assert progress is not None
         done, left = progress.done, work.seconds_left
@@ -91,7 +91,7 @@ def test_the_time_left_is_measured() -> None:
 
 def test_as_many_steps_as_there_is_time_for() -> None:
     work = Work(counting({"first": 10}), Clock())
-    work.go_on(3)
+    work.run_for(3)
     assert work.progress == Progress("first", 2, 10)
-    work.go_on(0)
+    work.run_for(0)
     assert work.progress == Progress("first", 3, 10)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from attnviz.utils import threads
-from attnviz.utils.threads import ahead, side_by_side, torch_threads
+from attnviz.utils.threads import map_ahead, map_threads, torch_threads
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def test_each_is_made_in_one_thread_and_in_order() -> None:
             together.wait()
         return number, torch.get_num_threads()
 
-    assert side_by_side(make, 7) == [(number, 1) for number in range(7)]
+    assert map_threads(make, 7) == [(number, 1) for number in range(7)]
     assert torch.get_num_threads() == 3
     # Threads that come later go by what was said last, in whichever thread that was.
     assert number_of_a_new_thread() == 3
@@ -64,7 +64,7 @@ def test_a_number_that_is_set_between_two_results_stays(monkeypatch: pytest.Monk
         set_for_a_thread(count)
 
     monkeypatch.setattr(threads, "_set_own_threads", set_late)
-    results = ahead(name_and, range(100))
+    results = map_ahead(name_and, range(100))
     next(results)
     assert number_of_a_new_thread() == 3
     torch.set_num_threads(2)
@@ -78,7 +78,7 @@ def test_what_goes_wrong_is_told_and_leaves_no_trace(count: int) -> None:
         raise ValueError(f"number {number}")
 
     with pytest.raises(ValueError, match="number 0"):
-        side_by_side(fail, count)
+        map_threads(fail, count)
     assert torch.get_num_threads() == 3
     with torch_threads(1):
         assert torch.get_num_threads() == 1
@@ -93,7 +93,7 @@ def name_and(number: int) -> tuple[str, int]:
 
 @pytest.mark.parametrize(("count", "own"), [(0, True), (1, True), (2, False), (9, False)])
 def test_one_item_is_not_worth_a_thread(count: int, own: bool) -> None:
-    found = list(ahead(name_and, iter(range(count))))
+    found = list(map_ahead(name_and, iter(range(count))))
     assert [number for _, number in found] == list(range(count))
     assert all((name == threading.current_thread().name) == own for name, _ in found)
     assert torch.get_num_threads() == 3
@@ -107,7 +107,7 @@ def test_items_are_taken_as_they_are_needed() -> None:
             taken.append(number)
             yield number
 
-    results = ahead(name_and, items())
+    results = map_ahead(name_and, items())
     assert next(results)[1] == 0
     assert len(taken) < 10
     results.close()  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ import torch
 from nbclient import NotebookClient
 
 import attnviz.utils.host
-from attnviz.utils.docstrings import documented
+from attnviz.utils.docstrings import documented_names
 from attnviz.views.head import HeadView
 from attnviz.views.show import show_head_view
 from unit.records import given_record, shares, words
@@ -186,7 +186,7 @@ def test_a_notebook_shows_each_view_exactly_once(tmp_path: Path) -> None:
 
 def test_tab_completion_and_help_name_every_trait_of_the_view() -> None:
     parameters = inspect.signature(show_head_view).parameters
-    described = {name: words for name, _, words in documented(show_head_view)}
+    described = {name: words for name, _, words in documented_names(show_head_view)}
     for name in HeadView.state_names():
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
         assert len(described[name]) > 20, name

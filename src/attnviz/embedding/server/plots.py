@@ -23,7 +23,7 @@ from attnviz.embedding.server.projections import ProjectionJobs, Work
 from attnviz.embedding.trust import HeadTrust, measure_trust
 from attnviz.server.cache import ByteCache
 from attnviz.server.protocol import heads_of
-from attnviz.utils.progress import Progress, Steps, completed
+from attnviz.utils.progress import Progress, Steps, run_steps
 from attnviz.utils.threads import torch_threads
 
 __all__ = [
@@ -386,7 +386,7 @@ class EmbeddingAnswers:
         """
         # Says which stacks there are, where it is none of them.
         self.corpus.stack(asked.stack)
-        [components] = completed(
+        [components] = run_steps(
             self.plots(asked.stack, asked.layer, [asked.head], asked.way, asked.dimensions)
         )
         if asked.method == "pca":
@@ -423,7 +423,7 @@ class EmbeddingAnswers:
         frame = self.running.under_way(key)
         if frame is None or frame[0] is None:
             return None
-        [components] = completed(
+        [components] = run_steps(
             self.plots(asked.stack, asked.layer, [asked.head], asked.way, asked.dimensions)
         )
         return Plot(frame[0], None, components.factor, None), frame[1]
@@ -433,7 +433,7 @@ class EmbeddingAnswers:
     ) -> list[str | None]:
         """Why heads of a layer show nothing; None where nothing is in the way."""
         heads = range(self.corpus.stack(stack).num_heads(layer))
-        plots = completed(self.plots(stack, layer, heads, placing, dimensions))
+        plots = run_steps(self.plots(stack, layer, heads, placing, dimensions))
         return [plot.problem for plot in plots]
 
     def _components(

@@ -41,7 +41,7 @@ from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
 from attnviz.record.storage.spool import Spool
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["Collector", "PredictedLayers", "Run", "joined_windows", "same_vectors"]
 
@@ -205,9 +205,7 @@ class Collector:
         """Modules of the model that attend."""
         return self._modules
 
-    def watch(
-        self, undo: Restoring, instead: Callable[[AttentionCall], bool] | None = None
-    ) -> None:
+    def watch(self, undo: Cleanup, instead: Callable[[AttentionCall], bool] | None = None) -> None:
         """Watch the attention of this thread until the block of `undo` ends.
 
         A call for which `instead` gives True is not collected.

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from transformers.modeling_utils import AttentionInterface
 
-from attnviz.utils.restoring import Restoring, SharedChange
+from attnviz.utils.cleanup import Cleanup, SharedChange
 
 __all__ = ["AttentionCall", "Sink", "dispatching", "observe", "report"]
 
@@ -113,7 +113,7 @@ def dispatching() -> bool:
     return _dispatching.get()
 
 
-def report(sink: Sink, undo: Restoring) -> None:
+def report(sink: Sink, undo: Cleanup) -> None:
     """Hand every dispatched attention call of this thread to `sink` until the block of `undo` ends.
 
     What `sink` raises comes out of the model's forward. Captures may run in several threads at
@@ -126,7 +126,7 @@ def report(sink: Sink, undo: Restoring) -> None:
     _wrap.hold(undo)
 
 
-def observe(observer: Sink, undo: Restoring) -> None:
+def observe(observer: Sink, undo: Cleanup) -> None:
     """Hand what is reported to a sink to `observer` too, after it, until the block of `undo` ends.
 
     The output is then as the model goes on with it.

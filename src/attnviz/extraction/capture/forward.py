@@ -30,7 +30,7 @@ from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import num_logits
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.storage.spool import Spool
-from attnviz.utils.restoring import Restoring, SharedChange
+from attnviz.utils.cleanup import Cleanup, SharedChange
 
 __all__ = [
     "TRAINING_NOTE",
@@ -157,7 +157,7 @@ def _watched_forward(
     folder = spools[0].folder if spools else None
     _check_free_space(collector, _sequences(loaded, batch), watch.options, folder)
     notes = []
-    with Restoring() as undo, undo:
+    with Cleanup() as undo, undo:
         if evaluate(model, undo):
             notes.append(TRAINING_NOTE)
         hold_uncompiled(model, undo)
@@ -178,7 +178,7 @@ def forward_notes(model: PreTrainedModel, collector: Collector) -> list[str]:
     return [*notes, precision] if precision else notes
 
 
-def hold_uncompiled(model: PreTrainedModel, undo: Restoring) -> None:
+def hold_uncompiled(model: PreTrainedModel, undo: Cleanup) -> None:
     """Have a compiled model's modules run uncompiled until the block of `undo` ends.
 
     Compiled code does not ask the dispatcher.

@@ -12,7 +12,7 @@ from attnviz.extraction.capture.dispatch import Sink, dispatching, report
 from attnviz.extraction.capture.trace import FunctionWatch
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import AttentionModule
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["RunningModules"]
 
@@ -43,7 +43,7 @@ class RunningModules:
     def watch(
         self,
         sink: Sink,
-        undo: Restoring,
+        undo: Cleanup,
         *,
         edit: Callable[[torch.Tensor], bool] | None = None,
         outputs: bool = False,

@@ -15,7 +15,7 @@ from attnviz.extraction.capture.collector import Collector, Run
 from attnviz.extraction.capture.copies import SAMPLED_QUERIES
 from attnviz.extraction.modules import layer_numbers
 from attnviz.extraction.options import CaptureOptions
-from attnviz.utils.arguments import spans
+from attnviz.utils.arguments import format_numbers
 
 __all__ = ["StackLayers", "is_copied", "rounding_notes", "select_layers", "stacks_of"]
 
@@ -242,7 +242,7 @@ def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) ->
     ]
     if missing:
         there = "; ".join(
-            f"stack {name!r} has layers {spans(list(layers.examples[0]))}"
+            f"stack {name!r} has layers {format_numbers(list(layers.examples[0]))}"
             for name, layers in stacks.items()
         )
         raise ValueError(f"layers: there is no layer {missing[0]}; {there}")

@@ -31,7 +31,7 @@ from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import AttentionModule, attention_modules
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["MORE_KEYS", "MORE_QUERIES", "ChangedSteps", "StepChange"]
 
@@ -91,7 +91,7 @@ class ChangedSteps:
         self._offset = 0
         self._masks = MaskReader()
 
-    def watch(self, undo: Restoring) -> None:
+    def watch(self, undo: Cleanup) -> None:
         """Change the attention of this thread until the block of `undo` ends."""
         begin = self._model.register_forward_pre_hook
         hook((begin(in_this_thread(each), with_kwargs=True) for each in [self._step]), undo)

@@ -20,7 +20,7 @@ from torch import nn, overrides
 from torch.overrides import TorchFunctionMode
 
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["FunctionWatch", "Product", "product_of"]
 
@@ -124,7 +124,7 @@ class FunctionWatch(TorchFunctionMode):
         self._run: int | None = None
         self._trace: _ModuleTrace | None = None
 
-    def watch(self, undo: Restoring) -> None:
+    def watch(self, undo: Cleanup) -> None:
         """Watch the functions of this thread until the block of `undo` ends."""
         undo.add(self._stop)
         self.__enter__()  # type: ignore[no-untyped-call, unused-ignore]

@@ -23,7 +23,7 @@ from attnviz.extraction.adapters import base_of
 from attnviz.extraction.capabilities import num_positions
 from attnviz.extraction.inputs.batch import Batch, moved_to_model
 from attnviz.extraction.models import evaluate, hook
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
 
 __all__ = [
     "Generated",
@@ -183,7 +183,7 @@ def generate_text(
     settings: GenerationSettings,
     *,
     progress: bool,
-    watch: Callable[[Restoring], None] | None = None,
+    watch: Callable[[Cleanup], None] | None = None,
     on_token: Callable[[Generated], bool] | None = None,
 ) -> Generated:
     """Let a model, held in evaluation mode, produce text for one example without padding.
@@ -209,7 +209,7 @@ def generate_text(
         if progress
         else nullcontext()
     )
-    with progress_bar as bar, Restoring() as undo, undo:
+    with progress_bar as bar, Cleanup() as undo, undo:
         before = None if encoder_decoder else batch.arguments["input_ids"].shape[1]
         watcher = _Watcher(bar, before, on_token)
         steps = base_of(model).register_forward_hook
@@ -322,7 +322,7 @@ def _min_length(
     return {"min_length": most} if own > most else {}
 
 
-def _quieten(undo: Restoring) -> None:
+def _quieten(undo: Cleanup) -> None:
     """Keep back what transformers says, in this thread, about settings that were not given.
 
     Until the block of `undo` ends.

@@ -25,7 +25,7 @@ from attnviz.record.given.tokens import ProjectedKeys, key_tokens_of, numbered_t
 from attnviz.record.masks import Bias, Mask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import shown
+from attnviz.utils.arguments import short_repr
 
 __all__ = ["layers_of_vectors", "stack_of_vectors"]
 
@@ -252,7 +252,7 @@ def _number(given: Any, argument: str) -> float | None:
         number = float("" if isinstance(given, str) else given)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise TypeError(
-            f"{argument}={shown(given)} must be a number, or a list with one a layer"
+            f"{argument}={short_repr(given)} must be a number, or a list with one a layer"
         ) from None
     if not math.isfinite(number):
         raise ValueError(f"{argument}={given!r} must be a finite number")
@@ -263,7 +263,8 @@ def _window(given: Any) -> int | None:
     if given is None:
         return None
     refused = (
-        f"window={shown(given)} must be a whole number of at least 1: keys are allowed that are "
+        f"window={short_repr(given)} must be a whole number of at least 1: keys are allowed that "
+        "are "
         "fewer places away from the query"
     )
     try:

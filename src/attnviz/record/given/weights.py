@@ -23,7 +23,7 @@ from attnviz.record.given.arrays import (
 from attnviz.record.given.tokens import key_tokens_of, tokens_of
 from attnviz.record.stack import AttentionStack, rows_are_shares
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import shown
+from attnviz.utils.arguments import short_repr
 
 __all__ = ["NOT_RETURNED", "checked_layers", "stacks_of_weights"]
 
@@ -95,14 +95,14 @@ def stacks_of_weights(
     for_others = {name: tokens[name] for name in ("encoder_tokens", "decoder_tokens")}
     _refuse_unused(for_others if "self" in given else for_self, given)
     if not isinstance(stack, str) or not stack.strip():
-        raise TypeError(f'stack={shown(stack)} must be a name, such as "self"')
+        raise TypeError(f'stack={short_repr(stack)} must be a name, such as "self"')
     if stack != "self" and "self" not in given:
         raise TypeError(
             f"stack={stack!r} names the stack of attentions=; those of an encoder-decoder model "
             "have their own names"
         )
     if not isinstance(signed, bool | np.bool_):
-        raise TypeError(f"signed={shown(signed)} must be True or False")
+        raise TypeError(f"signed={short_repr(signed)} must be True or False")
     normalized = rows_are_shares(normalized=normalized, signed=signed)
     stacks: dict[str, AttentionStack] = {}
     notes: list[str] = []

@@ -25,7 +25,7 @@ from typing import IO, Any
 import torch
 
 from attnviz.utils.arguments import as_path
-from attnviz.utils.files import writing_whole
+from attnviz.utils.files import open_atomic
 
 __all__ = [
     "ALWAYS_SUMMED",
@@ -105,7 +105,7 @@ def write_arrays(
     path = with_suffix(as_path("path", path, "file"))
     text = as_text(header)
     metadata = {_HEADER_KEY: text, _HEADER_CHECKSUM_KEY: _header_checksum(text, arrays)}
-    with writing_whole(path) as (file, target):
+    with open_atomic(path) as (file, target):
         write_safetensors(file, arrays, metadata, first=text)
     return target
 

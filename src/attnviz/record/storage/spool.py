@@ -29,7 +29,7 @@ from attnviz.record.storage.safetensors_file import (
 )
 from attnviz.record.storage.schema import record_to_arrays
 from attnviz.utils.arguments import as_path
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["INDEX", "Spool", "SpoolFolders", "read_folder"]
 
@@ -186,7 +186,7 @@ class SpoolFolders:
         """Raise OSError if the folder is not empty or cannot be made, before anything runs."""
         self._outer.check()
 
-    def take(self, count: int, undo: Restoring) -> list[Spool]:
+    def take(self, count: int, undo: Cleanup) -> list[Spool]:
         """Take the next places, begun.
 
         What is not finished when the block of `undo` ends is discarded.

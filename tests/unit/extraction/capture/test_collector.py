@@ -10,7 +10,7 @@ from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import GivenWeights
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
 
 HEADS, LENGTH, WIDTH = 3, 5, 4
 
@@ -56,7 +56,7 @@ def layers_known_by_weights_alone(head: int | None) -> list[int]:
         vision=False,
         options=CaptureOptions(),
     )
-    with torch.no_grad(), Restoring() as undo:
+    with torch.no_grad(), Cleanup() as undo:
         collector.watch(undo)
         model(torch.randn(1, LENGTH, WIDTH))
     assert [run.name for run in collector.runs] == [f"layers.{n}" for n in range(2 * HEADS)]

@@ -22,7 +22,7 @@ from attnviz.record.storage.safetensors_file import (
 )
 from attnviz.record.storage.spool import INDEX, Spool, SpoolFolders
 from attnviz.record.tokens import Tokens
-from attnviz.utils.restoring import Restoring
+from attnviz.utils.cleanup import Cleanup
 from unit.records import (
     assert_same,
     captured_record,
@@ -38,7 +38,7 @@ FAULT = OSError(errno.ENOSPC, "No space left on device")
 @contextmanager
 def taken(folders: SpoolFolders, count: int) -> Iterator[list[Spool]]:
     """Places that are discarded when the block ends, where they are not finished."""
-    with Restoring() as undo:
+    with Cleanup() as undo:
         yield folders.take(count, undo)
 
 

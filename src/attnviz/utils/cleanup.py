@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
-__all__ = ["Restoring", "SharedChange", "fork_safe_lock"]
+__all__ = ["Cleanup", "SharedChange", "fork_safe_lock"]
 
 
-class Restoring(ExitStack):
+class Cleanup(ExitStack):
     """Runs steps when its block ends, the last one first, also where one interrupt comes anywhere.
 
     Add a step before the change that it takes back. A step has to be right where nothing was
@@ -22,7 +22,7 @@ class Restoring(ExitStack):
     Examples
     --------
     >>> values = [1]
-    >>> with Restoring() as undo, undo:
+    >>> with Cleanup() as undo, undo:
     ...     undo.add(partial(values.__setitem__, 0, values[0]))
     ...     values[0] = 2
     >>> values
@@ -63,7 +63,7 @@ class SharedChange:
         self._lock = fork_safe_lock()
         self._holders: set[object] = set()
 
-    def hold(self, undo: Restoring) -> None:
+    def hold(self, undo: Cleanup) -> None:
         """Hold the change until the block of `undo` ends; any thread may."""
         holder = object()
         undo.add(partial(self._release, holder))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.utils.restoring import Restoring, SharedChange, fork_safe_lock
+from attnviz.utils.cleanup import Cleanup, SharedChange, fork_safe_lock
 
 
 def interrupted_once(then: Callable[[], object]) -> Callable[[], object]:
@@ -28,7 +28,7 @@ def interrupted_once(then: Callable[[], object]) -> Callable[[], object]:
 
 def restored(*steps: Callable[[], object], error: BaseException | None = None) -> None:
     """A block that has these steps, and may raise an error."""
-    with Restoring() as undo, undo:
+    with Cleanup() as undo, undo:
         for step in steps:
             undo.add(step)
         if error is not None:
@@ -58,7 +58,7 @@ def test_an_exit_that_is_stopped_before_its_first_line() -> None:
     done: list[str] = []
     stopped = iter([True])
 
-    class Stopped(Restoring):
+    class Stopped(Cleanup):
         def __exit__(self, *raised: Any) -> None:
             if next(stopped, False):
                 raise KeyboardInterrupt
@@ -98,7 +98,7 @@ class Switch:
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_the_last_that_holds_a_change_takes_it_back(order: tuple[int, int]) -> None:
     switch = Switch()
-    held = [Restoring(), Restoring()]
+    held = [Cleanup(), Cleanup()]
     for each in held:
         switch.change.hold(each)
     assert switch.on
@@ -113,10 +113,10 @@ def test_the_last_that_holds_a_change_takes_it_back(order: tuple[int, int]) -> N
 def test_a_change_that_was_stopped_is_held_by_nobody() -> None:
     switch = Switch()
     switch.stops = 1
-    with pytest.raises(KeyboardInterrupt), Restoring() as undo, undo:
+    with pytest.raises(KeyboardInterrupt), Cleanup() as undo, undo:
         switch.change.hold(undo)
     assert (switch.on, switch.stops) == (False, 0)
-    with Restoring() as undo, undo:
+    with Cleanup() as undo, undo:
         switch.change.hold(undo)
         assert switch.on
     assert not switch.on
