@@ -1,1 +1,1 @@
-"""One forward of a model, with its attention watched."""
+"""Capture of the attention in one forward of a model."""

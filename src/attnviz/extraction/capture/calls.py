@@ -1,4 +1,4 @@
-"""From one attention call to what a record keeps of it, one entry an example."""
+"""Conversion of one attention call into a record's attention, example by example."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ Captured = QueryKeyAttention | GivenWeights
 def with_four_axes(
     call: AttentionCall, batch_size: int, num_tokens: Collection[int] = ()
 ) -> AttentionCall:
-    """Give every tensor of a call the axes (batch, heads, queries or keys, ...).
+    """Return the call with tensors of the axes (batch, heads, queries or keys, ...).
 
-    Batch and heads may be one axis, or heads two (groups and the heads of each). `num_tokens`, how
-    many tokens an example may have, tells windows from groups of heads.
+    In the call batch and heads may be one axis, or the heads may be two axes (groups and the heads
+    of each). `num_tokens` are the possible numbers of tokens of an example. They distinguish
+    windows from groups of heads.
     """
     if call.weights is None:
         return call
     leading = call.weights.shape[:-2]
     if len(leading) == 3 and leading[2] * call.weights.shape[-1] in num_tokens:
-        # (batch, heads, windows, queries, keys), as Hiera has it: windows become examples.
+        # Hiera has (batch, heads, windows, queries, keys): windows become examples.
         return _each(call, lambda tensor: tensor.transpose(1, 2).flatten(0, 1))
 
     def with_four(tensor: torch.Tensor) -> torch.Tensor:
@@ -71,16 +72,16 @@ def capture(
     turn: int,
     windows: bool = False,
 ) -> tuple[list[Captured], float | None]:
-    """Copy what an attention's weights need, example by example, and measure what rounding does.
+    """Copy the attention of a call, example by example, and measure the rounding of the copies.
 
-    `unpadded` has an entry for each example (or, with `windows`, for each window), `name` is the
-    module's path, for errors, and `turn` the number of the call: it decides on which window
+    `unpadded` has an entry for each example (or, with `windows`, for each window). `name` is the
+    module's path, for errors. `turn` is the number of the call: it selects the window on which
     rounding is measured.
 
-    Returns the copies, one an entry, and how far weights are off because copies are rounded (see
-    `Copier.error`). Raises NotImplementedError if the weights are not what the model used,
-    ValueError if numbers are too large for the dtype or not finite, and OSError if a spool cannot
-    be written.
+    Return the copies, one per entry, and the largest difference of a weight that rounding causes
+    (see `Copier.error`). Raise NotImplementedError if the weights are not those that the model
+    used, ValueError if numbers are too large for the dtype or not finite, and OSError if a spool
+    cannot be written.
     """
     heads = range(call.num_heads)
     read = read_attention(call, unpadded, masks, check, heads=heads, name=name)
@@ -89,10 +90,10 @@ def capture(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) hold NaN or "
             "infinite numbers; look at its weights, and at the precision that it runs in"
         )
-    # Of hundreds of windows, one a layer is enough to measure rounding.
+    # One of possibly hundreds of windows per layer is enough to measure rounding.
     measured = [read[turn % len(read)]] if windows else read
     errors = [error for each in measured if (error := copier.error(each)) is not None]
-    # Windows are put together before they are written.
+    # Windows are joined before they are written.
     slots = [None if windows else (index, name) for index in range(len(read))]
     copies = [copier.copy(each, slot) for each, slot in zip(read, slots, strict=True)]
     return copies, max(errors, default=None)
@@ -107,10 +108,10 @@ def read_attention(
     heads: Sequence[int],
     name: str,
 ) -> Sequence[Captured]:
-    """What an attention's weights need, example by example, as the model has it.
+    """Return the attention of a call, example by example, without copying it.
 
-    Nothing is copied. Arguments and errors are those of `capture`; `heads` are those to be compared
-    with the model's output.
+    Arguments and errors are those of `capture`. `heads` are the heads that are compared with the
+    model's output.
     """
     if call.query is None or call.key is None:
         return [_given(call, index, each) for index, each in enumerate(unpadded)]
@@ -136,13 +137,14 @@ def read_attention(
         if heads:
             check.check_output(call, found, unpadded, heads, name)
     elif not check.agrees_with_weights(call, found, unpadded, heads):
-        # What was traced doesn't account for the weights: these are known all the same.
+        # The traced queries and keys do not give these weights, but the weights are known.
         return [_given(call, index, each) for index, each in enumerate(unpadded)]
     return found
 
 
 def _is_finite(attention: Captured) -> bool:
-    # A sum is finite where all are, unless it grows too large: it takes no memory, and less time.
+    # The sum of finite numbers is finite unless it overflows. It is cheaper than testing each
+    # number.
     return all(
         math.isfinite(float(tensor.sum(dtype=_wide(tensor.dtype))))
         or bool(torch.isfinite(tensor).all())
@@ -159,7 +161,7 @@ def _part(tensor: torch.Tensor, index: int, positions: torch.Tensor | None) -> t
     if positions is None:
         return block
     if int(positions[-1]) == len(positions) - 1:
-        # All padding is behind: a view, without a copy.
+        # All padding is at the end: return a view, not a copy.
         return block[:, : len(positions)]
     return block[:, positions.to(block.device)]
 
@@ -182,6 +184,6 @@ def _scale(call: AttentionCall) -> float:
 
 
 def _softcap(call: AttentionCall) -> float | None:
-    # Torch's own function knows no cap: versions that are asked for both leave it out.
+    # Torch's function has no soft cap: models that request both do not apply it.
     softcap = None if call.implementation == "sdpa" else call.options.get("softcap")
     return None if softcap is None else float(softcap)

@@ -1,7 +1,7 @@
-"""Attention that is changed while a model runs.
+"""Changes of attention while a model runs.
 
-The model's own attention function computes as always. Then the output of some heads at some queries
-is written over by what other weights give. What is not changed keeps the model's own bits.
+The model's attention function computes as usual. Then the output of some heads at some queries is
+overwritten with the output of other weights. Everything else keeps the model's own bits.
 """
 
 from __future__ import annotations
@@ -35,21 +35,23 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LayerChange:
-    """What is changed in one layer; heads by the model's numbers, queries without padding.
+    """Change of the attention in one layer.
+
+    Heads have the model's numbers. Queries are counted without padding.
 
     Attributes
     ----------
     attend : callable
-        Takes the layer's attention, and gives what it attends with instead.
+        Function from the layer's attention to the attention that replaces it.
     rows : mapping of int to ndarray
-        For each head that attends otherwise its queries that do, int64, ascending.
+        For each head with replaced attention the queries concerned, int64, ascending.
     factors : mapping of int to float
-        For each head what its output is multiplied with, at every query.
+        For each scaled head the factor of its output, at every query.
     shape : tuple of int
-        How many queries and keys the layer has.
+        Number of queries and keys of the layer.
     outputs : mapping of int to Tensor
-        For each head whose output is replaced what stands there instead at every query, before
-        `factors`; (value_dim,).
+        For each head with replaced output the vector that replaces it at every query, before
+        `factors` are applied; (value_dim,).
     """
 
     attend: Callable[[LayerAttention], LayerAttention]
@@ -60,24 +62,24 @@ class LayerChange:
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """Heads that are changed, ascending."""
+        """Changed heads, ascending."""
         return tuple(sorted({*self.rows, *self.factors, *self.outputs}))
 
 
-#: What is changed in a forward: by a module's path, and by which of its runs it is.
+#: Changes of one forward, by a module's path and the number of its run.
 ForwardChange = Mapping[tuple[str, int], LayerChange]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Where the queries and keys of one call stand among those of the whole text so far.
+    """Position of the queries and keys of one call in the text so far.
 
     Attributes
     ----------
     first_query, first_key : int
-        The tokens that the call's first query and first key are.
+        Index of the token of the call's first query and first key.
     num_queries, num_keys : int
-        How many of them the text has by then.
+        Number of queries and keys in the text so far.
     """
 
     first_query: int
@@ -86,7 +88,10 @@ class Block:
     num_keys: int
 
     def whole(self, attention: Captured) -> LayerAttention:
-        """A call's attention among all queries and keys; what is not in the call is hidden."""
+        """Return a call's attention over all queries and keys.
+
+        Those outside of the call are hidden.
+        """
         attention = _without_unfilled(attention, self.num_keys)
         rows, columns = attention.num_queries, attention.num_keys
         if (rows, columns) == (self.num_queries, self.num_keys):
@@ -97,7 +102,7 @@ class Block:
 
 
 def _without_unfilled(attention: Captured, num_keys: int) -> Captured:
-    """Without the keys of a static cache in which nothing stands yet."""
+    """Drop the keys of a static cache that are not filled yet."""
     if attention.num_keys <= num_keys:
         return attention
     if isinstance(attention, GivenWeights):
@@ -108,10 +113,10 @@ def _without_unfilled(attention: Captured, num_keys: int) -> Captured:
 def check_changeable(
     call: AttentionCall, name: str, windows: int, *, several: bool = False
 ) -> None:
-    """Raise NotImplementedError where a module's attention cannot be changed.
+    """Raise NotImplementedError if a module's attention cannot be changed.
 
-    `name` is its path in the model. With `several`, one call may be of several continuations of the
-    same text (beams).
+    `name` is its path in the model. With `several`, one call may contain several continuations of
+    the same text (beams).
     """
     kind = type(call.module).__name__
     reason = None
@@ -143,7 +148,7 @@ def _is_laid_out(call: AttentionCall) -> bool:
 
 
 def _check_whole(attention: LayerAttention, change: LayerChange, name: str) -> None:
-    """Refuse an attention that is one of several of its layer."""
+    """Raise NotImplementedError if an attention is only a part of its layer's."""
     shape = attention.num_queries, attention.num_keys
     if shape != change.shape:
         raise NotImplementedError(
@@ -163,10 +168,11 @@ def apply_change(
     example: int = 0,
     block: Block | None = None,
 ) -> None:
-    """Write over the output of one attention of one example what a change makes of it.
+    """Overwrite the output of one attention of one example as `change` says.
 
-    `attention` is the model's own, all of its heads, and `name` its module's path. With `block` it
-    is a step of a longer text. Some rows at a time: nothing as large as queries times keys is held.
+    `attention` is the model's own, with all of its heads, and `name` its module's path. With
+    `block` the call is a step of a longer text. The weights are computed for a few rows at a time,
+    so memory stays far below queries times keys.
     """
     output, value = call.output[example], call.value
     if value is None:
@@ -198,7 +204,7 @@ def apply_change(
             output[:, head] = given.to(output)
         for head, factor in change.factors.items():
             if factor == 0:
-                # Also where an output is infinite.
+                # Infinite outputs become zero too.
                 output[:, head] = 0
             else:
                 output[:, head] *= factor
@@ -207,7 +213,7 @@ def apply_change(
 def _heads_by_rows(
     rows: Mapping[int, NDArray[np.int64]],
 ) -> list[tuple[list[int], NDArray[np.int64]]]:
-    """Heads that attend otherwise at the same queries, together."""
+    """Group heads whose attention is replaced at the same queries."""
     found: dict[bytes, tuple[list[int], NDArray[np.int64]]] = {}
     for head, wanted in rows.items():
         found.setdefault(wanted.tobytes(), ([], wanted))[0].append(head)
@@ -217,7 +223,7 @@ def _heads_by_rows(
 def _weights_of(
     attention: LayerAttention, heads: list[int], rows: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Weights of some heads and queries, (heads, rows, keys)."""
+    """Return the weights of these heads and queries, (heads, rows, keys)."""
     if len(rows) == rows[-1] - rows[0] + 1:
         return attention.weights_of_heads(heads, slice(int(rows[0]), int(rows[-1]) + 1))
     return np.stack([attention.weights_of_rows(head, rows)[0] for head in heads])
@@ -232,11 +238,11 @@ def edit_weights(
     examples: int = 1,
     block: Block | None = None,
 ) -> None:
-    """Write over the weights of one example as they come out of a module's softmax.
+    """Overwrite the weights of one example right after a module's softmax.
 
-    (1, heads, queries, keys) or (heads, queries, keys); with more `examples`, of as many
-    continuations of one text. For modules that compute their attention without the dispatcher: what
-    the softmax gives is all that the model goes on with.
+    `weights` are (1, heads, queries, keys) or (heads, queries, keys). With more `examples` they
+    belong to as many continuations of one text. This is for modules that compute their attention
+    without the dispatcher: they use only the weights afterwards.
     """
     whole = weights
     if weights.dim() == 3 and len(weights) % examples == 0:
@@ -283,15 +289,15 @@ def _edit_example(
                 part = torch.from_numpy(found[:, columns]).to(heads)
                 heads[head, placed[:, None].to(heads.device), keys.to(heads.device)] = part
         for head, factor in change.factors.items():
-            # What stands in place of an output is multiplied there.
+            # A replaced output is scaled in `replace_outputs`.
             if head not in change.outputs:
                 heads[head] *= factor
 
 
 def replace_outputs(call: AttentionCall, change: LayerChange, name: str, examples: int) -> None:
-    """Put what stands in place of outputs where a module computed them without the dispatcher.
+    """Replace the outputs of heads in a module that does not use the dispatcher.
 
-    The weights of its other heads are those that `edit_weights` left.
+    The other heads keep the outputs of the weights that `edit_weights` wrote.
     """
     if change.outputs:
         output = laid_out(call, name, examples)
@@ -301,10 +307,10 @@ def replace_outputs(call: AttentionCall, change: LayerChange, name: str, example
 
 
 def laid_out(call: AttentionCall, name: str, examples: int = 1) -> torch.Tensor:
-    """A call's output as (examples, queries, heads, value_dim), in the memory that it has.
+    """Return a view of a call's output as (examples, queries, heads, value_dim).
 
-    `examples` need be said only for modules that do not use the dispatcher. Raises
-    NotImplementedError where it is not known.
+    `examples` is needed only for modules that do not use the dispatcher. Raise NotImplementedError
+    if the axes of the output are not known.
     """
     output, known = call.output, call.value is not None
     if isinstance(output, torch.Tensor) and call.weights is not None:

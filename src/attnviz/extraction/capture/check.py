@@ -1,23 +1,22 @@
-"""Whether weights computed from queries and keys are those that the model's attention used.
+"""Comparison of weights computed from queries and keys with the model's own attention.
 
-A difference may lie in one head, in a few rows, in one example of a batch or in one window. Rows of
-each of these are compared with the model's own, in every call:
+A difference may occur in one head, in a few rows, in one example of a batch or in one window. In
+every call, sampled rows of each of these are compared:
 
-- How many: all rows where they have few weights (`_FEW_ENTRIES`). Of more, as many rows of each
-  head as cost a few percent of what the layer computes: at least 32, of windows and of examples
-  that are compared together at least 8 in each. Of a function that transformers does not ship
-  (`foreign_name`) all rows, until a call has `_MOST_ENTRIES` weights.
-- Which: they are drawn for each call, from a generator with a fixed seed, so that a second
-  extraction looks at the same rows. The heads of a call share out one random order of all rows: m
-  rows of each of h heads contain every row at least once if h * m >= n. A mask that is wrong in one
-  row of all heads is found for certain then, in each single layer.
-- How likely a difference is found that lies in k of n rows of one head of one layer: for certain
-  where all rows are compared, else with probability ``1 - C(n - k, m) / C(n, m)``, about
-  ``1 - (1 - m / n)**k``. With m = 32 and n = 512 that is 6% for one row, 64% for 16 rows, and 1 for
-  a head that differs in more than n - m rows.
+- Number of rows: all rows if the call has few weights (at most `_FEW_ENTRIES`). Otherwise a number
+  of rows per head that costs a few percent of the layer's time: at least 32, or at least 8 per
+  window or example if several are compared together. For a function that transformers does not ship
+  (`foreign_name`) the limit for all rows is `_MOST_ENTRIES`.
+- Choice of rows: they are drawn for each call, from a generator with a fixed seed, so that a second
+  extraction compares the same rows. The heads of a call share one random order of all rows: m rows
+  of each of h heads contain every row at least once if h * m >= n. So a mask that is wrong in one
+  row of all heads is found with certainty, in each single layer.
+- Probability of finding a difference in k of n rows of one head of one layer: 1 if all rows are
+  compared, else ``1 - C(n - k, m) / C(n, m)``, about ``1 - (1 - m / n)**k``. For m = 32, n = 512 it
+  is 6% for one row, 64% for 16 rows, and 1 for a head that differs in more than n - m rows.
 
-What is found must be larger than what rounding explains (`_OF_A_ROW`). Outputs are compared in a
-few random projections of the values: a difference in any direction shows in some of them.
+A difference counts only if it is larger than rounding explains (`_OF_A_ROW`). Outputs are compared
+in a few random projections of the values: a difference in any direction shows in some of them.
 """
 
 from __future__ import annotations
@@ -43,37 +42,37 @@ from attnviz.record.softmax import powers
 
 __all__ = ["CheckedCalls", "SelfCheck", "foreign_name", "sinks_of", "uses_sink_as_gate"]
 
-# Rows of each head that are compared at least, in one example and in each of many; and one for so
-# many numbers of a layer's width: what a layer computes for a token grows with the square of its
-# width, and what is compared with rows times width.
+# Minimum number of compared rows per head: for one example, for each of several, and one row for
+# each `_WIDTH_OF_A_ROW` entries of the layer's width. The cost of a layer grows with the square of
+# its width, the cost of the comparison with rows times width.
 _LEAST_ROWS = 32
 _LEAST_ROWS_OF_MANY = 8
 _WIDTH_OF_A_ROW = 24
-# Weights of a call up to which all rows are compared: of 12 heads those of 73 tokens.
+# At least this many weights of a call are compared: all rows of 73 tokens with 12 heads.
 _FEW_ENTRIES = 1 << 16
-# The same of a foreign function.
+# At least this many weights are compared for a foreign function.
 _MOST_ENTRIES = 1 << 22
-# Weights that are computed at once (1 MiB of float32), unless a single row of one head has more.
+# Number of weights computed at once (1 MiB of float32), unless one row of one head has more.
 _ENTRIES_AT_ONCE = 1 << 18
-# Each projection shows less than a fifth of a difference with a chance of 0.16, all of them 4e-7.
+# One projection shows less than a fifth of a difference with probability 0.16, all with 4e-7.
 _PROJECTIONS = 8
 
-# How far rounding may bring numbers apart, in units u of the coarsest dtype (`_unit`). A model
-# rounds the logits of a row by a few u |l|, and its weights w and its output o by a few u each, so
-# with projected values p, rms and std over the keys weighted by w,
+# Largest difference that rounding explains, in units u of the coarsest dtype (`_unit`). A model
+# rounds the logits of a row by a few u |l|, and its weights w and its output o by a few u each. So
+# with projected values p, and rms and std over the keys weighted by w,
 #
 #     |error of o p| <= c u (|o| + rms(p) + |l| std(p))       |error of w| <= c u (1 + |l|)
 #
-# |l| is what the row's normalizer is, and log(n) for the keys that lie below it. In 222 extractions
-# of tiny models in bfloat16 and float16 the largest c was 1.8. Where logits are so large that their
-# rounding alone moves the weights, little is left that could be noticed.
+# |l| is the absolute log-normalizer of the row plus log(n), which covers the logits below it. In
+# 222 extractions of tiny models in bfloat16 and float16 the largest c was 1.8. If logits are so
+# large that their rounding alone moves the weights, few differences can be noticed.
 _OF_A_ROW = 4.0
-# The same for the root of the mean square of a head's errors, at most 0.5 there: rounding differs
-# from row to row, a formula does not.
+# Limit for the root mean square of a head's errors, which was at most 0.5 in those extractions:
+# rounding errors differ from row to row, errors of a formula do not.
 _OF_A_HEAD = 1.0
 _OF_WEIGHTS = 4.0
-# Sums in float32 are rounded at each of their terms, and sharp logits multiply that: with 16, three
-# of 615 tiny models were refused wrongly (5.8 of 4 allowed). Other formulas are far off.
+# Sums in float32 are rounded at each term, and sharp logits amplify that. With 16, three of 615
+# tiny models were refused wrongly (5.8, with 4 allowed). Wrong formulas exceed the limit by far.
 _ROUNDINGS_OF_A_SUM = 64
 
 _SHIPPED, _TORCH = (f"{Path(str(each.__file__)).parent}{os.sep}" for each in (transformers, torch))
@@ -81,10 +80,10 @@ _SHIPPED, _TORCH = (f"{Path(str(each.__file__)).parent}{os.sep}" for each in (tr
 
 @dataclass(frozen=True)
 class _Sample:
-    """Rows of some examples (or windows) of a call that have their mask and bias in common.
+    """Rows of some examples (or windows) of a call that share their mask and bias.
 
-    `rows` are int64, (heads, rows), or (1, rows) where all heads have the same; `positions` are the
-    same as the model counts them, with padding.
+    `rows` are int64, (heads, rows), or (1, rows) if all heads have the same rows. `positions` are
+    the same rows as the model counts them, with padding.
     """
 
     examples: list[int]
@@ -95,7 +94,7 @@ class _Sample:
     positions: torch.Tensor
 
     def parts(self) -> Iterator[tuple[slice, slice, slice]]:
-        """Examples, heads and rows of which all weights may be in memory at once."""
+        """Yield slices of examples, heads and rows whose weights fit into memory at once."""
         count, num_keys = self.rows.shape[1], max(1, self.attention.num_keys)
         steps = []
         left = _ENTRIES_AT_ONCE // num_keys
@@ -112,14 +111,17 @@ class _Sample:
                     )
 
     def unknown(self, device: torch.device) -> torch.Tensor:
-        """An error for each example, head and row, infinite until it is known."""
+        """Return an array of errors, (examples, heads, rows), filled with infinity."""
         size = len(self.examples), len(self.heads), self.rows.shape[1]
         return torch.full(size, torch.inf, device=device)
 
     def index(
         self, part: tuple[slice, slice, slice], tensor: torch.Tensor, numbers: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Examples, heads and rows of a part, to index a tensor with an axis of examples."""
+        """Return examples, heads and rows of a part.
+
+        They index a tensor whose first axis is examples.
+        """
         examples, heads, rows = part
         chosen = torch.tensor(self.examples[examples]) % tensor.shape[0]
         own_rows = numbers[heads if len(numbers) > 1 else slice(None), rows]
@@ -131,12 +133,13 @@ class _Sample:
 
 
 class CheckedCalls:
-    """Calls that were compared in the forwards of a corpus, and which example is, of one like them.
+    """Kinds of calls that were already compared in the forwards of a corpus.
 
-    Of the first call of a kind the first and the last example are compared, the longest and the
-    shortest text: of a module, with a function, a form of mask, with padding or without, and a
-    length up to the next power of two. Of further ones an example is, drawn with a fixed seed.
-    Calls of functions that transformers does not ship are compared wholly.
+    The kind of a call is given by its module, function, form of mask, presence of padding, and
+    length up to the next power of two. Examples of a corpus are sorted by length. The first call of
+    a kind is compared for the first and the last example, and every later call for one example,
+    drawn with a fixed seed. Calls of functions that transformers does not ship are compared for all
+    examples.
     """
 
     def __init__(self) -> None:
@@ -144,7 +147,7 @@ class CheckedCalls:
         self._generator = torch.Generator().manual_seed(0)
 
     def examples(self, call: AttentionCall, unpadded: Sequence[Positions], name: str) -> list[int]:
-        """Which examples (or windows) of a call are compared."""
+        """Return the indices of the examples (or windows) of a call that are compared."""
         mask = call.mask
         padded = any(each.queries is not None or each.keys is not None for each in unpadded)
         kind = (
@@ -165,11 +168,12 @@ class CheckedCalls:
 
 
 class SelfCheck:
-    """Compares what is captured in one forward with what the model computed.
+    """Comparison of the attention captured in one forward with the model's own.
 
-    `checked` are calls of earlier forwards, of which less needs to be compared now. `foreign` are
-    the functions that transformers does not ship: for each how many rows of each head were compared
-    at least, and of how many; None where there was nothing to compare with.
+    `checked` are the calls of earlier forwards: calls like them are compared for fewer examples.
+    `foreign` has an entry for each function that transformers does not ship: the smallest number of
+    compared rows per head with the number of all rows, or None if there was nothing to compare
+    with.
     """
 
     def __init__(self, checked: CheckedCalls | None = None) -> None:
@@ -186,12 +190,11 @@ class SelfCheck:
         heads: Sequence[int],
         name: str,
     ) -> None:
-        """Compare the weights of some heads with the output that the model's attention gave.
+        """Compare the weights of some heads with the output of the model's attention.
 
-        There is one entry of `attentions` and `unpadded` for each example (or window) of the call.
-        Raises NotImplementedError where rounding does not explain the difference: a mask that is
-        ignored, a gate, a term that came in by a keyword which isn't known here. ValueError if the
-        output is NaN.
+        `attentions` and `unpadded` have one entry for each example (or window) of the call. Raise
+        NotImplementedError if rounding does not explain the difference: an ignored mask, a gate, or
+        a term in an unknown keyword argument. Raise ValueError if the output is NaN.
         """
         foreign = foreign_name(call)
         output = _output(call)
@@ -222,7 +225,7 @@ class SelfCheck:
         unpadded: Sequence[Positions],
         heads: Sequence[int],
     ) -> bool:
-        """Whether weights from what was traced are those that the softmax gave: `call.weights`."""
+        """Whether the weights of traced queries and keys agree with `call.weights`."""
         own = call.weights
         if own is None:
             return False
@@ -242,9 +245,9 @@ class SelfCheck:
         heads: Sequence[int],
         chosen: Sequence[int] | None = None,
     ) -> Iterator[_Sample]:
-        """Draw rows for all examples; those that have mask and bias in common have the same.
+        """Draw rows for all examples. Examples that share mask and bias get the same rows.
 
-        `chosen` are the examples that are looked at, all when left out.
+        `chosen` are the examples to compare, by default all.
         """
         groups: dict[tuple[int, ...], list[int]] = {}
         for index in range(len(attentions)) if chosen is None else chosen:
@@ -282,7 +285,7 @@ class SelfCheck:
     def _of_output(
         self, call: AttentionCall, output: torch.Tensor, value: torch.Tensor, sample: _Sample
     ) -> torch.Tensor:
-        """Errors of the output as multiples of a rounding: (examples, heads, rows)."""
+        """Return the errors of the output in units of rounding: (examples, heads, rows)."""
         unit, device = _unit(call), value.device
         directions = self._directions_of(value.shape[-1], device)
         ratios = sample.unknown(device)
@@ -292,7 +295,7 @@ class SelfCheck:
             with torch.no_grad(), torch.autocast(device.type, enabled=False):
                 exponentials, top = _exponentials(call, sample, part)
                 projected = _values(sample, part, value).float() @ directions
-                # What lies behind a mask may be anything.
+                # Values of masked keys may be anything.
                 projected.masked_fill_(~projected.isfinite(), 0.0)
                 largest = projected.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)
                 projected /= largest
@@ -311,7 +314,7 @@ class SelfCheck:
                 allowed = unit * allowed + _of_logits(unit * logits)[..., None] * spread
                 allowed += 4 * limits.tiny * limits.eps * math.sqrt(value.shape[-1]) / largest
                 found = ((given @ directions - expected).abs() / allowed).amax(dim=-1)
-                # Where nothing is allowed the model may give what it likes.
+                # The output of a row without allowed keys is arbitrary.
                 ratios[part] = found.masked_fill(top.isneginf(), 0.0)
         return ratios
 
@@ -329,10 +332,10 @@ class SelfCheck:
 
 
 def foreign_name(call: AttentionCall) -> str | None:
-    """Name of the function that attended, where transformers does not ship it; None where it does.
+    """Return the name of a call's attention function, or None if transformers ships it.
 
-    Known by the file that its code is in, so that a function registered under a name of
-    transformers' own is foreign, too; and by the name of a kernel from the hub.
+    The file of its code decides. So a function registered under one of transformers' own names is
+    foreign too. A kernel from the hub is recognised by its name.
     """
     function = call.function
     if function is None:
@@ -353,25 +356,25 @@ def foreign_name(call: AttentionCall) -> str | None:
 
 
 def _is_decorated(function: Callable[..., Any]) -> bool:
-    """Whether a function is another one inside of torch's, such as torch.no_grad's."""
+    """Whether a function is torch's wrapper around another one, such as torch.no_grad's."""
     code = getattr(function, "__code__", None)
     of_torch = isinstance(code, CodeType) and code.co_filename.startswith(_TORCH)
     return of_torch and hasattr(function, "__wrapped__")
 
 
 def uses_sink_as_gate(module: nn.Module) -> bool:
-    """Whether a model's own code uses the sink as a gate on the output, outside of its weights.
+    """Whether a model's code applies the sink as a gate on the output, outside of its weights.
 
-    A sink's share of a row and such a gate give the same output: only the code tells.
+    A sink in the softmax and such a gate give the same output, so the code is inspected.
     """
     eager = getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
     return "sigmoid" in getattr(getattr(eager, "__code__", None), "co_names", ())
 
 
 def sinks_of(call: AttentionCall) -> torch.Tensor | None:
-    """The sinks of a call's heads, (heads,), wherever the model applies them; None without.
+    """Return the sinks of a call's heads, (heads,), or None if it has none.
 
-    Raises NotImplementedError if there is not one for each head.
+    Raise NotImplementedError if there is not one sink per head.
     """
     sinks = call.options.get("s_aux")
     if sinks is None:
@@ -388,7 +391,7 @@ def sinks_of(call: AttentionCall) -> torch.Tensor | None:
 
 
 def _output(call: AttentionCall) -> torch.Tensor | None:
-    """The output as (batch, queries, heads, value_dim), as models read it; None where it is not."""
+    """Return the output as (batch, queries, heads, value_dim), or None if it has another size."""
     output, value = call.output, call.value
     if not isinstance(output, torch.Tensor) or value is None or not output.is_floating_point():
         return None
@@ -399,10 +402,10 @@ def _output(call: AttentionCall) -> torch.Tensor | None:
 def _exponentials(
     call: AttentionCall, sample: _Sample, part: tuple[slice, slice, slice]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights before they are divided by their sum, and the largest logit of each row.
+    """Return the weights before they are divided by their sum, and the largest logit of each row.
 
-    (examples, heads, rows, keys) and (examples, heads, rows); that is minus infinity where nothing
-    is allowed.
+    Their shapes are (examples, heads, rows, keys) and (examples, heads, rows). The largest logit is
+    minus infinity if a row has no allowed key.
     """
     if call.query is None:
         raise TypeError("a call without queries cannot be checked")
@@ -410,7 +413,7 @@ def _exponentials(
     examples, own_heads, rows = sample.index(part, call.query, sample.positions)
     queries = call.query.detach()[examples, own_heads, rows].float() * attention.scale
     read = [attention.key_head(head) for head in heads]
-    # Whole groups read each key head equally often: their keys are taken once.
+    # Complete groups use each key head equally often: its keys are read once.
     distinct = sorted(set(read))
     if read == [head for head in distinct for _ in range(len(read) // len(distinct))]:
         read = distinct
@@ -425,7 +428,7 @@ def _exponentials(
 
 
 def _values(sample: _Sample, part: tuple[slice, slice, slice], value: torch.Tensor) -> torch.Tensor:
-    """Values of each head, (examples, heads, keys, value_dim)."""
+    """Return the values of each head, (examples, heads, keys, value_dim)."""
     size = sample.attention.num_heads // value.shape[1]
     chosen = [head // size for head in sample.heads[part[1]]]
     values = _of_examples(value, sample, part, chosen, None)
@@ -440,9 +443,9 @@ def _of_examples(
     heads: Sequence[int],
     alone: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Some heads of some examples, without a copy where they lie one after the other.
+    """Return some heads of some examples, without a copy if they are contiguous.
 
-    `alone` is what a single example has, without its padding.
+    `alone` is the tensor of a single example, without its padding.
     """
     examples = sample.examples[part[0]]
     if tensor is None or (alone is not None and len(sample.examples) == 1):
@@ -463,7 +466,7 @@ def _neighbours(numbers: Sequence[int]) -> slice | list[int]:
 
 
 def _of_weights(call: AttentionCall, own: torch.Tensor, sample: _Sample) -> torch.Tensor:
-    """Errors of weights as multiples of a rounding: (examples, heads, rows)."""
+    """Return the errors of weights in units of rounding: (examples, heads, rows)."""
     unit = _unit(call)
     ratios = sample.unknown(own.device)
     for part in sample.parts():
@@ -477,18 +480,18 @@ def _of_weights(call: AttentionCall, own: torch.Tensor, sample: _Sample) -> torc
                 given = given[..., sample.unpadded.keys.to(given.device)]
             logits = (top + total[..., 0].log()).abs() + math.log(sample.attention.num_keys + 1)
             error = (found - given).abs().amax(dim=-1) / (unit * (1 + logits))
-            # A row in which nothing is allowed is even in the model, and nothing here.
+            # A row without allowed keys has equal weights in the model, and zeros here.
             ratios[part] = error.masked_fill(top.isneginf(), 0.0)
     return ratios
 
 
 def _of_logits(error: torch.Tensor) -> torch.Tensor:
-    """What errors of logits do to weights, relative to them: more than in proportion."""
+    """Return the relative errors of weights due to errors of logits. They grow exponentially."""
     return torch.expm1((_OF_A_ROW * error).clamp_max(60.0)) / _OF_A_ROW
 
 
 def _worst(ratios: Sequence[torch.Tensor]) -> list[list[float]]:
-    """For each sample the largest of its rows and of its heads: one transfer from the device."""
+    """Return the worst row and the worst head of each sample, with one transfer from the device."""
     if not ratios:
         return []
     with torch.no_grad():
@@ -500,7 +503,7 @@ def _worst(ratios: Sequence[torch.Tensor]) -> list[list[float]]:
 
 
 def _unit(call: AttentionCall) -> float:
-    """How much the coarsest number of a call is rounded, relative to it."""
+    """Return the relative rounding error of the least precise tensor of a call."""
     tensors = [call.query, call.key, call.value, call.output, call.weights]
     dtypes = {each.dtype for each in tensors if isinstance(each, torch.Tensor)}
     device = next((each.device.type for each in tensors if each is not None), "cpu")
@@ -510,9 +513,9 @@ def _unit(call: AttentionCall) -> float:
     for dtype in dtypes:
         if dtype.is_floating_point:
             unit = max(unit, torch.finfo(dtype).eps / 2)
-    # Products of float32 in fewer bits, which a person may ask for: TF32 or bfloat16. Kernels of a
-    # device may take TF32 by themselves, and exponentials of their own: as long as they have not
-    # been measured they get as much.
+    # Users may request products of float32 with fewer bits: TF32 or bfloat16. Devices other than
+    # CPUs may use TF32 and approximate exponentials without a request. They were not measured, so
+    # they get the limit of TF32.
     precision = "high" if device != "cpu" else "highest"
     bits = {"highest": 0.0, "high": 2**-11, "medium": 2**-8}
     return max(unit, bits[precision], bits.get(torch.get_float32_matmul_precision(), 0.0))
@@ -527,10 +530,10 @@ def _refuse(
     *,
     whole_head: bool,
 ) -> NoReturn:
-    """Say where an output differs most from weights @ values, and by how much."""
+    """Raise an error with the position and size of the largest difference of outputs."""
     places = ratios.square().mean(dim=-1, keepdim=True).expand_as(ratios) if whole_head else ratios
     if whole_head:
-        # The worst row of the worst head.
+        # The largest error of the worst head.
         best = places == places.amax()
         places = ratios.masked_fill(~best, -1.0)
     example, head, row = (int(each) for each in torch.unravel_index(places.argmax(), places.shape))

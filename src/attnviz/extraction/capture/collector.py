@@ -1,4 +1,4 @@
-"""Collecting one forward's attention, run by run of the modules that attend."""
+"""Collector of the attention of one forward."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["Collector", "PredictedLayers", "Run", "joined_windows", "same_vectors"]
 
-# Patches and frames have no padding of a text's.
+# Stacks of patches and frames, to which the padding of texts does not apply.
 _WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
 
 
 @dataclass
 class Run:
-    """One run of a module that attends.
+    """Run of one attention module.
 
     Attributes
     ----------
@@ -60,30 +60,30 @@ class Run:
     stack : str
         The stack that it belongs to.
     turn : int
-        Which of its module's runs it is, from 0.
+        Number of the run among those of its module, from 0.
     num_tokens : set of int
-        How many tokens its input may hold, as the input's shape can be read.
+        Possible numbers of tokens of its input, as the input's shape can be interpreted.
     calls : list of list
-        For each attention that it computed the examples; for each window of one, likewise.
+        For each attention that it computed the examples. Each window counts as one attention.
     num_calls : int
-        How many attentions it computed.
+        Number of attentions that it computed.
     received : tuple of int
-        How many queries and keys they had in all, padding included.
+        Total number of queries and keys of these attentions, with padding.
     dtype : dtype or None
-        In which precision they came; None where they are not known.
+        The dtype of its queries and keys, or None if they are not known.
     whole : bool
         Whether queries and keys account for all of its logits.
     dispatched : bool
-        Whether all of it went through the dispatcher or torch's own function, and not past them.
+        Whether all of its attentions used the dispatcher or torch's own function.
     kept : bool
-        Whether its attention is kept: if not, `calls` have only shapes.
+        Whether its attention is kept. If not, `calls` have only shapes.
     num_heads : int
-        How many heads it has.
+        Number of its heads.
     error : float or None
-        Largest difference of a weight because copies are rounded; None if they are not.
+        Largest difference of a weight due to rounded copies, or None if they are not rounded.
     positions : Positions or None
-        Which of its queries and keys are not padding, where it computed one attention of one
-        example; None where it computed several, or windows of one.
+        Queries and keys that are not padding if it computed one attention of one example, or None
+        if it computed several attentions, or windows of one.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Run:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of queries and of keys of the first example."""
+        """Number of queries and keys of the first example."""
         return (
             sum(call[0].num_queries for call in self.calls),
             sum(call[0].num_keys for call in self.calls),
@@ -111,12 +111,12 @@ class Run:
 
     @property
     def examples(self) -> list[Captured]:
-        """The attention of each example, its windows put together."""
+        """Attention of each example, with its windows joined."""
         return [joined_windows(parts, self.name) for parts in zip(*self.calls, strict=True)]
 
 
 class Collector:
-    """Receives the attention of one forward.
+    """Collector of the attention of one forward.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class Collector:
         The model that runs.
     sequences : mapping of str to TokenSequence
         ``"input"`` and, for an encoder-decoder model, ``"decoder"``; ``"input keys"`` if an adapter
-        gives keys that are no queries.
+        adds keys that are not queries.
     batch_size : int
         Number of examples.
     encoder_decoder : bool
@@ -132,16 +132,16 @@ class Collector:
     vision : bool
         Whether the model's main input is an image.
     options : CaptureOptions
-        What is kept of queries and keys, and how.
+        Layers, dtype and device of the copies.
     spools : sequence of Spool
-        For each example where they are written, if they are not to stay in memory.
+        For each example the spool that its copies are written to. Empty: copies stay in memory.
     beside_text : {"vision", "audio"}
-        What lies beside a language model that the model has inside.
+        The stack of modules outside of a contained language model.
     trace_all : bool
-        Whether to look into the modules too whose code asks the dispatcher: some ask, and then
-        compute their attention by themselves.
+        Whether to trace modules that call the dispatcher too: some call it and then compute their
+        attention in their own code.
     change : mapping, optional
-        What is changed in the model's attention while it runs.
+        Changes of the model's attention.
     checked : CheckedCalls, optional
         Calls of earlier forwards that were compared with the model's output.
     """
@@ -163,11 +163,11 @@ class Collector:
     ) -> None:
         self.model = model
         self._change = change or {}
-        # The modules, and which of their runs, whose attention was changed.
+        # Modules and numbers of their runs whose attention was changed.
         self.changed: set[tuple[str, int]] = set()
         self._turns: Counter[str] = Counter()
         self.runs: list[Run] = []
-        # How many examples attention had: fewer than were encoded where rows belong together.
+        # Largest number of examples of an attention. It is below the batch size if rows are packed.
         self.most_examples = 0
         self._sequences = sequences
         self._batch_size = batch_size
@@ -181,7 +181,7 @@ class Collector:
         self._names = {id(module): name for name, module in model.named_modules()}
         self._ran: set[str] = set()
         self._running = RunningModules(self._modules, trace_all=trace_all)
-        # The runs that are not over, as the modules of `_running`.
+        # Runs in progress, parallel to the running modules of `_running`.
         self._open: list[Run] = []
         self._unpadded: dict[tuple[str | None, str | None], list[Positions]] = {}
         self._masks = MaskReader()
@@ -196,19 +196,19 @@ class Collector:
 
     @property
     def virtual_keys(self) -> int:
-        """How many virtual keys an adapter puts in front of those of the text."""
+        """Number of virtual keys that an adapter puts before those of the text."""
         keys = self._sequences.get("input keys")
         return 0 if keys is None else keys.length - self._sequences["input"].length
 
     @property
     def expected(self) -> list[AttentionModule]:
-        """Modules of the model that attend."""
+        """Attention modules of the model."""
         return self._modules
 
     def watch(self, undo: Cleanup, instead: Callable[[AttentionCall], bool] | None = None) -> None:
         """Watch the attention of this thread until the block of `undo` ends.
 
-        A call for which `instead` gives True is not collected.
+        A call for which `instead` returns True is not collected.
         """
 
         def receive(call: AttentionCall) -> None:
@@ -240,7 +240,7 @@ class Collector:
         self._previous = None
 
     def _lengths(self, tensor: torch.Tensor | None) -> frozenset[int]:
-        """How many tokens an example may have: a tensor's width is its last axis, or its second."""
+        """Return possible lengths of an example: the width is the last or the second axis."""
         if tensor is None or tensor.dim() < 2 or not tensor.numel():
             return frozenset()
         return frozenset(
@@ -256,7 +256,6 @@ class Collector:
         )
 
     def _receive(self, call: AttentionCall) -> None:
-        """Receive one call."""
         run = self._run_of(call.module)
         call = with_four_axes(call, self._batch_size, run.num_tokens)
         num_examples = call.num_examples
@@ -274,7 +273,7 @@ class Collector:
             unpadded = self._positions(run.stack, call.num_queries, call.num_keys)
         else:
             unpadded = [Positions(None, None)] * num_examples
-        # Differential attention meets several values with the same weights.
+        # Differential attention multiplies the same weights with several values.
         again = bool(run.calls) and windows == 1 and same_vectors(self._previous, call)
         self._previous = call
         change = self._change.get((run.name, run.turn))
@@ -288,7 +287,7 @@ class Collector:
     def _keep(
         self, call: AttentionCall, unpadded: Sequence[Positions], run: Run, windows: int
     ) -> None:
-        """Copy what an attention's weights need, and change it where it is to be changed."""
+        """Copy a call's attention, and change its output if requested."""
         change = self._change.get((run.name, run.turn))
         if not run.num_calls:
             run.num_heads = call.num_heads
@@ -308,7 +307,7 @@ class Collector:
                 turn=len(self.runs),
                 windows=windows > 1,
             )
-        # Once it has been read and compared with the output.
+        # The change comes after the comparison with the model's output.
         if change is not None:
             self._apply(change, call, unpadded, run, windows)
         if error is not None:
@@ -333,16 +332,16 @@ class Collector:
         run: Run,
         windows: int,
     ) -> None:
-        """Change the output of one attention, as the model goes on with it."""
+        """Change the output of one attention in place."""
         if (run.name, run.turn) in self.changed and call.weights is not None:
-            # Its weights were, before they met the values.
+            # The weights were changed already, before the product with the values.
             replace_outputs(call, change, run.name, call.num_examples)
             return
         check_changeable(call, run.name, windows)
         heads, masks, check = change.heads, self._masks, self.check
         if heads:
             if call.weights is None and run.kept:
-                # It was compared with the output already.
+                # The call was already compared with the output.
                 heads = ()
             [attention] = read_attention(call, unpadded, masks, check, heads=heads, name=run.name)
             if attention.vectors is None:
@@ -351,7 +350,7 @@ class Collector:
         self.changed.add((run.name, run.turn))
 
     def _edit(self, weights: torch.Tensor) -> bool:
-        """Change the weights of the module that runs, as they come out of its softmax."""
+        """Change the weights of the running module right after its softmax."""
         entry = self._running.innermost
         if entry is None:
             return False
@@ -383,13 +382,13 @@ class Collector:
         name = self._names.get(id(module), type(module).__name__)
         if self._open and self._open[-1].name == name:
             return self._open[-1]
-        # A module that was put in the place of another while the model ran.
+        # A module that replaced another one during the forward.
         return self._new_run(name)
 
     def missing(self) -> list[AttentionModule]:
-        """Modules with softmax attention that ran, and of which nothing was captured."""
+        """Return modules with softmax attention that ran without being captured."""
         captured = {run.name for run in self.runs if run.calls}
-        # By name: what replaced a module is named in its place.
+        # A replacement has the path of the module that it replaced.
         modules = {entry.name: entry for entry in [*self._modules, *self._replaced()]}
         return [
             entry
@@ -399,14 +398,14 @@ class Collector:
 
     @property
     def overlooked(self) -> bool:
-        """Whether attention ran in a module that was not looked into: a second look may find it."""
+        """Whether attention ran in modules that were not traced. Tracing them may capture it."""
         return any(
             id(entry.module) not in self._names or not self._running.is_traced(entry)
             for entry in self.missing()
         )
 
     def _replaced(self) -> list[AttentionModule]:
-        """Modules that the forward put in the place of others (BigBird, for a short text)."""
+        """Return modules that replaced others in the forward (BigBird does so for short texts)."""
         if all(id(module) in self._names for module in self.model.modules()):
             return []
         new = [
@@ -424,9 +423,9 @@ class Collector:
             or self._matching_sequence(f"{key_side} keys", num_keys),
         )
         if stack in _WITHOUT_TEXT:
-            # There may be as many patches as a padded text has tokens.
+            # The number of patches may equal the length of a padded text.
             sequences = (None, None)
-        # The same list for the same sequences: its identity says that a mask was read before.
+        # Return the same list for the same sequences: `MaskReader` recognises it by its identity.
         if sequences not in self._unpadded:
             queries, keys = (
                 [None] * self._batch_size
@@ -440,22 +439,22 @@ class Collector:
         return self._unpadded[sequences]
 
     def _matching_sequence(self, name: str, length: int) -> str | None:
-        """Return the side's name if it has this many positions."""
+        """Return `name` if its sequence has this length, else None."""
         sequence = self._sequences.get(name)
         return name if sequence is not None and sequence.length == length else None
 
 
 def _size(call: AttentionCall, unpadded: Positions, windows: int = 1) -> tuple[int, int]:
-    """Number of queries and of keys without padding."""
+    """Return the number of queries and keys without padding."""
     num_queries = call.num_queries if unpadded.queries is None else len(unpadded.queries)
     num_keys = call.num_keys if unpadded.keys is None else len(unpadded.keys)
     return windows * num_queries, windows * num_keys
 
 
 def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
-    """Whether two calls have the same queries and keys: the same memory, not the same numbers.
+    """Whether two calls use the same memory for their queries and keys.
 
-    Two windows, or two images, may be alike.
+    Equal numbers do not count: two windows or two images may be equal.
     """
     if before is None:
         return False
@@ -469,12 +468,12 @@ def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
 
 
 class PredictedLayers:
-    """Predicts the number of a run's layer, and with it whether the run is kept.
+    """Prediction of a run's layer number, and whether the run is kept.
 
-    A layer's number is certain only when all layers have run: it is read from the modules' names,
-    or counted where a module runs several times. `attnviz.extraction.capture.stacks.is_copied`
-    tells whether a prediction was wrong. `stacks` are, for each stack, the paths of all its modules
-    that attend, whether they run or not.
+    Layer numbers are certain only after the forward: they are read from the modules' names, or
+    counted if a module runs several times. `attnviz.extraction.capture.stacks.is_copied` detects a
+    wrong prediction. `stacks` has the paths of all attention modules of each stack, whether they
+    run or not.
     """
 
     def __init__(self, options: CaptureOptions, stacks: Mapping[str, Sequence[str]]) -> None:
@@ -489,15 +488,15 @@ class PredictedLayers:
                 self._numbers |= dict(zip(positions, numbers, strict=True))
 
     def keeps(self, stack: str, name: str, before: Sequence[str]) -> bool:
-        """Whether a run is kept: one of the numbers that its layer may have is wanted.
+        """Whether a run is kept, because one of its possible layer numbers is requested.
 
-        `before` are the modules of the stack that ran before it, over as many tokens, in order.
+        `before` are the modules of the stack that ran before it with the same number of tokens.
 
         Examples
         --------
         >>> names = ["layers.3.attention", "layers.7.attention"]
         >>> predicted = PredictedLayers(CaptureOptions(layers=(7,)), {"self": names})
-        >>> [predicted.keeps("self", name, names[:place]) for place, name in enumerate(names)]
+        >>> [predicted.keeps("self", name, names[:index]) for index, name in enumerate(names)]
         [False, True]
         """
         if self._options.outline:
@@ -514,14 +513,14 @@ class PredictedLayers:
         return {len(before), *(int(part) for part in name.split(".") if part.isdigit())}
 
 
-# Windows of which only weights are known are put into one matrix of at most this many entries.
+# Largest number of entries of a matrix joined from windows with known weights only.
 _MOST_ENTRIES = 1 << 28
 
 
 def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
-    """Put windows, all of a kind, into one attention over all of their tokens.
+    """Join windows into one attention over all of their tokens.
 
-    Tokens are in the order of the windows; pairs of different windows are not allowed.
+    Tokens are in the order of the windows. Pairs of tokens in different windows are not allowed.
     """
     if len(parts) == 1:
         return parts[0]
@@ -546,7 +545,7 @@ def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
 
 
 def _numbered(lengths: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """For each token its window's number and its place in it."""
+    """Return each token's window number and its index in the window."""
     windows = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     return windows, torch.cat([torch.arange(length) for length in lengths])
 

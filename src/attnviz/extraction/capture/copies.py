@@ -1,6 +1,6 @@
-"""Copies of what a model's attention received, as what and where it is kept.
+"""Copies of the queries, keys and weights of a model's attention.
 
-What a model hands over may be a view of something larger, or a cache that it writes to later.
+A model's tensor may be a view of a larger one, or a cache that the model overwrites later.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from attnviz.record.storage.spool import Spool
 
 __all__ = ["SAMPLED_QUERIES", "Copier", "sampled_rows"]
 
-# A tensor, and what makes a copy of it or of one of its heads.
+# A tensor and the function that copies it, or one of its heads.
 _Source = tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]
 
-#: Queries of each head on which rounding is measured.
+#: Number of queries of each head on which rounding is measured.
 SAMPLED_QUERIES = 4
 
 
 class Copier:
-    """Copies attention, and measures what rounding does to its weights.
+    """Copier of attention that also measures the effect of rounding on the weights.
 
-    `spools` are where each example's copies are written, if they are not to stay in memory.
+    `spools` has for each example the spool that its copies are written to. If it is empty, copies
+    stay in memory.
     """
 
     def __init__(self, options: CaptureOptions, spools: Sequence[Spool] = ()) -> None:
@@ -43,10 +44,9 @@ class Copier:
     ) -> QueryKeyAttention | GivenWeights:
         """Copy an attention.
 
-        Masks and biases that several layers share are shared by their copies. `written` is the
-        example's number and the module's path, where a copy is all that will be kept: it may be
-        written to the example's spool then. Raises ValueError if numbers are too large for the
-        dtype, and OSError if the spool cannot be written.
+        Copies share the masks and biases that layers share. `written` is the example's index and
+        the module's path if the copy may be written to the example's spool. Raise ValueError if
+        numbers are too large for the dtype, and OSError if the spool cannot be written.
         """
         if isinstance(attention, GivenWeights):
             made = self._copied({"weights": (attention.values, self._weights)}, written)
@@ -64,10 +64,10 @@ class Copier:
         return replace(attention, queries=made["queries"], keys=made["keys"], sinks=sinks)
 
     def error(self, attention: QueryKeyAttention | GivenWeights) -> float | None:
-        """Measure how far weights lie from the model's own because copies are rounded.
+        """Return the largest change of a weight due to rounded copies, or None without rounding.
 
-        The largest difference over a few queries of each head and all keys; of weights that are
-        kept as such the largest of all, and of the sums of rows. None if nothing is rounded.
+        For queries and keys it is measured on a few queries of each head and all keys. For weights
+        it is the largest difference of all weights and of the sums of rows.
         """
         dtype = self._options.dtype
         if isinstance(attention, GivenWeights):
@@ -91,7 +91,7 @@ class Copier:
             what: Blocks(
                 self._options.dtype or tensor.dtype,
                 tuple(tensor.shape),
-                # One head in memory at a time.
+                # Only one head is converted in memory at a time.
                 map(convert, tensor.detach()),
             )
             for what, (tensor, convert) in parts.items()
@@ -122,22 +122,22 @@ class Copier:
 
 
 def _apart(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """A copy, where nothing has made one yet."""
+    """Return `made`, or a copy of it if it shares memory with `tensor`."""
     same = made.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
     return made.clone(memory_format=torch.contiguous_format) if same else made
 
 
 def sampled_rows(num_queries: int) -> list[int]:
-    """Queries on which weights are tried, at most `SAMPLED_QUERIES`: the last ones see most."""
+    """Return at most `SAMPLED_QUERIES` queries, evenly spread, with the last one."""
     return sorted(
         {num_queries * part // SAMPLED_QUERIES - 1 for part in range(1, SAMPLED_QUERIES + 1)} - {-1}
     )
 
 
 def _vector_error(attention: QueryKeyAttention, head: int, dtype: torch.dtype) -> float:
-    """Largest difference of a head's weights; computed where the model computes."""
+    """Return the largest difference of a head's weights, computed on the model's device."""
     exact = attention.only_head(head)
-    # Made float32 once, not again for each row.
+    # Convert to float32 once, not for each row.
     exact = replace(exact, keys=exact.keys.float())
     rounded = replace(exact, queries=exact.queries.to(dtype), keys=exact.keys.to(dtype).float())
     columns = slice(0, attention.num_keys)
@@ -155,7 +155,7 @@ def _weight_error(values: torch.Tensor, dtype: torch.dtype) -> float:
 
 
 def _without_new_zeros(rounded: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """Give what became too small for a dtype its smallest number: a 0 says that nothing was there.
+    """Replace numbers that rounding made zero by the smallest number of the dtype.
 
     Sparse attention is recognised by its zeros.
     """

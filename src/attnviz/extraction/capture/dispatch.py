@@ -1,10 +1,10 @@
-"""The wrap of transformers' attention dispatcher, in place only while a capture runs.
+"""Wrapper of transformers' attention dispatcher, in place only during a capture.
 
-Every model that dispatches asks ``AttentionInterface.get_interface`` for the function that computes
-its attention. Wrapping that one method leaves the model's implementation, mask and configuration
-alone: the very same function is called with the very same arguments, so outputs stay bit-identical,
-and queries and keys are seen as attention sees them (after rotary position and normalisation,
-before grouped key heads are repeated).
+Every model that uses the dispatcher calls ``AttentionInterface.get_interface`` to get the function
+that computes its attention. Only this method is wrapped. The model's implementation, mask and
+configuration stay as they are, and the same function is called with the same arguments. So outputs
+stay bit-identical. Queries and keys are observed as attention receives them (after rotary position
+and normalisation, before grouped key heads are repeated).
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ __all__ = ["AttentionCall", "Sink", "dispatching", "observe", "report"]
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """One attention: what went into it and what came out.
+    """Inputs and output of one attention.
 
-    The tensors are the model's own; copy what outlives the call.
+    The tensors belong to the model. Copy them to keep them after the call.
 
     Attributes
     ----------
     module : Module
         The attention module that made the call.
     implementation : str or None
-        Name under which the function was asked for: ``"eager"``, ``"sdpa"``, ...
+        Requested name of the function: ``"eager"``, ``"sdpa"``, ...
     query, key, value : Tensor or None
         (batch, heads, queries, head_dim), (batch, key_heads, keys, head_dim) and
-        (batch, key_heads, keys, value_dim); None where they are not known.
+        (batch, key_heads, keys, value_dim), or None if they are not known.
     mask : Tensor or None
-        As received; what it means depends on the implementation.
+        The mask argument. Its meaning depends on the implementation.
     options : dict
         The keyword arguments: ``scaling``, ``is_causal``, ``position_bias``, ``softcap``, ...
     output : Tensor or None
         (batch, queries, heads, value_dim).
     added : tuple of Tensor
-        What was added to the logits beside the mask and the option ``position_bias``.
+        Terms of the logits other than the mask and the option ``position_bias``.
     weights : Tensor or None
-        What the softmax gave, (batch, heads, queries, keys) or with batch and heads in one, where
-        the model computed it in sight.
+        Result of the softmax, (batch, heads, queries, keys) or with batch and heads as one axis, if
+        it was observed.
     whole : bool
-        Whether queries and keys account for all of the logits that depends on the input; False
-        where further products were added (disentangled attention).
+        Whether queries and keys account for all logits that depend on the input. False if further
+        products were added (disentangled attention).
     function : callable or None
-        What computed it, where it was asked for under a name.
+        The function that computed it, if it was requested by name.
     """
 
     module: nn.Module
@@ -72,7 +72,7 @@ class AttentionCall:
 
     @property
     def num_examples(self) -> int:
-        """Size of the batch axis; a mask, bias or key of all examples may be given once."""
+        """Size of the batch axis. A mask, bias or key may have size 1 for all examples."""
         known = [each.shape[0] for each in (self.query, self.key, self.weights) if each is not None]
         return max(known)
 
@@ -98,7 +98,7 @@ class AttentionCall:
 
 Sink = Callable[[AttentionCall], None]
 
-# A ContextVar, not an attribute: other threads and other tasks run their forwards unseen.
+# ContextVars, so that other threads and tasks are not observed.
 _sink: ContextVar[Sink | None] = ContextVar("attnviz_sink", default=None)
 
 _observer: ContextVar[Sink | None] = ContextVar("attnviz_observer", default=None)
@@ -109,34 +109,34 @@ _AttentionFunction = Callable[..., Any]
 
 
 def dispatching() -> bool:
-    """Whether a dispatched attention function is at work in this thread."""
+    """Whether a dispatched attention function runs in this thread."""
     return _dispatching.get()
 
 
 def report(sink: Sink, undo: Cleanup) -> None:
-    """Hand every dispatched attention call of this thread to `sink` until the block of `undo` ends.
+    """Pass every dispatched attention call of this thread to `sink` until the block of `undo` ends.
 
-    What `sink` raises comes out of the model's forward. Captures may run in several threads at
-    once; the last one out restores transformers' method, the very same object.
+    Errors raised by `sink` leave the model's forward. Captures may run in several threads at once.
+    The last one restores transformers' method, the identical object.
     """
     undo.add(partial(_sink.set, _sink.get()))
-    # An interrupt may leave it as it is inside of an attention function.
+    # An interrupt inside of an attention function may leave it set.
     undo.add(partial(_dispatching.set, _dispatching.get()))
     _sink.set(sink)
     _wrap.hold(undo)
 
 
 def observe(observer: Sink, undo: Cleanup) -> None:
-    """Hand what is reported to a sink to `observer` too, after it, until the block of `undo` ends.
+    """Pass every reported call to `observer` too, after the sink, until the block of `undo` ends.
 
-    The output is then as the model goes on with it.
+    Its output is the one that the model continues with.
     """
     undo.add(partial(_observer.set, _observer.get()))
     _observer.set(observer)
 
 
 class _Method:
-    """Transformers' method, and what is put in its place."""
+    """Transformers' `get_interface` method and its replacement."""
 
     def __init__(self) -> None:
         self._original: Any = None
@@ -185,7 +185,8 @@ def _reporting(function: _AttentionFunction, implementation: str | None) -> _Att
             if sink is not None:
                 output = result[0] if isinstance(result, tuple) else result
                 tensors = (query, key, value, attention_mask)
-                # What the sink computes is not seen as the module's attention either.
+                # Attention that the sink computes is not attributed to the module: `_dispatching`
+                # is set.
                 call = AttentionCall(
                     module, implementation, *tensors, kwargs, output, function=function
                 )

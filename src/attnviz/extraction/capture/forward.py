@@ -1,4 +1,4 @@
-"""One forward of a model, with everything that attends watched."""
+"""Forward of a model whose attention is captured."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 
-#: What a reader must know of a model that was in training mode.
+#: Note in a record of a model that was in training mode.
 TRAINING_NOTE = (
     "The model was in training mode: attention is shown without dropout, as in evaluation mode."
 )
@@ -52,7 +52,7 @@ TRAINING_NOTE = (
 
 @dataclass
 class Forward:
-    """What a model gave, the attention that was captured, and what a reader must know."""
+    """Outputs of a model, the captured attention, and the notes for the reader of the record."""
 
     collector: Collector
     outputs: Any
@@ -60,15 +60,16 @@ class Forward:
 
     @cached_property
     def stacks(self) -> dict[str, StackLayers]:
-        """All that ran, under the model's numbers."""
+        """All layers that ran, under the model's numbers."""
         return stacks_of(self.collector)
 
 
 @dataclass(frozen=True)
 class _Watch:
-    """How a forward is watched: what is copied, and whether modules that dispatch are traced.
+    """Settings of a watched forward.
 
-    And what is changed in its attention, and which calls were checked before.
+    They are the copies to make, whether modules that call the dispatcher are traced, the changes of
+    the attention, and the calls that were checked before.
     """
 
     options: CaptureOptions
@@ -79,21 +80,21 @@ class _Watch:
 
 @dataclass(frozen=True)
 class _Rerun:
-    """Why a model runs once more, and how it is watched then."""
+    """Reason to run a model again, and the settings of that run."""
 
     needed: Callable[[Forward, CaptureOptions], bool]
     change: Callable[[_Watch], _Watch]
 
 
-# All reasons, asked in this order after each forward; each counts once at most.
+# All reasons, in the order of their test after each forward. Each causes at most one rerun.
 _RERUNS = (
-    # A module asks the dispatcher and computes some of its attention by itself, or the forward put
-    # another module in its place: then all modules are traced.
+    # Some module calls the dispatcher but computes some attention in its own code, or the forward
+    # replaced a module: then all modules are traced.
     _Rerun(
         needed=lambda forward, _: forward.collector.overlooked,
         change=lambda watch: replace(watch, trace_all=True),
     ),
-    # Layers have other numbers than were predicted: then all of them are copied.
+    # Layer numbers differ from the prediction: then all layers are copied.
     _Rerun(
         needed=lambda forward, options: not is_copied(forward.stacks, options),
         change=lambda watch: replace(watch, options=replace(watch.options, layers=None)),
@@ -112,14 +113,14 @@ def run_forward(
     logits: int | None = None,
     checked: CheckedCalls | None = None,
 ) -> Forward:
-    """Run a model and collect its attention; more than once only for one of `_RERUNS`.
+    """Run a model and collect its attention. Repeat the run only for a reason in `_RERUNS`.
 
-    `spools` are where each example's queries and keys are written, if they are not to stay in
-    memory; what was written before is removed. `change` is what is changed in the attention, and
-    `logits` how many positions, from the last, need logits at least. `checked` are the calls of
-    earlier forwards that were compared with the model's output: of calls like these one example is.
-    Raises MemoryError or OSError, before anything has run, where what is to be kept would exceed
-    what is free.
+    `spools` has for each example the spool that its queries and keys are written to. The spools are
+    cleared first. If `spools` is empty, copies stay in memory. `change` has the changes of the
+    attention. `logits` is the minimum number of final positions that need logits. `checked` are the
+    calls of earlier forwards that were compared with the model's output: calls like them are
+    compared for one example only. Raise MemoryError or OSError before the run if the copies would
+    exceed the free space.
     """
     watch, reruns = _Watch(options, change=change, checked=checked), [*_RERUNS]
     while True:
@@ -136,7 +137,7 @@ def run_forward(
             return forward
         reruns.remove(rerun)
         watch = rerun.change(watch)
-        # Its copies must not lie beside the next ones.
+        # Free its copies before the next run makes new ones.
         del forward
 
 
@@ -172,23 +173,23 @@ def _watched_forward(
 
 
 def forward_notes(model: PreTrainedModel, collector: Collector) -> list[str]:
-    """What a reader must know of the attention that was captured, and of its precision."""
+    """Return notes on the attention functions and the precision of a forward."""
     notes = [_foreign_note(*each) for each in collector.check.foreign.items()]
     precision = _precision_note(model, collector)
     return [*notes, precision] if precision else notes
 
 
 def hold_uncompiled(model: PreTrainedModel, undo: Cleanup) -> None:
-    """Have a compiled model's modules run uncompiled until the block of `undo` ends.
+    """Run a compiled model's modules uncompiled until the block of `undo` ends.
 
-    Compiled code does not ask the dispatcher.
+    Compiled code does not call the dispatcher.
     """
     if is_compiled(model):
         _uncompiled.hold(undo)
 
 
 class _Stance:
-    """How torch runs what was compiled, and how it did before."""
+    """The stance of torch's compiler, and its value before."""
 
     def __init__(self) -> None:
         self._before: Any = None
@@ -206,17 +207,17 @@ class _Stance:
 
 
 def _eval_frame() -> Any:
-    """The module of torch that holds the stance; it takes seconds to import."""
+    """Return the module of torch that holds the stance. Importing it takes seconds."""
     return importlib.import_module("torch._dynamo.eval_frame")
 
 
 _stance = _Stance()
-# The stance is one for all threads.
+# All threads share the stance.
 _uncompiled = SharedChange(_stance.force_eager, _stance.restore)
 
 
 def _foreign_note(name: str, rows: tuple[int, int] | None) -> str:
-    """Say which function attended that transformers does not ship, and what was compared."""
+    """Name an attention function that transformers does not ship, and how it was checked."""
     if rows is None:
         compared = "which could not be compared with what it gave"
     else:
@@ -230,19 +231,19 @@ def _foreign_note(name: str, rows: tuple[int, int] | None) -> str:
 
 
 def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[str, Any]:
-    """What the model is called with: no cache, and logits only where they predict a text.
+    """Return the arguments of the model: no cache, and logits only for predictions of text.
 
-    `logits` is how many positions, from the last, need them at least.
+    `logits` is the minimum number of final positions that need logits.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     accepted = accepted_arguments(model)
-    # Without a cache transformers takes positions that begin again for texts packed into one.
+    # Without a cache transformers interprets positions that restart at 0 as packed texts.
     packed = "position_ids" in arguments and "attention_mask" not in arguments
     if "use_cache" in accepted and not packed:
         arguments.setdefault("use_cache", False)
     if shortens_logits(model):
-        # A slice, not a number: given a number, Gemma 4 also leaves out the other positions in all
-        # layers that read the keys of earlier layers.
+        # A slice, not a number: with a number, Gemma 4 also skips the other positions in all layers
+        # that read the keys of earlier layers.
         arguments["logits_to_keep"] = slice(-max(logits, num_logits(batch)), None)
     return arguments
 
@@ -255,7 +256,7 @@ def _collector(
     encoder_decoder: bool,
     spools: Sequence[Spool] = (),
 ) -> Collector:
-    # Where there is a text beside the images, names tell what belongs to which.
+    # With text beside images, the names of modules decide which stack they belong to.
     is_vision = "input_ids" not in batch.arguments and any(
         name.startswith("pixel_values") for name in batch.arguments
     )
@@ -275,7 +276,7 @@ def _collector(
 
 
 def _sequences(loaded: Loaded, batch: Batch) -> Mapping[str, TokenSequence]:
-    """Lists of tokens as attention has them: an adapter may put virtual ones in front."""
+    """Return the token sequences of the attention, with the virtual tokens of an adapter."""
     virtual = loaded.virtual
     return batch.sequences if virtual is None else virtual.sequences(batch.sequences)
 
@@ -289,24 +290,24 @@ def check_capture(
     options: CaptureOptions,
     folder: Path | None = None,
 ) -> None:
-    """Raise MemoryError or OSError if what is captured would not fit.
+    """Raise MemoryError or OSError if the captured attention would not fit.
 
-    `batch` is one example, and `folder` is where queries and keys are written, if they are not to
-    stay in memory. Of a text that is to be generated `longest` gives for a number of tokens how
-    many there may be in the end.
+    `batch` is one example. `folder` is the folder that queries and keys are written to, or None if
+    they stay in memory. `longest` is given if a text is generated: it returns the final number of
+    tokens for the number of tokens of the prompt.
     """
     sequences = dict(_sequences(loaded, batch))
     if longest is not None:
         name = "decoder" if encoder_decoder else "input"
         before = sequences[name].length if name in sequences else 1
-        # The last token of a decoder is predicted and not read.
+        # The last token of a decoder is predicted but not read.
         sequences[name] = TokenSequence(longest(before) - encoder_decoder, [None])
     collector = _collector(loaded, batch, _Watch(options), encoder_decoder=encoder_decoder)
     _check_free_space(collector, sequences, options, folder)
 
 
 def layer_sizes_of(loaded: Loaded, batch: Batch, *, encoder_decoder: bool) -> list[LayerSize]:
-    """How large the attention of each layer will be, of those that attend over a text's tokens."""
+    """Return the size of the attention of each layer that attends over a text's tokens."""
     watch = _Watch(CaptureOptions())
     collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder)
     return layer_sizes(collector.model, collector.stacks, _sequences(loaded, batch))
@@ -326,7 +327,7 @@ def _check_free_space(
 
 
 def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: Exception) -> None:
-    """Raise ValueError where a mask of four axes was given that the model cannot mean as a mask."""
+    """Raise ValueError if a mask of four axes has a dtype that the model does not take as a mask."""
     mask = arguments.get("attention_mask")
     implementation = getattr(model.config, "_attn_implementation", None)
     if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():
@@ -342,7 +343,7 @@ def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: E
 
 
 def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
-    """Which forward is shown, where a model masks in another way with a cache than without."""
+    """Return a note if the model masks differently with a cache than without one."""
     if not family_of(model.config).unmasked_with_cache:
         return []
     if arguments.get("use_cache"):
@@ -357,7 +358,7 @@ def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[s
 
 
 def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
-    """Return what a reader must know if the mask depends on the implementation of attention."""
+    """Return a note if the mask depends on the implementation of attention."""
     looks_both_ways = family_of(model.config).prompt_looks_both_ways or True in config_values(
         model.config, "use_bidirectional_attention"
     )
@@ -372,7 +373,7 @@ def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[st
 
 
 def _precision_note(model: PreTrainedModel, collector: Collector) -> str | None:
-    """Where the model computes in half precision or under autocast, and what that means."""
+    """Return a note if the model computes in half precision or under autocast."""
     note = _half_precision_note(
         [(run.dtype, run.calls[0][0]) for run in collector.runs if run.calls]
     )
@@ -386,18 +387,18 @@ def _precision_note(model: PreTrainedModel, collector: Collector) -> str | None:
 
 
 _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
-# So many queries of one head a layer are enough to tell how much rounding does.
+# Number of queries of one head per layer on which rounding is measured.
 _ROWS = 8
 
 
 def _half_precision_note(
     attentions: Sequence[tuple[torch.dtype | None, object]],
 ) -> str | None:
-    """Say what a record's weights are where the model computes in half precision.
+    """Return a note if the model computes in half precision.
 
-    `attentions` are, for each layer, in which dtype its queries came, and what is kept. The note
+    `attentions` has for each layer the dtype of its queries and the captured attention. The note
     gives the largest difference from weights in the model's own precision in a sample: some queries
-    of a head of each layer. None where no layer received half precision.
+    of one head of each layer. Return None if no layer received half precision.
     """
     rounded = {
         number: attention
@@ -416,7 +417,7 @@ def _half_precision_note(
 
 
 def _difference(attention: QueryKeyAttention, head: int) -> float:
-    """Largest difference of a weight when each step is rounded to the dtype of the queries."""
+    """Return the largest difference of a weight if each step is rounded to the queries' dtype."""
     rows = slice(max(0, attention.num_queries - _ROWS), attention.num_queries)
     queries, keys = attention.queries[head, rows], attention.keys[attention.key_head(head)]
     dtype = queries.dtype

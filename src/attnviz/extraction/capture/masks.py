@@ -1,7 +1,7 @@
-"""From what an attention function received to which keys a query may see and what is added.
+"""Conversion of an attention function's mask arguments into masks and biases of a record.
 
-The same mask argument means different things to different implementations, and the same mask is
-handed to many layers: it is read here once, for each example of the batch, with padding removed.
+The same mask argument has different meanings in different implementations, and many layers receive
+the same mask. Each distinct mask is read once, for each example of the batch, without padding.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mas
 
 __all__ = ["MaskReader", "Positions"]
 
-# Models alternate between a few masks at most (a global and a local one); the tensors are held
-# only so that their addresses aren't given to others while they serve as keys.
+# Number of results kept: models alternate between a few masks (a global and a local one). The
+# tensors are kept alive so that their addresses, which serve as keys, are not reused.
 _REMEMBERED = 4
-# What is added where a key is not allowed: a dtype's lowest value, perhaps scaled since, or -1e4 in
-# older models. Beside it every logit vanishes; no bias is so low.
+# Largest added value that blocks a key. Models add a dtype's lowest value, perhaps scaled, or -1e4.
+# Every logit vanishes beside it, and no bias is as low.
 _BLOCKED = -8e3
 
 
 @dataclass(frozen=True)
 class Positions:
-    """Positions of an example that are not padding: indices in order, int64; None is all."""
+    """Sorted int64 indices of queries and keys that are not padding, or None for all."""
 
     queries: torch.Tensor | None
     keys: torch.Tensor | None
 
 
 class MaskReader:
-    """Reads masks and biases, each distinct one once.
+    """Reader of masks and biases that reads each distinct one once.
 
-    Equal masks and biases of different layers and examples come back as the same object.
+    Equal masks and biases of different layers and examples are returned as the same object.
     """
 
     def __init__(self) -> None:
@@ -50,9 +50,9 @@ class MaskReader:
     def read(
         self, call: AttentionCall, unpadded: Sequence[Positions]
     ) -> list[tuple[Mask | None, Bias | None]]:
-        """Read a call's mask and bias: for each entry of `unpadded` both in the smallest form.
+        """Return the mask and the bias of a call, compacted, for each entry of `unpadded`.
 
-        Raises NotImplementedError if the mask has an unknown form.
+        Raise NotImplementedError if the form of the mask is unknown.
         """
         given = (call.mask, call.options.get("position_bias"), *call.added)
         for tensor in given:
@@ -94,7 +94,7 @@ class MaskReader:
         window: int | None,
     ) -> tuple[Mask | None, Bias | None]:
         num_queries, num_keys = call.num_queries, call.num_keys
-        # Flash attention's last query stands at the last key, as in a step of a generation.
+        # Flash attention aligns the last query with the last key, as in a step of a generation.
         offset = num_keys - num_queries if _is_flash(call) else 0
         band = BandMask(None if window is None else window - 1, 0, offset)
         allowed: torch.Tensor | None = None
@@ -111,7 +111,7 @@ class MaskReader:
                 added = values if added is None else added + values
         mask: Mask | None = None
         if causal and allowed is None and _same_positions(unpadded):
-            # Said by its parameters: flags of n x n entries would only be compressed again.
+            # A band is stored as its parameters, which is smaller than compressed n x n flags.
             mask = band
         else:
             if causal:
@@ -148,8 +148,8 @@ def _is_flash(call: AttentionCall) -> bool:
 
 
 def _is_causal(call: AttentionCall) -> bool:
-    """Whether the function masks the future by itself: no mask says so, only a flag does."""
-    # Flex attention is given every mask.
+    """Whether the function itself hides later keys: a flag requests it, not the mask."""
+    # Flex attention receives every mask as an argument.
     if call.implementation in ("eager", "flex_attention"):
         return False
     flag = call.options.get("is_causal")
@@ -160,7 +160,7 @@ def _is_causal(call: AttentionCall) -> bool:
 
 
 def _flags(mask: BlockMask, call: AttentionCall) -> torch.Tensor:
-    """The flags of a mask that flex attention keeps as a function of places."""
+    """Return the flags of a mask that flex attention stores as a function of positions."""
     examples, heads = mask.shape[:2]
     device = call.query.device if call.query is not None else torch.device("cpu")
     return create_mask(
@@ -173,7 +173,7 @@ def _identity(tensor: object) -> tuple[object, ...] | None:
         return None
     if not isinstance(tensor, torch.Tensor):
         return (id(tensor),)
-    # Inference tensors keep no version, and cannot be written to outside of inference mode.
+    # Inference tensors have no version. They cannot be modified outside of inference mode.
     version = None if tensor.is_inference() else tensor._version
     return (
         tensor.data_ptr(),
@@ -188,18 +188,18 @@ def _identity(tensor: object) -> tuple[object, ...] | None:
 def _of_example(
     tensor: torch.Tensor, index: int, num_queries: int, num_keys: int, unpadded: Positions
 ) -> torch.Tensor:
-    """Cut one example out of a mask or bias: (heads or 1, queries or 1, keys)."""
+    """Return one example of a mask or bias: (heads or 1, queries or 1, keys)."""
     if tensor.dim() == 2:
-        # Flash attention's mask: which keys of each example are not padding.
+        # Flash attention's mask flags the keys of each example that are not padding.
         tensor = tensor[:, None, None, :].bool()
     if tensor.dim() != 4:
         raise NotImplementedError(
             f"a mask or bias of shape {tuple(tensor.shape)} cannot be read; known are "
             "(batch, heads, queries, keys) and (batch, keys)"
         )
-    # Windows of several examples may share the masks of one example's.
+    # Windows of several examples may share the masks of one example's windows.
     block = tensor[index % tensor.shape[0]]
-    # A static cache's mask is longer than what has been filled.
+    # A static cache's mask also covers keys that are not filled yet.
     block = block[..., :num_keys]
     if block.shape[1] not in (1, num_queries) or block.shape[2] not in (1, num_keys):
         raise NotImplementedError(
@@ -218,14 +218,14 @@ def _select(block: torch.Tensor, unpadded: Positions) -> torch.Tensor:
 
 
 def _same_positions(unpadded: Positions) -> bool:
-    """Whether causal stays causal once padding is gone: queries and keys lose the same places."""
+    """Whether queries and keys lose the same padding, so that a causal mask stays causal."""
     if unpadded.queries is None or unpadded.keys is None:
         return unpadded.queries is unpadded.keys
     return torch.equal(unpadded.queries, unpadded.keys)
 
 
 def _split(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Split into flags of what is allowed and finite values that are added."""
+    """Split a block into flags of allowed pairs and finite added values."""
     if not block.is_floating_point():
         return block.bool(), None
     blocked = block <= _BLOCKED

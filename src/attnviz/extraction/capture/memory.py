@@ -1,10 +1,10 @@
-"""Whether what is to be kept fits into memory or on a disk, checked before a model runs.
+"""Check, before a model runs, that the captured attention fits into memory or on a disk.
 
-Counted are the queries and keys of every attention over the tokens of a text, and the weights of
-torch's own ``nn.MultiheadAttention``, of which nothing else is known. Not counted are those over
-patches and frames, whose number only the model knows; masks and position biases, which nearly
-always are a few numbers each; and weights that a model computes past the dispatcher, which are kept
-only where its queries and keys don't account for them.
+The check counts the queries and keys of every attention over the tokens of a text, and the weights
+of torch's ``nn.MultiheadAttention``, which gives only weights. It does not count patches and
+frames, whose number only the model knows. It does not count masks and position biases either, which
+are nearly always a few numbers each. Weights that a model computes without the dispatcher are not
+counted, because they are kept only if its queries and keys do not account for them.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ __all__ = [
 
 
 def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
-    """Bytes that can still be had on a device.
+    """Return the number of free bytes of a device.
 
     Parameters
     ----------
     device : device
         The CPU, or a CUDA device.
     root : Path
-        Where Linux shows its files.
+        Root of Linux's file system.
 
     Returns
     -------
     int or None
-        On the CPU what the system could give without swapping, and what a container may still take
-        (cgroups, version 1 and 2) where that is less; on CUDA what the device has left, with what
-        torch holds and doesn't use. None where the system does not say.
+        On the CPU the memory that is available without swapping, or the remaining memory of the
+        container (cgroups, version 1 and 2) if that is less. On CUDA the free memory of the device
+        plus memory that torch reserved and does not use. None if the system does not report it.
     """
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -75,12 +75,12 @@ def _available(root: Path) -> Iterator[int]:
     try:
         yield os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
-        # macOS and Windows have no such number.
+        # macOS and Windows do not have this number.
         return
 
 
 def _left_in_groups(root: Path) -> Iterator[int]:
-    """What each of the groups that this process is in may still take."""
+    """Yield the remaining memory of each cgroup of this process."""
     for line in _lines(root / "proc/self/cgroup"):
         _, kinds, path = line.split(":", 2)
         if kinds == "":
@@ -93,14 +93,14 @@ def _left_in_groups(root: Path) -> Iterator[int]:
 
 def _left(top: Path, path: str, names: tuple[str, str, str]) -> Iterator[int]:
     folder = top / path.strip().lstrip("/")
-    # A group is bound by all groups around it. In a container the path may be the host's.
+    # The limits of all parent groups apply. In a container the path may be the host's.
     for each in [folder, *folder.parents]:
         if each == top.parent:
             return
         limit, used = (_number(each / name) for name in names[:2])
         if limit is None or used is None:
             continue
-        # Files that were read are kept as long as their memory is not needed.
+        # Cached files are dropped when their memory is needed.
         cached = [
             int(line.split()[1])
             for line in _lines(each / "memory.stat")
@@ -110,7 +110,7 @@ def _left(top: Path, path: str, names: tuple[str, str, str]) -> Iterator[int]:
 
 
 def _number(path: Path) -> int | None:
-    # "max" where there is no limit.
+    # The text is "max" if there is no limit.
     text = "".join(_lines(path)).strip()
     return int(text) if text.isdigit() else None
 
@@ -123,28 +123,28 @@ def _lines(path: Path) -> list[str]:
 
 
 def in_words(count: int) -> str:
-    """A number of bytes as a reader would say it, two digits of it: "34 GB"."""
+    """Return a number of bytes in words, with two digits: "34 GB"."""
     return naturalsize(float(f"{count:.2g}"), format="%.3g")
 
 
 @dataclass(frozen=True)
 class LayerSize:
-    """How large the attention of a layer is.
+    """Size of the attention of a layer.
 
     Attributes
     ----------
     number : int or None
-        The model's number of the layer; None where only a run tells.
+        The model's number of the layer, or None if only a run shows it.
     num_heads, num_key_heads, head_dim : int
-        As the model's configuration says.
+        Values of the model's configuration.
     lengths : tuple of (int, int)
         For each example its number of queries and of keys.
     dtype : dtype
-        As what its queries and keys will be received.
+        The dtype of its queries and keys.
     device : device
-        Where.
+        The device of its queries and keys.
     as_weights : bool
-        Whether weights are all that is known.
+        Whether only weights are known.
     of_stack : tuple of int
         Numbers of all layers of its stack.
     """
@@ -160,9 +160,9 @@ class LayerSize:
     of_stack: tuple[int, ...] = ()
 
     def size(self, options: CaptureOptions) -> int:
-        """Bytes that it takes with these options."""
+        """Return the number of bytes that the layer takes with these options."""
         of_stack = options.of_stack(self.of_stack)
-        # Only a run tells the number of some layers: those are counted where all are kept.
+        # Layers whose number only a run shows are counted if all layers are kept.
         kept = of_stack.layers is None if self.number is None else of_stack.keeps(self.number)
         if options.outline or not kept:
             return 0
@@ -180,10 +180,10 @@ def layer_sizes(
     stacks: Mapping[str, Sequence[AttentionModule]],
     sequences: Mapping[str, TokenSequence],
 ) -> list[LayerSize]:
-    """Read the sizes of a model's layers, of those that attend over the tokens of a text.
+    """Return the sizes of a model's layers that attend over the tokens of a text.
 
-    `sequences` are ``"input"`` and, for an encoder-decoder model, ``"decoder"``. Modules whose
-    configuration doesn't tell are left out.
+    `sequences` are ``"input"`` and, for an encoder-decoder model, ``"decoder"``. Modules without
+    the necessary values in their configuration are skipped.
     """
     found = []
     for stack, entries in stacks.items():
@@ -229,14 +229,14 @@ def _layer_size(
         size.head_dim,
         lengths,
         model.dtype,
-        # What lies on disk until it is needed computes on the CPU.
+        # Modules that are offloaded to disk compute on the CPU.
         torch.device("cpu") if device.type == "meta" else device,
         as_weights=isinstance(module, nn.MultiheadAttention),
     )
 
 
 def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[torch.device, int]:
-    """Bytes that will be kept on each device."""
+    """Return the number of bytes of the copies on each device."""
     needed: dict[torch.device, int] = {}
     for layer in sizes:
         device = options.device or layer.device
@@ -244,15 +244,16 @@ def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[t
     return needed
 
 
-# What a layer computes for a token at once, in vectors as wide as the model.
+# Memory of a layer per token, in vectors as wide as the model.
 _VECTORS_OF_A_TOKEN = 16
 
 
 def forward_memory(model: Any, count: int, length: int) -> int:
-    """Estimate what a forward of so many texts of so many tokens takes beside the model: bytes.
+    """Estimate the bytes that a forward of `count` texts of `length` tokens needs beside the model.
 
-    A layer at a time; the logits of every token where the model can't leave them out; and the
-    attention weights of a layer, which eager attention computes with a copy in float32.
+    The estimate has one layer's activations, the logits of every token unless the model can leave
+    them out, and the attention weights of one layer, of which eager attention makes a copy in
+    float32.
     """
     config = model.config.get_text_config()
     width = int(getattr(config, "hidden_size", 0) or getattr(config, "d_model", 0) or 1024)
@@ -265,8 +266,8 @@ def forward_memory(model: Any, count: int, length: int) -> int:
     return int(count * length * numbers * model.dtype.itemsize + weights)
 
 
-# Vectors as wide as the model that one layer has at once for each token, at least: what comes in,
-# queries, keys and values, what attention gives, and what goes on.
+# Minimum number of vectors as wide as the model that one layer holds at once for each token: its
+# input, queries, keys and values, the output of attention, and its own output.
 _VECTORS_AT_ONCE = 6
 
 
@@ -279,11 +280,12 @@ def check_runs(
     eager: bool,
     free: Callable[[torch.device], int | None] | None = None,
 ) -> None:
-    """Raise MemoryError where runs of several copies of a text would take more than is free.
+    """Raise MemoryError if runs of several copies of a text would need more memory than is free.
 
-    `copies` gives for a number of tokens how many run at once, and `kept` how many vectors as wide
-    as the model are kept of each token in each layer. `eager` says that a layer holds its weights.
-    It is a lower bound: what passes may still not fit. `free` is as for `check_memory`.
+    `copies` returns the number of simultaneous runs for a number of tokens. `kept` returns the
+    number of kept vectors, as wide as the model, per token and layer. `eager` says whether a layer
+    holds its weights. The check uses a lower bound, so a text that passes may still not fit. `free`
+    is as for `check_memory`.
     """
     if not sizes:
         return
@@ -311,9 +313,9 @@ def check_memory(
     options: CaptureOptions,
     free: Callable[[torch.device], int | None] | None = None,
 ) -> None:
-    """Raise MemoryError if more is to be kept than is free.
+    """Raise MemoryError if the copies need more memory than is free.
 
-    `free` gives the bytes that a device has left (None: unknown); `free_memory` by default.
+    `free` returns the free bytes of a device (None: unknown). Default: `free_memory`.
     """
     lacking = {}
     for device, needed in needed_memory(sizes, options).items():
@@ -336,10 +338,10 @@ def check_disk(
     folder: Path,
     disk: Callable[[Path], int | None] | None = None,
 ) -> None:
-    """Raise OSError if more is to be written to a folder than is free.
+    """Raise OSError if the copies need more space than is free on the disk of a folder.
 
-    The folder may not be there yet. `disk` gives the bytes that the disk of a folder has left
-    (None: unknown); `free_disk` by default.
+    The folder need not exist yet. `disk` returns the free bytes on the disk of a folder (None:
+    unknown). Default: `free_disk`.
     """
     free = (disk or free_disk)(folder)
     needed = sum(needed_memory(sizes, options).values())
@@ -354,7 +356,7 @@ def check_disk(
 
 
 def free_disk(folder: Path) -> int | None:
-    """Bytes that can still be written to a folder, or where it will lie; None if unknown."""
+    """Return the free bytes on the disk of a folder that may not exist yet, or None if unknown."""
     whole = folder.expanduser().absolute()
     there = next((each for each in (whole, *whole.parents) if each.exists()), whole)
     try:

@@ -24,7 +24,7 @@ _TEXT_STACKS = ("self", "encoder", "decoder")
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of token mixer without a softmax: its name for one layer and for several.
+    """Kind of token mixer without a softmax, with its name for one layer and for several.
 
     `pattern` is searched in the name of a module and in the name of its class.
     """
@@ -47,20 +47,20 @@ _KINDS = (
     _Kind("a recurrent layer", "recurrent layers", re.compile(r"(?i)recurrent|rg_?lru|rwkv|lstm")),
     _Kind("a convolution", "convolutions", re.compile(r"(?i)short_?conv|hyena")),
 )
-# Modules that treat each token by itself, by the names of their classes.
+# Class names of modules that do not mix tokens.
 _TOKENWISE = re.compile(
     r"(?i)norm|mlp|moe|expert|feed_?forward|ffn|dropout|droppath|identity|linear|embedding|router|"
     r"activation|relu|gelu|silu|scale|adapter"
 )
-# A layer inside of a layer is not named: what it holds is.
+# A layer inside of a layer is not named, only its parts are.
 _LAYER = re.compile("(Decoder|Hybrid)Layer$")
 
 
 @dataclass
 class _Layers:
-    """A list of layers, at least one of which attends, and the layers that have the same note.
+    """List of layers, at least one of which attends, with the layer numbers of each note.
 
-    `path` is its place in the model, and `stack` the name of its stack in the record.
+    `path` is its path in the model, and `stack` the name of its stack in the record.
     """
 
     path: str
@@ -72,10 +72,10 @@ class _Layers:
 def notes_on_layers(
     model: PreTrainedModel, stacks: Mapping[str, StackLayers], missing: Sequence[AttentionModule]
 ) -> list[str]:
-    """Return a sentence for each kind of layer that is not shown, with its numbers and the reason.
+    """Return a sentence for each kind of layer that is not shown, with numbers and the reason.
 
-    `stacks` are all layers that were captured, and `missing` the modules whose attention could not
-    be read. Layers that attend and have no other mixer get no sentence.
+    `stacks` are all captured layers, and `missing` the modules whose attention could not be read.
+    Layers that attend and have no other mixer get no sentence.
     """
     captured = {id(model.get_submodule(name)) for each in stacks.values() for name in each.names}
     unread = {id(entry.module) for entry in missing}
@@ -122,7 +122,7 @@ def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:
 
 
 def _lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[str, _Layers]:
-    """The outermost lists of layers around the captured attention of a text, by their paths."""
+    """Return the outermost lists of layers around the captured attention of text, by path."""
     found: dict[str, _Layers] = {}
     for name, layers in stacks.items():
         if layers.stack not in _TEXT_STACKS:
@@ -141,10 +141,10 @@ def _holds(layer: nn.Module, modules: set[int]) -> bool:
 
 
 def _mixers(layer: nn.Module, families: tuple[str, ...]) -> Iterator[tuple[_Kind, str]]:
-    """The outermost token mixers without a softmax inside of a layer, and their classes."""
+    """Yield the outermost token mixers without a softmax in a layer, with their class names."""
     for name, module in layer.named_children():
         class_name = type(module).__name__
-        # RecurrentGemma's attention is not recurrent.
+        # The prefix is removed because RecurrentGemma's attention is not recurrent.
         family = next((each for each in families if class_name.startswith(each)), "")
         text = f"{name} {class_name.removeprefix(family)}"
         kind = next((kind for kind in _KINDS if kind.pattern.search(text)), None)
@@ -155,7 +155,7 @@ def _mixers(layer: nn.Module, families: tuple[str, ...]) -> Iterator[tuple[_Kind
 
 
 def _beside_attention(layer: nn.Module, families: tuple[str, ...]) -> tuple[str, ...]:
-    """Name the token mixers beside the attention of a layer, or return an empty tuple."""
+    """Return the reason for a layer with token mixers beside its attention, or an empty tuple."""
     found = dict.fromkeys(_mixers(layer, families))
     if not found:
         return ()
@@ -165,7 +165,7 @@ def _beside_attention(layer: nn.Module, families: tuple[str, ...]) -> tuple[str,
 def _without_attention(
     layer: nn.Module, usual: set[type[nn.Module]], families: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Say why a layer has no softmax attention, or return an empty tuple if it has no parameters.
+    """Return the reason why a layer has no softmax attention, or () if it has no parameters.
 
     `usual` are the classes of the parts of layers that attend.
     """
@@ -186,7 +186,7 @@ def _without_attention(
 
 
 def _subject(numbers: Sequence[int], layers: _Layers, *, several: bool) -> str:
-    """Name layers in words, as the beginning of a sentence."""
+    """Return the beginning of a sentence that names layers."""
     where = f" of stack {layers.stack}" if several else ""
     if layers.in_call_order:
         where = " of the model"
@@ -194,7 +194,7 @@ def _subject(numbers: Sequence[int], layers: _Layers, *, several: bool) -> str:
 
 
 def _in_words(numbers: Sequence[int]) -> str:
-    """Ascending numbers in words: ``"0 to 2 and 4 to 6"``."""
+    """Return ascending numbers in words: ``"0 to 2 and 4 to 6"``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

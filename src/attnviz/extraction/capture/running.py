@@ -1,4 +1,4 @@
-"""Which attention module runs, and what it computes, whichever way it does so."""
+"""Tracking of the attention modules that run, and of the attention that they compute."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ __all__ = ["RunningModules"]
 
 
 class RunningModules:
-    """Follows the attention modules that run in this thread, and reports each attention to a sink.
+    """Tracker of the attention modules that run in this thread.
+
+    It reports each attention to a sink.
 
     Parameters
     ----------
     modules : sequence of AttentionModule
-        Those that are followed.
+        The modules to track.
     trace_all : bool
-        Whether to look into the modules too whose code asks the dispatcher: some ask, and then
-        compute their attention by themselves.
+        Whether to trace modules that call the dispatcher too: some call it and then compute their
+        attention in their own code.
     """
 
     def __init__(self, modules: Sequence[AttentionModule], *, trace_all: bool) -> None:
@@ -37,7 +39,7 @@ class RunningModules:
 
     @property
     def innermost(self) -> AttentionModule | None:
-        """The module that runs; None where none does."""
+        """The innermost running module, or None."""
         return self._running[-1][0] if self._running else None
 
     def watch(
@@ -52,8 +54,8 @@ class RunningModules:
     ) -> None:
         """Watch this thread until the block of `undo` ends.
 
-        `edit` and `outputs` are as for `FunctionWatch`; `begun` is told of every module that
-        begins, with its arguments, and `ended` when the innermost one is over.
+        `edit` and `outputs` are as for `FunctionWatch`. `begun` is called with every module that
+        begins and its arguments, and `ended` when the innermost module ends.
         """
         self._running.clear()
         hook(self._hooks(begun, ended), undo)
@@ -62,7 +64,7 @@ class RunningModules:
         report(sink, undo)
 
     def is_traced(self, entry: AttentionModule) -> bool:
-        """Whether its torch functions are followed."""
+        """Whether a module's torch functions are traced."""
         return entry.softmax and (self._trace_all or not entry.dispatches)
 
     def _hooks(
@@ -70,7 +72,7 @@ class RunningModules:
         begun: Callable[[AttentionModule, Sequence[Any]], None] | None,
         ended: Callable[[], None] | None,
     ) -> Iterator[Any]:
-        """Hooks that note when attention modules run in this thread."""
+        """Register hooks that record the attention modules running in this thread."""
 
         def before(entry: AttentionModule) -> Any:
             def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -97,7 +99,7 @@ class RunningModules:
             yield entry.module.register_forward_hook(end, always_call=True)
 
     def _bypassing(self) -> tuple[nn.Module, int] | None:
-        """The running module whose attention does not go through the dispatcher."""
+        """Return the running module if its attention does not use the dispatcher."""
         if not self._running or dispatching():
             return None
         entry, number = self._running[-1]

@@ -1,4 +1,4 @@
-"""From the runs of a forward to stacks of layers, under the model's own numbers."""
+"""Conversion of the runs of a forward into stacks of layers, under the model's numbers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _GENERIC = {"*", "layer", "layers", "block", "blocks"}
 
 @dataclass
 class StackLayers:
-    """A stack's layers of every example.
+    """Layers of a stack, for every example.
 
     Attributes
     ----------
     stack : str
-        The kind of stack: ``"self"``, ``"vision"``, ...; several may be of one kind.
+        The kind of stack: ``"self"``, ``"vision"``, ... Several stacks may be of one kind.
     names : list of str
         The modules' paths, layer by layer.
     examples : list of dict
@@ -41,7 +41,7 @@ class StackLayers:
     whole : bool
         Whether queries and keys account for all of the logits.
     windows : list of tuple of int
-        For each layer how many tokens each window has; empty where attention was not in windows.
+        For each layer the number of tokens of each window. Empty if attention was not in windows.
     runs : list of Run
         For each layer the run that it was captured from.
     """
@@ -55,16 +55,16 @@ class StackLayers:
     runs: list[Run] = field(default_factory=list)
 
     def shape(self, index: int = 0) -> tuple[int, int]:
-        """Number of queries and of keys of an example."""
+        """Return the number of queries and keys of an example."""
         first = next(iter(self.examples[index].values()))
         return first.num_queries, first.num_keys
 
 
 def stacks_of(collector: Collector) -> dict[str, StackLayers]:
-    """Put what was collected in order: the stacks that ran, the model's input first.
+    """Sort the collected runs into stacks. The stack of the model's input comes first.
 
-    Layers of a stack that attend over different numbers of tokens are split into its stages, in the
-    order in which they ran. Raises ValueError if the model has no attention, and
+    If layers of a stack attend over different numbers of tokens, the stack is split into stages, in
+    the order in which they ran. Raise ValueError if the model has no attention, and
     NotImplementedError if attention ran that could not be captured.
     """
     _check_any_captured(collector)
@@ -75,8 +75,8 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     for kind, part, run in _with_parts(runs):
         examples = run.examples
         shape = (examples[0].num_queries, examples[0].num_keys)
-        # Queries of one kind that read keys of another (a resampler's, say). Virtual keys of an
-        # adapter come in front of the same tokens.
+        # Queries of one kind with keys of another kind (a resampler's) are cross-attention. Keys
+        # that only add an adapter's virtual tokens are not.
         is_cross = kind == "self" and shape[1] - shape[0] not in (0, collector.virtual_keys)
         stack = "cross" if is_cross else kind
         name = f"{stack} {part}".strip()
@@ -91,10 +91,10 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
 
 
 def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
-    """Name each run's stack, and its part of the model where parts must be distinguished.
+    """Return each run with its stack, and its part of the model if parts must be distinguished.
 
-    Layers of two parts that have the same numbers (a predictor behind an encoder, say) would
-    otherwise be taken for layers of one stack.
+    Otherwise layers with the same number in two parts (a predictor after an encoder) would count as
+    layers of one stack.
     """
     paths: dict[str, dict[tuple[str, ...], set[str]]] = {}
     for run in runs:
@@ -114,7 +114,10 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
 
 
 def _distinct(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """The piece of each path that tells it from the others; the first needs none."""
+    """Return a piece of each path that distinguishes it from the others.
+
+    The first path needs none.
+    """
     longest = max(map(len, paths))
     for length in range(1, longest + 1):
         for start in range(longest - length + 1):
@@ -151,10 +154,10 @@ def _check_any_captured(collector: Collector) -> None:
 
 
 def _check_covers_input(run: Run) -> None:
-    """Raise where several attentions of one run are not windows: they must cover its input once."""
+    """Raise NotImplementedError unless a run's attentions cover its input exactly once."""
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return
-    # Queries may be pooled: then the keys are those of all tokens.
+    # Queries may be pooled. Then the keys cover all tokens.
     if not set(run.received) & run.num_tokens:
         raise NotImplementedError(
             f"model: {run.name} attends to parts of its input that overlap or are not all of it "
@@ -189,7 +192,10 @@ def _numbered(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> Stac
 
 
 def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> bool:
-    """Whether everything that is to be kept was copied: not where layers have other numbers."""
+    """Whether every requested layer was copied.
+
+    False if layers have other numbers than predicted.
+    """
     return options.outline or all(
         run.kept
         for layers in stacks.values()
@@ -201,9 +207,9 @@ def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> boo
 def select_layers(
     stacks: Mapping[str, StackLayers], options: CaptureOptions
 ) -> dict[str, StackLayers]:
-    """Take the layers that are to be kept of all that ran; stacks without any are left out.
+    """Return the requested layers of all that ran, without stacks that have none of them.
 
-    Raises ValueError if no stack has a layer of that number.
+    Raise ValueError if no stack has a layer of a requested number.
     """
     if options.layers is None:
         return dict(stacks)
@@ -213,7 +219,7 @@ def select_layers(
 
 
 def _kept(layers: StackLayers, options: CaptureOptions) -> list[bool]:
-    """For each layer of a stack whether it is kept."""
+    """Return whether each layer of a stack is kept."""
     numbers = list(layers.examples[0])
     return list(map(options.of_stack(numbers).keeps, numbers))
 
@@ -249,7 +255,7 @@ def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) ->
 
 
 def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> list[str]:
-    """How far weights are off because queries and keys, or they themselves, are kept rounded."""
+    """Return notes on the largest difference of a weight due to rounded copies."""
     notes = []
     errors: dict[bool, list[float]] = {False: [], True: []}
     for layers in stacks.values():
@@ -271,7 +277,7 @@ def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -
 
 
 def _upwards(error: float) -> str:
-    """Two digits, rounded so that "up to" holds."""
+    """Return two digits of a number, rounded up so that "up to" is true."""
     if not error:
         return "0"
     unit = 10.0 ** (math.floor(math.log10(error)) - 1)

@@ -1,8 +1,9 @@
-"""Attention that is changed in every step in which a model generates.
+"""Changes of attention in every step of a generation.
 
-A step reads its own tokens, and the keys of those before from a cache. Where its queries and keys
-stand in the whole text follows from the length of the cache and from the shapes: a dynamic cache
-gives all keys, a sliding window the last ones, and a static cache more than are filled.
+A step has its own tokens as queries, and reads the keys of earlier tokens from a cache. The
+positions of its queries and keys in the text follow from the length of the cache and from the
+shapes: a dynamic cache returns all keys, a sliding window the last ones, and a static cache more
+keys than are filled.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ __all__ = ["MORE_KEYS", "MORE_QUERIES", "ChangedSteps", "StepChange"]
 
 _Place = tuple[str, int]
 
-#: Stacks whose queries, and whose keys, become more with every step.
+#: Stacks whose queries, and stacks whose keys, grow with every step.
 MORE_QUERIES = ("self", "decoder", "cross")
 MORE_KEYS = ("self", "decoder")
 
 
 @dataclass(frozen=True)
 class StepChange:
-    """What is changed in one attention module in every step.
+    """Change of one attention module in every step.
 
     Attributes
     ----------
     stack : str
         The stack that it belongs to.
     num_heads : int
-        How many heads it has.
+        Number of its heads.
     at : callable
-        Takes how many queries and keys there are by then, and gives the change.
+        Function from the current number of queries and keys to the change.
     """
 
     stack: str
@@ -62,14 +63,14 @@ class StepChange:
 
 
 class ChangedSteps:
-    """Changes a model's attention while it generates a text without padding.
+    """Changes of a model's attention while it generates a text without padding.
 
     Parameters
     ----------
     model : PreTrainedModel
         The model.
     changes : mapping of (str, int) to StepChange
-        By a module's path, and which of its runs in a step.
+        Changes by a module's path and the number of its run within a step.
     trace_all : bool
         As for `RunningModules`.
     """
@@ -111,7 +112,7 @@ class ChangedSteps:
         self._offset = 0 if length is None else int(length())
         self._turns.clear()
         self._changed.clear()
-        # Each step has masks of its own.
+        # Each step has other masks.
         self._masks = MaskReader()
 
     def _begin(self, entry: AttentionModule, given: Sequence[Any]) -> None:
@@ -123,7 +124,7 @@ class ChangedSteps:
         self._open.pop()
 
     def _block(self, stack: str, num_queries: int, num_keys: int) -> Block:
-        """Where the queries and keys of a call stand."""
+        """Return the positions of a call's queries and keys in the text."""
         first = self._offset if stack in MORE_QUERIES else 0
         queries = first + num_queries
         if stack not in MORE_KEYS:
@@ -173,5 +174,5 @@ class ChangedSteps:
 
 
 def _examples(wanted: StepChange, weights: torch.Tensor) -> int:
-    """How many continuations weights are of: batch and heads may be one axis."""
+    """Return the number of continuations. Batch and heads of the weights may be one axis."""
     return len(weights) if weights.dim() == 4 else max(1, len(weights) // wanted.num_heads)

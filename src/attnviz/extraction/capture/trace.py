@@ -1,9 +1,9 @@
-"""The second way: attention that bypasses the dispatcher, read from the torch functions it calls.
+"""Capture of attention that does not use the dispatcher, from the torch functions that it calls.
 
-Many models compute a softmax over keys by themselves. While one of their attention modules runs,
-every torch function that it calls is seen here: the product of queries and keys, what scales it, is
-added to it and masked in it, up to the softmax whose result meets the values. Nothing is changed,
-and what was read is held against the weights that the model computed before it is believed.
+Many models compute a softmax over keys in their own code. While one of their attention modules
+runs, every torch function that it calls is observed: the product of queries and keys, its scaling,
+added terms and masks, the softmax, and the product with the values. No result is changed. The
+captured queries and keys are used only if they give the weights that the model computed.
 """
 
 from __future__ import annotations
@@ -45,19 +45,20 @@ _SAME = {
     "nan_to_num",
 }
 _BOUNDED = {"max", "maximum", "clamp", "clamp_"}
-# Weights on their way to the values. A factor of ones and zeros where there is no weight change
-# nothing; `_is_changed` looks.
+# Functions between the softmax and the values. Factors of one, and zeros on zero weights, change
+# nothing: `_is_changed` tests it.
 _CARRIED = _SAME | _RESHAPED | _TIMES | _FILL | {"transpose", "permute", "__getitem__"}
-# What is filled in where a key is not allowed: the lowest value of a dtype, or -1e4 and the like,
+# Largest fill value that blocks a key: models use the lowest value of a dtype, or -1e4 and similar,
 # beside which every logit vanishes.
 _BLOCKED = -1e3
 
 
 def _end_interrupted(error: BaseException | None) -> None:
-    """End the generators of context managers in which an error was raised.
+    """Close the generators of context managers in which an error was raised.
 
-    Torch takes a mode off while it runs, and a generator puts it back. An interrupt can leave that
-    generator open: then the mode would come back when the traceback goes, long after its end.
+    Torch removes a mode while the mode's code runs, and a generator restores it. An interrupt can
+    leave that generator open. It would then restore the mode when the traceback is freed, long
+    after the mode's end.
     """
     while error is not None:
         trace = error.__traceback__
@@ -72,7 +73,7 @@ def _end_interrupted(error: BaseException | None) -> None:
 
 @dataclass(frozen=True)
 class _Logits:
-    """Logits on their way to the softmax: a product, and what was done to it since."""
+    """Product of queries and keys, with the operations applied to it before the softmax."""
 
     product: Product
     scale: float = 1.0
@@ -85,27 +86,27 @@ class _Logits:
 
 @dataclass
 class _ModuleTrace:
-    """What one run of a module has computed so far; tensors stay alive, so that ids stay theirs."""
+    """Tensors that one run of a module computed. They are kept alive so that ids stay unique."""
 
     module: nn.Module
     logits: dict[int, _Logits] = field(default_factory=dict)
     weights: dict[int, tuple[torch.Tensor, _Logits | None]] = field(default_factory=dict)
-    # Of weights that are other numbers when they meet the values: the function that changed them.
+    # Functions that changed weights between the softmax and the values, by the weights' ids.
     changed: dict[int, str] = field(default_factory=dict)
-    # Weights that have met the values.
+    # Weights that were already multiplied with values.
     met: set[int] = field(default_factory=set)
-    # Everything that came from a product, so that a sum of two is noticed.
+    # All tensors derived from a product. They reveal sums of two products.
     from_products: set[int] = field(default_factory=set)
     alive: list[Any] = field(default_factory=list)
 
 
 class FunctionWatch(TorchFunctionMode):
-    """Sees the torch functions that attention modules call, and reports each attention to `sink`.
+    """Observer of the torch functions of attention modules. It reports each attention to `sink`.
 
-    `current` gives the attention module that runs in this thread and the number of its run; None
-    where none does. `edit` may write over the weights of a module as they come out of its softmax;
-    it says whether it did. What is reported then are the weights before. With `outputs` what `sink`
-    writes into a call's output is all that the module goes on with, or it is refused.
+    `current` returns the attention module that runs in this thread and the number of its run, or
+    None. `edit` may overwrite the weights of a module after its softmax, and returns whether it
+    did. The report then has the weights before the edit. With `outputs`, `sink` may overwrite a
+    call's output. If the module used more than that output, an error is raised.
     """
 
     def __init__(
@@ -131,14 +132,14 @@ class FunctionWatch(TorchFunctionMode):
 
     def _stop(self) -> None:
         _end_interrupted(sys.exception())
-        # One that an interrupt left behind may lie above it.
+        # A mode left by an interrupt may be above this one.
         while self in overrides._get_current_function_mode_stack():
             overrides._pop_mode()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        """Run a torch function and read what it did."""
+        """Run a torch function and read its arguments and result."""
         del types
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
@@ -183,7 +184,7 @@ class FunctionWatch(TorchFunctionMode):
         if logits is not None:
             trace.logits[id(result)] = logits
         else:
-            # Also what was changed in place in a way that isn't known.
+            # This includes results of unknown in-place changes.
             trace.logits.pop(id(result), None)
 
     def _softmax(
@@ -198,7 +199,8 @@ class FunctionWatch(TorchFunctionMode):
             return
         scores = kwargs.get("input", args[0] if args else None)
         logits, own = trace.logits.get(id(scores)), result
-        # A softmax of anything but a product of two stacks of vectors is not attention.
+        # A softmax counts as attention only if its input derives from a product of two stacks of
+        # vectors.
         if self._edit is not None and id(scores) in trace.from_products:
             before = result.clone()
             own = before if self._edit(result) else result
@@ -222,7 +224,7 @@ class FunctionWatch(TorchFunctionMode):
                     f"softmax (by {trace.changed[id(weights)]}): what meets the values is not "
                     "known here. Draw weights of your own with AttentionRecord.from_weights"
                 )
-            # Each once, also where they meet several values.
+            # Report weights once, even if they are multiplied with several values.
             for key in [key for key, (known, _) in trace.weights.items() if known is weights]:
                 del trace.weights[key]
                 trace.met.add(key)
@@ -242,7 +244,7 @@ class FunctionWatch(TorchFunctionMode):
             logits = replace(logits, added=(product.added,))
         trace.logits[id(result)] = logits
         trace.from_products.add(id(result))
-        # The operands too: their memory must not be given to others before the softmax.
+        # Keep the operands alive too: their memory must not be reused before the softmax.
         trace.alive += [result, *args]
 
 
@@ -251,8 +253,8 @@ def _is_changed(
 ) -> bool:
     """Whether a factor or a mask has changed weights after their softmax.
 
-    Rows that become zero as a whole are of queries that may attend to nothing. Where weights were
-    changed in place, a factor is looked at, and a mask is believed to lie where no weight is.
+    Rows that become zero completely belong to queries without allowed keys. For changes in place
+    only the factor is tested, and a mask is assumed to cover zero weights only.
     """
     if result is not before:
         there = result.detach().ne(0).any(dim=-1, keepdim=True)
@@ -270,14 +272,14 @@ def _step(
     kwargs: Mapping[str, Any],
     result: torch.Tensor,
 ) -> _Logits | None:
-    """Follow logits through one function; None where they are lost."""
+    """Return the logits after one function, or None if the function is unknown."""
     known = trace.logits
     positions = [position for position, arg in enumerate(args) if id(arg) in known]
     if not positions:
         return None
     position = positions[0]
     if len(positions) == 2:
-        # The product that came first is that of queries and keys: others are of positions.
+        # The first product is that of queries and keys. Later ones involve positions.
         first, second = (list(known).index(id(args[each])) for each in positions)
         position = positions[0] if first <= second else positions[1]
     logits = known[id(args[position])]
@@ -307,9 +309,10 @@ def _reshaped(logits: _Logits, old: torch.Size, new: torch.Size) -> _Logits:
 
 
 def _as_reshaped(tensor: torch.Tensor, old: torch.Size, new: torch.Size) -> torch.Tensor:
-    """What was added to logits of one shape, for the same logits in another."""
+    """Reshape a term of logits as the logits were reshaped."""
     if old[-2:] == new[-2:] and tensor.dim() == len(old):
-        # Examples and heads alone change places: a view, which is known again in other layers.
+        # Only the axes of examples and heads change: return a view, which other layers' masks can
+        # match.
         if tensor.shape[:-2] == old[:-2]:
             return tensor.reshape(*new[:-2], *tensor.shape[-2:])
         if tensor.shape[:-2].numel() == 1:
@@ -319,7 +322,7 @@ def _as_reshaped(tensor: torch.Tensor, old: torch.Size, new: torch.Size) -> torc
 
 def _plus(logits: _Logits, other: Any, *, minus: bool, terms: bool) -> _Logits | None:
     if not isinstance(other, torch.Tensor):
-        # The same for all keys: the softmax doesn't notice.
+        # A constant for all keys does not change the softmax.
         return logits
     if logits.capped:
         return None
@@ -362,7 +365,7 @@ def _scaled(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
 
 
 def _scaled_by_head(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
-    """A factor for each head (Swin 2) goes into its queries."""
+    """Multiply the queries by a factor for each head (Swin 2)."""
     fits = isinstance(factor, torch.Tensor) and factor.dim() >= 3 and factor.shape[-2:] == (1, 1)
     if not fits or logits.added or logits.blocked or logits.capped or logits.softcap is not None:
         return None
@@ -385,7 +388,7 @@ def _blocks(value: Any) -> bool:
 def _of_sdpa(
     module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], output: torch.Tensor
 ) -> AttentionCall:
-    """An attention that torch's own function computed."""
+    """Return the call of torch's scaled_dot_product_attention."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
     given = dict(zip(names, args, strict=False)) | dict(kwargs)
     tensors = [given["query"], given["key"], given["value"], output]
@@ -407,18 +410,18 @@ def _of_sdpa(
 def _of_multi_head(
     module: nn.Module, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> AttentionCall:
-    """An attention of torch's own module, which gives its weights when asked to."""
+    """Return the call of torch's nn.MultiheadAttention, run again to get its weights."""
     asked = {**kwargs, "need_weights": True, "average_attn_weights": False}
     with torch.no_grad():
         _, weights = func(*args, **asked)
     query = args[0] if args else kwargs["query"]
-    # Given as (tokens, examples, width), or (tokens, width) of one example.
+    # The query is (tokens, examples, width), or (tokens, width) for one example.
     weights = weights if query.dim() == 3 else weights[None]
     return AttentionCall(module, None, None, None, None, None, {}, None, weights=weights)
 
 
 def _of_softmax(module: nn.Module, weights: torch.Tensor, logits: _Logits | None) -> AttentionCall:
-    """An attention that ended in a softmax which met the values."""
+    """Return the call of an attention observed from its softmax to the values."""
     if logits is None or logits.capped:
         return AttentionCall(module, None, None, None, None, None, {}, None, weights=weights)
     shape = weights.shape
@@ -444,9 +447,9 @@ def _of_softmax(module: nn.Module, weights: torch.Tensor, logits: _Logits | None
 def _output_of(
     name: str, args: Sequence[Any], met: Collection[int], result: torch.Tensor
 ) -> torch.Tensor | None:
-    """What weights and values gave, in the order of the weights' axes: (..., queries, value_dim).
+    """Return the product of weights and values, (..., queries, value_dim), in the weights' order.
 
-    The memory is that of `result`. None where its order is not known.
+    It shares memory with `result`. Return None if the order of its axes is not known.
     """
     if name == "einsum":
         operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
@@ -465,7 +468,7 @@ def _output_of(
 
 
 def _like(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """With as many dimensions as the weights, not expanded where it needs not be."""
+    """Add leading axes until a tensor has as many as the weights, without expanding it."""
     return tensor.reshape((1,) * (len(shape) - tensor.dim()) + tuple(tensor.shape))
 
 
@@ -474,7 +477,7 @@ _EQUATION = re.compile(r"^([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)$")
 
 @dataclass(frozen=True)
 class Product:
-    """``alpha * queries @ keys^T + added``.
+    """Scaled product of queries and keys: ``alpha * queries @ keys^T + added``.
 
     Attributes
     ----------
@@ -485,7 +488,7 @@ class Product:
     alpha : float
         Factor of the product.
     added : Tensor or None
-        What was added in the same step.
+        Term that the same function added.
     """
 
     queries: torch.Tensor
@@ -495,7 +498,7 @@ class Product:
 
 
 def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Product | None:
-    """Read a product of two stacks of vectors from a torch function's arguments; None if not one.
+    """Return the product of two stacks of vectors that a torch function computes, or None.
 
     Examples
     --------
@@ -508,7 +511,7 @@ def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pro
     if name == "baddbmm":
         given = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | dict(kwargs)
         beta, left, right = given.get("beta", 1), given["batch1"], given["batch2"]
-        # With beta 0 what is added isn't even read: it may hold anything.
+        # With beta 0 torch does not read the added term, which may be uninitialised.
         added = None if beta == 0 else given["input"] * beta
         return Product(left, right.transpose(-1, -2), float(given.get("alpha", 1)), added)
     operands = [*args, *kwargs.values()]
@@ -531,7 +534,7 @@ def _of_einsum(args: Sequence[Any]) -> Product | None:
     query, key = result[-2], result[-1]
     operand = dict(zip((left, right), operands, strict=True))
     summed = (set(left) & set(right)) - set(result)
-    # The last two letters of the result are queries and keys; one letter is summed over.
+    # The last two letters of the result are queries and keys. One letter is summed over.
     if len(summed) != 1 or left == right:
         return None
     of_query = next((each for each in (left, right) if query in each and key not in each), None)
@@ -545,7 +548,7 @@ def _of_einsum(args: Sequence[Any]) -> Product | None:
 
 
 def _ordered(tensor: torch.Tensor, letters: str, batch: str, last: str) -> torch.Tensor | None:
-    """Put a tensor's axes into the order of the result's, 1 where it has none of an axis."""
+    """Permute a tensor's axes into the order of the result, with size 1 for missing axes."""
     if set(letters) - set(batch) - set(last):
         return None
     present = [letter for letter in batch + last if letter in letters]
