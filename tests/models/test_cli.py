@@ -385,7 +385,7 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
         (["x", "--layer", "99"], "layer=99"),
         (["x", "--heads", "99"], "heads=[99]"),
         (["x", "--heads", "0-3"], "heads='0-3'"),
-        (["x", "--layers", "99"], "layers: there is no layer 99"),
+        (["x", "--layers", "99"], "layers: layer 99 does not exist"),
         (["x", "--dtype", "int8"], "dtype='int8'"),
         (["x", "--device", "nowhere"], "device='nowhere'"),
         (["x", "--stack", "decoder"], "stack='decoder'"),

@@ -368,7 +368,7 @@ def test_the_values_of_a_text_are_counted_right_after_it(
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"layers": [99]}, ValueError, "^layers: there is no layer 99"),
+        ({"layers": [99]}, ValueError, "^layers: layer 99 does not exist"),
         ({"dtype": "foo"}, ValueError, "^dtype='foo' cannot hold"),
         ({"generate": -1}, ValueError, "^generate must be at least 1"),
     ],

@@ -105,7 +105,7 @@ def test_masks_that_depend_on_the_implementation(
     model = sharpened(make())
     model.set_attn_implementation(implementation)
     given = {"input_ids": IDS, "pixel_values": torch.randn(1, 3, 28, 28)}
-    about = f"shown are those of {implementation}."
+    about = f"Weights are those of {implementation}."
     assert any(note.endswith(about) for note in extract(model, given).notes) == named
     given["token_type_ids"] = torch.zeros_like(IDS)
     assert not any(note.endswith(about) for note in extract(model, given).notes)

@@ -257,7 +257,7 @@ def test_weights_without_queries_and_keys_are_narrowed_with_care() -> None:
         record = extract(model, IDS, dtype=dtype)
         assert held(record) == 3 * 4 * 10 * 10 * 2
         (note,) = [each for each in record.notes if "were kept in" in each]
-        assert "Weights whose queries and keys are not known" in note
+        assert "Weights without known queries and keys" in note
         stated = float(note.split("up to ")[1].rstrip("."))
         worst = 0.0
         for layer in range(3):
@@ -360,10 +360,10 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"layers": [True]}, TypeError, r"layers=\[True\] must be .*; True is not one"),
     ({"layers": [0.0]}, TypeError, r"0\.0 is not one"),
     ({"layers": ["0"]}, TypeError, r"layers=\['0'\] must be .*; '0' is not one"),
-    ({"layers": [-4]}, ValueError, "there is no layer -4; stack 'self' has layers 0 to 2"),
-    ({"layers": 7}, ValueError, "there is no layer 7; stack 'self' has layers 0 to 2"),
+    ({"layers": [-4]}, ValueError, "layer -4 does not exist; stack 'self' has layers 0 to 2"),
+    ({"layers": 7}, ValueError, "layer 7 does not exist; stack 'self' has layers 0 to 2"),
     ({"layers": [0, 0]}, ValueError, "names 0 twice"),
-    ({"layers": [3]}, ValueError, "there is no layer 3; stack 'self' has layers 0 to 2"),
+    ({"layers": [3]}, ValueError, "layer 3 does not exist; stack 'self' has layers 0 to 2"),
     ({"dtype": "int8"}, ValueError, "dtype='int8' cannot hold queries and keys: give 'float16'"),
     ({"dtype": torch.int64}, ValueError, "cannot hold queries and keys"),
     ({"dtype": torch.float8_e4m3fn}, ValueError, "cannot hold queries and keys"),

@@ -306,6 +306,6 @@ def test_some_layers_of_a_hybrid_keep_their_numbers() -> None:
     assert stack.layers == (4,)
     np.testing.assert_allclose(stack.weights(layer=4), whole.weights(layer=4), rtol=0, atol=1e-6)
     with pytest.raises(
-        ValueError, match=r"layers: there is no layer 2; stack 'self' has layers 1, 4"
+        ValueError, match=r"layers: layer 2 does not exist; stack 'self' has layers 1, 4"
     ):
         extract(model, IDS, layers=[1, 2])

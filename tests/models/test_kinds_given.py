@@ -87,9 +87,9 @@ def test_packed_texts_by_a_mask_of_pairs(kind: str, implementation: str) -> None
         record = extract_own(model, as_flags, own=reference(model, arguments))
         assert record.stack().weights(layer=0)[:, 4:, :4].max() == 0
     else:
-        with pytest.raises(ValueError, match=r"mask has four axes and is bool, which .* Give"):
+        with pytest.raises(ValueError, match=r"mask has four axes and dtype bool, which .* Pass"):
             extract(model, as_flags)
-    with pytest.raises(ValueError, match=rf"axes and is int64, which attn_.*'{implementation}'"):
+    with pytest.raises(ValueError, match=rf"axes and dtype int64, which attn_.*'{implementation}'"):
         extract(model, as_numbers)
 
 
@@ -167,5 +167,5 @@ def test_the_record_says_which_forward_is_shown_where_a_cache_unmasks(
         found = record.stacks["decoder"].weights(layer=layer)
         assert np.abs(found - weights[0]).max() < TOLERANCE
         assert (found[:, later].max() > 0.01) == bool(cache)
-    note = "with a cache, in which this model masks nothing" if cache else "the forward without a"
+    note = "with a cache, in which this model masks nothing" if cache else "a forward without a"
     assert sum(note in each for each in record.notes) == 1

@@ -87,8 +87,8 @@ def capture(
     read = read_attention(call, unpadded, masks, check, heads=heads, name=name)
     if not all(map(_is_finite, read)):
         raise ValueError(
-            f"model: the queries or keys of {name} ({type(call.module).__name__}) hold NaN or "
-            "infinite numbers; look at its weights, and at the precision that it runs in"
+            f"model: the queries or keys of {name} ({type(call.module).__name__}) contain NaN "
+            "or infinity. Check its weights and its dtype."
         )
     # One of possibly hundreds of windows per layer is enough to measure rounding.
     measured = [read[turn % len(read)]] if windows else read

@@ -121,19 +121,19 @@ def check_changeable(
     kind = type(call.module).__name__
     reason = None
     if call.weights is not None:
-        reason = "computes its attention in one function, or in a way that cannot be followed"
+        reason = "computes its attention in one function, or in a way that cannot be traced"
     elif windows > 1:
         reason = "attends in windows"
     elif call.num_examples > 1 and not several:
         reason = f"attends for {call.num_examples} examples at once"
     elif uses_sink_as_gate(call.module):
-        reason = "multiplies its output with a gate that depends on the sink"
+        reason = "multiplies its output by a gate that depends on the sink"
     elif call.value is None or not _is_laid_out(call):
-        reason = "gives an output that is not (batch, queries, heads, value_dim)"
+        reason = "returns an output that is not (batch, queries, heads, value_dim)"
     if reason is not None:
         raise NotImplementedError(
-            f"changes: {name} ({kind}) {reason}, where nothing can be changed yet; give layers= or "
-            "stack= without it"
+            f"changes: {name} ({kind}) {reason}, which cannot be changed yet. Pass layers= or "
+            "stack= without it."
         )
 
 
@@ -153,8 +153,8 @@ def _check_whole(attention: LayerAttention, change: LayerChange, name: str) -> N
     if shape != change.shape:
         raise NotImplementedError(
             f"changes: {name} attends in parts, here {shape[0]} x {shape[1]} of "
-            f"{change.shape[0]} x {change.shape[1]} tokens, where nothing can be changed yet; give "
-            "layers= or stack= without it"
+            f"{change.shape[0]} x {change.shape[1]} tokens, which cannot be changed yet. Pass "
+            "layers= or stack= without it."
         )
 
 
@@ -249,8 +249,8 @@ def edit_weights(
         whole = weights.view(examples, -1, *weights.shape[1:])
     if whole.dim() != 4 or len(whole) != examples:
         raise NotImplementedError(
-            f"changes: {name} attends with weights of the shape {tuple(weights.shape)}, windows or "
-            "groups of heads, where nothing can be changed yet; give layers= or stack= without it"
+            f"changes: the weights of {name} have the shape {tuple(weights.shape)} (windows or "
+            "groups of heads), which cannot be changed yet. Pass layers= or stack= without it."
         )
     for heads in whole:
         _edit_example(heads, positions, change, name, block)
@@ -266,7 +266,7 @@ def _edit_example(
     wrong = [head for head in change.heads if head >= len(heads)]
     if wrong:
         raise NotImplementedError(
-            f"changes: {name} has {len(heads)} matrices of weights, and not one for head {wrong[0]}"
+            f"changes: {name} has {len(heads)} matrices of weights, and none for head {wrong[0]}"
         )
     queries, keys = (
         torch.arange(size) if each is None else each.cpu()
@@ -320,7 +320,7 @@ def laid_out(call: AttentionCall, name: str, examples: int = 1) -> torch.Tensor:
         known = output.data_ptr() == own
     if not isinstance(output, torch.Tensor) or output.dim() != 4 or not known:
         raise NotImplementedError(
-            f"model: {name} ({type(call.module).__name__}) gives an output that is not (batch, "
-            "queries, heads, value_dim), where nothing can be changed yet"
+            f"model: {name} ({type(call.module).__name__}) returns an output that is not "
+            "(batch, queries, heads, value_dim), which cannot be changed yet"
         )
     return output

@@ -210,8 +210,8 @@ class SelfCheck:
         for sample, found, (of_row, of_head) in zip(samples, ratios, _worst(ratios), strict=True):
             if math.isnan(of_row):
                 raise ValueError(
-                    f"model: the attention of {name} ({type(call.module).__name__}) gave NaN; look "
-                    "at its weights, and at the precision that it runs in"
+                    f"model: the attention of {name} ({type(call.module).__name__}) returned "
+                    "NaN. Check its weights and its dtype."
                 )
             if not (of_row <= _OF_A_ROW and of_head <= _OF_A_HEAD):
                 _refuse(call, output, sample, found, name, whole_head=of_row <= _OF_A_ROW)
@@ -383,9 +383,10 @@ def sinks_of(call: AttentionCall) -> torch.Tensor | None:
         return None
     if call.query is not None and sinks.numel() != call.query.shape[1]:
         raise NotImplementedError(
-            f"model: the sinks of {type(call.module).__name__}, {tuple(sinks.shape)}, are not one "
-            f"for each of its {call.query.shape[1]} heads (they depend on the query), which cannot "
-            "be shown yet; draw the model's own weights with AttentionRecord.from_weights"
+            f"model: the sinks of {type(call.module).__name__}, {tuple(sinks.shape)}, are not "
+            f"one for each of its {call.query.shape[1]} heads (they depend on the query), "
+            "which cannot be shown yet. Show the model's own weights with "
+            "AttentionRecord.from_weights."
         )
     return sinks.detach().flatten()
 
@@ -551,8 +552,8 @@ def _refuse(
     allowed = error * limit / max(float(places.max()), limit)
     raise NotImplementedError(
         f"model: the attention of {name} ({type(call.module).__name__}, implementation "
-        f"{call.implementation!r}) is not softmax(scale * q k^T + bias + mask): its output differs "
-        f"by {error:.2g} (allowed {allowed:.2g}) in head {sample.heads[head]}, query "
-        f"{int(rows.flatten()[0])}. Its weights are not known; draw weights of your own with "
-        "AttentionRecord.from_weights"
+        f"{call.implementation!r}) is not softmax(scale * q k^T + bias + mask): its output "
+        f"differs by {error:.2g} (allowed {allowed:.2g}) in head {sample.heads[head]}, query "
+        f"{int(rows.flatten()[0])}. Its weights are not known. Show your own weights with "
+        "AttentionRecord.from_weights."
     )

@@ -265,9 +265,9 @@ class Collector:
             windows, rest = divmod(num_examples, self._batch_size)
             if rest:
                 raise NotImplementedError(
-                    f"model: {run.name} ({type(call.module).__name__}) attends in {num_examples} "
-                    f"windows or groups for {self._batch_size} examples, and it is unclear which "
-                    "belong to which; give one example"
+                    f"model: {run.name} ({type(call.module).__name__}) attends in "
+                    f"{num_examples} windows or groups for {self._batch_size} examples, and it "
+                    "is unclear which windows belong to which example. Pass one example."
                 )
         if windows == 1:
             unpadded = self._positions(run.stack, call.num_queries, call.num_keys)
@@ -361,8 +361,8 @@ class Collector:
         kind = type(entry.module).__name__
         if (run.name, run.turn) in self.changed:
             raise NotImplementedError(
-                f"changes: {run.name} ({kind}) computes several softmaxes, and it is unclear which "
-                "of them is its attention; give layers= or stack= without it"
+                f"changes: {run.name} ({kind}) computes several softmaxes, and it is unclear "
+                "which one is its attention. Pass layers= or stack= without it."
             )
         positions = self._positions(run.stack, *weights.shape[-2:])[0]
         edit_weights(weights, positions, change, f"{run.name} ({kind})")
@@ -600,8 +600,8 @@ def _joined_weights(parts: Sequence[torch.Tensor], name: str) -> GivenWeights:
     heads, rows, columns = len(parts[0]), *(sum(p.shape[axis] for p in parts) for axis in (1, 2))
     if heads * rows * columns > _MOST_ENTRIES:
         raise NotImplementedError(
-            f"model: {name} attends in {len(parts)} windows of which only the weights are known, "
-            f"{rows} x {columns} in all, too many to keep; give a smaller image"
+            f"model: {name} attends in {len(parts)} windows with known weights only, {rows} x "
+            f"{columns} in total, which is too large. Pass a smaller image."
         )
     values = torch.zeros(heads, rows, columns)
     start = first_key = 0

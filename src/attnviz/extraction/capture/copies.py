@@ -104,8 +104,8 @@ class Copier:
         if torch.finfo(tensor.dtype).max > largest and bool(torch.isinf(copied).any()):
             raise ValueError(
                 f"dtype={str(copied.dtype).removeprefix('torch.')!r} holds numbers up to "
-                f"{largest:,.0f}, and {what} of this model are larger; 'bfloat16' holds them in "
-                "as many bytes"
+                f"{largest:,.0f}, and {what} of this model are larger. Pass 'bfloat16', which "
+                "holds them in as many bytes."
             )
         return copied
 

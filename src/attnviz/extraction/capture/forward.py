@@ -219,7 +219,7 @@ _uncompiled = SharedChange(_stance.force_eager, _stance.restore)
 def _foreign_note(name: str, rows: tuple[int, int] | None) -> str:
     """Name an attention function that transformers does not ship, and how it was checked."""
     if rows is None:
-        compared = "which could not be compared with what it gave"
+        compared = "which could not be compared with its output"
     else:
         some, num_queries = rows
         part = f"all {some:,}" if some == num_queries else f"{some:,} of {num_queries:,}"
@@ -327,7 +327,7 @@ def _check_free_space(
 
 
 def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: Exception) -> None:
-    """Raise ValueError if a mask of four axes has a dtype that the model does not take as a mask."""
+    """Raise ValueError if a mask of four axes has a dtype that the model does not read as mask."""
     mask = arguments.get("attention_mask")
     implementation = getattr(model.config, "_attn_implementation", None)
     if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():
@@ -335,10 +335,11 @@ def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: E
     if mask.dtype == torch.bool and implementation != "eager":
         return
     raise ValueError(
-        f"inputs: attention_mask has four axes and is {str(mask.dtype).removeprefix('torch.')}, "
-        f"which attn_implementation={implementation!r} does not read as a mask: it adds what it is "
-        "given. Give floats, 0 where a query may attend and torch.finfo(torch.float32).min where "
-        "it may not, or bool with attn_implementation='sdpa'"
+        "inputs: attention_mask has four axes and dtype "
+        f"{str(mask.dtype).removeprefix('torch.')}, which "
+        f"attn_implementation={implementation!r} adds to the logits and does not read as a "
+        "mask. Pass floats, 0 where a query may attend and torch.finfo(torch.float32).min "
+        "elsewhere, or bool with attn_implementation='sdpa'."
     ) from error
 
 
@@ -348,12 +349,12 @@ def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[s
         return []
     if arguments.get("use_cache"):
         return [
-            "Shown is a forward with a cache, in which this model masks nothing in its decoder: "
-            "queries attend to later tokens too."
+            "Weights are of a forward with a cache, in which this model masks nothing in its "
+            "decoder: queries attend to later tokens too."
         ]
     return [
-        "Shown is the forward without a cache, in which no query of the decoder attends to later "
-        "tokens. Called with a cache, as by default, this model masks nothing there."
+        "Weights are of a forward without a cache, in which queries of the decoder do not "
+        "attend to later tokens. With a cache, the default, this model masks nothing there."
     ]
 
 
@@ -367,8 +368,8 @@ def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[st
         return []
     implementation = getattr(model.config, "_attn_implementation", None)
     return [
-        f"No {name} were given. Without them this model has other masks with eager attention than "
-        f"with sdpa: shown are those of {implementation}."
+        f"No {name} were passed. Without them, the masks of this model differ between eager "
+        f"attention and sdpa. Weights are those of {implementation}."
     ]
 
 
@@ -410,9 +411,9 @@ def _half_precision_note(
     worst = max(_difference(each, number % each.num_heads) for number, each in rounded.items())
     name = _NAMES[next(iter(rounded.values())).queries.dtype]
     return (
-        f"The model's attention computes in {name}: weights are a float32 softmax of its queries "
-        f"and keys. In a sample, {_ROWS} queries of a head a layer, those rounded as in eager "
-        f"attention differ by up to {worst:.2g}; others may by more."
+        f"The model's attention computes in {name}: weights are a float32 softmax of its "
+        f"queries and keys. In a sample of {_ROWS} queries of one head per layer, weights "
+        f"rounded as in eager attention differ by up to {worst:.2g}. Others may differ more."
     )
 
 

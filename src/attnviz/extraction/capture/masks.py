@@ -59,8 +59,8 @@ class MaskReader:
             if not (tensor is None or isinstance(tensor, torch.Tensor | BlockMask)):
                 raise NotImplementedError(
                     f"masks of type {type(tensor).__name__} (implementation "
-                    f"{call.implementation!r}) cannot be read yet; load the model with "
-                    "attn_implementation='sdpa' or 'eager'"
+                    f"{call.implementation!r}) cannot be read yet. Load the model with "
+                    "attn_implementation='sdpa' or 'eager'."
                 )
         num_queries, num_keys = call.num_queries, call.num_keys
         causal = _is_causal(call)
@@ -194,8 +194,8 @@ def _of_example(
         tensor = tensor[:, None, None, :].bool()
     if tensor.dim() != 4:
         raise NotImplementedError(
-            f"a mask or bias of shape {tuple(tensor.shape)} cannot be read; known are "
-            "(batch, heads, queries, keys) and (batch, keys)"
+            f"a mask or bias of shape {tuple(tensor.shape)} cannot be read. Valid shapes are "
+            "(batch, heads, queries, keys) and (batch, keys)."
         )
     # Windows of several examples may share the masks of one example's windows.
     block = tensor[index % tensor.shape[0]]

@@ -303,8 +303,9 @@ def check_runs(
     if most is None or needed(longest) <= most:
         return
     raise MemoryError(
-        f"inputs: {doing} takes at least {in_words(needed(longest))} on {device} for {longest:,} "
-        f"tokens, and {in_words(most)} are free; a shorter text (truncation=) needs less"
+        f"inputs: {doing} takes at least {in_words(needed(longest))} on {device} for "
+        f"{longest:,} tokens, and {in_words(most)} are free. Pass a shorter text, or "
+        "truncation=."
     )
 
 
@@ -327,8 +328,8 @@ def check_memory(
     device, (needed, most) = max(lacking.items(), key=lambda item: item[1][0] - item[1][1])
     raise MemoryError(
         f"inputs: keeping {_what(sizes, options)} takes {in_words(needed)} on {device}, and "
-        f"{in_words(most)} are free; fewer layers (layers=) or a shorter text need less, and "
-        'av.extract has dtype="bfloat16" and spool="folder"'
+        f"{in_words(most)} are free. Pass fewer layers (layers=) or a shorter text, or pass "
+        'dtype="bfloat16" or spool="folder" to av.extract.'
     )
 
 
@@ -349,8 +350,8 @@ def check_disk(
         return
     raise OSError(
         errno.ENOSPC,
-        f"spool: {_what(sizes, options)} take {in_words(needed)}, and {in_words(free)} are free on "
-        'that disk; fewer layers (layers=), dtype="bfloat16" or a shorter text need less',
+        f"spool: {_what(sizes, options)} take {in_words(needed)}, and {in_words(free)} are "
+        'free on that disk. Pass fewer layers (layers=), dtype="bfloat16" or a shorter text.',
         str(folder),
     )
 

@@ -141,15 +141,15 @@ def _check_any_captured(collector: Collector) -> None:
     missing = collector.missing()
     if missing:
         raise NotImplementedError(
-            f"model: the attention of {kind} cannot be seen in transformers "
+            f"model: the attention of {kind} cannot be captured in transformers "
             f"{transformers.__version__} ({len(missing)} modules, such as {missing[0].name}, a "
-            f"{type(missing[0].module).__name__}). Draw the model's own weights instead: "
+            f"{type(missing[0].module).__name__}). Show the model's own weights instead: "
             "AttentionRecord.from_weights(outputs.attentions, tokens) with "
             "attn_implementation='eager' and output_attentions=True"
         )
     raise ValueError(
-        f"model: {kind} has no attention to show (no module of it computes a softmax over keys); "
-        "give a transformer, or a hybrid that has attention layers"
+        f"model: {kind} has no attention to show (no module computes a softmax over keys). "
+        "Pass a transformer, or a hybrid with attention layers."
     )
 
 
@@ -160,9 +160,9 @@ def _check_covers_input(run: Run) -> None:
     # Queries may be pooled. Then the keys cover all tokens.
     if not set(run.received) & run.num_tokens:
         raise NotImplementedError(
-            f"model: {run.name} attends to parts of its input that overlap or are not all of it "
-            "(local, chunked or hashed attention), which cannot be shown yet; draw the model's own "
-            "weights with AttentionRecord.from_weights"
+            f"model: {run.name} attends to parts of its input that overlap or do not cover it "
+            "(local, chunked or hashed attention), which cannot be shown yet. Show the "
+            "model's own weights with AttentionRecord.from_weights."
         )
 
 
@@ -251,7 +251,7 @@ def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) ->
             f"stack {name!r} has layers {format_numbers(list(layers.examples[0]))}"
             for name, layers in stacks.items()
         )
-        raise ValueError(f"layers: there is no layer {missing[0]}; {there}")
+        raise ValueError(f"layers: layer {missing[0]} does not exist; {there}")
 
 
 def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> list[str]:
@@ -270,8 +270,8 @@ def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -
         )
     if errors[True]:
         notes.append(
-            f"Weights whose queries and keys are not known were kept in {dtype}: they, and the "
-            f"sums of their rows, differ by up to {_upwards(max(errors[True]))}."
+            f"Weights without known queries and keys were kept in {dtype}: they and the sums "
+            f"of their rows differ by up to {_upwards(max(errors[True]))}."
         )
     return notes
 

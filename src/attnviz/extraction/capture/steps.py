@@ -105,9 +105,9 @@ class ChangedSteps:
         length = getattr(cache, "get_seq_length", None)
         if cache is not None and length is None:
             raise NotImplementedError(
-                f"generate: {type(self._model).__name__} keeps {type(cache).__name__} as its "
-                'cache, whose length is not known; give generate={"max_new_tokens": ..., '
-                '"use_cache": False}'
+                f"generate: {type(self._model).__name__} uses {type(cache).__name__} as its "
+                "cache, whose length is not known. Pass "
+                f'generate={"max_new_tokens": ..., "use_cache": False}.'
             )
         self._offset = 0 if length is None else int(length())
         self._turns.clear()

@@ -220,9 +220,10 @@ class FunctionWatch(TorchFunctionMode):
             weights, logits = found
             if id(weights) in trace.changed:
                 raise NotImplementedError(
-                    f"model: {type(trace.module).__name__} changes its attention weights after the "
-                    f"softmax (by {trace.changed[id(weights)]}): what meets the values is not "
-                    "known here. Draw weights of your own with AttentionRecord.from_weights"
+                    f"model: {type(trace.module).__name__} changes its attention weights after "
+                    f"the softmax (by {trace.changed[id(weights)]}), so the weights of the "
+                    "values are not known. Show your own weights with "
+                    "AttentionRecord.from_weights."
                 )
             # Report weights once, even if they are multiplied with several values.
             for key in [key for key, (known, _) in trace.weights.items() if known is weights]:
@@ -233,8 +234,8 @@ class FunctionWatch(TorchFunctionMode):
             return
         if self._outputs and any(id(arg) in trace.met for arg in args):
             raise NotImplementedError(
-                f"model: the attention weights of {type(trace.module).__name__} meet several "
-                "values, where outputs cannot be changed yet"
+                f"model: the attention weights of {type(trace.module).__name__} are multiplied "
+                "by several values, so its outputs cannot be changed yet"
             )
         product = product_of(name, args, kwargs)
         if product is None:

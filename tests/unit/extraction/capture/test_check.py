@@ -221,7 +221,7 @@ def test_weights_may_differ_by_rounding_alone(dtype: torch.dtype) -> None:
 def test_an_output_that_is_nan_is_named() -> None:
     given = call()
     wrong = replace(given, output=changed(given.output, (0, 4, 2, 0), float("nan")))
-    with pytest.raises(ValueError, match="gave NaN"):
+    with pytest.raises(ValueError, match="returned NaN"):
         captured(wrong)
 
 

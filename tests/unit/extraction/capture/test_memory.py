@@ -150,8 +150,8 @@ def error_of(sizes: list[LayerSize], wanted: CaptureOptions, free: dict[torch.de
 def test_the_error_says_how_much_is_needed_and_what_needs_less() -> None:
     assert error_of(layers(), CaptureOptions(CPU), {CPU: 60 * 10**9}) == (
         "inputs: keeping the queries and keys of 32 layers for 131,072 tokens takes 86 GB on cpu, "
-        "and 60 GB are free; fewer layers (layers=) or a shorter text need less, and av.extract "
-        'has dtype="bfloat16" and spool="folder"'
+        "and 60 GB are free. Pass fewer layers (layers=) or a shorter text, or pass "
+        'dtype="bfloat16" or spool="folder" to av.extract.'
     )
 
 
@@ -164,7 +164,7 @@ def test_a_disk_that_is_too_small_is_told_with_what_needs_less(tmp_path: Path) -
     assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path))
     assert raised.value.strerror == (
         "spool: the queries and keys of 32 layers for 131,072 tokens take 86 GB, and 86 GB are "
-        'free on that disk; fewer layers (layers=), dtype="bfloat16" or a shorter text need less'
+        'free on that disk. Pass fewer layers (layers=), dtype="bfloat16" or a shorter text.'
     )
 
 
