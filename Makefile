@@ -1,29 +1,29 @@
-# attnviz: every command that a developer needs.
+# Commands for developers of attnviz.
 #
-#   make demo     the package at work on its own demo model: writes head_view.html and opens it
-#   make test     what every change has to pass: lint, types, unit tests, models, a real browser, a
-#                 real JupyterLab; all but the tests marked slow
-#   make test-all the slow ones, too: every notebook, kernels that are lost, ...
-#   make mutants  makes small wrong changes in a copy and sees whether the tests notice them
-#   make processors  the tests that compare numbers, as other processors would run them (30 minutes)
-#   make oldest   the sample of models with the oldest transformers that attnviz takes
-#   make lab      JupyterLab on notebooks/
-#   make watch    builds the front-end again on every change in js/src
-#   make notebooks runs all notebooks and stores their outputs, with a picture for each view
-#   make format   puts Python and TypeScript into the house's form
-#   make coverage checks every model type and class of transformers (10 minutes), docs/coverage.md
-#   make bench    attnviz beside BertViz, CircuitsVis and inspectus: about 14 minutes, docs/benchmarks.md
-#   make gpu      the tests that need a CUDA device
-#   make counts   renews the baseline of bytes, requests and DOM nodes that make test compares with
-#   make protocol writes js/src/client/protocol.ts, the types of requests, from the Python classes
-#   make docs     builds the documentation site into build/site
-#   make docs-serve  serves it on http://localhost:8000, and again after every change
-#   make package  builds wheel and source distribution and tries them with nothing else there
-#   make clean    removes what was built (.venv and js/node_modules too)
+#   make demo        write the view of a demo model to head_view.html and open it
+#   make test        run what every change must pass: linters, types, unit tests, models,
+#                    Chromium and JupyterLab, without the tests marked slow
+#   make test-all    run all tests, with the slow ones: every notebook, lost kernels, ...
+#   make mutants     insert small faults into a copy and check that tests fail
+#   make processors  run the tests that compare numbers as on other processors (30 minutes)
+#   make oldest      run a sample of the models with the oldest supported transformers
+#   make lab         start JupyterLab in notebooks/
+#   make watch       rebuild the front-end after every change in js/src
+#   make notebooks   run all notebooks and store their outputs with a picture of each view
+#   make format      format Python and TypeScript
+#   make coverage    check every model type of transformers (10 minutes), write docs/coverage.md
+#   make bench       compare with BertViz, CircuitsVis and inspectus (14 minutes), write docs/benchmarks.md
+#   make gpu         run the tests that need a CUDA device
+#   make counts      renew the numbers of bytes, requests and DOM nodes that make test compares
+#   make protocol    write js/src/client/protocol.ts, the types of requests, from the Python classes
+#   make docs        build the documentation site in build/site
+#   make docs-serve  serve it on http://localhost:8000 and rebuild it after every change
+#   make package     build the wheel and the source distribution and test them
+#   make clean       remove all build products, .venv and js/node_modules
 #
-# Each makes .venv and what it needs by itself, once. On a machine whose `python3` is too old:
-# `make demo PYTHON=python3.12`. On Linux PyPI's torch brings CUDA along; where the CPU is
-# enough, give pip PyTorch's CPU index through PIP_EXTRA_INDEX_URL (pytorch.org names it).
+# Each command creates .venv and installs what it needs. If `python3` is too old, name another:
+# `make demo PYTHON=python3.12`. On Linux, PyPI's torch includes CUDA. To use the CPU build, set
+# PIP_EXTRA_INDEX_URL to PyTorch's CPU index, which pytorch.org names.
 
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
@@ -33,17 +33,17 @@ FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 .PHONY: help demo test test-all checks mutants processors oldest coverage bench bench-quick gpu counts lab watch notebooks format protocol docs docs-serve package clean environment test-environment docs-environment front-end
 
 help:
-	@sed -n '3,23s/^#//p' Makefile
+	@sed -n '3,22s/^#//p' Makefile
 
-# What attnviz needs to run, front-end included.
+# Everything that attnviz needs to run, with the front-end.
 environment:
 	@$(PYTHON) scripts/environment.py
 
-# The same, and what the tests and JupyterLab need.
+# Everything for the tests and JupyterLab.
 test-environment:
 	@$(PYTHON) scripts/environment.py test
 
-# The same, and what builds the site; an environment for the tests has it already and stays as it is.
+# Everything for the documentation site. The environment for the tests contains it.
 docs-environment:
 	@$(PYTHON) scripts/environment.py docs
 
@@ -55,20 +55,20 @@ demo: environment
 test: checks
 	$(VENV_PYTHON) scripts/run_tests.py
 
-# Programs that show exported pages, in an environment of their own.
+# A separate environment with programs that show exported pages.
 .hosts/installed: constraints-hosts.txt | test-environment
 	@$(VENV_PYTHON) -m venv .hosts
 	@.hosts/bin/python -m pip install --quiet --no-deps -r constraints-hosts.txt
 	@touch .hosts/installed
 
-# pip unpacks for a minute, on one core: beside the checks.
+# pip unpacks for a minute on one core, so this runs in parallel with the checks.
 test-all: test-environment
 	@$(MAKE) -j2 checks .hosts/installed
 	@$(VENV_PYTHON) scripts/find_browser.py --others
 	$(VENV_PYTHON) scripts/mutants.py --check
 	$(VENV_PYTHON) scripts/run_tests.py --all
 
-# What is quick comes first, so that a slip shows early. mypy runs on one core: beside Vitest.
+# Quick checks come first. mypy uses one core, so Vitest runs in parallel.
 checks: test-environment
 	@$(VENV_PYTHON) scripts/find_browser.py --install
 	.venv/bin/ruff check
@@ -83,8 +83,8 @@ mutants: test-environment
 processors: test-environment
 	$(VENV_PYTHON) scripts/processors.py
 
-# Beside the other packages, which stay as they are: a few in place of the newest.
-# On Linux PyPI has torch with CUDA alone, gigabytes: the CPU build comes from PyTorch's own index.
+# Old versions of a few packages in .oldest, which come first on the path.
+# On Linux, PyPI has torch only with CUDA (gigabytes). The CPU build is in PyTorch's own index.
 OLDEST_TORCH := torch==2.6.0$(if $(filter Linux,$(shell uname)),+cpu)
 oldest: test-environment
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .oldest \
@@ -97,7 +97,7 @@ oldest: test-environment
 		tests/models/test_extract_state.py tests/models/test_extract_inputs.py \
 		tests/models/test_generation.py tests/model_types/test_sample.py
 
-# Packages of some model types, beside the others, which stay as they are: timm needs torchvision.
+# Packages that some model types need, such as torchvision for timm, in a separate folder.
 .kinds: constraints-coverage.txt | test-environment
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .kinds \
 		-r constraints-coverage.txt
@@ -107,7 +107,7 @@ coverage: test-environment .kinds
 	cd tests && PYTHONPATH=../.kinds ../$(VENV_PYTHON) -m model_types
 	$(VENV_PYTHON) -m pytest tests/model_types/of_all_types.py --junitxml=test-results/coverage.xml
 
-# The other tools beside the packages, which stay as they are.
+# The other tools, in a separate folder.
 .bench: constraints-bench.txt
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .bench \
 		-r constraints-bench.txt
@@ -117,7 +117,7 @@ bench: test-environment .bench
 	@$(VENV_PYTHON) scripts/find_browser.py --install
 	cd tests && ../$(VENV_PYTHON) -m benchmarks --write-docs
 
-# The small cases, two minutes; writes test-results/benchmarks.json alone.
+# The small cases (two minutes). Writes only test-results/benchmarks.json.
 bench-quick: test-environment .bench
 	@$(VENV_PYTHON) scripts/find_browser.py --install
 	cd tests && ../$(VENV_PYTHON) -m benchmarks --quick
@@ -148,7 +148,7 @@ format: test-environment
 protocol: environment
 	$(VENV_PYTHON) scripts/protocol.py
 
-# The gallery's small pictures need a browser. It is named if it is missing, and not installed.
+# The thumbnails of the gallery need a browser. This command does not install it.
 docs: docs-environment
 	@$(VENV_PYTHON) scripts/find_browser.py >/dev/null
 	$(VENV_PYTHON) scripts/build_site.py

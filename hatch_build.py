@@ -1,7 +1,7 @@
-"""The part of building the package that is attnviz's own: the front-end is built first.
+"""Hatch build hook that builds the front-end before the package.
 
-Hatch calls this for a wheel, a source distribution and an editable install. Set
-ATTNVIZ_SKIP_JS_BUILD=1 to take the bundles as they lie in src/attnviz/static.
+Hatch calls it for a wheel, a source distribution and an editable install. Set
+ATTNVIZ_SKIP_JS_BUILD=1 to use the existing bundles in src/attnviz/static.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import front_end
 
 
 class FrontEndHook(BuildHookInterface[Any]):
-    """Brings src/attnviz/static up to date before files are collected."""
+    """Build hook that updates src/attnviz/static before hatch collects files."""
 
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """Node from PyPI, where a build needs it and the machine has none."""
+        """Return the PyPI package of Node if a build needs Node and the machine has none."""
         if _is_skipped() or not front_end.is_out_of_date() or front_end.find_npm():
             return []
         return [front_end.NODE_PACKAGE]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build what is out of date; `version` is "standard" or "editable"."""
+        """Build the bundles that are out of date. `version` is "standard" or "editable"."""
         if _is_skipped():
             missing = [bundle.name for bundle in front_end.bundles() if not bundle.is_file()]
             if missing or not front_end.bundles():
@@ -44,7 +44,7 @@ class FrontEndHook(BuildHookInterface[Any]):
             if front_end.is_out_of_date():
                 front_end.build()
         except front_end.FrontEndError as error:
-            # Not a traceback: pip shows what the hook prints, and the sentence says it all.
+            # pip prints this message, which is clearer than a traceback.
             sys.exit(str(error))
 
 
