@@ -1,1 +1,1 @@
-"""Helpers without a subject of their own: arguments, the host that the code runs in."""
+"""Helpers that know nothing of attention: arguments, files, progress, threads, the host."""

@@ -1,4 +1,4 @@
-"""Arguments as callers give them: numbers, slices and paths, refused by the argument's name."""
+"""Validation of arguments: numbers, slices and paths. Errors contain the argument's name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ __all__ = [
     "whole_numbers",
 ]
 
-#: As many layers, heads or keys may be named at once; no model has so many layers or heads.
+#: Maximum number of layers, heads or keys that one argument may list. No model has more layers or
+#: heads.
 MAX_NUMBERS = 100_000
 
 _SHORT = reprlib.Repr()
@@ -33,24 +34,23 @@ _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 400
 
 
 def short_repr(given: Any) -> str:
-    """What was given as an error shows it: as Python writes it, long ones with a gap.
+    """Return ``repr(given)`` for an error message, shortened if it is long.
 
     >>> short_repr([0, 5]), len(short_repr(list(range(10**6)))) < 200
     ('[0, 5]', True)
     """
     try:
         return _SHORT.repr(given)
-    except Exception:  # noqa: BLE001 - a stranger's code
+    except Exception:  # noqa: BLE001 - __repr__ of a foreign object may raise anything
         return f"<{type(given).__name__}>"
 
 
 def did_you_mean(
     name: str, names: Iterable[str], other_names: Mapping[str, str] | None = None
 ) -> str:
-    """End an error about an unknown name with the name that was probably meant.
+    """Return the hint that ends an error about an unknown name, or "" if no name is similar.
 
-    `other_names` are what users of other libraries write, and the name that it has here. The result
-    is empty if no name is near.
+    `other_names` maps names that other libraries use to the names in attnviz.
 
     >>> did_you_mean("head", ["heads", "layer"]), did_you_mean("x", ["heads", "layer"])
     ("; did you mean 'heads'?", '')
@@ -63,7 +63,9 @@ def did_you_mean(
 def whole_number(
     name: str, given: Any, least: int | None = None, most: int | None = None, *, hint: str = ""
 ) -> int:
-    """Read a whole number between two bounds; TypeError or ValueError, with `hint` at its end.
+    """Return `given` as an int after checking that it is a whole number within the bounds.
+
+    Raise TypeError or ValueError otherwise. The message ends with `hint`.
 
     >>> whole_number("queries", 64, 1)
     64
@@ -82,7 +84,10 @@ def whole_number(
 
 
 def whole_numbers(name: str, given: Any, *, hint: str = "such as [0, 5]") -> tuple[int, ...]:
-    """Read a list of whole numbers; TypeError, with `hint` in it; ValueError above 100,000 numbers.
+    """Return `given` as a tuple of ints.
+
+    Raise TypeError if it is not a list of whole numbers, or ValueError if it has more than
+    `MAX_NUMBERS` items. The message contains `hint`.
 
     >>> whole_numbers("layers", range(3))
     (0, 1, 2)
@@ -91,7 +96,7 @@ def whole_numbers(name: str, given: Any, *, hint: str = "such as [0, 5]") -> tup
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise TypeError(refused)
     numbers = []
-    # What never ends must end here.
+    # The iterable may be infinite.
     for each in islice(iter(given), MAX_NUMBERS + 1):
         number = _index(each)
         if number is None:
@@ -105,7 +110,9 @@ def whole_numbers(name: str, given: Any, *, hint: str = "such as [0, 5]") -> tup
 
 
 def as_list(given: Any) -> Any:
-    """A single number as a list of one; anything else as it is, for `whole_numbers` to read.
+    """Return a single number as a list of one number. Return anything else unchanged.
+
+    `whole_numbers` checks the result.
 
     >>> as_list(3), as_list([0, 3])
     ([3], [0, 3])
@@ -115,9 +122,9 @@ def as_list(given: Any) -> Any:
 
 
 def resolve_negative(number: Any, numbers: Sequence[int]) -> Any:
-    """What a negative number stands for among ascending ones: as in Python, -1 is the last.
+    """Return the element of ascending `numbers` that a negative index means, as in Python.
 
-    Anything else is given back, so that it is refused where all numbers are.
+    Return anything else unchanged, so that the caller's check of valid numbers rejects it.
 
     >>> [resolve_negative(number, [0, 4, 8]) for number in (-1, 4, -9)]
     [8, 4, -9]
@@ -129,7 +136,7 @@ def resolve_negative(number: Any, numbers: Sequence[int]) -> Any:
 
 
 def _index(given: Any) -> int | None:
-    """The whole number that this is, if any; True is one to Python, and a flag to who wrote it."""
+    """Return `given` as an int, or None if it is not a whole number. A bool is not a number."""
     try:
         return None if isinstance(given, bool) else operator.index(given)
     except TypeError:
@@ -137,9 +144,9 @@ def _index(given: Any) -> int | None:
 
 
 def resolve_slice(argument: str, wanted: slice | None, size: int) -> slice:
-    """Which of `size` rows or columns are wanted, start and stop given; None is all.
+    """Return the slice of `size` rows or columns with explicit start and stop. None means all.
 
-    TypeError or ValueError if it is not a slice, or has a step.
+    Raise TypeError if `wanted` is not a slice, or ValueError if it has a step.
     """
     if wanted is None:
         return slice(0, size)
@@ -152,16 +159,16 @@ def resolve_slice(argument: str, wanted: slice | None, size: int) -> slice:
 
 
 def format_numbers(numbers: Sequence[int]) -> str:
-    """Ascending numbers as a reader would say them: ``"0 to 5"`` or ``"0, 4, 8"``."""
+    """Return ascending numbers as text: ``"0 to 5"`` or ``"0, 4, 8"``."""
     if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"{numbers[0]} to {numbers[-1]}"
     return ", ".join(map(str, numbers))
 
 
 def as_path(argument: str, given: Any, kind: str) -> Path:
-    """Read the path of a `kind` (``"folder"``, ``"file"``), with the home folder for ``~``.
+    """Return `given` as the path of a `kind` (``"folder"``, ``"file"``), with ``~`` expanded.
 
-    TypeError if it is not a path, ValueError if it is empty or nothing can have such a name.
+    Raise TypeError if it is not a path, or ValueError if it is empty or not a valid file name.
 
     >>> as_path("spool", "long/0", "folder").as_posix()
     'long/0'
@@ -173,7 +180,7 @@ def as_path(argument: str, given: Any, kind: str) -> Path:
         )
     said = os.fspath(given)
     if not said:
-        # pathlib takes it for the working directory.
+        # pathlib reads "" as the working directory.
         raise ValueError(f"{argument}='' is not the name of a {kind}; give one")
     try:
         encoded = os.fsencode(said)

@@ -1,4 +1,4 @@
-"""Progress bars that leave nothing behind in a notebook."""
+"""Progress bars that leave no output in a notebook."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Bar", "Output", "bars_in"]
 
 
 class Output:
-    """One output of a cell, whose content is replaced by what is shown next.
+    """One output of a notebook cell, whose content can be replaced.
 
-    A cell's output cannot be taken away, and a notebook that is converted or served keeps even
-    that of a closed widget. So what follows a bar takes its output.
+    An output cannot be removed from a cell, and a converted notebook keeps the output of a closed
+    widget. Content that follows a progress bar therefore reuses the bar's output.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Output:
             self._handle.update(content, **options)
 
     def empty(self) -> None:
-        """Show nothing that takes room."""
+        """Replace the content by one that has no height."""
         self.show({"text/html": "", "text/plain": ""}, raw=True)
 
 
@@ -41,7 +41,7 @@ _output: ContextVar[Output | None] = ContextVar("output", default=None)
 
 @contextmanager
 def bars_in(output: Output) -> Iterator[None]:
-    """Show all bars in an output, which afterwards has another content."""
+    """Show all bars in `output`, whose content is replaced afterwards."""
     token = _output.set(output)
     try:
         yield
@@ -49,7 +49,7 @@ def bars_in(output: Output) -> Iterator[None]:
         _output.reset(token)
 
 
-# Without types: those of tqdm describe two signatures, and this passes on whichever was used.
+# Untyped: tqdm's types describe two signatures, and this class accepts both.
 _TqdmNotebook: Any = tqdm_notebook
 
 
@@ -61,14 +61,14 @@ class _NotebookBar(_TqdmNotebook):  # type: ignore[misc]
             self._show()
 
     def display(self, *args: Any, **options: Any) -> None:
-        """Draw the bar as it is; called by tqdm."""
+        """Draw the bar. tqdm calls this method."""
         late = options.pop("check_delay", True)
         options["check_delay"] = False
         super().display(*args, **options)
         if late and not self.displayed:
             self._show()
         close = options.get("close", False)
-        # Where another content follows, that replaces the bar.
+        # The content that follows in a shared output replaces the bar.
         if close and self._output is not None and self._output is not _output.get():
             self._output.empty()
 
@@ -78,5 +78,5 @@ class _NotebookBar(_TqdmNotebook):  # type: ignore[misc]
         self._output.show(self.container)
 
 
-#: tqdm's bar; in a notebook one whose output is empty once it is closed (with ``leave=False``).
+#: tqdm's bar. In a notebook, the output of a closed bar is empty if ``leave=False``.
 Bar: Any = _NotebookBar if issubclass(tqdm, tqdm_notebook) else tqdm

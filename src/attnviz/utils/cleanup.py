@@ -1,4 +1,4 @@
-"""Taking back what was changed for a while, also where an interrupt comes while that is done."""
+"""Reverting of temporary changes, even if an interrupt arrives during the reverting."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ __all__ = ["Cleanup", "SharedChange", "fork_safe_lock"]
 
 
 class Cleanup(ExitStack):
-    """Runs steps when its block ends, the last one first, also where one interrupt comes anywhere.
+    """Stack of cleanup steps that run when its block ends, the last one first.
 
-    Add a step before the change that it takes back. A step has to be right where nothing was
-    changed yet, and where it has run in part or wholly: each runs twice, so that an interrupt in
-    the first run does no harm. The block is entered twice, because Python may interrupt the first
-    exit before it has begun.
+    The steps run even if one interrupt (KeyboardInterrupt) arrives at any line. Add a step before
+    the change that it reverts. Each step runs twice, so that an interrupt in the first run does no
+    harm. A step must therefore be correct if nothing has changed yet, and if it has run before,
+    partly or completely. Enter the block twice, because Python may interrupt the first exit before
+    it begins.
 
     Examples
     --------
@@ -30,15 +31,15 @@ class Cleanup(ExitStack):
     """
 
     def add(self, step: Callable[[], object]) -> None:
-        """Have a step run when the block ends."""
+        """Register a step that runs when the block ends."""
         self.callback(step)
         self.callback(step)
 
 
 def fork_safe_lock() -> threading.RLock:
-    """Make a lock that other threads don't hold while a process forks.
+    """Return a lock that no other thread holds while the process forks.
 
-    In the forked process there is no thread that could release it.
+    The forked process has no thread that could release the lock.
     """
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):
@@ -49,12 +50,12 @@ def fork_safe_lock() -> threading.RLock:
 
 
 class SharedChange:
-    """A change of the whole process: made by the first that holds it, taken back by the last.
+    """Change of the whole process: the first holder makes it, the last one reverts it.
 
     Parameters
     ----------
     make, take_back : callable
-        Both have to be right where they have run before, in part or wholly.
+        Both must be correct if they have run before, partly or completely.
     """
 
     def __init__(self, make: Callable[[], object], take_back: Callable[[], object]) -> None:
@@ -64,7 +65,7 @@ class SharedChange:
         self._holders: set[object] = set()
 
     def hold(self, undo: Cleanup) -> None:
-        """Hold the change until the block of `undo` ends; any thread may."""
+        """Hold the change until the block of `undo` ends. Any thread may call this."""
         holder = object()
         undo.add(partial(self._release, holder))
         with self._lock:

@@ -11,7 +11,7 @@ __all__ = ["documented_names"]
 
 
 def documented_names(source: Any) -> Iterator[tuple[str, str, str]]:
-    """Names of parameters and attributes in a numpy docstring, their types and their meaning.
+    """Yield the name, type and description of each parameter and attribute in a numpy docstring.
 
     >>> list(documented_names(documented_names))
     []

@@ -1,4 +1,4 @@
-"""Names of files, made of texts that may hold anything."""
+"""File names made of arbitrary text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST = 80
 
 
 def file_stem(text: str) -> str:
-    """A text as a part of a file's name that any system takes; empty where nothing is left.
+    """Return `text` as part of a file name that is valid on every system. The result may be empty.
 
     >>> file_stem("all-MiniLM-L6-v2"), file_stem("../../etc/passwd"), file_stem("a: b?")
     ('all-MiniLM-L6-v2', 'etc-passwd', 'a-b')

@@ -1,4 +1,4 @@
-"""Files that are complete or not there."""
+"""Atomic writing of files: a file is complete or does not exist."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["open_atomic", "write_atomic"]
 
 @contextmanager
 def open_atomic(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]:
-    """Write a file beside its place, and move it there when it is complete.
+    """Open a temporary file in the target's folder and rename it to `path` when it is complete.
 
-    Yields the file to write to, and the absolute path that it will have. A file that is there
-    already is replaced at the end, and passes on its mode. A link stays, and the file that it leads
+    Yield the file to write to, and the absolute path that it will have. An existing file is
+    replaced at the end, and its mode is kept. If `path` is a symbolic link, the file that it points
     to is replaced.
 
-    OSError, naming the path, if the file cannot be written or something else than a file is there.
+    Raise OSError with the path if the file cannot be written or `path` is not a file.
     """
     named = as_path("path", path, "file").absolute()
     target = Path(os.path.realpath(named))
@@ -47,7 +47,7 @@ def open_atomic(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Write bytes to a file that is complete or not there; returns its absolute path."""
+    """Write `data` atomically. Return the absolute path."""
     with open_atomic(path) as (file, target):
         file.write(data)
     return target

@@ -1,4 +1,4 @@
-"""Where the code runs: a notebook, marimo, or a script; with a screen or without."""
+"""The host that runs the code: a Jupyter kernel, marimo or a script, with or without a screen."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ __all__ = ["has_kernel", "in_marimo", "ipython_cell", "offer_file", "warn_caller
 
 
 def ipython_cell() -> int | None:
-    """Number of the IPython cell that runs, None outside IPython."""
+    """Return the number of the running IPython cell, or None outside IPython."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return None if shell is None else int(shell.execution_count)
 
 
 def has_kernel() -> bool:
-    """Whether a Jupyter kernel runs this: its widgets may be far from their browser."""
+    """Whether the code runs in a Jupyter kernel. The browser may be on another machine."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
 
 
 def in_marimo() -> bool:
-    """Whether a marimo notebook runs this."""
+    """Whether the code runs in a marimo notebook."""
     marimo = sys.modules.get("marimo")
     return marimo is not None and bool(marimo.running_in_notebook())
 
 
 def offer_file(path: Path) -> None:
-    """Print an absolute path, and open it in a browser where there is a terminal and a screen.
+    """Print an absolute path. Open it in a browser if there is a terminal and a screen.
 
-    Never blocks.
+    The call never blocks.
     """
-    print(path)  # noqa: T201 - the answer of a script is what it prints
+    print(path)  # noqa: T201 - the output of a command
     if sys.stdout.isatty() and _has_screen():
         webbrowser.open(path.as_uri())
 
 
 def warn_caller(message: str) -> None:
-    """Warn, with the line that called attnviz and not one inside."""
+    """Warn with the line of the caller's code that called attnviz, not a line inside attnviz."""
     level = 1
     frame = sys._getframe(1)
     inside = ("attnviz", "traitlets", "ipywidgets", "anywidget")

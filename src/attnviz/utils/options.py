@@ -1,4 +1,4 @@
-"""Settings of a notebook, which all views follow."""
+"""Settings that all views of a notebook share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _SAVED = ("picture", "page", False)
 
 
 class Options:
-    """Settings of a notebook; `attnviz.options` has them.
+    """Settings of a notebook, available as `attnviz.options`.
 
     Attributes
     ----------
     snapshot : {"picture", "page"} or False, default "picture"
-        What a notebook stores with a live view, for readers without its kernel. ``"picture"``: a
-        small picture of the heads that are shown. ``"page"``: the picture, and the interactive page
-        in a frame, as `snapshot` of a view stores it. False: nothing.
+        Content that a notebook stores with a live view, for readers without its kernel.
+        ``"picture"`` stores a small picture of the selected heads. ``"page"`` stores the picture
+        and the interactive page in a frame, as the view's method `snapshot` does. False stores
+        nothing.
 
     Examples
     --------
@@ -39,11 +40,11 @@ class Options:
         self.snapshot = "picture"
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse names and values that would change nothing."""
+        """Reject unknown names and values, which would have no effect."""
         if name != "snapshot":
             meant = did_you_mean(name, ["snapshot"])
             raise AttributeError(f"attnviz.options has no setting {name!r}{meant}")
-        # 0 equals False, and is a number.
+        # 0 equals False, but it is a number.
         if not any(value is each or (each and value == each) for each in _SAVED):
             raise ValueError(f'snapshot={short_repr(value)} must be "picture", "page" or False')
         super().__setattr__(name, value)
@@ -52,5 +53,5 @@ class Options:
         return f"<attnviz.options: snapshot={self.snapshot!r}>"
 
 
-#: The settings of this process.
+#: Settings of this process.
 options = Options()

@@ -26,10 +26,10 @@ __all__ = [
     "scale_progress",
 ]
 
-#: Weights that a step computes, some 0.05 s of one core: no more than twice as many, and no less
-#: but for the last step, so that small work is done in one.
+#: Number of weights that a step computes, about 0.05 s on one core. A step computes between one and
+#: two times this number, except the last one, so that small work is one step.
 STEP = 1 << 22
-# What it costs to call on a head or a block at all, in weights.
+# Fixed cost of one call for a head or a block, in weights.
 _CALL = 1 << 13
 
 _Result = TypeVar("_Result")
@@ -37,14 +37,14 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a part of the work is.
+    """Progress within one part of the work.
 
     Attributes
     ----------
     doing : str
-        What is being done.
+        Name of the part.
     done, total : float
-        Of this part, in what `unit` says.
+        Amount done and total amount of this part, in `unit`.
     """
 
     doing: str
@@ -56,19 +56,19 @@ class Progress:
 Steps = Generator[Progress, None, _Result]
 
 
-class Cancelled(Exception):  # noqa: N818 - nothing went wrong
-    """Raised in work that is given up: what it would keep for a next time is not wanted."""
+class Cancelled(Exception):  # noqa: N818 - not an error
+    """Raised inside cancelled work, which then does not cache its partial results."""
 
 
 class Pace:
-    """Ends a step after so much work, for `yield from`.
+    """Counter of computed weights that ends steps of about equal size, for ``yield from``.
 
     Parameters
     ----------
     doing : str
-        What is being done.
+        Name of the part of the work.
     total : float
-        Weights that are computed in all.
+        Number of weights that are computed in total.
 
     Examples
     --------
@@ -84,7 +84,7 @@ class Pace:
         self._since = 0.0
 
     def advance(self, weights: float, calls: int = 1) -> Iterator[Progress]:
-        """Count weights that were computed; one `Progress` where a step is full."""
+        """Count computed weights. Yield a `Progress` if the step is complete."""
         self._done += weights
         self._since += weights + calls * _CALL
         if self._since >= STEP:
@@ -93,7 +93,7 @@ class Pace:
 
 
 def run_steps(steps: Steps[_Result]) -> _Result:
-    """Make all steps at once.
+    """Run all steps and return the result.
 
     >>> def count():
     ...     yield Progress("counting", 1, 2)
@@ -117,10 +117,11 @@ def run_with_bar(
     after: float = 1.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> _Result:
-    """Run all steps under a bar for each part of the work, silent for the first second.
+    """Run all steps with a progress bar for each part of the work, and return the result.
 
-    The time left is measured on the steps that are done. A part that is over within `after` seconds
-    makes no bar: all bars of a process share a lock, which an interrupt can leave held.
+    A part that ends within `after` seconds shows no bar, because all bars of a process share a
+    lock, which an interrupt can leave held. The remaining time is estimated from the completed
+    steps.
 
     >>> def count():
     ...     yield Progress("counting", 1, 2)
@@ -146,7 +147,7 @@ def run_with_bar(
                 shown.update(progress.done - shown.n)
             elif clock() - began >= after:
                 if bar is None:
-                    # Without a bar its packages are not needed.
+                    # Imported late: silent work does not need tqdm.
                     from attnviz.utils.bars import Bar
 
                     bar = Bar
@@ -172,7 +173,9 @@ def scale_progress(
     *,
     size: float = 1.0,
 ) -> Steps[_Result]:
-    """Steps of a part of some work, of so much of its total, told as how far all of it is.
+    """Run `steps` as a part of larger work, and yield the progress of the larger work.
+
+    `done` of `total` units are complete before the part begins. The part counts as `size` units.
 
     >>> def count():
     ...     yield Progress("counting", 1, 2)
@@ -187,27 +190,27 @@ def scale_progress(
         except StopIteration as end:
             result: _Result = end.value
             return result
-        # What is done in several ways begins anew with each.
+        # Work with several parts starts again at 0 with each part.
         most = max(most, min(1.0, progress.done / max(1.0, progress.total)))
         yield Progress(doing, done + most * size, total, unit)
 
 
 class Work(Generic[_Result]):
-    """Some steps, of which a few are made at a time.
+    """Work that runs for a limited time per call.
 
     Parameters
     ----------
     steps : generator
         The work.
     clock : callable
-        Tells the time in seconds.
+        Returns the time in seconds.
 
     Attributes
     ----------
     progress : Progress or None
-        How far the work is; None before the first step.
+        Progress after the last step, or None before the first step.
     result
-        What the work gives, once it is done.
+        Return value of the generator. It exists once the work is done.
 
     Examples
     --------
@@ -231,7 +234,7 @@ class Work(Generic[_Result]):
         self.progress: Progress | None = None
 
     def run_for(self, seconds: float) -> bool:
-        """Make steps for some seconds, one at least; whether the work is done."""
+        """Run steps for about `seconds`, at least one. Return whether the work is done."""
         before = self._clock()
         end = before + seconds
         while True:
@@ -244,21 +247,21 @@ class Work(Generic[_Result]):
             if self.progress is not None and progress.doing == self.progress.doing:
                 self._spent += now - before
             else:
-                # What came before says nothing about how long this part takes.
+                # The speed of earlier parts does not predict that of this part.
                 self._spent, self._began = 0.0, progress.done
             self.progress, before = progress, now
             if now >= end:
                 return False
 
     def cancel(self) -> None:
-        """End work that is not wanted any more, and let go of what it holds."""
+        """Stop the work and release its memory."""
         with suppress(Cancelled, StopIteration):
             self._steps.throw(Cancelled())
         self._steps.close()
 
     @property
     def seconds_left(self) -> float | None:
-        """What the rest of this part takes if it goes on as so far; None before that is known."""
+        """Estimated remaining seconds of this part, or None if there is no measurement yet."""
         if self.progress is None or self.progress.done <= self._began:
             return None
         rest = self.progress.total - self.progress.done

@@ -1,12 +1,12 @@
-"""How many threads torch takes, and work that is divided among threads by attnviz itself.
+"""Threads of torch, and work that attnviz divides among threads itself.
 
-Where torch divides an operation among threads, all wait until the last has been given time. That is
-longer than a short operation takes as soon as the machine has anything else to do: a second of work
-has been seen to take a minute, and a matrix product on two processors ten times as long as on one.
-Threads that each have an operation of their own do not wait for each other.
+When torch divides an operation among threads, all of them wait for the last one. On a busy machine
+this wait is longer than a short operation: one second of work took up to a minute, and a matrix
+product took ten times as long on two processors as on one. Threads that run separate operations do
+not wait for each other.
 
-torch keeps a number for each thread. A thread that has not computed yet takes the number that was
-set last, in any thread. So a number that attnviz sets for a while must not be the last one.
+torch stores the number of threads per thread. A thread that has not computed yet uses the number
+that any thread set last. A number that attnviz sets temporarily must therefore not be the last one.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ __all__ = ["map_ahead", "map_threads", "torch_threads"]
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-# Side by side, where each may hold copies of a head's points.
+# Maximum number of threads in `map_threads`. Each may hold copies of a head's points.
 _MOST_THREADS = 4
-# Ahead: more threads wait for memory, and for the one that takes their results in.
+# Maximum number of threads in `map_ahead`. More threads wait for memory or for the consumer.
 _MOST_AHEAD = 8
-# Results that wait to be taken in, for each thread.
+# Results per thread that wait for the consumer in `map_ahead`.
 _WAITING = 2
 
 
 @contextmanager
 def torch_threads(count: int | None = None) -> Iterator[None]:
-    """Set how many threads torch takes for this thread, and set the former number at the end.
+    """Set torch's number of threads for this thread, and restore the former number at the end.
 
-    None sets no number. Other libraries may change it: numba's layer of OpenMP threads sets it for
-    all libraries that use OpenMP.
+    None sets no number. The former number is restored even then, because other libraries change it:
+    numba's OpenMP layer sets it for all libraries that use OpenMP.
     """
     before = torch.get_num_threads()
     try:
@@ -56,7 +56,7 @@ _setting = fork_safe_lock()
 
 
 def _set_own_threads(count: int) -> None:
-    """Set torch's number of threads for this thread, and for no thread that starts later."""
+    """Set torch's number of threads for this thread, but not for threads that start later."""
     if torch.get_num_threads() == count:
         return
     known, changed = threading.Event(), threading.Event()
@@ -68,8 +68,8 @@ def _set_own_threads(count: int) -> None:
         torch.set_num_threads(usual)
 
     with _setting:
-        # A new thread knows the number of threads that start later, and can set it again without
-        # changing that of this thread.
+        # A new thread inherits the number for later threads. It can set this number again without
+        # changing that of the current thread.
         keeper = threading.Thread(target=keep, name="attnviz", daemon=True)
         keeper.start()
         try:
@@ -81,7 +81,10 @@ def _set_own_threads(count: int) -> None:
 
 
 def map_threads(make: Callable[[int], _Result], count: int) -> list[_Result]:
-    """``[make(0), make(1), ...]``, `count` of them, several at once, each in one thread."""
+    """Return ``[make(0), ..., make(count - 1)]``, computed in several threads.
+
+    torch computes with one thread in each of them.
+    """
     workers = min(torch.get_num_threads(), count, _MOST_THREADS)
     if workers <= 1:
         with torch_threads(1):
@@ -91,9 +94,9 @@ def map_threads(make: Callable[[int], _Result], count: int) -> list[_Result]:
 
 
 def map_ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-    """A function's results of some items, in their order, a few of them computed ahead.
+    """Yield the function's result for each item in order, and compute a few results ahead.
 
-    In as many threads as torch takes for itself. What one of them raises is raised here.
+    As many threads run as torch uses. An exception in a thread is raised in the caller.
 
     >>> list(map_ahead(lambda number: number**2, range(4)))
     [0, 1, 4, 9]
@@ -101,7 +104,7 @@ def map_ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> I
     left = iter(items)
     first = list(islice(left, 2))
     workers = min(_MOST_AHEAD, torch.get_num_threads())
-    # Of a short text there is one tile, and to start a thread takes longer.
+    # A short text has one tile, which takes less time than starting a thread.
     if workers == 1 or len(first) < 2:
         yield from map(function, chain(first, left))
         return
@@ -119,10 +122,10 @@ def map_ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> I
 
 
 def _started_pool(workers: int) -> ThreadPoolExecutor:
-    """A pool whose threads have all started, each set to compute in one thread.
+    """Return a pool whose threads have all started, with one torch thread each.
 
-    A pool would start them as items come, between two results too. A number of threads that the
-    caller of `map_ahead` sets there could then be undone by a thread that starts at that moment.
+    A pool usually starts threads when items arrive, possibly between two results. Such a start
+    could undo a number of threads that the caller of `map_ahead` sets in the meantime.
     """
     started = threading.Barrier(workers)
     pool = ThreadPoolExecutor(workers, "attnviz", initializer=_set_own_threads, initargs=(1,))
