@@ -33,16 +33,16 @@ _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxdict = 24
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 400
 
 
-def short_repr(given: Any) -> str:
-    """Return ``repr(given)`` for an error message, shortened if it is long.
+def short_repr(value: Any) -> str:
+    """Return ``repr(value)`` for an error message, shortened if it is long.
 
     >>> short_repr([0, 5]), len(short_repr(list(range(10**6)))) < 200
     ('[0, 5]', True)
     """
     try:
-        return _SHORT.repr(given)
+        return _SHORT.repr(value)
     except Exception:  # noqa: BLE001 - __repr__ of a foreign object may raise anything
-        return f"<{type(given).__name__}>"
+        return f"<{type(value).__name__}>"
 
 
 def did_you_mean(
@@ -61,9 +61,9 @@ def did_you_mean(
 
 
 def whole_number(
-    name: str, given: Any, least: int | None = None, most: int | None = None, *, hint: str = ""
+    name: str, value: Any, minimum: int | None = None, maximum: int | None = None, *, hint: str = ""
 ) -> int:
-    """Return `given` as an int after checking that it is a whole number within the bounds.
+    """Return `value` as an int after checking that it is a whole number within the bounds.
 
     Raise TypeError or ValueError otherwise. The message ends with `hint`.
 
@@ -74,17 +74,17 @@ def whole_number(
     ValueError: queries=0 must be at least 1, the number of queries to measure
     """
     hint = f", {hint}" if hint else ""
-    number = _index(given)
+    number = _as_int(value)
     if number is None:
-        raise TypeError(f"{name}={short_repr(given)} must be a whole number{hint}")
-    if (least is not None and number < least) or (most is not None and number > most):
-        bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise TypeError(f"{name}={short_repr(value)} must be a whole number{hint}")
+    if (minimum is not None and number < minimum) or (maximum is not None and number > maximum):
+        bounds = f"at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
         raise ValueError(f"{name}={short_repr(number)} must be {bounds}{hint}")
     return number
 
 
-def whole_numbers(name: str, given: Any, *, hint: str = "such as [0, 5]") -> tuple[int, ...]:
-    """Return `given` as a tuple of ints.
+def whole_numbers(name: str, value: Any, *, hint: str = "such as [0, 5]") -> tuple[int, ...]:
+    """Return `value` as a tuple of ints.
 
     Raise TypeError if it is not a list of whole numbers, or ValueError if it has more than
     `MAX_NUMBERS` items. The message contains `hint`.
@@ -92,24 +92,24 @@ def whole_numbers(name: str, given: Any, *, hint: str = "such as [0, 5]") -> tup
     >>> whole_numbers("layers", range(3))
     (0, 1, 2)
     """
-    refused = f"{name}={short_repr(given)} must be a list of whole numbers, {hint}"
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise TypeError(refused)
+    message = f"{name}={short_repr(value)} must be a list of whole numbers, {hint}"
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(message)
     numbers = []
     # The iterable may be infinite.
-    for each in islice(iter(given), MAX_NUMBERS + 1):
-        number = _index(each)
+    for item in islice(iter(value), MAX_NUMBERS + 1):
+        number = _as_int(item)
         if number is None:
-            raise TypeError(f"{refused}; {short_repr(each)} is not one")
+            raise TypeError(f"{message}; {short_repr(item)} is not one")
         numbers.append(number)
     if len(numbers) > MAX_NUMBERS:
         raise ValueError(
-            f"{name}={short_repr(given)} has more than {MAX_NUMBERS:,} numbers, {hint}"
+            f"{name}={short_repr(value)} has more than {MAX_NUMBERS:,} numbers, {hint}"
         )
     return tuple(numbers)
 
 
-def as_list(given: Any) -> Any:
+def as_list(value: Any) -> Any:
     """Return a single number as a list of one number. Return anything else unchanged.
 
     `whole_numbers` checks the result.
@@ -117,8 +117,8 @@ def as_list(given: Any) -> Any:
     >>> as_list(3), as_list([0, 3])
     ([3], [0, 3])
     """
-    number = _index(given)
-    return given if number is None else [number]
+    number = _as_int(value)
+    return value if number is None else [number]
 
 
 def resolve_negative(number: Any, numbers: Sequence[int]) -> Any:
@@ -129,32 +129,34 @@ def resolve_negative(number: Any, numbers: Sequence[int]) -> Any:
     >>> [resolve_negative(number, [0, 4, 8]) for number in (-1, 4, -9)]
     [8, 4, -9]
     """
-    place = _index(number)
-    if place is None or not -len(numbers) <= place < 0:
+    index = _as_int(number)
+    if index is None or not -len(numbers) <= index < 0:
         return number
-    return numbers[place]
+    return numbers[index]
 
 
-def _index(given: Any) -> int | None:
-    """Return `given` as an int, or None if it is not a whole number. A bool is not a number."""
+def _as_int(value: Any) -> int | None:
+    """Return `value` as an int, or None if it is not a whole number. A bool is not a number."""
     try:
-        return None if isinstance(given, bool) else operator.index(given)
+        return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         return None
 
 
-def resolve_slice(argument: str, wanted: slice | None, size: int) -> slice:
+def resolve_slice(argument: str, value: slice | None, size: int) -> slice:
     """Return the slice of `size` rows or columns with explicit start and stop. None means all.
 
-    Raise TypeError if `wanted` is not a slice, or ValueError if it has a step.
+    Raise TypeError if `value` is not a slice, or ValueError if it has a step.
     """
-    if wanted is None:
+    if value is None:
         return slice(0, size)
-    if not isinstance(wanted, slice):
-        raise TypeError(f"{argument} must be a slice such as slice(0, 64); got {wanted!r}")
-    start, stop, step = wanted.indices(size)
+    if not isinstance(value, slice):
+        raise TypeError(f"{argument} must be a slice such as slice(0, 64); got {value!r}")
+    start, stop, step = value.indices(size)
     if step != 1:
-        raise ValueError(f"{argument}={wanted!r} has a step; take every row and pick from those")
+        raise ValueError(
+            f"{argument}={value!r} has a step. Pass a slice without a step and index the result."
+        )
     return slice(start, max(start, stop))
 
 
@@ -165,35 +167,35 @@ def format_numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def as_path(argument: str, given: Any, kind: str) -> Path:
-    """Return `given` as the path of a `kind` (``"folder"``, ``"file"``), with ``~`` expanded.
+def as_path(argument: str, value: Any, kind: str) -> Path:
+    """Return `value` as the path of a `kind` (``"folder"``, ``"file"``), with ``~`` expanded.
 
     Raise TypeError if it is not a path, or ValueError if it is empty or not a valid file name.
 
     >>> as_path("spool", "long/0", "folder").as_posix()
     'long/0'
     """
-    if not isinstance(given, str | os.PathLike) or not isinstance(os.fspath(given), str):
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
         raise TypeError(
-            f"{argument} must be the path of a {kind}, a text or a pathlib.Path; got "
-            f"{type(given).__name__}"
+            f"{argument} must be the path of a {kind}, a string or a pathlib.Path; got "
+            f"{type(value).__name__}"
         )
-    said = os.fspath(given)
-    if not said:
+    text = os.fspath(value)
+    if not text:
         # pathlib reads "" as the working directory.
-        raise ValueError(f"{argument}='' is not the name of a {kind}; give one")
+        raise ValueError(f"{argument}='' is empty. Pass the path of a {kind}.")
     try:
-        encoded = os.fsencode(said)
+        encoded = os.fsencode(text)
     except UnicodeEncodeError as error:
-        raise ValueError(f"{argument}={said!r} cannot be the name of a {kind}: {error}") from error
+        raise ValueError(f"{argument}={text!r} cannot be the name of a {kind}: {error}") from error
     if b"\0" in encoded:
         raise ValueError(
-            f"{argument}={said!r} cannot be the name of a {kind}: it has a null character"
+            f"{argument}={text!r} cannot be the name of a {kind}: it has a null character"
         )
     try:
-        return Path(said).expanduser()
+        return Path(text).expanduser()
     except RuntimeError as error:
         raise ValueError(
-            f"{argument}={said!r}: no home folder is known for {Path(said).parts[0]!r}; write the "
-            f"path in full, or ./ before a {kind} of that name"
+            f"{argument}={text!r}: the home folder {Path(text).parts[0]!r} is unknown. Pass the "
+            f"full path, or put ./ before the name of the {kind}."
         ) from error

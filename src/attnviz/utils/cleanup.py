@@ -54,13 +54,13 @@ class SharedChange:
 
     Parameters
     ----------
-    make, take_back : callable
+    apply, revert : callable
         Both must be correct if they have run before, partly or completely.
     """
 
-    def __init__(self, make: Callable[[], object], take_back: Callable[[], object]) -> None:
-        self._make = make
-        self._take_back = take_back
+    def __init__(self, apply: Callable[[], object], revert: Callable[[], object]) -> None:
+        self._apply = apply
+        self._revert = revert
         self._lock = fork_safe_lock()
         self._holders: set[object] = set()
 
@@ -70,10 +70,10 @@ class SharedChange:
         undo.add(partial(self._release, holder))
         with self._lock:
             self._holders.add(holder)
-            self._make()
+            self._apply()
 
     def _release(self, holder: object) -> None:
         with self._lock:
             self._holders.discard(holder)
             if not self._holders:
-                self._take_back()
+                self._revert()

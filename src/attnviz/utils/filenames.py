@@ -6,7 +6,7 @@ import re
 
 __all__ = ["file_stem"]
 
-_LONGEST = 80
+_MAX_LENGTH = 80
 
 
 def file_stem(text: str) -> str:
@@ -15,4 +15,4 @@ def file_stem(text: str) -> str:
     >>> file_stem("all-MiniLM-L6-v2"), file_stem("../../etc/passwd"), file_stem("a: b?")
     ('all-MiniLM-L6-v2', 'etc-passwd', 'a-b')
     """
-    return re.sub(r"[^\w.-]+", "-", text)[:_LONGEST].strip("-._")
+    return re.sub(r"[^\w.-]+", "-", text)[:_MAX_LENGTH].strip("-._")

@@ -26,23 +26,27 @@ def open_atomic(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]
 
     Raise OSError with the path if the file cannot be written or `path` is not a file.
     """
-    named = as_path("path", path, "file").absolute()
-    target = Path(os.path.realpath(named))
-    beside = target.with_name(f".{secrets.token_hex(8)}.part")
+    absolute = as_path("path", path, "file").absolute()
+    target = Path(os.path.realpath(absolute))
+    temporary = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         if target.exists() and not target.is_file():
-            raise FileExistsError(errno.EEXIST, "it is not a file; give the name of a file")
+            raise FileExistsError(
+                errno.EEXIST, "it exists and is not a file. Pass the path of a file"
+            )
         try:
-            with beside.open("xb") as file:
+            with temporary.open("xb") as file:
                 if target.exists():
-                    shutil.copymode(target, beside)
-                yield file, named
-            beside.replace(target)
+                    shutil.copymode(target, temporary)
+                yield file, absolute
+            temporary.replace(target)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise type(error)(
-            error.errno, f"cannot write path={str(path)!r}: {error.strerror or error}", str(named)
+            error.errno,
+            f"cannot write path={str(path)!r}: {error.strerror or error}",
+            str(absolute),
         ) from error
 
 

@@ -45,7 +45,7 @@ class Options:
             meant = did_you_mean(name, ["snapshot"])
             raise AttributeError(f"attnviz.options has no setting {name!r}{meant}")
         # 0 equals False, but it is a number.
-        if not any(value is each or (each and value == each) for each in _SAVED):
+        if not any(value is saved or (saved and value == saved) for saved in _SAVED):
             raise ValueError(f'snapshot={short_repr(value)} must be "picture", "page" or False')
         super().__setattr__(name, value)
 

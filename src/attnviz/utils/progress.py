@@ -111,7 +111,7 @@ def run_steps(steps: Steps[_Result]) -> _Result:
 
 def run_with_bar(
     steps: Steps[_Result],
-    of: str,
+    title: str,
     *,
     bar: Callable[..., Any] | None = None,
     after: float = 1.0,
@@ -129,7 +129,7 @@ def run_with_bar(
     >>> run_with_bar(count(), "numbers")
     'done'
     """
-    shown: Any = None
+    current: Any = None
     doing = ""
     began = 0.0
     try:
@@ -140,28 +140,28 @@ def run_with_bar(
                 result: _Result = end.value
                 return result
             if progress.doing != doing:
-                if shown is not None:
-                    shown.close()
-                shown, doing, began = None, progress.doing, clock()
-            if shown is not None:
-                shown.update(progress.done - shown.n)
+                if current is not None:
+                    current.close()
+                current, doing, began = None, progress.doing, clock()
+            if current is not None:
+                current.update(progress.done - current.n)
             elif clock() - began >= after:
                 if bar is None:
                     # Imported late: silent work does not need tqdm.
                     from attnviz.utils.bars import Bar
 
                     bar = Bar
-                shown = bar(
+                current = bar(
                     total=progress.total,
                     initial=progress.done,
-                    desc=f"{of}: {doing}",
+                    desc=f"{title}: {doing}",
                     unit=progress.unit,
                     unit_scale=True,
                     leave=False,
                 )
     finally:
-        if shown is not None:
-            shown.close()
+        if current is not None:
+            current.close()
 
 
 def scale_progress(
@@ -183,7 +183,7 @@ def scale_progress(
     >>> next(scale_progress(count(), "layers", 3, 12)).done
     3.5
     """
-    most = 0.0
+    fraction = 0.0
     while True:
         try:
             progress = next(steps)
@@ -191,8 +191,8 @@ def scale_progress(
             result: _Result = end.value
             return result
         # Work with several parts starts again at 0 with each part.
-        most = max(most, min(1.0, progress.done / max(1.0, progress.total)))
-        yield Progress(doing, done + most * size, total, unit)
+        fraction = max(fraction, min(1.0, progress.done / max(1.0, progress.total)))
+        yield Progress(doing, done + fraction * size, total, unit)
 
 
 class Work(Generic[_Result]):
@@ -264,5 +264,5 @@ class Work(Generic[_Result]):
         """Estimated remaining seconds of this part, or None if there is no measurement yet."""
         if self.progress is None or self.progress.done <= self._began:
             return None
-        rest = self.progress.total - self.progress.done
-        return self._spent * rest / (self.progress.done - self._began)
+        remaining = self.progress.total - self.progress.done
+        return self._spent * remaining / (self.progress.done - self._began)

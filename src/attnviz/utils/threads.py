@@ -29,11 +29,11 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 # Maximum number of threads in `map_threads`. Each may hold copies of a head's points.
-_MOST_THREADS = 4
+_MAX_THREADS = 4
 # Maximum number of threads in `map_ahead`. More threads wait for memory or for the consumer.
-_MOST_AHEAD = 8
+_MAX_AHEAD = 8
 # Results per thread that wait for the consumer in `map_ahead`.
-_WAITING = 2
+_MAX_WAITING = 2
 
 
 @contextmanager
@@ -59,25 +59,25 @@ def _set_own_threads(count: int) -> None:
     """Set torch's number of threads for this thread, but not for threads that start later."""
     if torch.get_num_threads() == count:
         return
-    known, changed = threading.Event(), threading.Event()
+    inherited, changed = threading.Event(), threading.Event()
 
-    def keep() -> None:
-        usual = torch.get_num_threads()
-        known.set()
+    def restore() -> None:
+        inherited_count = torch.get_num_threads()
+        inherited.set()
         changed.wait()
-        torch.set_num_threads(usual)
+        torch.set_num_threads(inherited_count)
 
     with _setting:
         # A new thread inherits the number for later threads. It can set this number again without
         # changing that of the current thread.
-        keeper = threading.Thread(target=keep, name="attnviz", daemon=True)
-        keeper.start()
+        helper = threading.Thread(target=restore, name="attnviz", daemon=True)
+        helper.start()
         try:
-            known.wait()
+            inherited.wait()
             torch.set_num_threads(count)
         finally:
             changed.set()
-            keeper.join()
+            helper.join()
 
 
 def map_threads(make: Callable[[int], _Result], count: int) -> list[_Result]:
@@ -85,7 +85,7 @@ def map_threads(make: Callable[[int], _Result], count: int) -> list[_Result]:
 
     torch computes with one thread in each of them.
     """
-    workers = min(torch.get_num_threads(), count, _MOST_THREADS)
+    workers = min(torch.get_num_threads(), count, _MAX_THREADS)
     if workers <= 1:
         with torch_threads(1):
             return [make(number) for number in range(count)]
@@ -101,19 +101,19 @@ def map_ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> I
     >>> list(map_ahead(lambda number: number**2, range(4)))
     [0, 1, 4, 9]
     """
-    left = iter(items)
-    first = list(islice(left, 2))
-    workers = min(_MOST_AHEAD, torch.get_num_threads())
+    remaining = iter(items)
+    first = list(islice(remaining, 2))
+    workers = min(_MAX_AHEAD, torch.get_num_threads())
     # A short text has one tile, which takes less time than starting a thread.
     if workers == 1 or len(first) < 2:
-        yield from map(function, chain(first, left))
+        yield from map(function, chain(first, remaining))
         return
     waiting: deque[Future[_Result]] = deque()
     pool = _started_pool(workers)
     try:
-        for item in chain(first, left):
+        for item in chain(first, remaining):
             waiting.append(pool.submit(function, item))
-            if len(waiting) >= _WAITING * workers:
+            if len(waiting) >= _MAX_WAITING * workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

@@ -243,7 +243,7 @@ def test_a_page_is_written_as_a_file(tmp_path: Path) -> None:
         view.save(tmp_path / "x.gif")
     with pytest.raises(TypeError, match="path must be the path of a file"):
         view.save(None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="path='' is not the name of a file"):
+    with pytest.raises(ValueError, match="path='' is empty"):
         view.save("")
     with pytest.raises(OSError, match="cannot write path="):
         view.save(tmp_path / "none" / "x.html")

@@ -508,7 +508,7 @@ def test_places_that_cannot_be_written(place: str, tmp_path: Path) -> None:
     ("place", "error", "said"),
     [
         (None, TypeError, r"^path must be the path of a file.*got NoneType"),
-        ("", ValueError, r"^path='' is not the name of a file"),
+        ("", ValueError, r"^path='' is empty\. Pass the path of a file"),
         ("a\0b", ValueError, r"^path='a\\x00b' cannot be the name of a file.*null"),
         ("x" * 300, OSError, r"cannot (read|write) path='xxx|no file at path='xxx"),
     ],

@@ -211,7 +211,7 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
     ("place", "error", "said"),
     [
         (True, TypeError, r"^spool must be the path of a folder.*got bool"),
-        ("", ValueError, r"^spool='' is not the name of a folder"),
+        ("", ValueError, r"^spool='' is empty\. Pass the path of a folder"),
         ("a\0b", ValueError, r"^spool='a\\x00b' cannot be the name of a folder: .*null"),
         ("x" * 300, OSError, r"spool='xxx.*' cannot be written: "),
         ("file", NotADirectoryError, r"spool='file' cannot be written: it is a file; give the na"),
