@@ -1,4 +1,4 @@
-"""Many texts of one model, as one object."""
+"""Many texts of one model as one object, and statistics of its heads over them."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what tells whether reading that was interrupted may go on."""
+"""Checkpoints: fingerprints of model, texts and arguments, to decide whether a run may resume."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from attnviz.utils.arguments import short_repr
 
 __all__ = ["check_same", "told", "weights_hash"]
 
-# Numbers of each parameter that tell one model's weights from another's.
+# Numbers of each parameter that `weights_hash` reads.
 _OF_A_PARAMETER = 1024
 
 
 def weights_hash(model: torch.nn.Module) -> str:
-    """What tells the weights of a model from others: 16 hexadecimal digits.
+    """Return a hash of the weights of a model: 16 hexadecimal digits.
 
-    Of each parameter its name, its shape and a thousand of its numbers count.
+    It covers the name, the shape and about a thousand numbers of each parameter.
     """
     code = hashlib.blake2b(digest_size=8)
     for name, parameter in sorted(model.named_parameters()):
@@ -35,7 +35,7 @@ def weights_hash(model: torch.nn.Module) -> str:
 
 
 def told(value: Any) -> int:
-    """What tells a text or an image, or what belongs to one, from another, in any process.
+    """Return the CRC-32 of an example or of a value that belongs to it, the same in any process.
 
     >>> told("the cat") == told("the cat") != told("the dog")
     True
@@ -44,14 +44,14 @@ def told(value: Any) -> int:
 
 
 def _words(value: Any) -> str:
-    """A value in words that are the same in another process."""
+    """Return a string for a value that is the same in any process."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name}: {_words(each)}' for name, each in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"({', '.join(map(_words, value))})"
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu()
-    # Arrays, tensors and images: their words leave out most, or say where they are in memory.
+    # The repr of arrays, tensors and images omits most values or contains a memory address.
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         array = np.asarray(value)
         return f"{array.shape} {array.dtype} {zlib.crc32(np.ascontiguousarray(array).tobytes()):x}"
@@ -59,9 +59,9 @@ def _words(value: Any) -> str:
 
 
 def check_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Refuse to go on with a checkpoint that was made with other arguments than those here.
+    """Raise ValueError if the checkpoint at `path` was made with different arguments.
 
-    ValueError names the argument, and both values.
+    The error names the argument and both values.
     """
     for argument, value in here.items():
         if there.get(argument) != value:

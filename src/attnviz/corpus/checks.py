@@ -1,4 +1,4 @@
-"""Corpus checks: records of one corpus are of one model, with queries and keys."""
+"""Checks that the records of a corpus belong to one model and contain queries and keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = [
 
 
 def checked_records(records: Any) -> tuple[AttentionRecord, ...]:
-    """The records of a corpus as a tuple: at least one, all of one model."""
+    """Return `records` as a tuple. Raise unless it has at least one record, all of one model."""
     if isinstance(records, AttentionRecord):
         raise TypeError(
             "records must be a list of records, one a text; got one record: put it in []"
@@ -47,9 +47,10 @@ def checked_records(records: Any) -> tuple[AttentionRecord, ...]:
 def stacks_with_vectors(
     records: Sequence[AttentionRecord],
 ) -> tuple[tuple[str, ...], list[str]]:
-    """The stacks whose queries and keys all records have, and notes on the others.
+    """Return the stacks whose queries and keys all records have, and notes on the other stacks.
 
-    A ValueError says why where there is none: words, weights alone, or nothing in common.
+    Raise ValueError if there is no such stack. The error says whether the records are merged into
+    words, contain only weights, or have no stack in common.
     """
     names = list(dict.fromkeys(name for record in records for name in record.stacks))
     common, notes = [], []
@@ -82,7 +83,7 @@ def stacks_with_vectors(
 
 
 def check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
-    """Refuse stacks, one a record, that differ in layers, heads or the length of vectors."""
+    """Raise ValueError if the stacks of the records differ in layers, heads or head_dim."""
     first = _shape(stacks[0])
     for number, stack in enumerate(stacks):
         shape = _shape(stack)
@@ -104,7 +105,7 @@ def check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
 
 
 def _shape(stack: AttentionStack) -> dict[int, tuple[int, int]]:
-    """By layer how many heads there are, and the length of their vectors."""
+    """Return the number of heads and head_dim of each layer."""
     found = {}
     for layer in stack.layers:
         attention = stack.attention(layer)

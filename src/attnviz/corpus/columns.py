@@ -1,4 +1,4 @@
-"""Columns: what is known of each text or token of a corpus, to colour points by."""
+"""Columns: values of each text or token of a corpus, by which points can be coloured."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ __all__ = [
     "read_columns",
 ]
 
-#: What points can be coloured by in any corpus, whatever columns it has.
+#: Colourings that every corpus has, in addition to its columns.
 COLORINGS = ("type", "position", "position mod 5", "norm", "frequency", "punctuation", "text")
 
-#: A stack's name and one of its two sides, "query" or "key".
+#: The name of a stack and a side, "query" or "key".
 Side = tuple[str, str]
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column's values at the points of a stack.
+    """Values of a column at the points of a stack.
 
     Attributes
     ----------
     name : str
-        As it was given.
+        Name of the column.
     queries, keys : ndarray
-        One value a query and a key: float64, NaN where it is not known, where the column holds
-        numbers; otherwise int32, places in `categories`, -1 where it is not known.
+        One value for each query and each key. A column of numbers has float64 values, with NaN for
+        unknown ones. Any other column has int32 indices into `categories`, with -1 for unknown
+        values.
     categories : tuple of str, or None
-        What the column's values are, sorted; None where they are numbers.
+        Distinct values of the column, sorted. None for a column of numbers.
     """
 
     name: str
@@ -52,10 +53,10 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class GivenColumn:
-    """A column as it was given, made numbers.
+    """A column that the user passed, converted to numbers.
 
-    `values` holds for each text a value for all of it (no axis) or one a token; these and
-    `categories` are as in `Column`.
+    `values` has an array for each text: one value for the whole text (no axis) or one value for
+    each token. Values and `categories` are as in `Column`.
     """
 
     name: str
@@ -65,9 +66,10 @@ class GivenColumn:
     def at(
         self, texts: NDArray[np.int32], positions: NDArray[np.int32], lengths: Sequence[int]
     ) -> NDArray[Any]:
-        """Values at the tokens (`texts`, `positions`), given how many tokens each text has.
+        """Return the values at the tokens (`texts`, `positions`).
 
-        Unknown where a text's values are those of the other side's tokens.
+        `lengths` are the numbers of tokens of each text. If a text has another number of values,
+        they belong to the other side's tokens, and the result is unknown (NaN or -1).
         """
         unknown: float = np.nan if self.categories is None else -1
         found = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)
@@ -81,7 +83,7 @@ class GivenColumn:
 
 
 def check_column_names(names: Iterable[Any]) -> None:
-    """Refuse names that are not texts, or are those of a colouring that every corpus has.
+    """Raise if a name is not a non-empty string, or is one of `COLORINGS`.
 
     Examples
     --------
@@ -90,7 +92,7 @@ def check_column_names(names: Iterable[Any]) -> None:
     for name in names:
         if not isinstance(name, str) or not name:
             raise TypeError(f"columns: a name must be a text that is not empty; got {name!r}")
-        # One colouring would hide the other, and the legend would be of neither.
+        # Otherwise two colourings would have the same name.
         if name in COLORINGS:
             raise ValueError(
                 f"columns: every corpus can be coloured by {name!r} already; give your column "
@@ -101,7 +103,7 @@ def check_column_names(names: Iterable[Any]) -> None:
 def read_columns(
     columns: Mapping[Any, Any] | None, lengths: Mapping[Side, Sequence[int]], num_texts: int
 ) -> dict[str, GivenColumn]:
-    """Read columns as `Corpus` takes them; `lengths` are the numbers of tokens of each text."""
+    """Read the argument `columns` of `Corpus`. `lengths` has the number of tokens of each text."""
     if columns is None:
         return {}
     if not isinstance(columns, Mapping):
@@ -118,7 +120,7 @@ def read_columns(
 
 def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN, infinite, or the ``NA`` or ``NaT`` of pandas."""
-    # Those of pandas are known by name: it need not be there, and they equal nothing.
+    # Compared by type name: pandas may not be installed, and NA and NaT equal nothing.
     return (
         value is None
         or type(value).__name__ in {"NAType", "NaTType"}
@@ -127,9 +129,9 @@ def is_missing(value: Any) -> bool:
 
 
 def check_entry(name: str, text: int, entry: Any, counts: Collection[int] = ()) -> None:
-    """Refuse what cannot be a column's entry for a text: a value, or a sequence of one a token.
+    """Raise unless `entry` is a valid entry of a column: a value, or a value for each token.
 
-    `counts` are the numbers of tokens that the text has; empty where they are not known yet.
+    `counts` are the possible numbers of tokens of the text, empty if they are not known yet.
     """
     several = _is_sequence(entry)
     values = [_plain(value) for value in entry] if several else [_plain(entry)]
@@ -142,14 +144,14 @@ def check_entry(name: str, text: int, entry: Any, counts: Collection[int] = ()) 
 
 
 def _is_sequence(value: Any) -> TypeGuard[Iterable[Any]]:
-    """Whether it holds several values: a list, an array, a tensor, a Series."""
+    """Whether `value` has several values: a list, array, tensor or Series."""
     unlike = getattr(value, "ndim", 1) == 0 or isinstance(value, str | bytes | Mapping)
     return not unlike and hasattr(value, "__len__") and hasattr(value, "__iter__")
 
 
 def _plain(value: Any) -> Any:
-    """A value as Python's own."""
-    # A time as a number of nanoseconds would be a scale that was not asked for.
+    """Convert a numpy or torch scalar to a Python value."""
+    # A time stays a time: `item` may turn it into a number of nanoseconds.
     if not hasattr(value, "item") or isinstance(value, np.datetime64 | np.timedelta64):
         return value
     return value.item()
@@ -158,7 +160,7 @@ def _plain(value: Any) -> Any:
 def _by_text(
     name: str, given: Any, lengths: Mapping[Side, Sequence[int]], num_texts: int
 ) -> list[Any]:
-    """One entry a text: a value, or a list with one a token."""
+    """Return one entry for each text: a value, or a list with a value for each token."""
     if not _is_sequence(given):
         raise TypeError(
             f"columns[{name!r}] must be a sequence with a value for each text or token; got "
@@ -195,7 +197,7 @@ def _check_kinds(name: str, values: Iterable[Any]) -> None:
     for value in values:
         if is_missing(value):
             continue
-        # A span of numpy's is a whole number to Python.
+        # numpy.timedelta64 is registered as a number (numbers.Integral).
         if isinstance(value, np.timedelta64) or not isinstance(value, str | numbers.Real):
             raise TypeError(
                 f"columns[{name!r}] must hold texts, numbers or True and False; got "
@@ -204,7 +206,7 @@ def _check_kinds(name: str, values: Iterable[Any]) -> None:
 
 
 def _numbered(name: str, entries: Sequence[Any]) -> GivenColumn:
-    """Values as numbers, or as places among all values that there are."""
+    """Convert entries to numbers, or to indices into the sorted distinct values."""
     flat = [value for entry in entries for value in (entry if isinstance(entry, list) else [entry])]
     _check_kinds(name, flat)
     known = [value for value in flat if not is_missing(value)]

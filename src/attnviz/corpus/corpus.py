@@ -1,7 +1,7 @@
-"""A corpus: many records of one model, together for the joint query-key embedding.
+"""A corpus: many records of one model for the joint query-key embedding.
 
-Every head has the same points, the queries and keys of some of the tokens
-(`attnviz.corpus.points`); their vectors are gathered layer by layer when asked for, and nothing
+All heads have the same points: the queries and keys of a sample of tokens
+(`attnviz.corpus.points`). Their vectors are copied layer by layer when they are requested. Nothing
 else is copied.
 """
 
@@ -39,16 +39,17 @@ __all__ = ["Caveat", "Corpus", "LayerVectors", "caveats_of"]
 
 @dataclass(frozen=True, eq=False)
 class LayerVectors:
-    """The vectors of a layer's points, as the model's attention received them.
+    """Queries and keys of the points of a layer, as the model's attention received them.
 
     Attributes
     ----------
     heads : tuple of int
-        The model's own numbers of the heads.
+        The model's numbers of the heads.
     queries : Tensor
-        float32, (heads, num_queries, head_dim), in the main memory.
+        float32, (heads, num_queries, head_dim), on the CPU.
     keys : Tensor
-        float32, (heads, num_keys, head_dim); heads of a group have the same.
+        float32, (heads, num_keys, head_dim), on the CPU. Heads that share a key head (grouped-query
+        attention) have equal keys.
     """
 
     heads: tuple[int, ...]
@@ -58,10 +59,10 @@ class LayerVectors:
 
 @dataclass(frozen=True)
 class Caveat:
-    """Why the points of a layer's heads do not say all of its attention.
+    """Reason why the points of a layer do not determine its attention exactly.
 
-    ``"moving"`` applies if keys are moved onto the queries, ``"bias"`` always; `words` is a
-    sentence for readers.
+    ``"moving"`` applies only if keys are moved onto the queries, ``"bias"`` always. `words` is a
+    sentence for readers of the plot.
     """
 
     kind: Literal["moving", "bias"]
@@ -69,11 +70,11 @@ class Caveat:
 
 
 def caveats_of(attention: QueryKeyAttention) -> list[Caveat]:
-    """What the joint embedding does not keep of a layer's attention; empty for a plain softmax.
+    """Return what the joint embedding of a layer does not represent. Empty for a plain softmax.
 
-    Moving keys by t adds ``q . t`` to all logits of a query, which does not change a softmax. It
-    does change what a soft cap makes of the logits, and a sink is a logit that it is not added to.
-    A position bias is not a part of any distance.
+    Moving all keys by t adds ``q . t`` to all logits of a query, which does not change a softmax.
+    It changes softly capped logits, and it is not added to the logit of a sink. A position bias is
+    not part of any distance between points.
     """
     found = []
     if attention.softcap is not None:
@@ -98,51 +99,58 @@ def caveats_of(attention: QueryKeyAttention) -> list[Caveat]:
 
 
 class Corpus:
-    """Several records of one model, whose queries and keys are looked at together.
+    """Several records of one model, whose queries and keys are the points of a joint embedding.
 
     Parameters
     ----------
     records : sequence of AttentionRecord
-        One a text or image, with queries and keys.
+        One record for each text or image, with queries and keys.
     points : int, default 10,000
-        How many queries and keys together may stand for all: whole texts in random order, as long
-        as they fit (`attnviz.corpus.points.sampled_points`).
+        Maximum number of points, queries and keys together. Whole texts are chosen in random order
+        as long as they fit (`attnviz.corpus.points.sampled_points`).
     seed : int, default 0
-        Of that order.
+        Seed of the random order.
     columns : mapping of str to values, optional
-        What is known of texts or tokens, to colour points by: for each name one value a text, one
-        sequence a text with a value for each of its tokens, or one value for each token of all
-        texts. Texts are categories, numbers a scale; None and NaN are unknown.
+        Values by which points can be coloured. Each name maps to one value for each text, to one
+        sequence for each text with a value for each of its tokens, or to one flat sequence with a
+        value for each token of all texts. Strings are categories and numbers a scale. None and NaN
+        are unknown values.
     texts_in_all : int, optional
-        Of how many texts the records are a part; as many as there are records when left out.
+        Number of texts from which the records were chosen. By default the number of records.
     places : sequence of int, optional
-        Which of those texts each record is of; ``0``, ``1``, ... when left out.
+        Index of each record's text among those texts. By default ``0``, ``1``, ...
     left_out : int, default 0
-        How many of those texts could not be read, empty or too long for the model.
+        Number of those texts that could not be read because they are empty or too long for the
+        model.
 
     Attributes
     ----------
     records : tuple of AttentionRecord
+        The records, in the order in which they were passed.
     model : str
-        The model's name.
+        Name of the model.
     notes : list of str
-        What a reader of the pictures must be told: the notes of the records, and what was left out.
+        Sentences for readers of the plots: the notes of the records, and what is left out.
     names : tuple of str
-        A title for each text: its first words, or "image 3", or "text 3".
+        A title for each text: its first words, "image 3" or "text 3".
     stack_names : tuple of str
-        The stacks that all records have with queries and keys.
+        Names of the stacks that all records have with queries and keys.
     seed : int
+        Seed of the random order.
     texts_in_all : int
+        Number of texts from which the records were chosen.
     places : tuple of int
+        Index of each record's text among those texts.
     left_out : int
+        Number of texts that could not be read.
 
     Raises
     ------
     TypeError
-        If an argument is of another kind.
+        If an argument has a wrong type.
     ValueError
-        If there are no records, or they are of different models, or of words, or only weights are
-        known; if a column has another number of values.
+        If there are no records; if they belong to different models, are merged into words or
+        contain only weights; or if a column has a wrong number of values.
 
     Examples
     --------
@@ -200,12 +208,12 @@ class Corpus:
         self._points: dict[str, Points] = {}
 
     def stack(self, name: str | None = None) -> AttentionStack:
-        """The stack of the first record, which says what layers and heads all of them have.
+        """Return a stack of the first record. All records have its layers and heads.
 
         Parameters
         ----------
         name : str, optional
-            One of `stack_names`, the first when left out.
+            One of `stack_names`. By default the first.
 
         Returns
         -------
@@ -214,18 +222,18 @@ class Corpus:
         Raises
         ------
         KeyError
-            If there is no such stack; says which there are.
+            If the stack does not exist. The error lists those that exist.
         """
         return self.records[0].stacks[self._stack_name(name)]
 
     def only(self, layers: int | Iterable[int]) -> Corpus:
-        """The same corpus with some of its layers: the same points, and nothing is copied.
+        """Return this corpus with only some layers and the same points. Nothing is copied.
 
         Parameters
         ----------
         layers : int or iterable of int
-            The model's numbers; in each stack those that it has are kept. Negative ones count from
-            the end of each stack, as in Python.
+            The model's numbers of the layers to keep. A stack keeps those that it has. Negative
+            numbers count from the end of each stack.
 
         Returns
         -------
@@ -234,12 +242,12 @@ class Corpus:
         Raises
         ------
         TypeError
-            If they are not numbers.
+            If `layers` contains something else than integers.
         IndexError
-            If no stack has one of the layers.
+            If a layer exists in no stack.
         """
         wanted = list(whole_numbers("layers", as_list(layers)))
-        # Stacks whose vectors are not known do not belong to the corpus.
+        # Stacks without vectors are not part of the corpus.
         known = {number for name in self.stack_names for number in self.stack(name).layers}
         longest = max(self.stack(name).num_layers for name in self.stack_names)
         missing = [each for each in wanted if each not in known and each not in range(-longest, 0)]
@@ -260,7 +268,7 @@ class Corpus:
         Parameters
         ----------
         stack : str, optional
-            One of `stack_names`, the first when left out.
+            One of `stack_names`. By default the first.
 
         Returns
         -------
@@ -271,12 +279,12 @@ class Corpus:
         return all(each.key_tokens is each.query_tokens for each in stacks)
 
     def points(self, stack: str | None = None) -> Points:
-        """The points of a stack, the same for all of its heads.
+        """Return the points of a stack. They are the same for all of its heads.
 
         Parameters
         ----------
         stack : str, optional
-            One of `stack_names`, the first when left out.
+            One of `stack_names`. By default the first.
 
         Returns
         -------
@@ -296,26 +304,26 @@ class Corpus:
     def vectors(
         self, stack: str | None, layer: int, heads: int | Sequence[int] | None = None
     ) -> LayerVectors:
-        """Gather the queries and keys of a layer's points.
+        """Return copies of the queries and keys of the points of a layer.
 
         Parameters
         ----------
         stack : str or None
-            One of `stack_names`; None is the first.
+            One of `stack_names`. None is the first.
         layer : int
-            The model's number of the layer; negative from the end.
+            The model's number of the layer. Negative numbers count from the end.
         heads : int or sequence of int, optional
-            The model's numbers of the heads, negative from the end; all when left out.
+            The model's numbers of the heads. Negative numbers count from the end. By default all
+            heads.
 
         Returns
         -------
         LayerVectors
-            Copies.
 
         Raises
         ------
         TypeError
-            If `heads` are not numbers.
+            If `heads` contains something else than integers.
         IndexError
             If the layer or a head does not exist.
         """
@@ -341,23 +349,23 @@ class Corpus:
                 ),
             ):
                 some = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
-                # Rows that are chosen one by one would be copied once more.
+                # Indexing with a list copies. Skip it if it would select all heads in order.
                 if rows != list(range(len(some))):
                     some = some[rows]
                 side.append(some.detach().float().cpu())
         return LayerVectors(chosen, torch.cat(queries, dim=1), torch.cat(keys, dim=1))
 
     def attention(self, stack: str | None, layer: int, text: int) -> QueryKeyAttention:
-        """What is kept of a layer's attention in one text.
+        """Return the attention of a layer in one text.
 
         Parameters
         ----------
         stack : str or None
-            One of `stack_names`; None is the first.
+            One of `stack_names`. None is the first.
         layer : int
             The model's number of the layer.
         text : int
-            Number of the record.
+            Index of the record.
 
         Returns
         -------
@@ -366,49 +374,49 @@ class Corpus:
         Raises
         ------
         IndexError
-            If there is no such layer or text.
+            If the layer or the text does not exist.
         """
         if not 0 <= text < len(self.records):
             raise IndexError(f"text={text!r}: there are texts 0 to {len(self.records) - 1}")
         vectors = self.records[text].stacks[self._stack_name(stack)].attention(layer).vectors
-        if vectors is None:  # what `stack_names` leaves out
+        if vectors is None:  # `stack_names` has no such stack
             raise ValueError(f"layer {layer} of text {text} has no queries and keys")
         return vectors
 
     def caveats(self, stack: str | None, layer: int) -> list[str]:
-        """What is not exact in the joint embedding of a layer, in a reader's words.
+        """Return sentences on what is not exact in the joint embedding of a layer.
 
         Parameters
         ----------
         stack : str or None
-            One of `stack_names`; None is the first.
+            One of `stack_names`. None is the first.
         layer : int
             The model's number of the layer.
 
         Returns
         -------
         list of str
-            Sentences; none for most models.
+            Empty for most models.
 
         Raises
         ------
         IndexError
-            If there is no such layer.
+            If the layer does not exist.
         """
         return [each.words for each in caveats_of(self.attention(stack, layer, 0))]
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the columns that were given."""
+        """Names of the columns."""
         return tuple(self._columns)
 
     def column(self, stack: str | None, name: str) -> Column:
-        """A column's values at the points of a stack.
+        """Return the values of a column at the points of a stack.
 
         Parameters
         ----------
         stack : str or None
-            One of `stack_names`; None is the first.
+            One of `stack_names`. None is the first.
         name : str
             One of `column_names`.
 
@@ -419,7 +427,7 @@ class Corpus:
         Raises
         ------
         KeyError
-            If there is no such column; says which there are.
+            If the column does not exist. The error lists those that exist.
         """
         if name not in self._columns:
             known = ", ".join(map(repr, self._columns)) or "none"
@@ -462,7 +470,7 @@ class Corpus:
         name = f" of {self.model}" if self.model else ""
         of = "" if self.texts_in_all == len(self) else f" of {self.texts_in_all:,}"
         points = self.points()
-        # How many points the texts that were left out have is not known.
+        # `in_all` counts the points of the texts that were read, not those of all texts.
         of_points = "" if len(points) == points.in_all else f" of {points.in_all:,}"
         return (
             f"<Corpus{name}: {len(self):,}{of} text{'' if self.texts_in_all == 1 else 's'}, "
@@ -470,12 +478,12 @@ class Corpus:
         )
 
 
-# Characters of a text that name it.
+# Maximum length of a title, in characters.
 _TITLE_LENGTH = 40
 
 
 def _title(record: AttentionRecord, number: int) -> str:
-    """The first words of a text, from the tokens of its first stack; else "image 3" or "text 3"."""
+    """Return the first words of a text, or "image 3" or "text 3" if it has none."""
     tokens = record.stack().query_tokens
     if tokens.grids:
         return f"image {number}"
@@ -488,7 +496,7 @@ def _first_words(tokens: Tokens) -> str:
         for token, special in zip(tokens.text[:_TITLE_LENGTH], tokens.special, strict=False)
         if not special
     ]
-    # Where a space is a part of tokens, they follow each other without one.
+    # If tokens contain their spaces, they are joined without one.
     between = "" if any("·" in token for token in shown) else " "
     text = between.join(shown).replace(" ##", "").replace("·", " ").replace("⏎", " ").strip()
     if len(text) > _TITLE_LENGTH or len(tokens) > _TITLE_LENGTH:

@@ -1,7 +1,7 @@
-"""Edges of many texts: pairs of query and key, of which each head keeps the first by an order.
+"""Edges of many texts: pairs of a query and a key. Each head keeps those with the largest order.
 
-An order is a number, drawn or made from the weight, that depends on the edge alone. So the edges
-that are kept of two corpora are those that are kept of both together, whatever came first.
+The order of an edge is a number that depends only on the edge: pseudorandom, or made from the
+weight. So the edges that are kept of two corpora together do not depend on which one came first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STEP, _MIX_1, _MIX_2 = (
 
 
 def hashed(state: Any, number: Any) -> Any:
-    """A number of 64 bits, uint64, that looks random, for each state and number.
+    """Return a pseudorandom uint64 for each state and number.
 
     >>> int(hashed(np.uint64(0), np.uint64(0)))
     16294208416658607535
@@ -43,15 +43,16 @@ class Edge:
     weight : float
         The attention weight.
     text : int
-        The number of the text.
+        Number of the text.
     query, key : int
-        Their positions in the text.
+        Positions of the query and the key in the text.
     query_token, key_token : str
-        Their tokens.
+        Tokens of the query and the key.
     window : list of (int, str)
-        Positions and tokens near query and key, ascending. In cross attention near the key.
+        Positions and tokens near the query and the key, ascending. In cross-attention only those
+        near the key.
     query_window : list of (int, str)
-        The same where queries and keys are different tokens: those near the query. Else `window`.
+        In cross-attention the positions and tokens near the query, otherwise `window`.
 
     Examples
     --------
@@ -72,20 +73,20 @@ class Edge:
 
 @dataclass(frozen=True, eq=False)
 class EdgeColumns:
-    """Edges of many heads, a column each.
+    """Edges of many heads, with one array for each attribute of an edge.
 
     Attributes
     ----------
     order : ndarray of uint64
-        Edges with a larger order come first.
+        Rank of each edge. Edges with a larger order come first.
     head : ndarray of int32
-        Number of the head in the stack, through all layers.
+        Index of the head among the heads of all layers of the stack.
     text : ndarray of int64
         Number of the text.
     query, key : ndarray of int32
-        Positions in it.
+        Positions in the text.
     weight : ndarray of float32
-        Weights.
+        Attention weights.
     """
 
     order: NDArray[np.uint64]
@@ -97,7 +98,7 @@ class EdgeColumns:
 
     @classmethod
     def of(cls, text: int, *, order: Any, head: Any, query: Any, key: Any, weight: Any) -> Self:
-        """Columns of edges of one text."""
+        """Return the edges of one text."""
         return cls(
             np.asarray(order, np.uint64),
             np.asarray(head, np.int32),
@@ -109,12 +110,12 @@ class EdgeColumns:
 
     @classmethod
     def none(cls) -> Self:
-        """No edges."""
+        """Return columns without edges."""
         return cls.of(0, order=[], head=[], query=[], key=[], weight=[])
 
     @classmethod
     def joined(cls, parts: Sequence[EdgeColumns]) -> Self:
-        """The edges of all parts."""
+        """Concatenate the edges of `parts`."""
         if not parts:
             return cls.none()
         return cls(
@@ -129,11 +130,11 @@ class EdgeColumns:
 
 
 def largest_per_head(parts: Sequence[EdgeColumns], most: int, num_heads: int) -> EdgeColumns:
-    """Of each head the edges with the largest orders, `most` at most; by head, the first first."""
+    """Return the `most` edges with the largest orders of each head, sorted by head and order."""
     edges = EdgeColumns.joined(parts)
     if not len(edges):
         return edges
-    # Equal orders are all but impossible; the rest makes the result the same even then.
+    # Ties in the order are almost impossible. The other keys make the result unique even then.
     ranked = np.lexsort((edges.key, edges.query, edges.text, ~edges.order, edges.head))
     heads = edges.head[ranked]
     starts = np.searchsorted(heads, np.arange(num_heads))

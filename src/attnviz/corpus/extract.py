@@ -1,4 +1,4 @@
-"""Extraction of a corpus: texts are read in random order until there are enough points."""
+"""Extraction of a corpus: texts are read in random order until they have enough points."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attnviz.utils.arguments import whole_number
 
 __all__ = ["extract_corpus", "read_corpus"]
 
-# Texts in a row that may turn out not to fit into what is left, each a forward in vain.
+# Reading ends after this many texts in a row that have more points than may still be added.
 _MISFITS = 3
 
 
@@ -37,59 +37,59 @@ def extract_corpus(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> Corpus:
-    """Record how a model attends in many texts, until there are enough queries and keys.
+    """Extract the attention of a model in a random sample of many texts.
 
-    Texts are read in random order, several in a forward, and only as many as are needed: of a
-    dataset of a million texts a few hundred.
+    Texts are read in random order, several in one forward pass, until they have `points` queries
+    and keys. For example, a few hundred of a million texts are read.
 
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike or Pipeline
         As for `attnviz.extract`.
     texts : sequence, datasets.Dataset or DataFrame
-        Texts, pairs of texts ``(first, second)``, images, or whatever else `attnviz.extract` takes
-        as one example. Of a dataset or table its column `column`.
+        Texts, pairs of texts ``(first, second)``, images, or anything else that `attnviz.extract`
+        accepts as one example. A dataset or table contains them in its column `column`.
     column : str, default "text"
-        Where in a row of a dataset or table, or in a dict, the text or image is.
+        Column of a dataset or table, or key of a dict, that contains the text or image.
     points : int, default 10,000
-        How many queries and keys to look at together, of the first stack. Only the first text may
-        have more: of it a random part is looked at.
+        Maximum number of points, queries and keys of the first stack together. If the first text
+        alone has more, a random part of its tokens is used.
     seed : int, default 0
-        Of the random order. The same texts, points and seed give the same points.
+        Seed of the random order. The same texts, points and seed give the same points.
     columns : mapping of str to sequence, or iterable of str, optional
-        What is known of the texts, to colour points by: for each name one value a text, or one
-        sequence a text with a value for each of its tokens. Or names of columns of the dataset or
-        table. (How many tokens all texts have is not known before: a flat list of one a token is
-        for `attnviz.Corpus` alone.)
+        Values by which points can be coloured. Each name maps to one value for each text, or to one
+        sequence for each text with a value for each of its tokens. Or names of columns of the
+        dataset or table. (Only `attnviz.Corpus` takes a flat list with a value for each token of
+        all texts, as the number of tokens is not known before the texts are read.)
     target : sequence of str, optional
-        For each text what the model is made to produce, as for `attnviz.extract`.
+        For each text the output that the model is made to produce, as for `attnviz.extract`.
     batch_size : int or "auto"
-        How many texts the model reads at once, at most; ``1`` reads each by itself. By default as
-        many as are fast and fit into memory. Texts of similar length are read together, and padding
-        is removed: weights are those of each text alone, to 1e-4 in float32. That is tried while
-        reading, and a model for which it does not hold reads each text by itself; so do images,
-        sounds and generated texts. What the model's attention gives is compared with the weights in
-        two examples of the first call of each kind, and in one example of every further call.
+        Maximum number of texts in one forward pass. By default as many as are fast and fit into
+        memory. Texts of similar length are read together, and padding is removed. The weights are
+        those of each text alone, to 1e-4 in float32. This is checked while reading. If it does not
+        hold for a model, its texts are read one by one, like images, sounds and generated texts.
+        The output of the model's attention is compared with the weights in two examples of the
+        first call of each kind, and in one example of every further call.
     progress : bool
         Whether to show a progress bar, which counts points.
     **options
-        Further ones of `attnviz.extract`: tokenizer, processor, name, layers, dtype, device,
+        Further options of `attnviz.extract`: tokenizer, processor, name, layers, dtype, device,
         generate, and truncation, with which no text is too long.
 
     Returns
     -------
     Corpus
-        In the order of `texts`. Its notes say how many texts are empty or missing (None, NaN), or
-        too long for the model, and were left out.
+        The records in the order of `texts`. Its notes say how many texts were left out because they
+        are empty, missing (None, NaN) or too long for the model.
 
     Raises
     ------
     TypeError
-        If an argument is of a kind that cannot be read.
+        If an argument has a wrong type.
     ValueError
-        If there are no texts, or all are empty or too long; if a column has another number of
-        values than there are texts; and as `attnviz.extract`, with the number of the text
-        (``texts[1734]: ...``) where that is what it cannot read.
+        If there are no texts, or all are empty or too long; or if the number of values of a column
+        is not the number of texts. Also as `attnviz.extract`: the error names the text that cannot
+        be read (``texts[1734]: ...``).
     MemoryError
         As `attnviz.extract`, with the number of the text.
     OSError
@@ -129,14 +129,14 @@ def read_corpus(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> Corpus:
-    """Do what `extract_corpus` does, and have the first text looked at.
+    """Read a corpus as `extract_corpus` does, and call `check` after the first text.
 
     Parameters
     ----------
     model, texts, column, points, seed, columns, target, batch_size, progress, **options
         As for `extract_corpus`.
     check : callable, optional
-        Given a corpus of the first text alone; what it raises ends the reading.
+        Receives a corpus of the first text alone. An error that it raises ends the reading.
 
     Returns
     -------
@@ -159,7 +159,7 @@ def read_corpus(
             target=target,
             batch_size=batch_size,
             ahead=_Ahead(reading).another,
-            # A query and a key for each token, until it is known how many there are.
+            # An estimate until the records arrive: a query and a key for each token.
             done=lambda count: _show(bar, bar.n + 2 * count, reading),
             **options,
         )
@@ -175,7 +175,7 @@ def _taken(
     check: Callable[[Corpus], None] | None,
     bar: Any,
 ) -> Corpus:
-    """Take records in order, until there are enough points."""
+    """Add records in order until they have enough points, and return their corpus."""
     for each in _with_advice(found, reading):
         if each.record is None:
             reading.leave_out(each)
@@ -183,7 +183,7 @@ def _taken(
         place, record = each.place, each.record
         known.check(place, record)
         if not reading.records:
-            # Before hours of reading: also whether there are queries and keys at all.
+            # `Corpus` raises if the record has no queries and keys, before hours of reading.
             first = Corpus([record])
             reading.stack = first.stack_names[0]
             if check is not None:
@@ -213,7 +213,10 @@ def _taken(
 
 @dataclass
 class _Reading:
-    """What was read so far."""
+    """Progress of the reading: records, their points, and counts of texts that were left out.
+
+    `in_all` is the number of points so far, and `smallest` that of the text with the fewest.
+    """
 
     points: int
     seed: int
@@ -227,7 +230,7 @@ class _Reading:
     stack: str = ""
 
     def take(self, place: int, record: AttentionRecord) -> int:
-        """Keep a record where it fits, and say how many points it brings."""
+        """Keep the record if its points fit, and return how many it adds."""
         stack = record.stacks.get(self.stack)
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)
         self.smallest = min(self.smallest or size, size)
@@ -240,7 +243,7 @@ class _Reading:
         return size
 
     def leave_out(self, text: ReadText) -> None:
-        """Count a text that was not read."""
+        """Count a text that could not be read."""
         if text.left_out == "empty":
             self.empty += 1
         else:
@@ -249,11 +252,11 @@ class _Reading:
 
     @property
     def enough(self) -> bool:
-        """Whether another text would be read in vain, as far as one can tell."""
+        """Whether a further text would most likely not fit."""
         return self.in_all + self.smallest > self.points or self.misfits == _MISFITS
 
     def notes(self) -> list[str]:
-        """What was left out."""
+        """Return sentences on the texts that were left out."""
         found = []
         if self.empty:
             found.append(f"{_texts(self.empty)} empty, and left out.")
@@ -265,15 +268,15 @@ class _Reading:
 
 
 def _show(bar: Any, points: float, reading: _Reading) -> None:
-    """Let a bar show so many points, if it does not show more."""
+    """Advance the progress bar to `points`. It never moves back."""
     bar.update(max(0, min(points, reading.points) - bar.n))
 
 
 class _Ahead:
-    """Tells how far to read ahead: to the text with which there will be enough points.
+    """Estimate of how many texts to read ahead, until they will have enough points.
 
-    A text brings a query and a key for each of its tokens; what it really brought shows once its
-    window is read.
+    It expects a query and a key for each token. Whenever records arrive, it starts again from their
+    actual number of points.
     """
 
     def __init__(self, reading: _Reading) -> None:
@@ -282,7 +285,7 @@ class _Ahead:
         self._expected = reading
 
     def another(self, num_tokens: int) -> bool:
-        """Whether a further text is needed after one of so many tokens."""
+        """Add a text of `num_tokens` tokens to the estimate. Return whether more are needed."""
         known = (self._reading.in_all, self._reading.misfits)
         if known != self._known:
             self._known, self._expected = known, replace(self._reading)
@@ -296,7 +299,7 @@ class _Ahead:
 
 
 def _with_advice(found: Iterator[ReadText], reading: _Reading) -> Iterator[ReadText]:
-    """Say in a MemoryError how far the reading is, and what would need less."""
+    """Yield from `found`, and add the progress and advice to the text of a MemoryError."""
     try:
         yield from found
     except MemoryError as error:

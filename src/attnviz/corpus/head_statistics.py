@@ -1,4 +1,4 @@
-"""Statistics of heads from a model and texts, or from records."""
+"""Head statistics from a model and texts, or from records."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ from attnviz.utils.arguments import (
 
 __all__ = ["head_statistics"]
 
-# Texts whose tokens are counted, to know which are rare.
+# Maximum number of texts whose tokens are counted, to find the rarest token of a text.
 _COUNTED_TEXTS = 2_000
-# Seconds between two states that a checkpoint file keeps.
+# Seconds between two writes of the checkpoint file.
 _BETWEEN_CHECKPOINTS = 30.0
-# Texts that tell one list from another.
+# Number of texts whose fingerprints a checkpoint stores, to recognise the list of texts.
 _TOLD_BY = 64
 
 
@@ -92,78 +92,77 @@ def head_statistics(
     engine: Any = None,
     progress: bool = True,
 ) -> HeadStatistics:
-    """Measure what every head of a model does over many texts.
+    """Measure the attention of every head of a model over many texts.
 
-    Texts pass one after the other, several in a forward, and no record is kept: what comes back is
-    one small object, whatever the number of texts.
+    Several texts are read in one forward pass, and no record is kept. The result is one small
+    object, whatever the number of texts.
 
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline, or list of AttentionRecord
-        As for `attnviz.extract`; or existing records, without `texts`. The other
-        arguments that fit records are `columns`, `parse`, `name`, `layers`, `edges`, `seed` and
-        `progress`.
+        As for `attnviz.extract`; or existing records, without `texts`. Records can be combined with
+        `columns`, `parse`, `name`, `layers`, `edges`, `seed` and `progress`.
     texts : sequence, datasets.Dataset, DataFrame or ray.data.Dataset
-        As for `attnviz.extract_corpus`. All of them are read; a dataset of Ray becomes a table in
-        memory first.
+        As for `attnviz.extract_corpus`. All of them are read. A Ray dataset is first converted to a
+        table in memory.
     column : str, default "text"
-        Where in a row of a dataset or table, or in a dict, the text is.
+        Column of a dataset or table, or key of a dict, that contains the text.
     columns : mapping of str to sequence, or iterable of str, optional
-        Classes of texts or of their tokens, such as parts of speech: for each name an entry for
-        each text, a class or one of each of its tokens. Or names of columns of the dataset.
+        Classes of texts or of their tokens, such as parts of speech. Each name maps to an entry for
+        each text: a class, or a sequence with the class of each token. Or names of columns of the
+        dataset.
     parse : sequence or str, optional
-        For each text which word depends on which: ``(heads, relations)`` or ``(words, heads,
-        relations)``, lists with an entry for each word; the head of a word is the place of another
-        word, from 0, and -1 for the root. A mapping with these names serves as well, and None where
-        a text has no parse. Or the name of a column of the dataset. Heads then are asked for each
-        relation.
+        Dependency parse of each text: ``(heads, relations)`` or ``(words, heads, relations)``,
+        lists with an entry for each word. The head of a word is the index of another word, or -1
+        for the root. A mapping with these keys is also accepted, and None for a text without a
+        parse. Or the name of a column of the dataset. Each relation becomes a syntactic score.
     target : sequence of str, optional
-        For each text what the model is made to produce, as for `attnviz.extract`.
+        For each text the output that the model is made to produce, as for `attnviz.extract`.
     truncation : bool or int, default False
-        As for `attnviz.extract`; without it, texts that are too long for the model are left out.
+        As for `attnviz.extract`. Without it, texts that are too long for the model are left out.
     tokenizer, processor : object, optional
         As for `attnviz.extract`.
     name : str, optional
-        The model's name; by default the last part of its hub id or folder.
+        Name of the model. By default the last part of its hub id or folder.
     layers : optional
-        As for `attnviz.extract`: the layers that are measured; all when left out.
+        Layers to measure, as for `attnviz.extract`. By default all layers.
     batch_size : int or "auto"
-        How many texts the model reads at once, as for `attnviz.extract_corpus`.
+        Maximum number of texts in one forward pass, as for `attnviz.extract_corpus`.
     edges : int, default 100
-        How many of its strongest edges, and how many drawn ones, are kept of each head.
+        Number of strongest edges, and number of sampled edges, that are kept of each head.
     seed : int, default 0
-        Of the edges that are drawn.
+        Seed of the sampled edges.
     part : (int, int), optional
-        ``(3, 16)`` reads part 3 of sixteen parts of the texts, numbered from 0 to 15, as one job of
-        an array does. All jobs are given all texts; the statistics of all parts add up to those
-        of all texts.
+        ``(3, 16)`` reads part 3 of sixteen parts of the texts, numbered from 0 to 15, for example
+        in one job of an array. Pass all texts to every job. The statistics of all parts add up to
+        those of all texts.
     checkpoint : path-like, optional
-        A file that keeps what was read every half minute, and when the work ends for whatever
-        reason. Without it, an error or an interrupt loses what was read.
+        File in which the statistics are saved every half minute, and when the work ends for any
+        reason. Without it, an error or an interrupt loses the statistics so far.
     resume : bool, default False
-        Whether to go on with what `checkpoint` holds, if it is there. Otherwise a file that is
-        there is refused.
+        Whether to continue from the file `checkpoint`, if it exists. If False, an existing file is
+        an error.
     engine : {None, "ray"} or RayEngine
-        Where the model runs: None for this process, "ray" or a `attnviz.corpus.RayEngine` for Ray
-        actors, which each load the model from a hub id, a folder or a function, or receive a copy
-        of a model that is on the CPU. ``docs/at-scale.md`` describes the requirements. The numbers
-        are the same up to rounding in batches of another size.
+        Where the model runs. None is this process. "ray" or a `attnviz.corpus.RayEngine` runs it in
+        Ray actors (``docs/at-scale.md`` has the requirements). The numbers are the same, except for
+        rounding when texts form other batches. Each actor loads the model from a hub id, a folder
+        or a function, or receives a copy of a model that is on the CPU.
     progress : bool
         Whether to show a progress bar, which counts texts.
 
     Returns
     -------
     HeadStatistics
-        Its notes say how many texts are empty or too long for the model, and were left out.
+        Its notes say how many texts were left out because they are empty or too long for the model.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is of a wrong kind or does not fit the others; with the number of the text
-        where that is what cannot be read. If `checkpoint` is of another model, other texts or other
-        arguments; says which.
+        If an argument has a wrong type or does not fit the others. The error names the text that
+        cannot be read. Also if `checkpoint` belongs to another model, other texts or other
+        arguments; the error says which.
     FileExistsError
-        If there is a file at `checkpoint`, and `resume` is False.
+        If the file `checkpoint` exists and `resume` is False.
     MemoryError, OSError
         As `attnviz.extract`.
 
@@ -173,7 +172,7 @@ def head_statistics(
 
     Notes
     -----
-    ``docs/heads.md`` has the formula and the source of every score. Every text counts alike,
+    ``docs/heads.md`` has the formula and the source of every score. Every text has the same weight,
     whatever its length.
 
     Examples
@@ -227,7 +226,7 @@ def head_statistics(
         columns=list(known.of([])),
         frequencies=_frequencies(loaded, given),
     )
-    # What tells these texts, and what belongs to them, from others; and what all texts share.
+    # Values for each text, of which the checkpoint stores fingerprints, and arguments for all.
     by_text = {"texts": given, "parse": parses, "target": target, "columns": _Rows(known)}
     arguments = {
         "column": column,
@@ -302,13 +301,13 @@ def _not_empty(statistics: HeadStatistics, count: int) -> HeadStatistics:
 
 @dataclass(frozen=True, eq=False)
 class _Elsewhere:
-    """Stands for a model that other processes load, with the source of its tokenizer."""
+    """Placeholder for a model that other processes load, with the source of its tokenizer."""
 
     name_or_path: str
 
 
 def _not_loaded(model: Any, tokenizer: Any, processor: Any) -> Loaded:
-    """What is known of a model that is loaded elsewhere: its name, and the tokenizer beside it."""
+    """Return the name and tokenizer of a model that the actors load, without loading it."""
     check_model(model)
     if not isinstance(model, str | os.PathLike) and not is_loader(model):
         return load(model, tokenizer, processor)
@@ -320,7 +319,7 @@ def _not_loaded(model: Any, tokenizer: Any, processor: Any) -> Loaded:
 
 @dataclass(frozen=True)
 class _Shared:
-    """The options that each of Ray's actors needs."""
+    """Arguments for every Ray actor."""
 
     model: Any
     given: Texts
@@ -338,7 +337,7 @@ class _Shared:
 
 
 def _work(shared: _Shared) -> Work:
-    """Make, in an actor, what folds a batch of texts."""
+    """Load the model in an actor. Return a function that measures texts, given their indices."""
     loaded = load(loaded_in_actor(shared.model, shared.engine), shared.tokenizer, shared.processor)
     frequencies, weights = shared.empty._frequencies, weights_hash(loaded.model)
 
@@ -365,7 +364,7 @@ def _work(shared: _Shared) -> Work:
             name=statistics.model,
         ):
             _fold(statistics, text, shared.known, shared.parses)
-        # The same for all: each part would carry them.
+        # Equal in all parts: not worth sending back with each.
         statistics._frequencies = {}
         return to_bytes(lambda path: write_statistics(path, statistics))
 
@@ -373,7 +372,7 @@ def _work(shared: _Shared) -> Work:
 
 
 def _merged(parts: list[bytes]) -> bytes:
-    """Statistics of several parts, as one."""
+    """Add the statistics of several parts."""
     found = [from_bytes(part, HeadStatistics.load) for part in parts]
     together = functools.reduce(operator.add, found)
     return to_bytes(lambda path: write_statistics(path, together))
@@ -425,7 +424,7 @@ def _fold(
 
 
 def _only_records(**given: tuple[Any, Any]) -> None:
-    """Refuse arguments that are for a model and its texts."""
+    """Raise TypeError for an argument that has no meaning without texts."""
     for name, (value, default) in given.items():
         if value != default:
             raise TypeError(
@@ -492,7 +491,7 @@ def _of_records(
 def _with_layers(
     record: AttentionRecord, kept: CaptureOptions, name: str | None
 ) -> AttentionRecord:
-    """Return some layers of a record, with another name for the model if one is given."""
+    """Return the selected layers of a record, with `name` as the model's name if it is given."""
     if kept.layers is None and name is None:
         return record
     stacks: dict[str, AttentionStack] = {}
@@ -526,7 +525,7 @@ def _with_layers(
 
 
 def _parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
-    """For each text its parse."""
+    """Return the parse of each text."""
     if parse is None:
         return None
     if isinstance(parse, str):
@@ -546,7 +545,7 @@ def _parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
 
 
 def _of_part(part: Any, count: int) -> range:
-    """The numbers of the texts of a part."""
+    """Return the indices of the texts of a part."""
     if part is None:
         return range(count)
     if not isinstance(part, tuple | list) or len(part) != 2:
@@ -559,7 +558,7 @@ def _of_part(part: Any, count: int) -> range:
 
 
 def _others(seen: Sequence[tuple[int, int]], count: int) -> list[int]:
-    """The numbers below a count that are in none of some runs."""
+    """Return the numbers below `count` that lie in none of the ranges (start, stop) in `seen`."""
     left = np.ones(count, np.bool_)
     for start, stop in seen:
         left[start:stop] = False
@@ -568,7 +567,7 @@ def _others(seen: Sequence[tuple[int, int]], count: int) -> list[int]:
 
 
 def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
-    """How often each token occurs in some of the texts, spread evenly over all."""
+    """Count each token in a sample of the texts, spread evenly over all of them."""
     count = len(texts)
     tokenizer = find_tokenizer(loaded, from_hub=False)
     if tokenizer is None:
@@ -585,7 +584,7 @@ def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
 
 
 class _Rows:
-    """Columns text by text."""
+    """View of the columns as a sequence with one mapping for each text."""
 
     def __init__(self, columns: TextColumns) -> None:
         self._columns = columns
@@ -595,12 +594,12 @@ class _Rows:
 
 
 def _told(given: Any, places: Iterable[int]) -> dict[str, int]:
-    """What tells some texts, or what belongs to them, from others."""
+    """Return fingerprints of the entries at `places`, by index."""
     return {str(place): told(given[place]) for place in places}
 
 
 def _counted_places(count: int) -> list[int]:
-    """Numbers of the texts in which tokens are counted, spread evenly over all."""
+    """Return the indices of the texts whose tokens are counted, spread evenly over all texts."""
     spread = np.linspace(0, count - 1, min(count, _COUNTED_TEXTS)).astype(np.int64)
     places: list[int] = np.unique(spread).tolist()
     return places
@@ -608,7 +607,7 @@ def _counted_places(count: int) -> list[int]:
 
 @dataclass
 class _Checkpoint:
-    """A file that keeps statistics while they are made."""
+    """File in which statistics are saved while they are computed."""
 
     path: Path
     arguments: Mapping[str, Any]
@@ -626,7 +625,7 @@ class _Checkpoint:
         *,
         resume: bool,
     ) -> _Checkpoint | None:
-        """The checkpoint at a path, None without one."""
+        """Return the checkpoint at `path`, or None if `path` is None."""
         if path is None:
             return None
         place = with_suffix(as_path("checkpoint", path, "file"))
@@ -638,7 +637,7 @@ class _Checkpoint:
         return cls(place, arguments, by_text, count, time.monotonic())
 
     def resumed(self, new: HeadStatistics) -> HeadStatistics:
-        """What the file holds, or `new` where there is none."""
+        """Load the statistics of the file. If it does not exist, write and return `new`."""
         if not self.path.exists():
             self.write(new)
             return new
@@ -663,14 +662,14 @@ class _Checkpoint:
             "seed": new.seed,
         }
         if not new.weights:
-            # A model that Ray's actors load is known once they have: adding compares it then.
+            # Ray actors load the model later: `HeadStatistics.__add__` compares name and weights.
             here = {name: here[name] for name in here if not name.startswith("model")}
         check_same(self.path, there, here)
         self._check_texts(found, arguments)
         return found
 
     def _check_texts(self, found: HeadStatistics, arguments: Mapping[str, Any]) -> None:
-        """Refuse other texts than those that were read; those still to be read may be mended."""
+        """Raise ValueError if texts that were read have changed. Unread texts may change."""
         for argument, values in self.by_text.items():
             before = arguments.get(argument) or {}
             if bool(before) != (values is not None):
@@ -692,12 +691,12 @@ class _Checkpoint:
                 )
 
     def now_and_then(self, statistics: HeadStatistics) -> None:
-        """Write, if it was not done for a while."""
+        """Write the file if the last write is more than `_BETWEEN_CHECKPOINTS` seconds ago."""
         if time.monotonic() - self.written > _BETWEEN_CHECKPOINTS:
             self.write(statistics)
 
     def write(self, statistics: HeadStatistics) -> None:
-        """Write the file as a whole; what was there before is replaced then."""
+        """Replace the file by one with the current statistics."""
         places = sorted({round(place) for place in np.linspace(0, self.count - 1, _TOLD_BY)})
         told = {
             argument: None if values is None else _told(values, places)

@@ -1,9 +1,9 @@
-"""What every head of a stack does in one text: scores, baselines, sums and edges.
+"""Measurements of every head of a stack in one text: scores, baselines, sums and edges.
 
-The weights are computed for some queries of some heads at a time, and nothing of a long text is
-held beyond that. All heads that may attend to the same keys are measured at once: for weights W,
-(heads, queries x keys), and pairs D, (scores, queries x keys), the weight on all pairs is one
-matrix product.
+The weights are computed for blocks of heads and queries, so that the memory does not grow with the
+length of the text. All heads with the same mask are measured together: for weights W, (heads,
+queries x keys), and pairs D, (scores, queries x keys), the weight on all pairs is the matrix
+product W D^T.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ __all__ = [
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Places = NDArray[np.int64]
-#: For each relation the queries and the keys of its pairs.
+#: Queries and keys of the pairs of each syntactic relation.
 Relations = Mapping[str, tuple[Places, Places]]
 
-#: Scores of where keys stand: a token's text plays no part.
+#: Scores that depend only on the positions of query and key.
 OF_POSITIONS = ("previous token", "next token", "first token", "self")
-#: Scores of what tokens are.
+#: Scores that depend on the tokens.
 OF_TOKENS = (
     "same token",
     "induction",
@@ -57,23 +57,23 @@ OF_TOKENS = (
     "rarest token",
 )
 _WITHOUT_PAIRS = ("positional share", "entropy")
-#: All scores that weights and tokens alone define, in the order in which they are shown.
+#: All scores that need no parse, in the order in which they are shown.
 SCORES = (*OF_POSITIONS, *OF_TOKENS, *_WITHOUT_PAIRS)
 _WITHIN_ONE_TEXT = ("previous token", "next token", "self", "same token", "induction", "same word")
 
-#: Offsets up to this one are told apart.
+#: Largest offset with a separate sum.
 FARTHEST = 64
 OFFSET_LABELS = (*map(str, range(-FARTHEST, FARTHEST + 1)), "first", "rest")
 _FIRST, _REST = len(OFFSET_LABELS) - 2, len(OFFSET_LABELS) - 1
 
-# Weights and pairs held at once: 16 MiB of float32.
+# Maximum number of weights and pairs in memory: 16 MiB of float32.
 _ENTRIES = 1 << 22
-# Of a text at most so many of a head's strongest edges, each of another query: else one long text
-# could fill the list.
+# Maximum number of strongest edges of a head from one text, each of another query. Without it, one
+# long text could fill the list.
 _STRONGEST_OF_A_TEXT = 4
-# Of pairs that are farther apart than this, the offset counts as one.
+# All larger offsets of pairs count as one offset.
 _FARTHEST_ALONE = 1024
-# A variance below this share of the squared weights is rounding.
+# A variance below this share of the sum of squared weights is rounding.
 _NO_VARIANCE = 1e-9
 
 _KIND = {name: code for code, name in enumerate(KINDS)}
@@ -81,18 +81,18 @@ _KIND = {name: code for code, name in enumerate(KINDS)}
 
 @dataclass(frozen=True, eq=False)
 class TokenFacts:
-    """What the scores need to know of the tokens of one side of a stack.
+    """Tokens of one side of a stack with the properties that the scores use.
 
     Attributes
     ----------
     tokens : Tokens
         The tokens.
     classes : mapping of str to ndarray of int
-        By the name of a system of classes the code of each token, -1 where it has none.
+        Class code of each token in each system of classes, -1 for none.
     names : mapping of str to tuple of str
-        What the codes of each system mean.
+        Names of the classes of each system, by code.
     frequencies : mapping of int or str to int
-        How often tokens occur in the corpus, by id, or by text where ids are not known.
+        Counts of tokens in the corpus, by id, or by text if ids are not known.
     """
 
     tokens: Tokens
@@ -102,16 +102,16 @@ class TokenFacts:
 
     @cached_property
     def kinds(self) -> NDArray[np.int8]:
-        """Places in `KINDS`."""
+        """Index of the kind of each token in `KINDS`."""
         return kinds_of(self.tokens)
 
     @cached_property
     def words(self) -> Places:
-        """Number of each token's word, -1 for none."""
+        """Number of the word of each token, -1 for none."""
         return words_of(self.tokens)
 
     def on_keys(self, score: str) -> Flags:
-        """The keys that a score of keys alone is about, (tokens,)."""
+        """Flag the keys of a score that does not depend on the query, (tokens,)."""
         kinds = self.kinds
         first = np.arange(len(kinds)) == 0
         flags: Flags
@@ -128,7 +128,10 @@ class TokenFacts:
         return flags
 
     def _rarest(self) -> Flags:
-        """The rarest token: fewest in the corpus, then in the text; none if half are as rare."""
+        """Flag the rarest token: by count in the corpus, then in the text.
+
+        No token is flagged if more than half are equally rare.
+        """
         counted = (self.kinds != _KIND["special"]) & (self.kinds != _KIND["patch"])
         flags = np.zeros(len(counted), np.bool_)
         if not counted.any():
@@ -150,21 +153,21 @@ class TokenFacts:
 
 @dataclass(frozen=True, eq=False)
 class StackNumbers:
-    """What the heads of a stack do in one text; heads of all layers follow each other.
+    """Measurements of the heads of a stack in one text. The heads of all layers form one axis.
 
     Attributes
     ----------
-    scores : dict of str to ndarray
-        Of each score that is defined here (3, heads): the score, that of shuffled tokens, and that
-        of position alone; NaN where there is none.
+    scores : dict of str to ndarray, (3, heads)
+        Each score that the text defines, followed by its two baselines: with shuffled keys, and
+        from the position alone. NaN if undefined.
     offsets, offset_counts : ndarray, (heads, offsets)
         Sums of weights by offset, and numbers of pairs, or of queries for "first" and "rest".
     classes : dict of str to ndarray, (heads, classes, classes)
-        By system of classes the sum of weights by the classes of query and key.
+        Sums of weights by class of query and class of key, for each system of classes.
     class_counts : dict of str to ndarray, (heads, classes)
-        Queries of each class that attend to anything.
+        Number of queries of each class with any weight.
     strongest, sampled : EdgeColumns
-        Edges that may be kept.
+        Edges that may be among those that are kept.
     """
 
     scores: dict[str, Numbers]
@@ -188,8 +191,8 @@ def measured(
 ) -> StackNumbers:
     """Measure a stack of one text.
 
-    `least` are, for each head, the smallest orders of strongest and of sampled edges that can still
-    be kept.
+    `least` has the smallest order of each head that can still be kept, of the strongest and of the
+    sampled edges.
     """
     measuring = _Measuring(
         stack, queries, keys, text=text, seed=seed, relations=relations or {}, least=least
@@ -236,14 +239,14 @@ class _Measuring:
         self._rows = np.zeros(self._num_heads, np.int64)
         self._offsets = np.zeros((self._num_heads, len(OFFSET_LABELS)))
         self._offset_counts = np.zeros((self._num_heads, len(OFFSET_LABELS)), np.int64)
-        # By offset j - i, from -(n - 1) on.
+        # Indexed by offset j - i, from -(n - 1).
         wide = self._n + self._m - 1 if self._one_text else 0
         self._diagonals = np.zeros((self._num_heads, wide))
         self._diagonal_counts = np.zeros((self._num_heads, wide), np.int64)
-        # The same sums if each query's weights are shuffled: their means and variances.
+        # Means and variances of these sums if the weights of each query are shuffled.
         self._shuffled_means = np.zeros((self._num_heads, wide))
         self._shuffled_variances = np.zeros((self._num_heads, wide))
-        # Pairs of the scores of tokens by offset, farther ones as one: their weights and numbers.
+        # Weight and number of the pairs of token scores, by offset up to `self._farthest`.
         self._farthest = min(self._n, _FARTHEST_ALONE)
         self._of_tokens = [n for n, name in enumerate(self._names) if name not in OF_POSITIONS]
         bins = len(self._of_tokens) * (2 * self._farthest + 1) if self._one_text else 0
@@ -277,7 +280,7 @@ class _Measuring:
         yield from self._relations
 
     def _token_codes(self) -> Places:
-        """A number for each different token; every patch is one of its own."""
+        """Return a code for each distinct token. Every patch has a different code."""
         codes = token_codes(self._stack)
         patches = self._keys.kinds == _KIND["patch"]
         codes[patches] = codes.max(initial=0) + 1 + np.arange(np.count_nonzero(patches))
@@ -298,7 +301,7 @@ class _Measuring:
         )
 
     def _measure(self, group: _Group) -> None:
-        """All heads of a mask, some queries at a time."""
+        """Measure the heads of a group in blocks of queries."""
         scores = len(self._names)
         together = max(1, min(len(group), _ENTRIES // (2 * self._m * min(self._n, 32)) - scores))
         step = max(1, _ENTRIES // (self._m * (together + scores)))
@@ -314,7 +317,7 @@ class _Measuring:
                 self._add(group.places[some], group.weights(some, rows), block)
 
     def _pairs(self, rows: slice) -> Flags:
-        """The pairs of every score, (scores, rows, keys)."""
+        """Flag the pairs of every score, (scores, rows, keys)."""
         found = np.zeros((len(self._names), rows.stop - rows.start, self._m), np.bool_)
         for place, name in enumerate(self._names):
             if name in self._on_keys:
@@ -337,7 +340,7 @@ class _Measuring:
         flat = weights.reshape(len(weights), -1)
         sums = weights.sum(axis=2)
         self._mass[places] += flat @ block.flat_pairs.T
-        # What a query's pairs get when the keys that it sees are shuffled.
+        # Expected weight on the pairs if the allowed keys of each query are shuffled.
         self._shuffled[places] += sums @ block.expected.T
         self._counts[places] += block.queries
         squares = np.einsum("hrk,hrk->hr", weights, weights)
@@ -388,7 +391,7 @@ class _Measuring:
             sums_of_bins = np.add.reduceat(on_pairs, block.starts, axis=1)
             self._on_pairs[places[:, None], block.bins] += sums_of_bins
             self._pair_counts[places[:, None], block.bins] += block.in_bins
-        # The first key is counted apart.
+        # The first key has its own sum, so it is removed from the diagonals.
         at = self._n - 1 - np.arange(block.rows.start, block.rows.stop)
         diagonals[:, at] -= weights[:, :, 0]
         counts[at] -= first
@@ -406,7 +409,7 @@ class _Measuring:
             self._offset_counts[places, _REST] += np.count_nonzero(distant.any(axis=1))
 
     def _at_offsets(self, rows: slice) -> slice:
-        """Return where the offsets of `_moved` for some queries lie among all offsets."""
+        """Return the slice of all offsets to which the columns of `_moved` belong."""
         start = self._n - 1 - rows.stop + 1
         return slice(start, start + self._m + rows.stop - rows.start - 1)
 
@@ -421,7 +424,7 @@ class _Measuring:
         hashes = hashed(self._hashes[places, None], queries.astype(np.uint64))
         keys = weights.argmax(axis=2)
         strong = np.take_along_axis(weights, keys[:, :, None], axis=2)[:, :, 0]
-        # A query with a single key has no choice: its weight says nothing.
+        # A query with a single allowed key always has weight 1.
         strong[:, block.allowed.sum(axis=1) < 2] = 0
         order = (strong.view(np.uint32).astype(np.uint64) << np.uint64(32)) | (
             hashes >> np.uint64(32)
@@ -480,9 +483,10 @@ class _Measuring:
         return found
 
     def _position_alone(self) -> Numbers:
-        """Weight on the pairs of each score if they had what others at the same offset have.
+        """Return the weight on the pairs of each score that their offsets alone predict.
 
-        Without others, what they have themselves.
+        Each pair gets the mean weight of the other pairs at its offset, or its own mean if there
+        are no others.
         """
         alone = np.full((self._num_heads, len(self._names)), np.nan)
         if not self._one_text:
@@ -502,11 +506,11 @@ class _Measuring:
         return alone
 
     def _positional_share(self) -> tuple[Numbers, Numbers]:
-        """The share of the variance of the weights that their offsets explain, and by chance.
+        """Return the share of the variance of the weights that offsets explain, and its baseline.
 
-        Epsilon squared (Kelley 1935), with offsets as the groups of an analysis of variance: its
-        mean is 0 if weights have no order, unlike that of eta squared. The second number is its
-        exact mean over all orders of each query's weights among the keys that the query may see.
+        The share is epsilon squared (Kelley 1935), with offsets as the groups of an analysis of
+        variance. Unlike eta squared, its mean is 0 for weights in random order. The baseline is its
+        exact mean over all permutations of the weights of each query among its allowed keys.
         """
         counts = self._diagonal_counts
         pairs, groups = counts.sum(axis=1), np.count_nonzero(counts, axis=1)
@@ -519,14 +523,14 @@ class _Measuring:
             ((squares / np.maximum(counts, 1)).sum(axis=1) - total) / variance
             for squares in (self._diagonals**2, expected)
         )
-        # Without any order the groups explain (groups - 1) / (pairs - 1) of the variance.
+        # In random order the groups explain (groups - 1) / (pairs - 1) of the variance.
         freedom = (pairs - 1) / np.maximum(pairs - groups, 1)
         return 1 - freedom * (1 - eta), 1 - freedom * (1 - by_chance)
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Heads of any layers that may attend to the same keys."""
+    """Heads of any layers with the same mask."""
 
     members: tuple[tuple[LayerAttention, tuple[int, ...]], ...]
     places: Places
@@ -536,7 +540,7 @@ class _Group:
 
     @cached_property
     def looks_causal(self) -> bool:
-        """Whether weights without a mask have none above the diagonal, in any of the heads."""
+        """Whether the given weights of all heads are zero above the diagonal."""
         given = [attention.given_weights for attention, _ in self.members]
         return all(
             values is not None
@@ -549,12 +553,12 @@ class _Group:
         attention, heads = self.members[0]
         flags = attention.allowed(heads[0], rows, slice(0, attention.num_keys))
         if self.looks_causal:
-            # A model's own `attentions`: what its mask hid are zeros.
+            # The model's own `attentions`: masked weights are zeros.
             flags &= np.tri(len(flags), flags.shape[1], rows.start, dtype=bool)
         return flags
 
     def weights(self, some: slice, rows: slice) -> NDArray[np.float32]:
-        """Weights of some of the heads, (heads, rows, keys)."""
+        """Return the weights of some of the heads, (heads, rows, keys)."""
         found, start = [], 0
         for attention, heads in self.members:
             here = heads[max(0, some.start - start) : max(0, some.stop - start)]
@@ -565,7 +569,7 @@ class _Group:
 
 
 def _groups(stack: AttentionStack) -> Iterator[_Group]:
-    """The heads by the mask that they have."""
+    """Group the heads of a stack by mask."""
     members: dict[object, list[tuple[LayerAttention, tuple[int, ...]]]] = {}
     places: dict[object, list[int]] = {}
     place = 0
@@ -584,27 +588,27 @@ def _groups(stack: AttentionStack) -> Iterator[_Group]:
 
 
 class _Block:
-    """Some queries: what they may attend to, and the pairs of each score among that."""
+    """A range of queries with their allowed keys and the pairs of each score."""
 
     def __init__(self, rows: slice, allowed: Flags, pairs: Flags) -> None:
         self.rows, self.allowed = rows, allowed
         self.flat_pairs = pairs.reshape(len(pairs), -1).astype(np.float32)
         per_query = pairs.sum(axis=2)
-        # Queries that have a pair, (scores,).
+        # Number of queries that have a pair, (scores,).
         self.queries = np.count_nonzero(per_query, axis=1)
-        # Keys that each query may attend to, at least 1.
+        # Number of allowed keys of each query, at least 1.
         self.num_keys = np.maximum(allowed.sum(axis=1), 1)
-        # The share of the allowed keys that are the score's, (scores, rows).
+        # Share of the allowed keys that form a pair of the score, (scores, rows).
         self.expected = (per_query / self.num_keys).astype(np.float32)
 
     @cached_property
     def by_offset(self) -> Numbers:
-        """1 for each allowed pair, by query and offset as in `_moved`."""
+        """1 for each allowed pair, by query and offset as in `_moved`, otherwise 0."""
         flags: Numbers = _moved(self.allowed[None].astype(np.float32))[0].astype(np.float64)
         return flags
 
     def sort_pairs(self, pairs: Flags, farthest: int) -> None:
-        """Sort pairs of some scores by score and offset, (scores, rows, keys)."""
+        """Sort the flagged `pairs`, (scores, rows, keys), into bins of score and offset."""
         score, row, key = np.nonzero(pairs)
         offset = np.clip(key - row - self.rows.start, -farthest, farthest) + farthest
         bins = score * (2 * farthest + 1) + offset
@@ -616,20 +620,20 @@ class _Block:
 
 
 def _moved(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Move rows so that columns are offsets: (first axis, rows, keys + rows - 1).
+    """Shift the rows so that columns are offsets: (first axis, rows, keys + rows - 1).
 
-    Column c has the pairs whose key lies c - (rows - 1) after the first of the rows.
+    Column c has the pairs with key - query = c - (rows - 1), both counted from the block's start.
     """
     some, count, num_keys = values.shape
     wide = num_keys + count - 1
-    # A row more than a row is wide moves each row by one against the one before.
+    # Rows are padded by one entry more than `wide`: read at `wide`, each row shifts by one more.
     padded = np.zeros((some, count, wide + 1), np.float32)
     padded[:, :, :num_keys] = values[:, ::-1]
     return padded.reshape(some, -1)[:, : count * wide].reshape(some, count, wide)[:, ::-1]
 
 
 def _gathered(diagonals: NDArray[Any], num_tokens: int, farthest: int) -> Numbers:
-    """Sums by offset, those of farther offsets together, (heads, 2 * farthest + 1)."""
+    """Sum `diagonals` by offset, clipped to `farthest`: (heads, 2 * farthest + 1)."""
     offsets = np.arange(diagonals.shape[1]) - (num_tokens - 1)
     bins = np.clip(offsets, -farthest, farthest) + farthest
     found = np.zeros((len(diagonals), 2 * farthest + 1))
@@ -644,6 +648,6 @@ def _one_hot(codes: NDArray[np.int64], size: int) -> NDArray[np.float32]:
 
 
 def _uniform(hashes: NDArray[np.uint64]) -> Numbers:
-    """From 0 to below 1."""
+    """Map hashes to numbers from 0 to below 1."""
     numbers: Numbers = (hashes >> np.uint64(11)).astype(np.float64) / (1 << 53)
     return numbers

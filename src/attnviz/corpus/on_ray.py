@@ -1,8 +1,8 @@
-"""Texts that are read on Ray: actors that each load the model once, and give back rows of bytes.
+"""Texts that are read on Ray: each actor loads the model once and returns rows of bytes.
 
-Ray is imported only where it is asked for. Ray Data holds rows of Arrow values, so statistics come
-back as bytes. Data that are large and the same for all texts go to every actor through Ray's object
-store. An error comes back as a row, so that it ends the work and is not tried again.
+Ray is imported only when it is used. Ray Data has rows of Arrow values, so the actors return
+statistics as bytes. Large data that all texts share reach every actor through Ray's object store.
+An actor returns an error as a row, so that Ray does not try the same texts again.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = [
     "to_bytes",
 ]
 
-# The column that has a text's number.
+# Column with the index of a text.
 _NUMBER = "attnviz_number"
-# Results that are merged in one step.
+# Number of results that are merged in one task.
 _TOGETHER = 16
-# Columns of what actors return: a result, the number of its texts, and the error if there was one.
+# Columns of the rows that actors return: result, number of texts, type and text of an error.
 _DATA, _TEXTS, _ERROR, _WORDS = "data", "texts", "error", "words"
-#: Makes a result of the texts with some numbers, in an actor.
+#: Function of an actor that computes a result from the indices of texts.
 Work = Callable[[list[int]], bytes]
 
 _ERRORS: dict[str, type[Exception]] = {
@@ -64,27 +64,26 @@ _ERRORS: dict[str, type[Exception]] = {
 
 @dataclass(frozen=True)
 class RayEngine:
-    """How Ray reads the texts of a corpus: ``engine=`` of `head_statistics`.
+    """Settings for reading texts on Ray: the argument ``engine=`` of `head_statistics`.
 
-    ``engine="ray"`` is ``engine=RayEngine()``. Ray runs where ``ray.init`` was called for, on the
-    cluster that ``RAY_ADDRESS`` names, or else on this machine until the work ends.
+    ``engine="ray"`` means ``engine=RayEngine()``. A running Ray (``ray.init``) is used. Otherwise
+    one is started, on the cluster in ``RAY_ADDRESS`` or on this machine, and stopped at the end.
 
     Parameters
     ----------
     num_actors : int, default 2
-        How many processes have the model, at most. As many start as there are resources for.
+        Maximum number of processes that load the model. As many start as the resources allow.
     num_cpus : float, default 1
-        CPU cores of each. It computes with as many threads.
+        CPU cores of each actor, and number of its threads.
     num_gpus : float, default 0
-        Devices of each; from 0 on a part of one. The model is moved there.
+        GPUs of each actor, or a fraction of one. The model is moved to it.
     texts_per_batch : int, default 64
-        How many texts an actor takes at a time. What was read of them is read again where an actor
-        is lost.
+        Number of texts that an actor receives at a time. If an actor is lost, they are read again.
 
     Raises
     ------
     TypeError, ValueError
-        If a number is not one, or too small.
+        If an argument is not a number or is too small.
 
     Examples
     --------
@@ -100,7 +99,7 @@ class RayEngine:
     texts_per_batch: int = 64
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Raise if a number is invalid."""
         whole_number("num_actors", self.num_actors, 1)
         whole_number("texts_per_batch", self.texts_per_batch, 1)
         numbers: dict[str, Any] = {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}
@@ -111,7 +110,7 @@ class RayEngine:
 
 
 def engine_of(engine: Any, texts: Any) -> RayEngine | None:
-    """What was asked for; Ray where the texts are a dataset of Ray's, None for this process."""
+    """Return the engine, or None for this process. The default for a Ray dataset is Ray."""
     if isinstance(engine, RayEngine):
         return engine
     if engine == "ray" if isinstance(engine, str) else engine is None and is_dataset(texts):
@@ -124,23 +123,23 @@ def engine_of(engine: Any, texts: Any) -> RayEngine | None:
 
 
 def is_dataset(texts: Any) -> bool:
-    """Whether texts are a dataset of Ray's; without an import of it."""
+    """Whether `texts` is a Ray dataset. Ray is not imported."""
     return type(texts).__module__.startswith("ray.data") and hasattr(texts, "map_batches")
 
 
 def is_loader(model: Any) -> bool:
-    """Whether a function was given that loads the model."""
+    """Whether `model` is a function that loads the model."""
     return callable(model) and _module(model) is None
 
 
 def _module(model: Any) -> nn.Module | None:
-    """The model itself, or the one that a pipeline has; None of what says where a model is."""
+    """Return the model, or the model of a pipeline. Return None for a path or a loader."""
     inside = model if isinstance(model, nn.Module) else getattr(model, "model", None)
     return inside if isinstance(inside, nn.Module) else None
 
 
 def check_model(model: Any) -> None:
-    """Refuse a model that cannot be given to another process."""
+    """Raise ValueError if `model` is a loaded model with weights on another device than the CPU."""
     inside = _module(model)
     if inside is None:
         return
@@ -154,7 +153,7 @@ def check_model(model: Any) -> None:
 
 
 def loaded_in_actor(model: Any, engine: RayEngine) -> Any:
-    """The model in an actor: what was given, or what the function that was given loads."""
+    """Return the model in an actor: call a loader, and move the model to the GPU if it has one."""
     if is_loader(model):
         model = model()
     if engine.num_gpus > 0:
@@ -169,9 +168,9 @@ def loaded_in_actor(model: Any, engine: RayEngine) -> Any:
 
 
 def table_of(dataset: Any) -> Any:
-    """A dataset of Ray's as a DataFrame, its rows in the order of its files."""
+    """Return a Ray dataset as a DataFrame, its rows in the order of its files."""
     with running_ray():
-        # A dataset has had its own options since it was made.
+        # A dataset copies the options when it is created, so they are set on the dataset.
         options = dataset.context.execution_options
         before = options.preserve_order
         try:
@@ -184,26 +183,26 @@ def table_of(dataset: Any) -> Any:
 def results(
     engine: RayEngine, numbers: list[int], make: Callable[[Any], Work], shared: Any
 ) -> Generator[tuple[bytes, int], None, None]:
-    """Have actors work on texts, and give their results as they come.
+    """Run texts in actors, and yield the results in the order in which they are ready.
 
     Parameters
     ----------
     engine : RayEngine
-        How many actors, and what each has.
+        Number and resources of the actors.
     numbers : list of int
-        Those of the texts.
+        Indices of the texts.
     make : callable
-        Given `shared`, makes what works on rows; called once in each actor.
+        Function that returns the `Work` of an actor, given `shared`. Called once in each actor.
     shared : object
-        What it needs; goes through Ray's object store.
+        Argument of `make`. It reaches the actors through Ray's object store.
 
     Yields
     ------
     tuple of bytes and int
-        A result and the number of its texts. An error of the work is raised here.
+        A result and its number of texts. An error in an actor is raised here.
     """
     with running_ray() as ray:
-        # Held while actors run: one that starts again asks for it again.
+        # The reference is kept while actors run: a restarted actor reads the object again.
         held = ray.put((make, shared))
         blocks = math.ceil(len(numbers) / engine.texts_per_batch)
         items = [{_NUMBER: number} for number in numbers]
@@ -211,7 +210,7 @@ def results(
         options: dict[str, Any] = {"num_cpus": engine.num_cpus}
         if engine.num_gpus:
             options["num_gpus"] = engine.num_gpus
-        # One for a block at most: Ray warns of more.
+        # At most one actor for each block: Ray warns if there are more.
         least = max(1, min(_fitting(ray, engine), rows.num_blocks()))
         pool = ray.data.ActorPoolStrategy(min_size=least, max_size=max(least, engine.num_actors))
         made = rows.map_batches(
@@ -239,12 +238,12 @@ def folded(
     merge: Callable[[list[bytes]], bytes],
     did: Callable[[int], object],
 ) -> Iterator[bytes]:
-    """Merge results on Ray, some at a time, and give what they become, in any order.
+    """Merge groups of results in Ray tasks, and yield the merged results in any order.
 
-    `did` is called with the number of texts of each result as it comes.
+    `did` is called with the number of texts of each result as soon as it is there.
     """
     ray: Any = importlib.import_module("ray")
-    # It waits for no core: actors may hold them all.
+    # Without CPUs the task can start even if the actors use all cores.
     task = ray.remote(num_cpus=0)(merge)
     parts: list[bytes] = []
     waiting: list[Any] = []
@@ -263,7 +262,7 @@ def folded(
 
 
 def _fitting(ray: Any, engine: RayEngine) -> int:
-    """How many of the actors there are resources for now."""
+    """Return the number of actors for which the cluster has resources."""
     there = ray.cluster_resources()
     asked = {"CPU": engine.num_cpus, "GPU": engine.num_gpus}
     most = [math.floor(there.get(name, 0) / each) for name, each in asked.items() if each]
@@ -279,16 +278,16 @@ def _fitting(ray: Any, engine: RayEngine) -> int:
 
 
 class _Actor:
-    """Works on batches of texts; made by Ray in processes of its own."""
+    """Callable that Ray creates in a separate process, to measure batches of texts."""
 
     def __init__(self, held: list[Any], num_cpus: float) -> None:
-        # Else each takes all cores for itself.
+        # By default torch uses all cores in each actor.
         torch.set_num_threads(max(1, int(num_cpus)))
         self._held = held
         self._work: Work | None = None
 
     def __call__(self, table: Any) -> dict[str, list[Any]]:
-        """The result of some texts, or the error that they raised."""
+        """Return the result of a batch of texts, or the error that they raised."""
         data, kind, words = b"", "", ""
         try:
             if self._work is None:
@@ -303,7 +302,7 @@ class _Actor:
 
 @contextmanager
 def running_ray() -> Iterator[Any]:
-    """Ray, started here if it does not run, and stopped then; without bars of its own."""
+    """Provide Ray without progress bars. If it does not run, start it, and stop it at the end."""
     if importlib.util.find_spec("ray") is None:
         raise ImportError(
             'engine="ray" needs Ray Data, which is not installed: pip install "attnviz[ray]"'
@@ -325,7 +324,7 @@ def running_ray() -> Iterator[Any]:
 
 
 def to_bytes(save: Callable[[Path], object]) -> bytes:
-    """What `save` writes to a file."""
+    """Return the content of the file that `save` writes."""
     with TemporaryDirectory(prefix="attnviz-") as folder:
         path = Path(folder) / "part.safetensors"
         save(path)
@@ -333,7 +332,7 @@ def to_bytes(save: Callable[[Path], object]) -> bytes:
 
 
 def from_bytes(data: bytes, load: Callable[[Path], Any]) -> Any:
-    """What `load` reads from a file with these bytes, which is removed then."""
+    """Write `data` to a temporary file, and return what `load` reads from it."""
     with TemporaryDirectory(prefix="attnviz-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "part.safetensors"
         path.write_bytes(data)

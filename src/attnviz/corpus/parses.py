@@ -1,4 +1,4 @@
-"""Parses: which word of a text depends on which, by the tokens of the words."""
+"""Dependency parses: the pairs of tokens of each relation."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _FORMS = (
     "(heads, relations) or (words, heads, relations), lists with an entry for each word, or a "
     "mapping with these names"
 )
-# Parsers write 0 or -1 for the root; ours count words from 0.
+# Head of the root. Words are numbered from 0, so 0 cannot mean the root.
 _ROOT = -1
 
 
 def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
-    """For each relation the pairs of tokens, from dependent to head; and those reversed.
+    """Return the query-key pairs of each relation, from dependent to head and reversed.
 
-    TypeError or ValueError if it is not a parse, or its words are not those of the tokens.
+    Raise TypeError or ValueError if `parse` is not a parse, or if its words do not match `tokens`.
 
     >>> tokens = Tokens.of(["the", " cat", " sat"])
     >>> pairs = pairs_of_relations(([1, 2, -1], ["det", "nsubj", "root"]), tokens)
@@ -95,7 +95,7 @@ def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
 
 
 def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
-    """For each word of a parse its tokens."""
+    """Return the positions of the tokens of each word of a parse."""
     if words is not None:
         return _by_characters(words, tokens)
     numbers = words_of(tokens)
@@ -113,7 +113,7 @@ def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) ->
 
 
 def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
-    """Words and tokens of the same letters, whatever is between them."""
+    """Match words and tokens by their letters, whatever is between them."""
     letters = "".join(_plain(word) for word in words)
     owner = [number for number, word in enumerate(words) for _ in _plain(word)]
     found: list[list[int]] = [[] for _ in words]
@@ -136,7 +136,7 @@ def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
 
 
 def _plain(text: str) -> str:
-    """Without spaces, accents and capital letters, as tokenizers may leave them out."""
+    """Remove spaces, accents and capital letters: tokenizers may remove them too."""
     apart = unicodedata.normalize("NFD", text.replace("·", "").lower())
     return "".join(
         each for each in apart if not each.isspace() and unicodedata.category(each) != "Mn"

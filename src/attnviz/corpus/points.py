@@ -1,4 +1,4 @@
-"""Points: the queries and keys that stand for a whole corpus, chosen text by text."""
+"""Points: a sample of the queries and keys of a corpus, chosen text by text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attnviz.utils.arguments import whole_number
 
 __all__ = ["LEAST_POINTS", "Points", "checked_points", "sampled_points"]
 
-#: A query and a key.
+#: Minimum number of points: a query and a key.
 LEAST_POINTS = 2
 
 Places = NDArray[np.int32]
@@ -22,23 +22,22 @@ Places = NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """The queries and keys of a corpus that are looked at, the same ones for every head.
+    """Queries and keys of a corpus that are shown, the same ones for every head.
 
-    Points are numbered: first all queries (``0`` to ``num_queries - 1``), then all keys. Within
-    each they go text by text, positions ascending. In self-attention queries and keys are the same
+    Points are numbered: first all queries (``0`` to ``num_queries - 1``), then all keys. Queries
+    and keys are each sorted by text and position. In self-attention queries and keys are the same
     tokens in the same order, so that point ``i + num_queries`` is the key of query ``i``.
 
     Attributes
     ----------
     query_text, query_position : ndarray of int32, (num_queries,)
-        For each query the number of its text among the records, and its place among the queries of
-        that text.
+        Index of the record of each query, and position of the query in that text.
     key_text, key_position : ndarray of int32, (num_keys,)
-        The same for keys.
+        Index of the record of each key, and position of the key in that text.
     in_all : int
-        How many points all texts have.
+        Total number of queries and keys of all texts.
     whole : bool
-        Whether each text that has points has all of its own.
+        Whether all tokens of each chosen text are points.
 
     Examples
     --------
@@ -58,12 +57,12 @@ class Points:
 
     @property
     def num_queries(self) -> int:
-        """How many of the points are queries."""
+        """Number of queries."""
         return len(self.query_text)
 
     @property
     def num_keys(self) -> int:
-        """How many of the points are keys."""
+        """Number of keys."""
         return len(self.key_text)
 
     def __len__(self) -> int:
@@ -75,11 +74,11 @@ class Points:
         return tuple(np.union1d(self.query_text, self.key_text).tolist())
 
     def queries_of(self, text: int) -> slice:
-        """The queries of a text; an empty slice where it has none."""
+        """Return the slice of the queries of a text, empty if it has none."""
         return _run(self.query_text, text)
 
     def keys_of(self, text: int) -> slice:
-        """The keys of a text, counted from the first key; an empty slice where it has none."""
+        """Return the slice of the keys of a text among all keys, empty if it has none."""
         return _run(self.key_text, text)
 
 
@@ -91,11 +90,12 @@ def sampled_points(
     seed: int = 0,
     same_tokens: bool = True,
 ) -> Points:
-    """Choose at most `points` queries and keys, whole texts in a random order.
+    """Choose at most `points` queries and keys.
 
-    Each text that fits into what is left is taken whole: a head's plot needs the keys that its
-    queries attend to. If the first alone does not fit, a random part of its tokens is taken.
-    `same_tokens` says that the queries and keys of a text are the same tokens.
+    Texts are visited in random order. Each text whose points still fit is taken completely, because
+    the plot of a head needs the keys to which its queries attend. If the first text alone has more
+    than `points`, a random part of its tokens is taken. `same_tokens` says whether the queries and
+    keys of a text are the same tokens.
     """
     sizes = np.add(query_counts, key_counts)
     with_tokens = np.flatnonzero(sizes)
@@ -125,13 +125,13 @@ def sampled_points(
 
 
 def checked_points(points: Any) -> int:
-    """How many points there may be: a whole number, at least a query and a key."""
+    """Return `points` if it is a whole number of at least `LEAST_POINTS`, else raise."""
     hint = "how many queries and keys to look at together, such as 10_000"
     return whole_number("points", points, LEAST_POINTS, hint=hint)
 
 
 def _all_of(texts: Sequence[int], counts: Sequence[int]) -> tuple[Places, Places]:
-    """Number of the text and position of all tokens of some texts."""
+    """Return the text index and the position of all tokens of `texts`."""
     lengths = [counts[text] for text in texts]
     return (
         np.repeat(np.array(texts, np.int32), lengths),
@@ -142,7 +142,7 @@ def _all_of(texts: Sequence[int], counts: Sequence[int]) -> tuple[Places, Places
 def _some_tokens(
     num_queries: int, num_keys: int, points: int, random: np.random.Generator, *, same_tokens: bool
 ) -> tuple[Places, Places]:
-    """Positions of some queries and keys of a text, in shares of what there is."""
+    """Choose random positions of queries and keys of one text, in proportion to their numbers."""
     if same_tokens:
         places = _some(num_queries, points // 2, random)
         return places, places

@@ -1,9 +1,9 @@
-"""Reading texts: a record of each, several texts in one forward, as each would give alone.
+"""Reading of texts: one record for each text, with several texts in one forward pass.
 
-Texts are taken in windows and sorted by length within one, so that little is padded. Padding comes
-behind a text and is taken off again. That texts do not change each other is tried: in the first
-padded forward, and ever more rarely in later ones, the text with most padding is read alone too,
-and a model where they differ is read one text a forward.
+Texts are read in windows and sorted by length within a window, so that little is padded. Padding
+follows a text and is removed from its record. Whether texts of a batch change each other is checked
+in some batches: the text with the most padding is also read alone. If its weights differ, the model
+reads one text at a time.
 """
 
 from __future__ import annotations
@@ -49,39 +49,40 @@ BatchSize = int | Literal["auto"]
 
 # Arguments that are the same for all texts.
 _OF_ALL_TEXTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
-# Tokens of a forward, padding included. A CPU computes many no faster than some, and its caches
-# hold some; another device waits for more.
+# Maximum number of tokens of a batch, padding included. On a CPU, larger batches are not faster and
+# exceed its caches. A GPU needs larger batches.
 _TOKENS_ON_CPU = 1_024
 _TOKENS_ON_DEVICE = 16_384
-# Of tokens so many may be padding: else a batch ends. Few tokens cost the same anyway.
+# Maximum share of padding in a batch. Batches of up to `_FEW_TOKENS` tokens are exempt: they take
+# the same time anyway.
 _MOST_PADDING = 0.2
 _FEW_TOKENS = 128
-# A window has the tokens of so many forwards: with more, texts of one length meet more often. As
-# many records are held where they go in order.
+# Batches of a window. In a larger window more texts have equal lengths, but all records of a window
+# stay in memory if they are returned in order.
 _FORWARDS_OF_A_WINDOW = 32
-# What a forward may take of the memory that is free.
+# Maximum share of the free memory that one forward pass may need.
 _SHARE_OF_MEMORY = 0.25
-# How far weights may differ from those of a text alone.
+# Maximum difference between weights in a batch and weights of the text alone.
 _TOLERANCE = 1e-4
 _TOLERANCE_HALF = 2e-2
-# Queries of each head that are compared.
+# Number of queries of each head that are compared.
 _ROWS = 16
 
 
 @dataclass(frozen=True)
 class ReadText:
-    """A text that was read, or why it was not.
+    """Record of a text, or the reason why the text was left out.
 
     Attributes
     ----------
     place : int
-        Its number among the texts.
+        Index of the text.
     record : AttentionRecord or None
-        None where it was left out.
+        None if the text was left out.
     left_out : {"", "empty", "too long"}
-        Why it was left out: nothing in it, or more tokens than the model has positions.
+        Reason: the text is empty, or has more tokens than the model has positions.
     reason : str
-        The same in words, where the model says why.
+        Text of the error of a text that is too long.
     """
 
     place: int
@@ -102,44 +103,45 @@ def read_records(
     done: Callable[[int], None] | None = None,
     **options: Unpack[RecordOptions],
 ) -> Iterator[ReadText]:
-    """Read texts with a model, several in a forward; gives each one's record.
+    """Read texts with a model, several in one forward pass, and yield the record of each.
 
-    The first text is read by itself, before others: what is wrong with an argument shows at once.
+    The first text is read alone, so that a wrong argument raises at once.
 
     Parameters
     ----------
     model : object
-        As for `attnviz.extract`; one that is loaded already is not loaded again.
+        As for `attnviz.extract`. A loaded model is not loaded again.
     texts : Texts
-        Where the texts are.
+        All texts.
     places : iterable of int
-        Which of them are read, in this order; asked for when they are needed.
+        Indices of the texts to read, in this order. Consumed as needed.
     target : sequence of str, optional
-        What the model is made to produce, an entry for each of `texts`.
+        Output that the model is made to produce, an entry for each of `texts`.
     batch_size : int or "auto"
-        How many texts a forward has at most; by default as many as memory holds and are not slower.
+        Maximum number of texts in a batch. By default as many as are fast and fit into memory.
     ordered : bool
-        Whether records come in the order of `places`, for which some have to wait. Otherwise they
-        come as forwards end.
+        Whether records are yielded in the order of `places`, which delays some of them. Otherwise
+        they are yielded as forward passes end.
     ahead : callable, optional
-        Asked of each text, with the number of tokens of its input (0 where that is not known),
-        whether others are to be read ahead of it. What was given before it is known by then.
+        Called for each text with the number of tokens of its input, or 0 if it is not known.
+        Returns whether to add further texts to the window. All texts of earlier windows were
+        yielded by then.
     done : callable, optional
-        Called after each forward with the number of tokens of its texts: records may have to wait
-        until they are given.
+        Called after each forward pass with its number of input tokens. The records may be yielded
+        later.
     **options
-        Those of `attnviz.extract` that are the same for all texts.
+        Options of `attnviz.extract` that are the same for all texts.
 
     Yields
     ------
     ReadText
-        One for each place.
+        One for each of `places`.
 
     Raises
     ------
     TypeError, ValueError, MemoryError, OSError, NotImplementedError
-        As `attnviz.extract`, with the number of the text, ``texts[1734]: ...``, where that is what
-        cannot be read. What was read before it is given first.
+        As `attnviz.extract`, with the number of the text (``texts[1734]: ...``) that cannot be
+        read. All texts before it are yielded first.
     """
     reader = _Reader(
         model,
@@ -159,7 +161,7 @@ def read_records(
 
 
 def checked_batch_size(batch_size: Any) -> BatchSize:
-    """How many texts a forward has: ``"auto"``, or a number from 1."""
+    """Return `batch_size` if it is ``"auto"`` or a whole number of at least 1, else raise."""
     if isinstance(batch_size, str) and batch_size == "auto":
         return "auto"
     hint = 'how many texts a forward has at most, such as 16, or "auto"'
@@ -167,7 +169,7 @@ def checked_batch_size(batch_size: Any) -> BatchSize:
 
 
 def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
-    """Refuse a target that has not an entry for each text."""
+    """Raise ValueError unless `target` has an entry for each text."""
     if target is not None and (isinstance(target, str) or len(target) != len(texts)):
         found = "one text" if isinstance(target, str) else f"{len(target)} entries"
         raise ValueError(
@@ -177,7 +179,7 @@ def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
 
 @dataclass(eq=False)
 class _Entry:
-    """A text of a window: encoded, unless it is one that `extract` has to look at itself."""
+    """A text of a window. `batch` is its encoded input, or None if `extract` has to encode it."""
 
     place: int
     text: Any = None
@@ -191,13 +193,13 @@ class _Entry:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of its input; 0 where that is not known."""
+        """Number of tokens of the input, or 0 if it is not known."""
         sequences = {} if self.batch is None else self.batch.sequences
         return sequences["input"].length if "input" in sequences else 0
 
     @property
     def length(self) -> int:
-        """The longest of its sequences."""
+        """Length of the longest token sequence."""
         sequences = () if self.batch is None else self.batch.sequences.values()
         return max((each.length for each in sequences), default=0)
 
@@ -206,7 +208,7 @@ class _Entry:
         return self.record is not None or bool(self.left_out)
 
     def read(self) -> ReadText:
-        """What is given of it; the record is the receiver's then, to keep or to drop."""
+        """Return the result, and drop the references to the record and the input."""
         given = ReadText(self.place, self.record, self.left_out, self.reason)
         self.record = self.batch = None
         return given
@@ -241,7 +243,7 @@ class _Reader:
         self._together = batch_size != 1 and options.get("generate") is None
         self._longest = longest_together(self._model.config)
         self._checked = CheckedCalls()
-        # Forwards of several texts so far, without padding and with it.
+        # Number of batches of several texts so far, without padding and with it.
         self._forwards = Counter[bool]()
 
     @cached_property
@@ -251,7 +253,7 @@ class _Reader:
 
     @cached_property
     def _padding(self) -> int:
-        """The id that stands for nothing: what it is doesn't matter, but it has to be one."""
+        """Token id for padding. Its value does not matter, but the model must have it."""
         tokenizer = self._encoder.tokenizer(needed=False)
         table = None
         with suppress(NotImplementedError):
@@ -267,7 +269,7 @@ class _Reader:
     def window(
         self, places: Iterator[int], ahead: Callable[[int], bool] | None, *, alone: bool
     ) -> list[_Entry]:
-        """Encode the texts that are read next; empty after the last."""
+        """Encode the texts of the next window. Return an empty list after the last text."""
         window: list[_Entry] = []
         tokens = 0
         enough = self._most_tokens * _FORWARDS_OF_A_WINDOW
@@ -275,7 +277,7 @@ class _Reader:
             entry = self._entry(place)
             window.append(entry)
             tokens += entry.length
-            # One of unknown length is read at once: so is the memory that it takes.
+            # A text of unknown length ends the window: its memory use is unknown too.
             known = self._together and (entry.num_tokens or entry.left_out)
             if entry.error or alone or not known:
                 break
@@ -299,7 +301,7 @@ class _Reader:
         try:
             examples, several = examples_of(entry.text)
             if several:
-                raise TypeError(_several(place, len(examples)))  # noqa: TRY301 - told like others
+                raise TypeError(_several(place, len(examples)))  # noqa: TRY301 - handled like the others
             entry.batch = self._encoder.encode(examples[0], entry.target)
         except TooManyTokensError as error:
             entry.left_out, entry.reason = "too long", f"texts[{place}]: {error}"
@@ -313,12 +315,12 @@ class _Reader:
     def read(
         self, window: Sequence[_Entry], done: Callable[[int], None] | None, *, ordered: bool
     ) -> Iterator[ReadText]:
-        """Read the texts of a window; an error is raised once all before its text are given."""
+        """Read the texts of a window. Raise an error after all texts before it are yielded."""
         order = {entry: number for number, entry in enumerate(window)}
-        # The first in the window that cannot be read, as far as is known.
+        # Index of the first text of the window that has an error so far.
         wrong = min((order[each] for each in window if each.error), default=len(window))
         given = 0
-        # These need no forward.
+        # Texts that were left out need no forward pass.
         at_once = [entry for entry in window if entry.is_read]
         for batch in self._batches(window[:wrong]):
             if all(order[entry] > wrong for entry in batch):
@@ -341,7 +343,7 @@ class _Reader:
                 raise error
 
     def _batches(self, window: Sequence[_Entry]) -> Iterator[list[_Entry]]:
-        """Texts that run together: of a kind, the longest first, with little padding."""
+        """Divide the texts into batches: of one kind, longest first, with little padding."""
         kinds: dict[tuple[str, ...] | None, list[_Entry]] = {}
         for entry in window:
             if not entry.is_read:
@@ -361,7 +363,7 @@ class _Reader:
             yield batch
 
     def _fits(self, batch: Sequence[_Entry], entry: _Entry, room: float) -> bool:
-        """Whether a text may run with others, which are as long or longer."""
+        """Whether a text fits into a batch of texts that are at least as long."""
         count, longest = len(batch) + 1, batch[0].length
         if count > self._most_texts:
             return False
@@ -376,7 +378,7 @@ class _Reader:
         return forward_memory(self._model, count, longest) <= room
 
     def _read(self, batch: Sequence[_Entry]) -> None:
-        """Read some texts, in one forward if that works; an error is kept with its text."""
+        """Read a batch, in one forward pass if that works. Store an error in the entry."""
         if len(batch) == 1 or not self._together:
             for entry in batch:
                 self._read_alone(entry)
@@ -389,7 +391,7 @@ class _Reader:
             same = False
             half = len(batch) // 2
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
-            # Of a text, or of reading several at once: each alone tells.
+            # The cause may be one text or the batch. Reading each text alone shows which.
             same, half = False, 0
         else:
             half = 0
@@ -403,13 +405,13 @@ class _Reader:
             return
         for entry in batch:
             self._read_alone(entry)
-        # Where a text failed, the others may still be read together.
+        # If a text failed alone too, batches still work. Otherwise this model reads texts alone.
         self._together = any(entry.error for entry in batch)
 
     def _read_together(self, batch: Sequence[_Entry]) -> bool:
-        """Read texts in one forward; whether each has the attention that it has alone.
+        """Read a batch in one forward pass. Return False if its weights differ from those alone.
 
-        ValueError where it has not, and others were given before that may not have had either.
+        Raise ValueError instead if earlier batches were accepted, as they may have differed too.
         """
         singles = [entry.batch for entry in batch if entry.batch is not None]
         joined = joined_examples(singles, self._padding)
@@ -418,7 +420,7 @@ class _Reader:
         padded = len({entry.length for entry in batch}) > 1
         self._forwards[padded] += 1
         count = self._forwards[padded]
-        # Ever more rarely: 1, 2, 4, ...
+        # Compare in batches 1, 2, 4, 8, ...
         if count & (count - 1):
             return True
         shortest = batch[-1]
@@ -444,7 +446,7 @@ class _Reader:
             entry.record = self._alone(entry)
         except TooManyTokensError as error:
             entry.left_out, entry.reason = "too long", f"texts[{entry.place}]: {error}"
-        except Exception as error:  # noqa: BLE001 - raised once all before it are given
+        except Exception as error:  # noqa: BLE001 - raised after all texts before it are yielded
             entry.error = self._named(entry.place, error)
         entry.batch = None
 
@@ -480,33 +482,36 @@ class _Reader:
         )
 
     def _named(self, place: int, error: Exception) -> Exception:
-        """The error, with the text's number in its words."""
+        """Return `error` with the number of the text in its message."""
         kinds = (TypeError, ValueError, MemoryError, NotImplementedError, RuntimeError)
         kind = next((each for each in kinds if isinstance(error, each)), None)
         if kind is None or isinstance(error, torch.OutOfMemoryError):
             error.add_note(f"This was texts[{place}].")
             return error
         words = str(error)
-        # Some of these make their words of several arguments.
+        # A new error: a subclass may compute its message from several arguments.
         named = kind(f"{self._whose(place, words)}{words}")
         named.__cause__ = error
         return named
 
     def _whose(self, place: int, words: str) -> str:
-        """The text's number, unless the words are of an argument that is the same for all texts."""
+        """Return the number of the text as a prefix, or "" if the argument belongs to all texts."""
         argument = re.split(r"\W", words, maxsplit=1)[0]
-        # What is to be produced is each text's own, where it is given.
+        # A target, if there is one, belongs to a text.
         of_all = argument in _OF_ALL_TEXTS and (argument != "target" or self._target is None)
         own = words.startswith(f"texts[{place}]")
         return "" if of_all or own else f"texts[{place}]: "
 
 
 class _DifferentError(ValueError):
-    """Texts that are read together differ from the same texts alone."""
+    """Weights of texts in one batch differ from those of the same texts alone."""
 
 
 def _difference(one: AttentionRecord, other: AttentionRecord) -> float:
-    """How far weights of two records of a text lie apart, in some queries of each head."""
+    """Return the largest difference of weights of two records, in the last queries of each head.
+
+    Return infinity if the records have different tokens, stacks, layers or heads.
+    """
     if list(one.stacks) != list(other.stacks):
         return math.inf
     worst = 0.0
@@ -519,7 +524,7 @@ def _difference(one: AttentionRecord, other: AttentionRecord) -> float:
             return math.inf
         if stack.layers != alone.layers or stack.heads_per_layer != alone.heads_per_layer:
             return math.inf
-        # The last ones: next to the padding, and in a causal model they see most.
+        # The last queries are next to the padding. In a causal model they see the most keys.
         count = len(stack.query_tokens)
         rows, columns = slice(max(0, count - _ROWS), count), slice(0, len(stack.key_tokens))
         for layer in stack.layers:
@@ -535,7 +540,7 @@ def _several(place: int, count: int) -> str:
 
 
 def _is_empty(text: Any) -> bool:
-    """Whether there is nothing in it to read."""
+    """Whether `text` is missing, or all of its parts are blank."""
     if isinstance(text, tuple | list):
         return all(map(_is_empty, text))
     return is_missing(text) or (isinstance(text, str) and not text.strip())

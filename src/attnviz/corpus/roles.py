@@ -1,8 +1,7 @@
-"""Roles: what a head does by its scores over a corpus, with the evidence for it.
+"""Roles of heads, such as "induction", from their scores over a corpus, with the evidence.
 
-A head has a role where its score lies above its baseline by a margin, with confidence, after a
-correction for the number of heads and roles that were asked. ``docs/heads.md`` has the formulas and
-their sources.
+A head has a role if its score significantly exceeds the baseline plus a margin. P values are
+corrected for the number of heads and roles. ``docs/heads.md`` has the formulas and their sources.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ __all__ = [
 
 Numbers = NDArray[np.float64]
 
-#: The score that each role is told by.
+#: The score that defines each role.
 ROLES = {
     "previous token": "previous token",
     "next token": "next token",
@@ -46,15 +45,15 @@ ROLES = {
     "delimiter": "delimiter",
     "rare token": "rarest token",
 }
-#: How the names of syntactic roles begin, and how those from head to dependent end.
+#: Prefix of the names of syntactic roles, and suffix of those from head to dependent.
 SYNTACTIC = "syntactic: "
 REVERSED = " (reversed)"
-# Where heads put attention that they have no use for (Clark et al. 2019, section 3.2; Xiao et al.
-# 2024): most heads of a model do, so that these come after what else a head does.
+# Roles of attention sinks, which get attention that a head does not need (Clark et al. 2019,
+# section 3.2, and Xiao et al. 2024). Most heads have them, so they are listed after other roles.
 SINK_ROLES = ("first token", "delimiter")
-# Fewer texts give no error that could be believed.
+# With fewer texts the standard error is not reliable.
 _FEWEST_TEXTS = 5
-# From so many degrees of freedom on, a normal distribution serves.
+# Above this many degrees of freedom, a normal approximation is exact enough.
 _NEARLY_NORMAL = 200
 
 _DEFINITIONS = {
@@ -72,28 +71,29 @@ _DEFINITIONS = {
 
 @dataclass(frozen=True)
 class Role:
-    """A role that a head was asked for, and what speaks for it.
+    """Test of one role of one head, with the evidence.
 
     Attributes
     ----------
     name : str
-        The role.
+        Name of the role.
     score : float
-        Mean of the score over texts: the share of the attention, over the queries that can show it.
+        Mean of the score over texts. A score is the share of attention on the role's keys, over the
+        queries that have such keys.
     error : float
-        Standard error of that mean.
+        Standard error of `score`.
     low, high : float
-        Confidence interval of `difference`, at the level that was asked for.
+        Confidence interval of `difference`, at the requested level.
     baseline : float
-        Mean of the baseline over the same texts. If there are two, the one whose test has the
-        larger p value.
+        Mean of the baseline over the same texts. If there are two baselines, the one whose test has
+        the larger p value.
     difference : float
-        Mean over texts of the score less the baseline.
+        Mean over texts of the score minus the baseline.
     p_value : float
-        Probability of such a difference if the true one were the margin, corrected for the number
-        of heads and roles (Benjamini-Hochberg).
+        Probability of a difference at least as large if the true difference were the margin,
+        corrected for the number of heads and roles (Benjamini-Hochberg).
     texts : int
-        Texts in which the score is defined.
+        Number of texts in which the score is defined.
 
     Examples
     --------
@@ -115,18 +115,18 @@ class Role:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A score of all heads of a stack, over its texts.
+    """One score of all heads of a stack over the texts.
 
     Attributes
     ----------
     texts : ndarray of int64, (heads,)
-        Texts in which the score is defined.
+        Number of texts in which the score is defined.
     score, error : ndarray of float64, (heads,)
         Mean of the score over texts, and its standard error.
     baseline : ndarray of float64, (baselines, heads)
-        Mean of each baseline. NaN if a text does not define it.
+        Mean of each baseline. NaN if no text defines it.
     difference, difference_error : ndarray of float64, (baselines, heads)
-        Mean over texts of the score less the baseline, and its standard error.
+        Mean over texts of the score minus the baseline, and its standard error.
     """
 
     texts: NDArray[np.int64]
@@ -138,33 +138,33 @@ class Evidence:
 
 
 class Roles:
-    """The roles of all heads of a stack.
+    """Roles of all heads of a stack.
 
     Parameters
     ----------
     layers : sequence of int
         The model's numbers of the layers.
     heads_per_layer : sequence of int
-        How many heads each layer has.
+        Number of heads of each layer.
     evidence : mapping of str to Evidence
-        By role.
+        Score of each role.
     margin : float
-        By how much a score must lie above its baseline.
+        Minimum difference between a score and its baseline.
     level : float
-        Share of false roles among all that are given.
+        Expected share of false roles among all assigned roles.
 
     Attributes
     ----------
     layers, heads_per_layer, margin, level
-        As they were given.
+        The arguments.
     names : list of list of (str or None)
-        For each layer the main role of each head: the one whose score lies farthest above its
-        baseline; "first token" and "delimiter", where heads put attention that they have no use
-        for, only where it has no other. None where it has none.
+        Main role of each head of each layer: the role whose score most exceeds its baseline. "first
+        token" and "delimiter" (attention sinks) are the main role only if the head has no other
+        role. None for a head without a role.
     asked : tuple of str
-        The roles that heads were asked for.
+        Roles that were tested.
     definitions : dict of str to str
-        What a head of each role does.
+        Description of each role.
 
     Examples
     --------
@@ -191,7 +191,7 @@ class Roles:
         self.heads_per_layer = tuple(heads_per_layer)
         self.margin, self.level = margin, level
         self.asked = tuple(evidence)
-        # A class attribute describes the roles that there always are.
+        # The class attribute describes only the roles that need no parse.
         self.definitions = {name: definition_of(name) for name in self.asked}  # type: ignore[misc]
         self._tests = _tests(evidence, margin, level)
         self._all: list[list[list[tuple[Role, bool]]]] = []
@@ -205,17 +205,17 @@ class Roles:
         ]
 
     def of(self, layer: int, head: int) -> list[Role]:
-        """The roles that a head has, the strongest first; "first token" and "delimiter" last.
+        """Return the roles of a head, the strongest first, "first token" and "delimiter" last.
 
         Parameters
         ----------
         layer, head : int
-            The model's numbers; negative from the end.
+            The model's numbers. Negative numbers count from the end.
 
         Returns
         -------
         list of Role
-            Empty where it has none.
+            Empty if the head has no role.
 
         Raises
         ------
@@ -225,12 +225,12 @@ class Roles:
         return [role for role, holds in self._of(layer, head) if holds]
 
     def tested(self, layer: int, head: int) -> list[Role]:
-        """All roles that a head was asked for, those that it has not too.
+        """Return all roles that were tested for a head, including those that it does not have.
 
         Parameters
         ----------
         layer, head : int
-            The model's numbers; negative from the end.
+            The model's numbers. Negative numbers count from the end.
 
         Returns
         -------
@@ -245,17 +245,17 @@ class Roles:
         return [role for role, _ in self._of(layer, head)]
 
     def label(self, layer: int, head: int) -> str:
-        """A head's main role with its score, as in ``induction 0.98 ± 0.01``.
+        """Return the main role of a head with its score, for example ``induction 0.98 ± 0.01``.
 
         Parameters
         ----------
         layer, head : int
-            The model's numbers; negative from the end.
+            The model's numbers. Negative numbers count from the end.
 
         Returns
         -------
         str
-            Empty where it has no role. What follows ± is the standard error over texts.
+            Empty if the head has no role. The number after ± is the standard error over texts.
 
         Raises
         ------
@@ -268,12 +268,12 @@ class Roles:
         return f"{roles[0].name} {roles[0].score:.2f} ± {roles[0].error:.2f}"
 
     def to_pandas(self) -> pd.DataFrame:
-        """Every role that every head was asked for, those that were refused too.
+        """Return a table of all tested roles of all heads, including those that do not hold.
 
         Returns
         -------
         DataFrame
-            Columns ``layer, head, role, holds`` and those of `Role`.
+            Columns ``layer, head, role, holds``, followed by the fields of `Role`.
 
         Raises
         ------
@@ -318,7 +318,7 @@ class Roles:
 
 
 def definition_of(role: str) -> str:
-    """What a head of a role does, in words.
+    """Return the description of a role.
 
     >>> definition_of("syntactic: nsubj")
     'attends from a word to the word that it is the nsubj of'
@@ -334,7 +334,7 @@ def definition_of(role: str) -> str:
 def _tests(
     evidence: Mapping[str, Evidence], margin: float, level: float
 ) -> list[list[tuple[Role, bool]]]:
-    """For each head all roles with whether they hold, the strongest first."""
+    """Return the tests of each head, the strongest first: each role and whether it holds."""
     names = list(evidence)
     if not names:
         return []
@@ -370,7 +370,7 @@ def _tests(
 
 @dataclass(frozen=True)
 class _Test:
-    """A test of a score against one baseline; `half` is half the width of the interval."""
+    """Test of a score against one baseline. `half` is half the width of the interval."""
 
     baseline: float
     difference: float
@@ -379,11 +379,11 @@ class _Test:
 
 
 def _hardest(found: Evidence, head: int, margin: float, level: float) -> _Test:
-    """Test a head's score against each baseline; return the test with the largest p value.
+    """Test the score of a head against each baseline. Return the test with the largest p value.
 
-    The score exceeds all baselines only if it exceeds each (an intersection-union test), so that
-    the largest p value needs no correction for their number. If both are equal, for example 0
-    to the last digit, the smaller difference counts.
+    The score exceeds all baselines only if it exceeds each (an intersection-union test), so the
+    largest p value needs no correction for their number. If p values are equal, for example 0 to
+    the last digit, the smaller difference counts.
     """
     tests = []
     for baseline, difference, error in zip(
@@ -415,7 +415,8 @@ def _strongest_first(test: tuple[Role, bool]) -> tuple[bool, float]:
 def benjamini_hochberg(p_values: Numbers) -> Numbers:
     """Correct p values for their number: Benjamini and Hochberg 1995, procedure 1.
 
-    The smallest level of false discoveries at which each would be found; NaN stays.
+    A corrected value is the smallest false discovery rate at which the test is significant. NaN
+    values stay NaN.
 
     >>> benjamini_hochberg(np.array([0.01, 0.04, 0.03])).round(6).tolist()
     [0.03, 0.04, 0.04]
@@ -433,9 +434,9 @@ def benjamini_hochberg(p_values: Numbers) -> Numbers:
 
 
 def student_above(t: float, freedom: int) -> float:
-    """Probability that Student's t with so many degrees of freedom lies above `t`.
+    """Return the probability that Student's t exceeds `t`, with `freedom` degrees of freedom.
 
-    Abramowitz and Stegun 1964, 26.7.3, 26.7.4 and, for many degrees of freedom, 26.7.8.
+    Formulas: Abramowitz and Stegun 1964, 26.7.3, 26.7.4 and, for many degrees of freedom, 26.7.8.
 
     >>> round(student_above(2.0, 10), 6)
     0.036694
@@ -456,7 +457,7 @@ def student_above(t: float, freedom: int) -> float:
 
 @lru_cache(4096)
 def student_quantile(above: float, freedom: int) -> float:
-    """What Student's t exceeds with the probability `above`.
+    """Return the value that Student's t exceeds with probability `above`.
 
     >>> round(student_quantile(0.025, 10), 4)
     2.2281
@@ -471,7 +472,7 @@ def student_quantile(above: float, freedom: int) -> float:
 
 
 def checked_share(name: str, given: Any, *, below: float = 1.0) -> float:
-    """Read a number from 0 to below another."""
+    """Return `given` as a float if it is a number from 0 to below `below`, else raise."""
     if isinstance(given, bool) or not isinstance(given, int | float | np.number):
         raise TypeError(f"{name}={short_repr(given)} must be a number such as 0.05")
     if not 0 <= given < below:

@@ -1,8 +1,7 @@
-"""What every head does over a corpus, as one small object that texts are folded into.
+"""Head statistics over a corpus: one object of constant size, to which texts are added.
 
-It holds sums, and the edges that come first in an order: no record, and nothing that grows with the
-corpus. Sums are whole numbers, so that statistics of parts of a corpus add up to those of all of it
-exactly, in any order.
+It contains sums and a limited number of edges, but no records. Sums are integers, so statistics of
+parts of a corpus add up exactly to those of the whole corpus, in any order.
 """
 
 from __future__ import annotations
@@ -58,18 +57,18 @@ __all__ = ["HeadStatistics", "StackStatistics"]
 
 Numbers = NDArray[np.float64]
 
-#: The system of classes that every corpus has.
+#: Name of the system of classes that every corpus has.
 KIND = "kind"
 _FIELD = {name: place for place, name in enumerate(FIELDS)}
-# Margins and levels whose roles are cached.
+# Maximum number of cached roles, one for each pair of margin and level.
 _ROLES_CACHED = 4
 
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """What was folded so far; replaced as a whole, so that an interrupt finds it whole."""
+    """Statistics of all texts so far. Replaced as a whole, so an interrupt cannot split it."""
 
-    # Numbers of the texts that were looked at: (start, stop) of runs, ascending.
+    # Numbers of all texts, as ascending ranges (start, stop).
     texts: tuple[tuple[int, int], ...]
     tokens: int
     empty: int
@@ -83,25 +82,25 @@ class _State:
 
 
 class HeadStatistics:
-    """What every head does over many texts: scores, profiles, the strongest edges.
+    """Statistics of every head over many texts: scores, offsets, classes and strongest edges.
 
-    Make it with `attnviz.head_statistics`, or fold records in one by one.
+    Create it with `attnviz.head_statistics`, or add records one by one with `fold`.
 
     Parameters
     ----------
     model : str, optional
-        Name of the model; that of the first record when left out.
+        Name of the model. By default that of the first record.
     weights : str, optional
-        What tells the model's weights from others (`attnviz.head_statistics` computes it).
+        Hash of the model's weights, which `attnviz.head_statistics` computes.
     edges : int, default 100
-        How many of the strongest edges of each head are kept, and how many that are drawn.
+        Number of strongest edges, and number of sampled edges, that are kept of each head.
     seed : int, default 0
-        Of the edges that are drawn.
+        Seed of the sampled edges.
     columns : sequence of str
         Names of further systems of classes of tokens, such as ``"pos"``.
     frequencies : mapping of int or str to int, optional
-        How often tokens occur in the corpus, by id, or by text where ids are not known: which token
-        of a text is the rarest.
+        Counts of tokens in the corpus, by id, or by text if ids are not known. They determine the
+        rarest token of a text.
 
     Examples
     --------
@@ -136,39 +135,39 @@ class HeadStatistics:
             )
         self._columns = tuple(names)
         self._frequencies = dict(frequencies or {})
-        #: Sentences on how this was made, and on layers that are not shown; `notes` has more.
+        #: Sentences on how the statistics were made and on missing layers. `notes` has more.
         self.remarks: tuple[str, ...] = ()
         self._state = _State((), 0, 0, 0, MappingProxyType({}), model)
         self._views: dict[str, tuple[StackTotals, StackStatistics]] = {}
 
     @property
     def model(self) -> str:
-        """Name of the model, "" where it has none."""
+        """Name of the model, or "" if it has none."""
         return self._state.model or ""
 
     @property
     def texts(self) -> int:
-        """How many texts were read."""
+        """Number of texts that were read."""
         return self._state.seen - self.left_out
 
     @property
     def tokens(self) -> int:
-        """How many tokens they have."""
+        """Number of tokens of these texts."""
         return self._state.tokens
 
     @property
     def left_out(self) -> int:
-        """How many texts were left out: empty, or too long for the model."""
+        """Number of texts that were left out: empty, or too long for the model."""
         return self._state.empty + self._state.too_long
 
     @property
     def text_numbers(self) -> tuple[tuple[int, int], ...]:
-        """Numbers of the texts that were looked at, as (start, stop) of runs of them."""
+        """Numbers of all texts, read or left out, as ascending ranges (start, stop)."""
         return self._state.texts
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the numbers must be told."""
+        """Sentences for readers of the numbers, such as on texts that were left out."""
         found = list(self.remarks)
         for count, why in (
             (self._state.empty, "empty, and left out."),
@@ -181,21 +180,21 @@ class HeadStatistics:
 
     @property
     def stack_names(self) -> tuple[str, ...]:
-        """The stacks, in the order of the records."""
+        """Names of the stacks, in the order of the records."""
         return tuple(self._state.stacks)
 
     @property
     def class_systems(self) -> tuple[str, ...]:
-        """Systems of classes of tokens: their kind, then the columns that were given."""
+        """Names of the systems of classes of tokens: ``"kind"``, then the columns."""
         return (KIND, *self._columns)
 
     def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
-        """Name the heads of the only stack by what they do; see `StackStatistics.roles`.
+        """Return the roles of the heads of the only stack, as `StackStatistics.roles` does.
 
         Parameters
         ----------
         margin, level : float
-            As there.
+            As in `StackStatistics.roles`.
 
         Returns
         -------
@@ -204,7 +203,7 @@ class HeadStatistics:
         Raises
         ------
         ValueError
-            If there are several stacks: each has roles of its own, ``stack("cross").roles()``.
+            If there are several stacks. Each has its own roles, ``stack("cross").roles()``.
         """
         if len(self.stack_names) > 1:
             names = " and ".join(f"stack({name!r}).roles()" for name in self.stack_names)
@@ -212,12 +211,12 @@ class HeadStatistics:
         return self.stack().roles(margin, level)
 
     def stack(self, name: str | None = None) -> StackStatistics:
-        """The numbers of one stack, as they are now.
+        """Return the statistics of one stack. Texts that are added later do not change them.
 
         Parameters
         ----------
         name : str, optional
-            One of `stack_names`; the first when left out.
+            One of `stack_names`. By default the first.
 
         Returns
         -------
@@ -226,9 +225,9 @@ class HeadStatistics:
         Raises
         ------
         KeyError
-            If the stack does not exist; says which exist.
+            If the stack does not exist. The error lists those that exist.
         ValueError
-            If nothing was folded yet.
+            If no text was added yet.
         """
         if not self._state.stacks:
             raise ValueError("no text was folded yet, so no stack exists")
@@ -237,7 +236,7 @@ class HeadStatistics:
             known = ", ".join(map(repr, self.stack_names))
             raise KeyError(f"stack={short_repr(name)}: these statistics have {known}")
         totals = self._state.stacks[chosen]
-        # Putting the edges and their tokens in order takes a while; views ask again and again.
+        # Cached: sorting the edges and their tokens is slow, and views call this often.
         made = self._views.get(chosen)
         if made is None or made[0] is not totals:
             made = totals, StackStatistics(chosen, totals, self.class_systems)
@@ -257,22 +256,22 @@ class HeadStatistics:
         Parameters
         ----------
         record : AttentionRecord
-            Of the same model as the ones before, with the same layers and heads.
+            Record of the same model as the previous ones, with the same layers and heads.
         text : int, optional
-            The text's number; one more than the largest so far when left out.
+            Number of the text. By default one more than the largest so far.
         columns : mapping of str to object, optional
-            For each of the columns the class of the text, or one of each of its tokens; None where
-            it is not known.
+            For each column the class of the text, or a sequence with the class of each of its
+            tokens. None is an unknown class.
         parse : sequence, optional
-            Heads and relations of the text's words, as for `attnviz.head_statistics`.
+            Heads and relations of the words of the text, as for `attnviz.head_statistics`.
 
         Raises
         ------
         TypeError
-            If an argument is of a wrong kind.
+            If an argument has a wrong type.
         ValueError
-            If the text was folded before, or the record is of another model, or has signed numbers;
-            or if the columns or the parse do not fit its tokens. Nothing is added then.
+            If the text was added before; if the record belongs to another model or has signed
+            numbers; or if the columns or the parse do not fit its tokens. Nothing is added then.
         """
         if not isinstance(record, AttentionRecord):
             raise TypeError(f"record must be an AttentionRecord; got {type(record).__name__}")
@@ -303,7 +302,7 @@ class HeadStatistics:
             ((number, number + 1),), count, 0, 0, stacks, record.model or self._state.model
         )
         self._state = _together(self._state, state)
-        # Layers that a record does not contain are the same in every text.
+        # Notes on missing layers are the same in every text.
         not_shown = [note for note in record.notes if "not shown" in note]
         self.remarks = tuple(dict.fromkeys([*self.remarks, *not_shown]))
 
@@ -313,14 +312,14 @@ class HeadStatistics:
         Parameters
         ----------
         text : int
-            Its number.
+            Number of the text.
         why : {"empty", "too long"}
-            What it is.
+            Reason.
 
         Raises
         ------
         ValueError
-            If the text was folded before, or `why` is something else.
+            If the text was added before, or `why` has another value.
         """
         if why not in ("empty", "too long"):
             raise ValueError(f'why={short_repr(why)} must be "empty" or "too long"')
@@ -369,24 +368,25 @@ class HeadStatistics:
                 )
 
     def save(self, path: str | os.PathLike[str]) -> Any:
-        """Write everything to one file, or the table of scores.
+        """Write the statistics to one file, or their scores to a table.
 
         Parameters
         ----------
         path : path-like
-            A ``.safetensors`` file, which `load` reads; or a ``.parquet`` file of `to_pandas`.
+            A ``.safetensors`` file, which `load` reads, or a ``.parquet`` file with the table of
+            `to_pandas`.
 
         Returns
         -------
         Path
-            Absolute.
+            Absolute path of the file.
 
         Raises
         ------
         OSError
-            If it cannot be written.
+            If the file cannot be written.
         ImportError
-            If parquet is wanted, and pandas or pyarrow is missing.
+            If `path` is a ``.parquet`` file and pandas or pyarrow is not installed.
         """
         from attnviz.corpus.statistics_file import write_statistics
 
@@ -399,7 +399,7 @@ class HeadStatistics:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote.
+        """Load statistics that `save` wrote.
 
         Parameters
         ----------
@@ -415,7 +415,7 @@ class HeadStatistics:
         FileNotFoundError
             If the file does not exist.
         ValueError
-            If it is damaged, or does not hold statistics.
+            If the file is damaged or does not contain statistics.
         """
         from attnviz.corpus.statistics_file import read_statistics
 
@@ -423,7 +423,7 @@ class HeadStatistics:
         return found
 
     def to_pandas(self) -> pd.DataFrame:
-        """All scores of all heads as a table, a line for each score of each head.
+        """Return all scores of all heads as a table with a row for each score of each head.
 
         Returns
         -------
@@ -533,28 +533,28 @@ class HeadStatistics:
 
 
 class StackStatistics:
-    """What the heads of one stack do over many texts; get it from `HeadStatistics.stack`.
+    """Statistics of the heads of one stack over many texts, from `HeadStatistics.stack`.
 
-    Arrays of scores come as a list with one float64 array a layer, (heads,).
+    Scores are lists with one array for each layer, (heads,).
 
     Attributes
     ----------
     name : str
-        The stack.
+        Name of the stack.
     layers : tuple of int
         The model's numbers of the layers.
     heads_per_layer : tuple of int
-        How many heads each layer has.
+        Number of heads of each layer.
     causal : bool
-        Whether no query may look ahead.
+        Whether no query may attend to a later key.
     one_text : bool
         Whether queries and keys are the same tokens.
     score_names : tuple of str
-        The scores that at least one text could show.
+        Scores that at least one text defines.
     offset_labels : tuple of str
-        What `offsets` has a number for: -64 to 64, "first" and "rest".
+        Labels of the columns of `offsets`: -64 to 64, "first" and "rest".
     class_systems : tuple of str
-        Systems of classes of tokens; the first is the kind of token.
+        Names of the systems of classes of tokens. The first is the kind of token.
 
     Examples
     --------
@@ -586,7 +586,7 @@ class StackStatistics:
         )
 
     def mean(self, score: str) -> list[Numbers]:
-        """The mean of a score over texts.
+        """Return the mean of a score over texts.
 
         Parameters
         ----------
@@ -596,17 +596,17 @@ class StackStatistics:
         Returns
         -------
         list of ndarray of float64
-            One a layer; NaN where no text shows it.
+            One array for each layer, (heads,). NaN if no text defines the score.
 
         Raises
         ------
         KeyError
-            If the score does not exist; says which exist.
+            If the score does not exist. The error lists those that exist.
         """
         return self._by_layer(self._evidence(score).score)
 
     def standard_error(self, score: str) -> list[Numbers]:
-        """The standard error of a score's mean, over texts.
+        """Return the standard error over texts of the mean of a score.
 
         Parameters
         ----------
@@ -616,7 +616,7 @@ class StackStatistics:
         Returns
         -------
         list of ndarray of float64
-            One a layer; NaN for fewer than two texts.
+            One array for each layer, (heads,). NaN for fewer than two texts.
 
         Raises
         ------
@@ -626,7 +626,7 @@ class StackStatistics:
         return self._by_layer(self._evidence(score).error)
 
     def baseline(self, score: str) -> list[Numbers] | None:
-        """The mean of what the same weights would score by chance.
+        """Return the mean baseline of a score: what the same weights would score by chance.
 
         Parameters
         ----------
@@ -636,8 +636,8 @@ class StackStatistics:
         Returns
         -------
         list of ndarray of float64, or None
-            One a layer: the larger mean of the baselines (``docs/heads.md``). None if the score has
-            none, as entropy.
+            One array for each layer, (heads,): the larger mean of the two baselines
+            (``docs/heads.md``). None for a score without a baseline, such as entropy.
 
         Raises
         ------
@@ -646,11 +646,11 @@ class StackStatistics:
         """
         if not self._has_baseline(score):
             return None
-        # The second baseline is NaN if no text defines it.
+        # fmax ignores the second baseline if no text defines it (NaN).
         return self._by_layer(np.fmax.reduce(self._evidence(score).baseline))
 
     def counts(self, score: str) -> list[NDArray[np.int64]]:
-        """In how many texts a score is defined.
+        """Return the number of texts in which a score is defined.
 
         Parameters
         ----------
@@ -660,7 +660,7 @@ class StackStatistics:
         Returns
         -------
         list of ndarray of int64
-            One a layer.
+            One array for each layer, (heads,).
 
         Raises
         ------
@@ -670,19 +670,20 @@ class StackStatistics:
         return self._by_layer(self._evidence(score).texts)
 
     def offsets(self, layer: int) -> Numbers:
-        """The mean weight by offset, key position minus query position.
+        """Return the mean weight by offset, key position minus query position.
 
         Parameters
         ----------
         layer : int
-            The model's number; negative from the end.
+            The model's number of the layer. Negative numbers count from the end.
 
         Returns
         -------
         ndarray of float64, (heads, offsets)
-            By `offset_labels`: the mean over all pairs of this offset, but for those whose key is
-            the first; "first" and "rest", the keys that are farther away, are the mean over queries
-            of the weight that falls there. NaN where no pair has it.
+            Columns as in `offset_labels`. A number is the mean weight of all pairs with this
+            offset, except pairs with the first key. "first" is the mean over queries of the weight
+            on the first key, and "rest" that of the weight on all keys with larger offsets. NaN if
+            there is no such pair.
 
         Raises
         ------
@@ -697,11 +698,11 @@ class StackStatistics:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The kinds of tokens."""
+        """Names of the kinds of tokens."""
         return self.classes_of(KIND)
 
     def classes_of(self, system: str) -> tuple[str, ...]:
-        """The classes of a system.
+        """Return the names of the classes of a system.
 
         Parameters
         ----------
@@ -720,19 +721,19 @@ class StackStatistics:
         return self._table(system).names
 
     def class_weights(self, layer: int, system: str = KIND) -> Numbers:
-        """The mean weight that queries of each class give to all keys of each class.
+        """Return the mean weight of queries of each class on all keys of each class.
 
         Parameters
         ----------
         layer : int
-            The model's number; negative from the end.
+            The model's number of the layer. Negative numbers count from the end.
         system : str
             One of `class_systems`.
 
         Returns
         -------
         ndarray of float64, (heads, classes, classes)
-            By class of query and class of key; a mean over queries, NaN where there are none.
+            Mean over queries, by class of query and class of key. NaN for a class without queries.
 
         Raises
         ------
@@ -746,12 +747,12 @@ class StackStatistics:
             return np.where(counts > 0, sums / counts, np.nan)
 
     def strongest(self, layer: int, head: int) -> list[Edge]:
-        """The edges with the largest weights of a head, at most four of one text.
+        """Return the edges of a head with the largest weights, at most four of each text.
 
         Parameters
         ----------
         layer, head : int
-            The model's numbers; negative from the end.
+            The model's numbers. Negative numbers count from the end.
 
         Returns
         -------
@@ -766,17 +767,17 @@ class StackStatistics:
         return self._edges(self._totals.strongest.kept, layer, head)
 
     def sampled(self, layer: int, head: int) -> list[Edge]:
-        """Edges that were drawn: each query of the corpus alike, and a key by its weight.
+        """Return sampled edges of a head: queries drawn uniformly, and a key of each by its weight.
 
         Parameters
         ----------
         layer, head : int
-            The model's numbers; negative from the end.
+            The model's numbers. Negative numbers count from the end.
 
         Returns
         -------
         list of Edge
-            In random order: counts over them estimate shares of the attention.
+            In random order. Shares of these edges estimate shares of the attention.
 
         Raises
         ------
@@ -786,19 +787,19 @@ class StackStatistics:
         return self._edges(self._totals.sampled.kept, layer, head)
 
     def edge_columns(self, layer: int, *, sampled: bool = False) -> EdgeColumns:
-        """The edges of all heads of a layer as columns.
+        """Return the edges of all heads of a layer as columns.
 
         Parameters
         ----------
         layer : int
-            The model's number; negative from the end.
+            The model's number of the layer. Negative numbers count from the end.
         sampled : bool, default False
-            Those that were drawn, instead of the strongest.
+            Whether to return the sampled edges instead of the strongest.
 
         Returns
         -------
         EdgeColumns
-            By head; ``head`` is the place of the head among those of the layer.
+            Sorted by head. ``head`` is the index of the head in the layer.
 
         Raises
         ------
@@ -811,13 +812,13 @@ class StackStatistics:
         return replace(here, head=here.head - np.int32(some.start))
 
     def with_edges(self, most: int) -> StackStatistics:
-        """The same with fewer edges, and only the tokens near these.
+        """Return these statistics with fewer edges, and with only the tokens near them.
 
         Parameters
         ----------
         most : int
-            How many edges of each kind a head keeps: the strongest, and the first of those that
-            were drawn, which stand for all attention as the others do.
+            Maximum number of strongest edges, and of sampled edges, of each head. Fewer sampled
+            edges are still a random sample of the attention.
 
         Returns
         -------
@@ -826,7 +827,7 @@ class StackStatistics:
         Raises
         ------
         TypeError, ValueError
-            If `most` is not a number from 0 on.
+            If `most` is not a whole number of at least 0.
 
         Examples
         --------
@@ -844,12 +845,12 @@ class StackStatistics:
         return StackStatistics(self.name, fewer, self.class_systems)
 
     def text_numbers(self, side: str = "key") -> tuple[int, ...]:
-        """The texts of which tokens are kept.
+        """Return the numbers of the texts with kept tokens.
 
         Parameters
         ----------
         side : {"key", "query"}
-            Of which tokens, where queries and keys are different ones.
+            Side of the tokens, if queries and keys are different tokens.
 
         Returns
         -------
@@ -861,29 +862,29 @@ class StackStatistics:
     def text_tokens(
         self, text: int, side: str = "key"
     ) -> tuple[tuple[int, ...], tuple[str, ...], NDArray[np.int32]]:
-        """The tokens of a text that are kept: those near an edge that is kept.
+        """Return the kept tokens of a text: those near an edge.
 
         Parameters
         ----------
         text : int
-            The text's number.
+            Number of the text.
         side : {"key", "query"}
-            Of which tokens, where queries and keys are different ones.
+            Side of the tokens, if queries and keys are different tokens.
 
         Returns
         -------
         positions : tuple of int
-            Ascending.
+            Positions of the tokens, ascending.
         tokens : tuple of str
-            Their texts.
+            The tokens.
         classes : ndarray of int32, (systems, tokens)
-            For each of `class_systems` the place of each token's class in `classes_of`; -1 where it
-            has none.
+            Index of the class of each token in `classes_of`, for each of `class_systems`. -1 for a
+            token without a class.
 
         Raises
         ------
         KeyError
-            If nothing of the text is kept.
+            If no tokens of the text are kept.
         """
         kept = self._side(side).get(text)
         if kept is None:
@@ -895,14 +896,15 @@ class StackStatistics:
         return kept.positions, kept.tokens, codes
 
     def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
-        """Name the heads by what they do, with the evidence for it.
+        """Return the roles of the heads, such as "induction", with the evidence.
 
         Parameters
         ----------
         margin : float, default 0.1
-            By how much a score must lie above its baseline, from 0 to 1.
+            Minimum difference between a score and its baseline, from 0 to below 1.
         level : float, default 0.05
-            The share of roles that may be false, and of confidence intervals that may miss.
+            Maximum expected share of false roles, and of confidence intervals that miss the true
+            difference. From 0 to below 0.5.
 
         Returns
         -------
@@ -911,11 +913,11 @@ class StackStatistics:
         Raises
         ------
         TypeError, ValueError
-            If an argument is not such a number.
+            If an argument is not a number or is out of range.
         """
         margin = checked_share("margin", margin)
         level = checked_share("level", level, below=0.5)
-        # Testing thousands of heads takes a second; views ask again and again.
+        # Cached: testing thousands of heads takes a second, and views call this often.
         roles = self._roles.get((margin, level))
         if roles is None:
             if len(self._roles) == _ROLES_CACHED:
@@ -1004,12 +1006,12 @@ class StackStatistics:
         return self._totals.tables[system]
 
     def layer_number(self, layer: int) -> int:
-        """The model's own number of a layer.
+        """Return the model's number of a layer.
 
         Parameters
         ----------
         layer : int
-            That number; or, negative, the layer's place from the end.
+            The model's number of the layer. Negative numbers count from the end.
 
         Returns
         -------
@@ -1018,7 +1020,7 @@ class StackStatistics:
         Raises
         ------
         IndexError
-            If there is no such layer; says which there are.
+            If the layer does not exist. The error lists those that exist.
         """
         number = layer if layer in self.layers else resolve_negative(layer, self.layers)
         if number not in self.layers:
@@ -1029,12 +1031,12 @@ class StackStatistics:
         return int(number)
 
     def num_heads(self, layer: int) -> int:
-        """Number of heads of a layer.
+        """Return the number of heads of a layer.
 
         Parameters
         ----------
         layer : int
-            The model's number of the layer; negative from the end.
+            The model's number of the layer. Negative numbers count from the end.
 
         Returns
         -------
@@ -1043,12 +1045,12 @@ class StackStatistics:
         Raises
         ------
         IndexError
-            If there is no such layer.
+            If the layer does not exist.
         """
         return self.heads_per_layer[self.layers.index(self.layer_number(layer))]
 
     def _heads_of(self, layer: int) -> slice:
-        """Where the heads of a layer stand in all arrays."""
+        """Return the slice of the heads of a layer among the heads of all layers."""
         place = self.layers.index(self.layer_number(layer))
         start = sum(self.heads_per_layer[:place])
         return slice(start, start + self.heads_per_layer[place])
@@ -1065,7 +1067,7 @@ class StackStatistics:
 
 
 def _together(one: _State, other: _State) -> _State:
-    """What both hold."""
+    """Return the sum of two states."""
     if one.model is not None and other.model is not None and one.model != other.model:
         raise ValueError(
             f"these statistics are of {one.model!r}, and the others or the record of "
@@ -1097,7 +1099,7 @@ def _together(one: _State, other: _State) -> _State:
 def _joined_runs(
     one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]
 ) -> tuple[tuple[int, int], ...]:
-    """The numbers of both; ValueError if one is in both."""
+    """Return the union of two lists of ranges. Raise ValueError if a number is in both."""
     found: list[tuple[int, int]] = []
     for start, stop in sorted([*one, *other]):
         if found and start < found[-1][1]:
@@ -1122,7 +1124,7 @@ def _mean_and_error(
 
 
 def _of_heads(edges: EdgeColumns, start: int, stop: int) -> EdgeColumns:
-    """Edges of some heads; they are ordered by head."""
+    """Return the edges of the heads from `start` to below `stop`. `edges` are sorted by head."""
     first, last = np.searchsorted(edges.head, [start, stop])
     return edges[first:last]
 

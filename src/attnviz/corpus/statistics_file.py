@@ -1,6 +1,6 @@
-"""Statistics as a header and named arrays in one file, and back.
+"""Files of head statistics: a header and named arrays in safetensors format.
 
-The same texts give the same bytes, whatever order their statistics were added in.
+The same texts give the same bytes, in whatever order their statistics were added.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def write_statistics(
     *,
     arguments: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write statistics, and what made them, to a file that is complete or not there."""
+    """Write statistics, and the arguments that made them, to a file in one atomic step."""
     arrays: _Arrays = {}
     state = statistics._state
     words = _Words()
@@ -77,7 +77,7 @@ def write_statistics(
 
 
 class _Words:
-    """Texts of tokens and classes, each written once; numbered in the order of the alphabet."""
+    """Table of the distinct strings of tokens and classes, sorted alphabetically."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -101,7 +101,7 @@ def _stack_to_header(
     name: str, totals: StackTotals, arrays: _Arrays, words: _Words
 ) -> dict[str, Any]:
     def put(key: str, values: NDArray[Any]) -> None:
-        # The file's format has no unsigned numbers of 64 bits.
+        # The safetensors arrays have no uint64.
         kept = values.view(np.int64) if values.dtype == np.uint64 else values
         arrays[f"{name}/{key}"] = torch.from_numpy(np.require(kept, requirements=["C", "W"]))
 
@@ -141,7 +141,7 @@ def _stack_to_header(
 
 
 def read_statistics(path: str | os.PathLike[str], kind: type[HeadStatistics]) -> Any:
-    """Read statistics; what comes from the file is checked before it is used."""
+    """Read statistics from a file, and check its content."""
     statistics, _ = statistics_state(path, kind)
     return statistics
 
@@ -149,7 +149,7 @@ def read_statistics(path: str | os.PathLike[str], kind: type[HeadStatistics]) ->
 def statistics_state(
     path: str | os.PathLike[str], kind: type[HeadStatistics]
 ) -> tuple[HeadStatistics, dict[str, Any] | None]:
-    """The statistics of a file, and the arguments that made them, where they were written."""
+    """Read the statistics of a file, and the arguments that made them if the file has them."""
     header, arrays = read_arrays(existing_file(as_path("path", path, "file")), verify=True)
     if header.get("kind") != _KIND:
         raise ValueError(
@@ -208,14 +208,14 @@ def _statistics(
 
 
 class _Reader:
-    """Arrays of a stack, held against the shape that they must have."""
+    """Reader of the arrays of a stack that checks their shape and dtype."""
 
     def __init__(self, stack: str, arrays: _Arrays, words: Sequence[str]) -> None:
         self._stack, self._arrays, self._words = stack, arrays, words
 
     def array(self, key: str, dtype: Any, *shape: int | None) -> NDArray[Any]:
         name = f"{self._stack}/{key}"
-        # A copy: what is mapped could change.
+        # A copy: the file is memory-mapped and could change.
         values = self._arrays[name].numpy().copy()
         wanted = np.int64 if dtype == np.uint64 else dtype
         fits = values.ndim == len(shape) and all(
@@ -312,7 +312,7 @@ def _tokens(read: _Reader, side: int, num_systems: int) -> dict[int, KeptTokens]
 
 
 def _check_tokens(edges: EdgeColumns, sides: Sequence[tuple[dict[int, KeptTokens]]]) -> None:
-    """Every edge's query and key must be among the tokens."""
+    """Raise ValueError unless the query and key of every edge are among the kept tokens."""
     for places, side in ((edges.query, sides[0][0]), (edges.key, sides[-1][0])):
         known = {text: set(kept.positions) for text, kept in side.items()}
         for text, place in zip(edges.text.tolist(), places.tolist(), strict=True):

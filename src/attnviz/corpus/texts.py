@@ -1,4 +1,4 @@
-"""The texts of a corpus, as a list, dataset or table, and the columns beside them."""
+"""The texts of a corpus, from a list, dataset or table, and their columns."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _KINDS = (
 
 
 class Texts:
-    """Texts, pairs or images in a sequence; each is read when it is asked for.
+    """Sequence of texts, pairs of texts or images. Each is loaded when it is accessed.
 
-    `column` says where in a row of a dataset or table, or in a dict, the text is.
+    `column` is the column of a dataset or table, or the key of a dict, that contains the text.
 
     Examples
     --------
@@ -46,8 +46,8 @@ class Texts:
             self._names = tuple(texts.columns)
             _check_name(column, self._names, "table")
             texts = texts[column]
-        # A Series counts from labels, and an array of texts holds them as texts of its own kind;
-        # all of their values are in memory anyway.
+        # A Series is indexed by label, and an array of strings contains numpy strings. Both are
+        # in memory anyway, so they can become lists.
         kind = getattr(getattr(texts, "dtype", None), "kind", None)
         if hasattr(texts, "iloc") or (isinstance(texts, np.ndarray) and kind in {"O", "U", "T"}):
             texts = texts.tolist()
@@ -73,7 +73,7 @@ class Texts:
         return text
 
     def values(self, name: str) -> tuple[Any, list[str] | None]:
-        """A further column of the dataset, and the names of the classes that its values number."""
+        """Return a column of the dataset, and the class names if its values are class indices."""
         if self._names is None:
             raise ValueError(
                 f"columns: {name!r} must be a column of the dataset given as texts, which is not a "
@@ -84,15 +84,15 @@ class Texts:
             raise ValueError(f"columns: {name!r} is not one of the dataset's columns {known}")
         feature = getattr(self._table, "features", {}).get(name)
         values = self._table[name]
-        # A Series counts from labels.
+        # A Series is indexed by label.
         listed = values.tolist() if hasattr(values, "iloc") else values
         return listed, getattr(feature, "names", None)
 
 
 class TextColumns:
-    """Columns of all texts: a value, or a sequence of one a token, for each of them.
+    """Columns of all texts, with a value, or a value for each token, for each text.
 
-    They are given by name and values, or as names of columns of the dataset.
+    `columns` maps names to values, or has names of columns of the dataset.
 
     Examples
     --------
@@ -132,7 +132,7 @@ class TextColumns:
             self._values[name] = (listed, None)
 
     def of(self, places: Iterable[int]) -> dict[str, list[Any]]:
-        """For each column its entries for the texts at `places`."""
+        """Return the entries of each column for the texts at `places`."""
         wanted = list(places)
         return {
             name: [_class(values[place], classes) for place in wanted]
@@ -140,7 +140,7 @@ class TextColumns:
         }
 
     def check(self, place: int, record: AttentionRecord) -> None:
-        """Refuse values that are neither one for the text nor one for each of its tokens."""
+        """Raise unless each column has one value for the text or one for each of its tokens."""
         counts = {
             len(side)
             for stack in record.stacks.values()
@@ -152,7 +152,7 @@ class TextColumns:
 
 
 def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
-    """Refuse a column that does not exist, or exists twice."""
+    """Raise ValueError unless the column exists exactly once."""
     if names.count(column) != 1:
         raise ValueError(
             f"column={column!r}: the {kind} has the columns {', '.join(map(repr, names))}; give "
@@ -161,7 +161,7 @@ def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
 
 
 def _class(value: Any, classes: list[str] | None) -> Any:
-    """The name of a class; datasets say -1 where it is not known."""
+    """Return the name of a class, or None if it is unknown (-1 in datasets)."""
     if classes is None or value is None:
         return value
     return classes[value] if 0 <= value < len(classes) else None

@@ -1,7 +1,7 @@
-"""Totals of a stack over many texts: whole numbers, so that adding them is exact in any order.
+"""Totals of a stack over many texts, as integers, so that sums are exact in any order.
 
-A number x of one text is added as round(x * 2**32), a sum over its pairs as round(x * 2**28). The
-totals of one text and of a million are the same kind of object, and folding a text in is adding.
+A number x of one text is stored as round(x * 2**32), and a sum over its pairs as round(x * 2**28).
+One text has the same type of totals as many texts, so a text is added with `StackTotals.plus`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 Whole = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
-#: What is added up of a score: its values, those of the two baselines, and the differences.
+#: Sums that are kept of a score: its values, the two baselines, and the differences from them.
 FIELDS = (
     *("texts", "sum", "squares"),
     *("shuffled texts", "shuffled sum", "over shuffled", "squares over shuffled"),
@@ -39,9 +39,9 @@ FIELDS = (
 )
 _ONE = 1 << 32
 _ONE_OF_PAIRS = 1 << 28
-# Tokens on either side of a query and a key that are kept with an edge.
+# Number of tokens on either side of a query and a key that are kept with an edge.
 _WINDOW = 6
-# Edges that wait before the best of them are chosen.
+# Number of waiting edges above which the first of each head are selected.
 _WAITING = 1 << 14
 
 
@@ -52,11 +52,11 @@ class KeptTokens:
     Attributes
     ----------
     positions : tuple of int
-        Ascending.
+        Positions of the tokens, ascending.
     tokens : tuple of str
-        Their texts.
+        The tokens.
     classes : tuple of tuple of str
-        For each system of classes the class of each token, "" where it has none.
+        Class of each token in each system of classes, "" for none.
     """
 
     positions: tuple[int, ...]
@@ -64,7 +64,7 @@ class KeptTokens:
     classes: tuple[tuple[str, ...], ...]
 
     def among(self, wanted: NDArray[np.bool_]) -> KeptTokens:
-        """Those of some positions, a flag for each that is kept."""
+        """Return the tokens whose flag is set."""
         if wanted.all():
             return self
         places = np.flatnonzero(wanted).tolist()
@@ -77,18 +77,18 @@ class KeptTokens:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The edges of each head that come first in an order, and some that may turn out to.
+    """The edges of each head with the largest orders, and further candidates.
 
     Attributes
     ----------
     most : int
-        Edges that are kept of each head.
+        Maximum number of kept edges of a head.
     num_heads : int
         Number of heads.
     kept : EdgeColumns
-        The first of each head, by head, the first first.
+        The kept edges, sorted by head and order.
     waiting : tuple of EdgeColumns
-        Edges that were not looked through yet.
+        Candidates that were not compared with the kept edges yet.
     """
 
     most: int
@@ -98,7 +98,7 @@ class Pool:
 
     @cached_property
     def least(self) -> NDArray[np.uint64]:
-        """For each head the smallest order that can still be kept, (heads,)."""
+        """Smallest order of each head that can still be kept, (heads,)."""
         counts = np.bincount(self.kept.head, minlength=self.num_heads)
         least = np.zeros(self.num_heads, np.uint64)
         if self.most:
@@ -110,17 +110,17 @@ class Pool:
 
     @property
     def num_waiting(self) -> int:
-        """How many edges wait."""
+        """Number of candidates."""
         return sum(map(len, self.waiting))
 
     def plus(self, other: Pool) -> Pool:
-        """The edges of both, not looked through yet."""
+        """Return this pool with all edges of `other` as candidates."""
         waiting = [*self.waiting, *other.waiting]
         waiting += [other.kept] if len(other.kept) else []
         return replace(self, waiting=tuple(waiting))
 
     def settled(self) -> Pool:
-        """The same with none that wait."""
+        """Return a pool with the best of all edges and without candidates."""
         if not self.waiting:
             return self
         kept = largest_per_head([self.kept, *self.waiting], self.most, self.num_heads)
@@ -129,16 +129,16 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """Sums by the classes of query and key, for one system of classes.
+    """Sums of weights by the classes of query and key, for one system of classes.
 
     Attributes
     ----------
     names : tuple of str
-        The classes.
+        Names of the classes.
     sums : ndarray of int64, (heads, classes, classes)
-        Weights, by class of query and of key.
+        Sums of weights by class of query and class of key.
     counts : ndarray of int64, (heads, classes)
-        Queries of each class that attend to anything.
+        Number of queries of each class with any weight.
     """
 
     names: tuple[str, ...]
@@ -146,7 +146,7 @@ class Tables:
     counts: Whole
 
     def plus(self, other: Tables) -> Tables:
-        """The sums of both; classes that not both have are sorted."""
+        """Return the sums of both tables. If their classes differ, the union is sorted."""
         if self.names == other.names:
             return Tables(
                 self.names, added(self.sums, other.sums), added(self.counts, other.counts)
@@ -167,27 +167,28 @@ class Tables:
 
 @dataclass(frozen=True, eq=False)
 class StackTotals:
-    """What is added up of a stack.
+    """Sums of a stack over texts, with its edges and the tokens near them.
 
     Attributes
     ----------
     layers : tuple of int
-        The model's numbers.
+        The model's numbers of the layers.
     heads_per_layer : tuple of int
-        How many heads each layer has. In all arrays the heads of all layers follow each other.
+        Number of heads of each layer. The heads of all layers form one axis of the arrays.
     causal, one_text : bool
-        Whether no query looks ahead, and whether queries and keys are the same tokens.
-    scores : mapping of str to ndarray of int64
-        (fields, heads), as `FIELDS`.
+        Whether no query attends to a later key, and whether queries and keys are the same tokens.
+    scores : mapping of str to ndarray of int64, (fields, heads)
+        Sums of each score, as in `FIELDS`.
     offsets, offset_counts : ndarray of int64, (heads, offsets)
-        Sums of weights, and numbers of pairs.
+        Sums of weights by offset, and numbers of pairs.
     tables : mapping of str to Tables
-        By system of classes.
+        Sums by class, for each system of classes.
     strongest, sampled : Pool
-        Edges.
-    tokens : tuple of mappings
-        For each side (one where queries and keys are the same tokens, else queries and keys) the
-        tokens near edges, by text.
+        Strongest and sampled edges.
+    tokens : tuple of tuple of mappings
+        Tokens near edges, by text number. The outer tuple has one entry if queries and keys are the
+        same tokens, otherwise one for queries and one for keys. Each entry has one or more mappings
+        of different texts.
     """
 
     layers: tuple[int, ...]
@@ -201,16 +202,16 @@ class StackTotals:
     strongest: Pool
     sampled: Pool
     tokens: tuple[tuple[Mapping[int, KeptTokens], ...], ...]
-    # Tokens that were kept when unneeded ones were last dropped.
+    # Number of tokens after unneeded ones were last dropped.
     held: int = field(default=0, compare=False)
 
     @property
     def num_heads(self) -> int:
-        """Heads of all layers."""
+        """Number of heads of all layers."""
         return sum(self.heads_per_layer)
 
     def plus(self, other: StackTotals) -> StackTotals:
-        """The totals of the texts of both."""
+        """Return the totals of the texts of both."""
         scores = dict(self.scores)
         for name, numbers in other.scores.items():
             scores[name] = added(scores[name], numbers) if name in scores else numbers
@@ -232,11 +233,11 @@ class StackTotals:
         )
         waiting = found.strongest.num_waiting + found.sampled.num_waiting
         many = _WAITING + 2 * (len(self.strongest.kept) + len(self.sampled.kept))
-        # While lists fill up every edge is kept: the sooner they are full, the fewer have to wait.
+        # Selecting early fills the pools. Full pools reject weak edges before they are candidates.
         return found.settled() if waiting > many or len(found.tokens[0]) > 64 else found
 
     def settled(self) -> StackTotals:
-        """The same with the edges chosen that are kept, and no tokens far from these."""
+        """Return totals without candidate edges. Tokens far from kept edges may be dropped."""
         if not (self.strongest.waiting or self.sampled.waiting) and len(self.tokens[0]) <= 1:
             return self
         strongest, sampled = self.strongest.settled(), self.sampled.settled()
@@ -259,7 +260,7 @@ class StackTotals:
         )
 
     def canonical(self) -> StackTotals:
-        """The same as any other that the same texts add up to."""
+        """Return a form that is equal for the same texts, in whatever order they were added."""
         settled = self.settled()
         edges = EdgeColumns.joined([settled.strongest.kept, settled.sampled.kept])
         tokens = narrowed([side[0] if side else {} for side in settled.tokens], edges)
@@ -273,16 +274,16 @@ class StackTotals:
 
 
 def added(one: Whole, other: Whole) -> Whole:
-    """The sum, an OverflowError where it does not fit."""
+    """Return the sum of two arrays. Raise OverflowError if it does not fit into 64 bits."""
     total = one + other
-    # Only where both have the same sign can the sum lose it.
+    # Overflow: the summands have the same sign and the sum has the other.
     if (((one ^ total) & (other ^ total)) < 0).any():
         raise OverflowError("too many texts for one object: their sums no longer fit into 64 bits")
     return total
 
 
 def as_numbers(sums: Whole, *, pairs: bool = False) -> Numbers:
-    """What whole numbers stand for."""
+    """Convert integer sums back to numbers."""
     return sums / (_ONE_OF_PAIRS if pairs else _ONE)
 
 
@@ -296,9 +297,9 @@ def totals_of_text(
     text: int,
     edges: int,
 ) -> StackTotals:
-    """The totals of one text.
+    """Return the totals of one text.
 
-    `sides` are the tokens of the queries, and of the keys where these are others.
+    `sides` has the tokens of the queries, followed by those of the keys if they are different.
     """
     num_heads = sum(heads_per_layer)
     pools = []
@@ -332,7 +333,7 @@ def totals_of_text(
 
 
 def _fields(scores: Mapping[str, Numbers]) -> dict[str, Whole]:
-    """The fields of the scores of one text, from (score, shuffled, position) of each head."""
+    """Compute `FIELDS` of each score of one text, from (score, shuffled, position) of each head."""
     # All scores at once: (scores, 3, heads).
     values = np.stack(list(scores.values()))
     score = values[:, 0]
@@ -347,7 +348,7 @@ def _fields(scores: Mapping[str, Numbers]) -> dict[str, Whole]:
 
 
 def _whole(values: Numbers, one: int = _ONE) -> Whole:
-    """As whole numbers, 0 for NaN."""
+    """Convert numbers to scaled integers, NaN to 0."""
     scaled = np.rint(np.where(np.isnan(values), 0.0, values) * one)
     if not (np.abs(scaled) < 2.0**62).all():
         raise OverflowError("a number is too large to be added up")
@@ -356,7 +357,7 @@ def _whole(values: Numbers, one: int = _ONE) -> Whole:
 
 
 def _near(edges: EdgeColumns, sides: Sequence[TokenFacts]) -> list[Whole]:
-    """For each side the positions near edges of one text."""
+    """Return the positions near the edges of one text, for each side."""
     found = []
     for number, facts in enumerate(sides):
         ends = [edges.query, edges.key] if len(sides) == 1 else [(edges.query, edges.key)[number]]
@@ -380,7 +381,7 @@ def _kept(facts: TokenFacts, places: Whole) -> KeptTokens:
 
 
 def windows_of(positions: Iterable[int], around: Sequence[int]) -> list[int]:
-    """Those of ascending positions that lie near some places."""
+    """Return the positions that lie within the window of one of the positions in `around`."""
     return [
         position
         for position in positions
@@ -389,7 +390,7 @@ def windows_of(positions: Iterable[int], around: Sequence[int]) -> list[int]:
 
 
 def narrowed(tokens: Sequence[Mapping[int, KeptTokens]], edges: EdgeColumns) -> list[Any]:
-    """Only the tokens that lie near an edge, by text, texts ascending."""
+    """Return only the tokens that lie near an edge, with texts ascending."""
     if not len(edges):
         return [{} for _ in tokens]
     ranked = np.argsort(edges.text, kind="stable")
