@@ -54,7 +54,7 @@ def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("folder")
     for name in ("pipe", "folder", "link"):
         with pytest.raises(
-            FileExistsError, match=f"cannot write path='.*{name}': it is not a file"
+            FileExistsError, match=f"cannot write path='.*{name}': it exists and is not a file"
         ):
             write_atomic(tmp_path / name, b"")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe"]
