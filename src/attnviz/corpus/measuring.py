@@ -576,10 +576,10 @@ def _groups(stack: AttentionStack) -> Iterator[_Group]:
     for layer in stack.layers:
         attention = stack.attention(layer)
         heads = tuple(range(attention.num_heads))
-        parts = [heads] if attention.one_mask else [(head,) for head in heads]
+        parts = [heads] if attention.shares_mask else [(head,) for head in heads]
         for part in parts:
             mask = None if attention.vectors is None else attention.vectors.mask
-            key: object = id(mask) if attention.one_mask else (layer, part)
+            key: object = id(mask) if attention.shares_mask else (layer, part)
             members.setdefault(key, []).append((attention, part))
             places.setdefault(key, []).extend(range(place, place + len(part)))
             place += len(part)

@@ -497,7 +497,7 @@ def tile_places(stack: AttentionStack, layer: int) -> list[TilePlace]:
         for _ in range(2):
             wide = max(1, columns.stop - columns.start)
             rows = slice(start, min(count, start + max(1, min(_TILE_ROWS, _TILE // wide))))
-            columns = attention.reach(rows)
+            columns = attention.key_range(rows)
         # At least one key: rows that attend to nothing are rows, too.
         places.append(TilePlace(rows, columns if columns.stop > columns.start else slice(0, 1)))
         start = rows.stop

@@ -118,12 +118,12 @@ class LayerAttention(ABC):
         del head
         return np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
 
-    def reach(self, rows: Rows) -> slice:
+    def key_range(self, rows: Rows) -> slice:
         """Keys outside of which it is known that some queries (at least one) have no weight."""
         del rows
         return slice(0, self.num_keys)
 
-    def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
+    def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
         """Whether queries may attend to any key at all, bool, (rows,)."""
         keys = slice(0, self.num_keys)
         flags = [self.allowed(head, some, keys).any(axis=1) for some in tiles(rows, self.num_keys)]
@@ -172,11 +172,11 @@ class LayerAttention(ABC):
         array([[[0.25, 0.75]]], dtype=float32)
         """
         found = [self.weights_of_rows(head, rows) for head in heads]
-        masks = [allowed for _, allowed in found][: 1 if self.one_mask else len(found)]
+        masks = [allowed for _, allowed in found][: 1 if self.shares_mask else len(found)]
         return np.stack([weights for weights, _ in found]), np.stack(masks)
 
     @property
-    def one_mask(self) -> bool:
+    def shares_mask(self) -> bool:
         """Whether it is known that all heads may attend to the same keys."""
         return False
 
@@ -404,7 +404,7 @@ class QueryKeyAttention(LayerAttention):
             for which, head in _by_head(self.bias, heads):
                 logits[which] += self.bias.added(head, rows, columns, device)
         if self.mask is not None:
-            seen = self.mask.open_keys(rows, columns)
+            seen = self.mask.fully_visible_keys(rows, columns)
             # Of a causal block only the keys near the diagonal are looked at one by one.
             for part in (slice(columns.start, seen.start), slice(seen.stop, columns.stop)):
                 if part.start == part.stop:
@@ -446,10 +446,10 @@ class QueryKeyAttention(LayerAttention):
                 )
         return products
 
-    def reach(self, rows: Rows) -> slice:
+    def key_range(self, rows: Rows) -> slice:
         """Keys outside of which the mask allows some queries (at least one) nothing."""
         everything = slice(0, self.num_keys)
-        return everything if self.mask is None else self.mask.reach(rows, self.num_keys)
+        return everything if self.mask is None else self.mask.key_range(rows, self.num_keys)
 
     def log_normalizer(self, head: int, rows: Rows) -> torch.Tensor:
         """Logarithm of what each query's weights are divided by, the sink included.
@@ -485,7 +485,7 @@ class QueryKeyAttention(LayerAttention):
         if self.sinks is not None:
             most = self.sinks[list(heads)].float().to(device)[:, None].expand(shape)
             total = torch.ones(shape, device=device)
-        for columns in blocks(self.reach(rows), shape[0] * count, device):
+        for columns in blocks(self.key_range(rows), shape[0] * count, device):
             logits = self.shared_logits(heads, rows, columns)
             higher = torch.maximum(most, logits.amax(dim=-1))
             # A row that has seen nothing yet is held against 0: infinities have no difference.
@@ -513,11 +513,11 @@ class QueryKeyAttention(LayerAttention):
         with torch.no_grad(), torch.autocast(device, enabled=False):
             for tile in tiles(rows, self.num_keys):
                 # What no query of the tile sees is nothing, and is not computed.
-                reach = self.reach(tile)
-                seen = slice(max(reach.start, columns.start), min(reach.stop, columns.stop))
+                keys = self.key_range(tile)
+                seen = slice(max(keys.start, columns.start), min(keys.stop, columns.stop))
                 if seen.start >= seen.stop:
                     continue
-                logits = self.logits(head, tile, reach)
+                logits = self.logits(head, tile, keys)
                 if self.sinks is not None:
                     sink = self.sinks[head].float().to(logits.device).expand(len(logits), 1)
                     weights = torch.softmax(torch.cat([logits, sink], dim=1), dim=1)[:, :-1]
@@ -528,7 +528,7 @@ class QueryKeyAttention(LayerAttention):
                     weights[nothing] = 0.0
                 start = tile.start - rows.start
                 at = slice(seen.start - columns.start, seen.stop - columns.start)
-                weights = weights[:, seen.start - reach.start : seen.stop - reach.start]
+                weights = weights[:, seen.start - keys.start : seen.stop - keys.start]
                 block[start : start + len(weights), at] = weights.cpu().numpy()
         return block
 
@@ -557,7 +557,7 @@ class QueryKeyAttention(LayerAttention):
         return block
 
     @property
-    def one_mask(self) -> bool:
+    def shares_mask(self) -> bool:
         """Whether it is known that all heads may attend to the same keys."""
         return self.mask is None or self.mask.num_heads == 1
 
@@ -568,17 +568,17 @@ class QueryKeyAttention(LayerAttention):
         flags: NDArray[np.bool_] = self.mask.allowed(head, rows, columns).cpu().numpy()
         return flags
 
-    def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
+    def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
         """Whether a head's queries may attend to any key at all, bool, (rows,)."""
         count, keys = rows.stop - rows.start, slice(0, self.num_keys)
         if not count or self.mask is None:
             return np.ones(count, np.bool_)
-        seen = self.mask.open_keys(rows, keys)
+        seen = self.mask.fully_visible_keys(rows, keys)
         if seen.start < seen.stop:
             # All of them see the same key, as in a causal text.
             return np.ones(count, np.bool_)
         parts = tiles(rows, self.num_keys)
-        return np.concatenate([self.allowed(head, p, self.reach(p)).any(axis=1) for p in parts])
+        return np.concatenate([self.allowed(head, p, self.key_range(p)).any(axis=1) for p in parts])
 
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]
@@ -665,11 +665,11 @@ class GivenWeights(LayerAttention):
         return block, np.ones((1, *block.shape[1:]), np.bool_)
 
     @property
-    def one_mask(self) -> bool:
+    def shares_mask(self) -> bool:
         """True: no mask is known."""
         return True
 
-    def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
+    def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
         """True: no mask is known."""
         del head
         return np.ones(rows.stop - rows.start, np.bool_)

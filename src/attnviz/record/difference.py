@@ -85,25 +85,25 @@ class DifferenceAttention(LayerAttention):
         """Differences of a head's block, float32, (rows, columns)."""
         found = self.b.weights(head, rows, columns)
         found -= self.a.weights(head, rows, columns)
-        found[~self.attends(head, rows)] = 0.0
+        found[~self.has_allowed_key(head, rows)] = 0.0
         return found
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """Whether either lets queries attend to keys that may attend to something in both."""
         either = self.a.allowed(head, rows, columns) | self.b.allowed(head, rows, columns)
-        return either & self.attends(head, rows)[:, None]
+        return either & self.has_allowed_key(head, rows)[:, None]
 
-    def reach(self, rows: Rows) -> slice:
+    def key_range(self, rows: Rows) -> slice:
         """Keys outside of which some queries (at least one) have no weight on either side."""
-        one, other = self.a.reach(rows), self.b.reach(rows)
+        one, other = self.a.key_range(rows), self.b.key_range(rows)
         if one.start == one.stop or other.start == other.stop:
             # A query that may attend to nothing on one side has no difference.
             return slice(0, 0)
         return slice(min(one.start, other.start), max(one.stop, other.stop))
 
-    def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
+    def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
         """Whether queries may attend to any key in both, bool, (rows,)."""
-        return self.a.attends(head, rows) & self.b.attends(head, rows)
+        return self.a.has_allowed_key(head, rows) & self.b.has_allowed_key(head, rows)
 
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]

@@ -143,7 +143,7 @@ class Mask(_Part):
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Flags of a block, bool, (rows, columns)."""
 
-    def open_keys(self, rows: Rows, columns: slice) -> slice:
+    def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
         """The part of some neighbouring keys that all of some queries are known to see.
 
         Known without a look at entries; empty where nothing is.
@@ -151,7 +151,7 @@ class Mask(_Part):
         del rows
         return slice(columns.start, columns.start)
 
-    def reach(self, rows: Rows, num_keys: int) -> slice:
+    def key_range(self, rows: Rows, num_keys: int) -> slice:
         """Keys outside of which it is known to allow none of some queries (at least one)."""
         del rows
         return slice(0, num_keys)
@@ -249,10 +249,10 @@ class BandMask(Mask):
             flags &= ahead >= -self.before
         return flags
 
-    def reach(self, rows: Rows, num_keys: int) -> slice:
+    def key_range(self, rows: Rows, num_keys: int) -> slice:
         """Keys outside of which nothing is allowed for some queries (at least one).
 
-        >>> BandMask(None, 0).reach(slice(4, 8), 100)
+        >>> BandMask(None, 0).key_range(slice(4, 8), 100)
         slice(0, 8, None)
         """
         first, last = _ends(rows)
@@ -263,10 +263,10 @@ class BandMask(Mask):
             stop = min(num_keys, max(0, last + self.offset + self.after + 1))
         return slice(start, max(start, stop))
 
-    def open_keys(self, rows: Rows, columns: slice) -> slice:
+    def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
         """The part of some neighbouring keys that every one of some queries may attend to.
 
-        >>> BandMask(None, 0).open_keys(slice(4, 8), slice(2, 100))
+        >>> BandMask(None, 0).fully_visible_keys(slice(4, 8), slice(2, 100))
         slice(2, 5, None)
         """
         first, last = _ends(rows)
@@ -491,11 +491,11 @@ class InsertedMask(Mask):
             _put(flags, block.expand(len(at), len(to)), at, to)
         return flags
 
-    def open_keys(self, rows: Rows, columns: slice) -> slice:
+    def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
         """The longest run of keys without a gap that all of some queries are known to see.
 
         >>> units = torch.tensor([0, 1, 3, 4, 5])
-        >>> InsertedMask(None, units, units, 6, 6).open_keys(slice(3, 6), slice(0, 6))
+        >>> InsertedMask(None, units, units, 6, 6).fully_visible_keys(slice(3, 6), slice(0, 6))
         slice(3, 6, None)
         """
         nothing = slice(columns.start, columns.start)
@@ -503,7 +503,7 @@ class InsertedMask(Mask):
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         if len(at) < count or not len(to):
             return nothing
-        known = seen if self.base is None else self.base.open_keys(there, seen)
+        known = seen if self.base is None else self.base.fully_visible_keys(there, seen)
         keys = self.key_units[known]
         if not len(keys):
             return nothing
@@ -511,13 +511,13 @@ class InsertedMask(Mask):
         start, stop = max(pairwise(ends), key=lambda run: run[1] - run[0])
         return slice(int(keys[start]), int(keys[stop - 1]) + 1)
 
-    def reach(self, rows: Rows, num_keys: int) -> slice:
+    def key_range(self, rows: Rows, num_keys: int) -> slice:
         """Keys outside of which it is known to allow none of some queries (at least one)."""
         del num_keys
         there, at = _present(self.query_units, rows)
         seen = slice(0, len(self.key_units) if len(at) else 0)
         if len(at) and self.base is not None:
-            seen = self.base.reach(there, len(self.key_units))
+            seen = self.base.key_range(there, len(self.key_units))
         if seen.start >= seen.stop:
             return slice(0, 0)
         return slice(int(self.key_units[seen.start]), int(self.key_units[seen.stop - 1]) + 1)
@@ -631,15 +631,15 @@ class CutMask(Mask):
             flags if self.base is None else flags & self.base.allowed(head, rows, columns, device)
         )
 
-    def open_keys(self, rows: Rows, columns: slice) -> slice:
+    def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
         """The part of some neighbouring keys that all of some queries are known to see."""
         if bool(self.queries[rows].any()) and bool(self.keys[columns].any()):
             return slice(columns.start, columns.start)
-        return columns if self.base is None else self.base.open_keys(rows, columns)
+        return columns if self.base is None else self.base.fully_visible_keys(rows, columns)
 
-    def reach(self, rows: Rows, num_keys: int) -> slice:
+    def key_range(self, rows: Rows, num_keys: int) -> slice:
         """Keys outside of which the base is known to allow none of some queries (at least one)."""
-        return slice(0, num_keys) if self.base is None else self.base.reach(rows, num_keys)
+        return slice(0, num_keys) if self.base is None else self.base.key_range(rows, num_keys)
 
     def permute(self, order: torch.Tensor) -> CutMask:
         """The same tokens in another order."""
@@ -753,8 +753,8 @@ class WindowBias(Bias):
     values: torch.Tensor
     query_windows: torch.Tensor
     key_windows: torch.Tensor
-    query_places: torch.Tensor
-    key_places: torch.Tensor
+    query_positions: torch.Tensor
+    key_positions: torch.Tensor
 
     @property
     def num_heads(self) -> int:
@@ -773,8 +773,8 @@ class WindowBias(Bias):
         windows = self.query_windows[rows][:, None].to(device)
         block = values[
             windows if len(values) > 1 else torch.zeros_like(windows),
-            self.query_places[rows][:, None].to(device),
-            self.key_places[columns].to(device),
+            self.query_positions[rows][:, None].to(device),
+            self.key_positions[columns].to(device),
         ]
         return block.masked_fill(windows != self.key_windows[columns].to(device), 0.0)
 
@@ -784,8 +784,8 @@ class WindowBias(Bias):
             self.values,
             self.query_windows[order],
             self.key_windows[order],
-            self.query_places[order],
-            self.key_places[order],
+            self.query_positions[order],
+            self.key_positions[order],
         )
 
     def without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> DenseBias:
@@ -805,8 +805,8 @@ class WindowBias(Bias):
             and _numbers_all(self.key_windows, num_keys)
             and heads in (1, num_heads)
             and self.values.is_floating_point()
-            and _numbers_all(self.query_places, num_queries, rows)
-            and _numbers_all(self.key_places, num_keys, columns)
+            and _numbers_all(self.query_positions, num_queries, rows)
+            and _numbers_all(self.key_positions, num_keys, columns)
             and (windows == 1 or _numbers_all(self.query_windows, num_queries, windows))
         )
 

@@ -167,7 +167,7 @@ def _of_tile(
     top_k: int | None,
     min_weight: float | None,
 ) -> _Found:
-    columns = stack.attention(layer).reach(rows)
+    columns = stack.attention(layer).key_range(rows)
     weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
     sizes = np.abs(weights) if stack.signed else weights
     sums = sizes.sum(axis=1, dtype=np.float64)

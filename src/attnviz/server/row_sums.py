@@ -147,13 +147,13 @@ class RowSums:
             weights = torch.zeros(rows.stop - rows.start, num_keys, device=device)
             for tile in tiles(rows, num_keys):
                 part = weights[tile.start - rows.start : tile.stop - rows.start]
-                reach = attention.reach(tile)
-                if reach.start >= reach.stop:
+                key_range = attention.key_range(tile)
+                if key_range.start >= key_range.stop:
                     sums[tile] = -torch.inf
                     continue
-                logits = attention.logits(head, tile, reach)
+                logits = attention.logits(head, tile, key_range)
                 total = attention.log_normalizer_from(head, logits)
-                part[:, reach] = normalized(logits, total)
+                part[:, key_range] = normalized(logits, total)
                 sums[tile] = total.cpu()
         return weights
 
@@ -211,6 +211,6 @@ def _together(
         return sides[0]
     a, b = sides
     each = [rows] if isinstance(rows, slice) else [slice(n, n + 1) for n in rows.tolist()]
-    attends = np.concatenate([attention.attends(head, some) for some in each])
-    there = torch.from_numpy(attends).to(b.device)
+    has_key = np.concatenate([attention.has_allowed_key(head, some) for some in each])
+    there = torch.from_numpy(has_key).to(b.device)
     return (b - a.to(b.device)).masked_fill_(~there[:, None], 0.0)

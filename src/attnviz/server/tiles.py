@@ -117,8 +117,8 @@ def encoded_tile(
     # A row of cells of a long text covers many queries, so their weights are computed in parts.
     for part in tiles(slice(0, len(row)), attention.num_keys):
         some = some_rows(queries, part)
-        reach = attention.reach(some)
-        if columns.start >= reach.stop or columns.stop <= reach.start:
+        key_range = attention.key_range(some)
+        if columns.start >= key_range.stop or columns.stop <= key_range.start:
             continue
         weights = np.zeros((part.stop - part.start, columns.stop - columns.start))
         for head in heads:

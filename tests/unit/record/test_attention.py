@@ -161,7 +161,7 @@ def test_logits_and_their_sums_block_by_block(
                 part = normalized(logits, found).numpy()
                 assert_allclose(part, weights[at][:, columns], rtol=relative_error(attention))
             outside = np.ones(13, bool)
-            outside[attention.reach(rows)] = False
+            outside[attention.key_range(rows)] = False
             assert not attention.allowed(head, slice(0, 9), slice(0, 13))[at][:, outside].any()
         for block in BLOCKS:
             found_weights = attention.weights(head, *block)

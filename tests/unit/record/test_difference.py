@@ -105,11 +105,11 @@ def test_nothing_lies_outside_of_the_reach(before: tuple[Any, ...], after: tuple
     a, b = side(0, BandMask(*before)), side(1, BandMask(*after))
     difference = DifferenceAttention(a, b)
     for rows in (slice(0, QUERIES), slice(0, 1), slice(3, 5), slice(6, 7)):
-        reach = difference.reach(rows)
+        key_range = difference.key_range(rows)
         found = difference.weights(0, rows, slice(0, KEYS))
-        assert not found[:, : reach.start].any()
-        assert not found[:, reach.stop :].any()
-        assert found.any() == (reach.stop > reach.start)
+        assert not found[:, : key_range.start].any()
+        assert not found[:, key_range.stop :].any()
+        assert found.any() == (key_range.stop > key_range.start)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_which_queries_may_attend_at_all(mask: Mask | None) -> None:
     attention = side(0, mask)
     for rows in (slice(0, QUERIES), slice(2, 5), slice(4, 4)):
         flags = attention.allowed(1, rows, slice(0, KEYS)).any(axis=1)
-        assert_array_equal(attention.attends(1, rows), flags)
+        assert_array_equal(attention.has_allowed_key(1, rows), flags)
 
 
 def test_words_are_merged_before_units_of_two_tokenizers_and_not_after() -> None:

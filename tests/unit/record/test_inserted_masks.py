@@ -87,10 +87,10 @@ def test_blocks_of_a_mask(mask: Mask | None, block: Any) -> None:
     for head in range(among.num_heads):
         wanted = whole(mask, head)[rows]
         assert torch.equal(among.allowed(head, rows, columns), wanted[:, columns])
-        known = among.open_keys(rows, columns)
+        known = among.fully_visible_keys(rows, columns)
         assert columns.start <= known.start <= known.stop <= columns.stop
         assert wanted[:, known].all()
-        seen = among.reach(rows, NUM_KEYS)
+        seen = among.key_range(rows, NUM_KEYS)
         assert not wanted[:, : seen.start].any()
         assert not wanted[:, seen.stop :].any()
 
@@ -120,9 +120,9 @@ def test_runs_without_a_gap_are_known_to_be_seen() -> None:
     mask = InsertedMask(BandMask(None, 0), units, units, 1000, 1000)
     assert mask.causal
     assert mask.offset == 0
-    assert mask.open_keys(slice(500, 600), slice(0, 1000)) == slice(101, 501)
-    assert mask.reach(slice(500, 600), 1000) == slice(0, 600)
-    assert mask.reach(slice(100, 101), 1000) == slice(0, 0)
+    assert mask.fully_visible_keys(slice(500, 600), slice(0, 1000)) == slice(101, 501)
+    assert mask.key_range(slice(500, 600), 1000) == slice(0, 600)
+    assert mask.key_range(slice(100, 101), 1000) == slice(0, 0)
     assert not inserted(BandMask(None, 0)).causal
     assert not inserted(None).causal
 
