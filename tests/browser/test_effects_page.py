@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # The ends of the diverging scale, on a light ground.
 NEGATIVE, POSITIVE = "#d96f0e", "#1b6ab3"
-MEASURE = "logit of 'a' minus logit of 'b'"
+MEASURE = "logit of “a” minus logit of “b”"
 
 
 def record() -> av.AttentionRecord:

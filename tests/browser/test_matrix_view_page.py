@@ -191,7 +191,7 @@ def test_zoom_from_all_to_single_weights_and_back(
     found = np.array([float(row["weight"]) for row in near]).reshape(16, 16)
     np.testing.assert_allclose(found, part, atol=0.004)
     share = part.sum() / 16
-    says(root, f"where a query's weights sum to {share:.2f} on average")
+    says(root, f"where a query’s weights sum to {share:.2f} on average")
     # Its tokens have labels now.
     assert texts(figure(root)).count(f"t{LONG // 2}") == 2
     page.keyboard.press("Home")
@@ -306,7 +306,7 @@ def test_a_pair_of_texts(show: Show) -> None:
     assert len(muted) == 2
     root.get_by_label("Sentences").select_option("a-b")
     says(root, "Queries 0–1 of 5, keys 2–4 of 5 in sight")
-    says(root, "where a query's weights sum to 0.60 on average.")
+    says(root, "where a query’s weights sum to 0.60 on average.")
     assert {(row["query_token"], row["key_token"]) for row in table(root)} == {
         (query, key) for query in ("a1", "a2") for key in ("b1", "b2", "b3")
     }

@@ -61,9 +61,9 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     )
     # By the keyboard alone.
     what_if.locator("summary").press("Enter")
-    expect(answer).to_contain_text("Unchanged, the next token is 'street'")
+    expect(answer).to_contain_text("Unchanged, the next token is “street”")
     what_if.get_by_role("button", name="What if this edge were cut?").press("Enter")
-    expect(answer).to_contain_text("Cut before the softmax, the next token becomes 'animal'")
+    expect(answer).to_contain_text("Cut before the softmax, the next token becomes “animal”")
     [change] = notebook.evaluate("view.changes")
     assert change == {
         "kind": "knockout",
@@ -82,7 +82,7 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
         )
     )
     # The measure is named once.
-    measure = "Logit of 'street' minus logit of 'animal'"
+    measure = "Logit of “street” minus logit of “animal”"
     expect(answer).to_contain_text(f"{measure}: 17.0 to -15.5, noise 0.0")
     expect(root.get_by_text(measure, exact=False)).to_have_count(1)
     accessibility.check(what_if)
@@ -96,13 +96,13 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     expect(pair).to_contain_text("in the unchanged run. Weight 0.92; share")
     notebook.execute("view.shown_run = 'after'")
     expect(root.locator(".av-sentence")).to_contain_text("attends to “street”: 0.00")
-    expect(root.locator(".av-summary")).to_contain_text("after: cut before the softmax: 'the' (13)")
+    expect(root.locator(".av-summary")).to_contain_text("after: cut before the softmax: “the” (13)")
     accessibility.check(root)
     runs.get_by_role("button", name="before").press("Enter")
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:1")
     assert notebook.evaluate("view.shown_run") == "before"
     notebook.execute("view.changes = [{'kind': 'ablate', 'layer': 1, 'head': 1}]")
-    expect(answer).to_contain_text("Without head 1.1, the next token stays 'street'")
+    expect(answer).to_contain_text("Without head 1.1, the next token stays “street”")
     what_if.get_by_role("button", name="Take back: Without head 1.1").press("Enter")
     expect(answer).to_contain_text("Unchanged")
     assert notebook.evaluate("view.changes") == []
@@ -114,11 +114,11 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     page.goto(path.as_uri())
     tried = page.get_by_role("list", name="Changes that were tried").get_by_role("listitem")
     expect(tried).to_have_count(2)
-    expect(tried.filter(has_text="the next token becomes 'animal'")).to_have_count(1)
+    expect(tried.filter(has_text="the next token becomes “animal”")).to_have_count(1)
     sentence = page.locator(".av-sentence")
     expect(sentence).to_contain_text("“street”: difference −0.92 (less).")
     expect(page.locator(".av-pinned-edge")).to_contain_text(
-        "cut before the softmax 17.0 to -15.5 (logit of 'street' minus logit of 'animal' after"
+        "cut before the softmax 17.0 to -15.5 (logit of “street” minus logit of “animal” after"
     )
     accessibility.check(page.locator(".attnviz"))
     # Which of them is shown is in the address.
@@ -139,10 +139,10 @@ def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
     notebook.execute("model_view.changes = [{'kind': 'ablate', 'layer': 1, 'head': 0}]")
     what_if = root.locator(".av-what-if")
     answer = what_if.locator(".av-what-if-answer")
-    expect(answer).to_contain_text("Logit of 'street' minus logit of 'the': ")
+    expect(answer).to_contain_text("Logit of “street” minus logit of “the”: ")
     measured = what_if.get_by_label("Measured answer")
     measured.select_option("“canal”")
-    expect(answer).to_contain_text("Logit of 'canal' minus logit of 'street': ")
+    expect(answer).to_contain_text("Logit of “canal” minus logit of “street”: ")
     notebook.becomes("model_view.answer", notebook.evaluate("tokenizer('canal')['input_ids'][0]"))
     # By the keyboard alone: a token that is none, and one that is.
     measured.select_option("another …")
@@ -154,16 +154,16 @@ def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
     expect(what_if.locator(".av-measured")).to_contain_text(
         "answer='zebra' is not in the vocabulary: the tokenizer reads it as '<unk>'"
     )
-    expect(answer).to_contain_text("Logit of 'canal'")
+    expect(answer).to_contain_text("Logit of “canal”")
     accessibility.check(what_if)
     field.fill("animal")
     keyboard.press("Enter")
-    expect(answer).to_contain_text("Logit of 'animal' minus logit of 'street': -17.0 to")
+    expect(answer).to_contain_text("Logit of “animal” minus logit of “street”: -17.0 to")
     notebook.becomes("model_view.answer", "animal")
     expect(what_if.locator("form")).to_have_count(0)
     # From Python.
     notebook.execute("model_view.answer = ('street', 'animal')")
-    expect(answer).to_contain_text("Logit of 'street' minus logit of 'animal': 17.0 to")
+    expect(answer).to_contain_text("Logit of “street” minus logit of “animal”: 17.0 to")
     # The head that was left out has the weights of before, and says so.
     expect(what_if).to_contain_text("A head that is left out keeps its weights")
     notebook.execute("model_view.layer, model_view.heads = 2, [0]")

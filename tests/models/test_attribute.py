@@ -289,7 +289,7 @@ def test_windows_are_left_out() -> None:
         # In the second stage one window is the whole picture.
         assert list(record.stacks) == ["vision stage 2"]
         assert record.stack().weights(layer=1).shape == (4, 64, 64)
-        assert "stack 'vision stage 1'" in record.notes[-1]
+        assert "stack “vision stage 1”" in record.notes[-1]
 
 
 def test_what_makes_no_sense_is_refused() -> None:

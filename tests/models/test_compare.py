@@ -192,6 +192,6 @@ def test_every_stack_of_an_encoder_decoder_is_compared() -> None:
     queries, keys = found.alignment("cross")
     assert queries.identical
     assert not keys.identical
-    assert any(note.startswith("Stack 'cross': Keys: ") for note in found.notes)
+    assert any(note.startswith("Stack “cross”: Keys: ") for note in found.notes)
     cross = found.difference.stack("cross")
     assert np.abs(cross.weights(layer=cross.layers[0]).sum(-1)).max() < 1e-5

@@ -178,7 +178,7 @@ def install(names: Mapping[str, Any], printed: str) -> None:
 
 def first_steps(names: Mapping[str, Any], printed: str) -> None:
     assert "street 0.92" in printed
-    assert "becomes 'animal' instead of 'street'" in printed
+    assert "becomes “animal” instead of “street”" in printed
     assert len(names["scores"]) == 3
     assert names["scores"][0].argmax() == 0
     assert {"attention.html", "record.safetensors"} <= {each.name for each in Path().iterdir()}
@@ -202,7 +202,7 @@ def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
     quoted = re.search(r"It prints `(.+?) \(noise", page)
     assert quoted is not None
     assert quoted[1] in printed
-    assert "<TokenEffects of 14 tokens (mask): 'street' (6) moves" in printed
+    assert "<TokenEffects of 14 tokens (mask): “street” (6) moves" in printed
     assert "flips after 1 tokens, at random after" in printed
     assert "('wide',)" in printed
     assert names["effects"][1][0] == pytest.approx(-14.85, abs=0.01)

@@ -493,7 +493,7 @@ def test_what_was_cut_is_told() -> None:
     changes = [av.Knockout(8, [1, 2], layers=0, heads=1), av.Ablate(layers=2)]
     record = av.intervene(make_model("gpt2"), {"input_ids": IDS}, changes, answer=(7, 8))
     notes = " ".join(record.notes)
-    assert "Cut before the softmax: '#61' (8) does not read '#17' (1), '#42' (2)" in notes
+    assert "Cut before the softmax: “#61” (8) does not read “#17” (1), “#42” (2)" in notes
     assert "The output is set to 0 in layer 2, all heads." in notes
     assert record.effect.likeliest_before[0].probability > 0
     assert record.effect.divergence is not None

@@ -239,9 +239,9 @@ def test_tokens_by_text_are_those_of_the_prompt() -> None:
     )
     assert str(record.effect.text_before).strip() == "street"
     assert str(record.effect.text_after).strip() == "animal"
-    assert "the model produces 'animal' instead of 'street'" in record.notes[-1]
+    assert "the model produces “animal” instead of “street”" in record.notes[-1]
     assert any(
-        "'the' (13) does not read 'street' (6) in layer 1, head 0" in n for n in record.notes
+        "“the” (13) does not read “street” (6) in layer 1, head 0" in n for n in record.notes
     )
     assert record.stack().query_tokens.text[-1].strip("·") == "animal"
     assert record.changes == (change,)

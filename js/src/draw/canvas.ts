@@ -216,7 +216,7 @@ export async function toPng(scene: Scene, scale: number): Promise<Blob> {
   return new Promise((resolve, reject) => {
     canvas.toBlob((blob) => {
       if (blob) resolve(blob);
-      else reject(new Error("The picture is too big for this browser's PNG."));
+      else reject(new Error("The picture is too big for this browser’s PNG."));
     }, "image/png");
   });
 }

@@ -113,7 +113,7 @@ describe("attention of a page", () => {
       token: 0,
       keys: [0, 1] as [number, number],
     };
-    await expect(askVectors(source, request)).rejects.toThrow(/layer 9 of "self"/);
+    await expect(askVectors(source, request)).rejects.toThrow(/layer 9 of “self”/);
   });
 });
 

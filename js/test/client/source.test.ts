@@ -75,7 +75,7 @@ describe("a page's carrier", () => {
     const data = { ...pageData(), scores: [{ stack: "cross", pattern: "first token", scores }] };
     const source = new Source(new PageCarrier(data));
     expect(await source.scores("cross", "first token")).toEqual(scores);
-    await expect(source.scores("cross", "induction")).rejects.toThrow('scores for "induction"');
+    await expect(source.scores("cross", "induction")).rejects.toThrow("scores for “induction”");
   });
 
   it("says its own precision also where exact values are asked for", async () => {
@@ -88,7 +88,7 @@ describe("a page's carrier", () => {
   it("names a layer that it does not contain, and a format that it does not know", async () => {
     const source = new Source(new PageCarrier(pageData()));
     await expect(source.maps({ stack: "self", layer: 9, size: 32 })).rejects.toThrow(
-      /layer 9.*"self"/,
+      /layer 9.*“self”/,
     );
     const later = { ...pageData(), format: 3 } as unknown as PageData;
     expect(() => new PageCarrier(later)).toThrow(/format 3/);

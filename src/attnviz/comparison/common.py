@@ -13,7 +13,7 @@ from attnviz.comparison.aligned import aligned_layers
 from attnviz.comparison.alignment import Alignment, align_tokens, common_tokens, on_common_units
 from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Tokens, quoted
 from attnviz.utils.arguments import format_numbers
 
 __all__ = ["Common", "Sides", "align_records", "common_heads"]
@@ -81,7 +81,7 @@ def align_records(
                 *_alignment_notes(each, pair),
                 *_stack_notes(stacks[0], stack, layers, pair),
             ):
-                notes[note if len(common) == 1 else f"Stack {name!r}: {note}"] = None
+                notes[note if len(common) == 1 else f"Stack {quoted(name)}: {note}"] = None
         query_tokens = common_tokens(queries)
         key_tokens = None if one_text else common_tokens(keys)
         for number, (stack, into) in enumerate(zip(stacks, made, strict=True)):

@@ -7,6 +7,7 @@ from typing import Any
 
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import quoted
 from attnviz.utils.arguments import format_numbers
 
 __all__ = [
@@ -58,12 +59,13 @@ def stacks_with_vectors(
         without = sum(name not in record.stacks for record in records)
         if without:
             notes.append(
-                f"Stack {name!r} is left out: {without} of the {len(records)} texts have none."
+                f"Stack {quoted(name)} is left out: {without} of the {len(records)} texts have "
+                "none."
             )
         elif all(record.stacks[name].has_vectors for record in records):
             common.append(name)
         else:
-            notes.append(f"Stack {name!r} is left out: only its weights are known.")
+            notes.append(f"Stack {quoted(name)} is left out: only its weights are known.")
     if common:
         return tuple(common), notes
     if any(stack.merged for record in records for stack in record.stacks.values()):

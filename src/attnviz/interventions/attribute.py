@@ -32,6 +32,7 @@ from attnviz.interventions.runs import Runs, row_of
 from attnviz.record.attention import LayerAttention
 from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import quoted
 from attnviz.utils.arguments import format_numbers, short_repr, whole_number
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import Progress, Steps, run_steps, run_with_bar
@@ -310,8 +311,8 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
         if rollout and stack.causal:
             share = uniform_share_of_first(len(stack.query_tokens), len(layers))
             notes.append(
-                f"In stack {name!r} the first token gets {share:.0%} of the last one where all "
-                "attention is even: a large number there says nothing."
+                f"In stack {quoted(name)} the first token gets {share:.0%} of the last one where "
+                "all attention is even: a large number there says nothing."
             )
     if not stacks:
         raise NotImplementedError(
@@ -515,12 +516,12 @@ def _record(
             if maker and run.positions is not None and attention.vectors is not None:
                 layers[number] = maker(attention, run.positions)
         if not layers:
-            left.append(f"stack {name!r}")
+            left.append(f"stack {quoted(name)}")
             continue
         rest = [number for number in stack.layers if number not in layers]
         if rest:
             several = "layers" if rest[1:] else "layer"
-            left.append(f"{several} {format_numbers(rest)} of stack {name!r}")
+            left.append(f"{several} {format_numbers(rest)} of stack {quoted(name)}")
         same = stack.key_tokens is stack.query_tokens
         stacks[name] = AttentionStack(
             name,

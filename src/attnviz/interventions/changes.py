@@ -23,7 +23,7 @@ from attnviz.record.inserted import Insertion
 from attnviz.record.masks import BandMask, CutMask
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Tokens, quoted
 from attnviz.utils.arguments import (
     as_list,
     format_numbers,
@@ -190,7 +190,7 @@ def _named(flags: Flags, tokens: Tokens) -> str:
         return "all tokens"
     if not places:
         return "a token that did not come"
-    texts = [f"{tokens.text[place].strip('·')!r} ({place})" for place in places[:_NAMED]]
+    texts = [f"{quoted(tokens.text[place].strip('·'))} ({place})" for place in places[:_NAMED]]
     more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
     return ", ".join(texts) + more
 

@@ -10,7 +10,7 @@ import torch
 
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.text import token_texts
-from attnviz.record.tokens import Candidate
+from attnviz.record.tokens import Candidate, quoted
 from attnviz.utils.arguments import short_repr
 
 __all__ = ["Answer", "Effect", "answer_of", "effect_of", "measured", "share_of"]
@@ -42,7 +42,7 @@ class Effect:
 
     Examples
     --------
-    >>> effect = Effect("logit of 'a' minus logit of 'b'", 2.0, 0.5, 0.0, 0.3, (), ())
+    >>> effect = Effect("logit of “a” minus logit of “b”", 2.0, 0.5, 0.0, 0.3, (), ())
     >>> effect.change
     -1.5
     """
@@ -70,12 +70,10 @@ class Effect:
         """What the two models produce, in words."""
         if self.text_after is None:
             return ""
-        if self.text_before == self.text_after:
-            return f"; the model produces {short_repr(self.text_after)} as before"
-        return (
-            f"; the model produces {short_repr(self.text_after)} instead of "
-            f"{short_repr(self.text_before)}"
-        )
+        rest = "as before"
+        if self.text_before != self.text_after:
+            rest = f"instead of {quoted(self.text_before or '', longest=400)}"
+        return f"; the model produces {quoted(self.text_after, longest=400)} {rest}"
 
     def _compared(self, said: str) -> str:
         if abs(self.change) <= self.noise:
@@ -83,9 +81,11 @@ class Effect:
         if self.likeliest_before and self.likeliest_after:
             one, other = self.likeliest_before[0], self.likeliest_after[0]
             if one.id == other.id:
-                said += f"; the likeliest stays {one.text!r}"
+                said += f"; the likeliest stays {quoted(one.text)}"
             else:
-                said += f"; the likeliest becomes {other.text!r} instead of {one.text!r}"
+                said += (
+                    f"; the likeliest becomes {quoted(other.text)} instead of {quoted(one.text)}"
+                )
         return f"{said} (noise {self.noise:.2g})"
 
 
@@ -184,8 +184,8 @@ def answer_of(
         if ids[0] == ids[1]:
             raise ValueError(f"answer={short_repr(wanted)}: answer and other are the same")
     names = _texts(ids, model, tokenizer, classes=classes)
-    place = "" if classes else f" after {after!r}"
-    measure = f"logit of {names[0]!r} minus logit of {names[1]!r}{place}"
+    place = "" if classes else f" after {quoted(after)}"
+    measure = f"logit of {quoted(names[0])} minus logit of {quoted(names[1])}{place}"
     return Answer(None if classes else position, ids, measure)
 
 

@@ -58,7 +58,8 @@ class HeadEffects(Sequence[Values]):
     Examples
     --------
     >>> values = (np.array([-2.0, 0.1]),)
-    >>> effects = HeadEffects(values, None, 0.01, "logit of a minus logit of b", "self", (0,), 1)
+    >>> measure = "logit of “a” minus logit of “b”"
+    >>> effects = HeadEffects(values, None, 0.01, measure, "self", (0,), 1)
     >>> effects[0]
     array([-2. ,  0.1])
     """

@@ -31,6 +31,7 @@ from attnviz.interventions.intervene import (
 from attnviz.interventions.projection import FollowedOutputs, ProjectedValues
 from attnviz.interventions.runs import LEAST, Runs, row_of
 from attnviz.record.record import AttentionRecord
+from attnviz.record.tokens import quoted
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import Progress, Steps
 
@@ -338,8 +339,8 @@ def _sentence(known: _Unchanged, changes: tuple[Change, ...], effect: Effect, ou
         )
     one, other = effect.likeliest_before[0], effect.likeliest_after[0]
     left = share_of(known.answer, outputs, one.id)
-    said = f"{known.subject} {'stays' if one.id == other.id else 'becomes'} {other.text!r}"
-    of = "" if one.id == other.id else f"{one.text!r} "
+    said = f"{known.subject} {'stays' if one.id == other.id else 'becomes'} {quoted(other.text)}"
+    of = "" if one.id == other.id else f"{quoted(one.text)} "
     nothing = "no more than the noise," if abs(effect.change) <= effect.noise else "noise"
     return (
         f"{begin}, {said} ({of}{one.probability:.2f} to {left:.2f}). "
@@ -410,7 +411,7 @@ def _outcome_unchanged(
     if not effect.likeliest_before:
         return Outcome("The model has no logits: its last hidden states are compared.", (), effect)
     one = effect.likeliest_before[0]
-    sentence = f"Unchanged, {known.subject} is {one.text!r} ({one.probability:.2f})."
+    sentence = f"Unchanged, {known.subject} is {quoted(one.text)} ({one.probability:.2f})."
     if named:
         sentence += f" {_measure(effect)}: {effect.before:.1f}."
     return Outcome(sentence, (), effect)
@@ -426,7 +427,7 @@ def _begin(changes: tuple[Change, ...], record: AttentionRecord) -> str:
     if isinstance(change, HideTokens):
         tokens = change.tokens if isinstance(change.tokens, int) else 0
         text = record.stack(change.stack).key_tokens.text[tokens].strip("·")
-        return f"With {text!r} hidden"
+        return f"With {quoted(text)} hidden"
     if isinstance(change, Ablate) and isinstance(change.heads, int):
         return f"Without head {change.layers}.{change.heads}"
     return "With this change"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnviz.extraction.options import RecordOptions
 from attnviz.interventions.leave_out import LeaveOut, LeftOut, read_leave_out
 from attnviz.interventions.runs import Runs
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Tokens, quoted
 from attnviz.utils.progress import Steps, run_steps, run_with_bar
 
 __all__ = ["TokenEffects", "token_effects"]
@@ -55,9 +55,10 @@ class TokenEffects:
         if np.isnan(self.values).all():
             return f"<TokenEffects of {len(self.tokens)} tokens: none>"
         most = int(np.nanargmax(np.abs(self.values)))
+        token = quoted(self.tokens.text[most].strip("·"))
         return (
             f"<TokenEffects of {len(self.tokens)} tokens ({self.leave_out}): "
-            f"{self.tokens.text[most].strip('·')!r} ({most}) moves the {self.measure} most, by "
+            f"{token} ({most}) moves the {self.measure} most, by "
             f"{self.values[most]:+.4g} (noise {self.noise:.2g})>"
         )
 

@@ -28,7 +28,7 @@ from attnviz.pages.picture import (
 )
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Tokens, quoted
 
 __all__ = ["MAX_WEIGHTS", "heads_still", "saved_still"]
 
@@ -124,7 +124,7 @@ def heads_still(
         f"Queries go down and keys across; {scale_in_words(stack, largest)}."
     )
     if labelled and token is not None:
-        says += f" The pinned query is {queries.text[token]!r}, token {token}."
+        says += f" The pinned query is {quoted(queries.text[token])}, token {token}."
     if not labelled:
         some = f"{num_rows} of the" if num_rows < len(queries) else "each of the"
         wide = "the largest of its part of" if len(keys) > _MAX_CELLS else "one of"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.record.stack import AttentionStack, need_weights
 from attnviz.record.table import need_pandas
-from attnviz.record.tokens import Prediction, Tokens
+from attnviz.record.tokens import Prediction, Tokens, quoted
 from attnviz.utils.arguments import whole_number
 
 if TYPE_CHECKING:
@@ -117,16 +117,17 @@ class Sources:
         )
 
     def __str__(self) -> str:
-        of = f" predicting “{self.token}”" if self.token else ""
+        of = f" predicting {quoted(self.token)}" if self.token else ""
         count = len(self.heads)
         lines = [
-            f"“{self.query_tokens.text[self.query]}” ({self.query}){of}: mean weight over {count} "
-            f"head{'s' if count > 1 else ''} of stack {self.stack!r}"
+            f"{quoted(self.query_tokens.text[self.query])} ({self.query}){of}: mean weight over "
+            f"{count} head{'s' if count > 1 else ''} of stack {quoted(self.stack)}"
         ]
         for key in self.top().tolist():
             layer, head = self.heads[self.strongest_heads[key]]
+            token = quoted(self.key_tokens.text[key])
             lines.append(
-                f"  {self.means[key]:.3f}  “{self.key_tokens.text[key]}” ({key}), even attention "
+                f"  {self.means[key]:.3f}  {token} ({key}), even attention "
                 f"{self.even[key]:.3f}; most in layer {layer}, head {head}: {self.most[key]:.2f}"
             )
         return "\n".join([*lines, *self.caveats])

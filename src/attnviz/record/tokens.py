@@ -16,7 +16,7 @@ from itertools import islice
 from attnviz.record.images import PatchGrid
 from attnviz.utils.arguments import resolve_negative, whole_number
 
-__all__ = ["Candidate", "Prediction", "Tokens", "numbered_words", "visible"]
+__all__ = ["Candidate", "Prediction", "Tokens", "numbered_words", "quoted", "visible"]
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
 # So many of the tokens that have the same text an error lists.
@@ -47,6 +47,17 @@ def visible(text: str) -> str:
         _visible_character(character, joins=not {before, after} & _JOINS_NOTHING)
         for before, character, after in around
     )
+
+
+def quoted(text: str, *, longest: int = 80) -> str:
+    r"""A text between quotation marks, for a sentence; visible but for its spaces.
+
+    >>> quoted("the street"), quoted("two\nlines"), quoted("a" * 9, longest=4)
+    ('“the street”', '“two⏎lines”', '“aaa…”')
+    """
+    if len(text) > longest:
+        text = f"{text[: longest - 1]}…"
+    return f"“{' '.join(visible(part) if part else '' for part in text.split(' '))}”"
 
 
 def _visible_character(character: str, *, joins: bool) -> str:

@@ -105,8 +105,8 @@ def test_a_stack_of_some_texts_or_of_weights_alone_is_left_out_with_a_word() -> 
     made = Corpus([whole, part])
     assert made.stack_names == ("self",)
     assert made.notes == [
-        "Stack 'vision' is left out: 1 of the 2 texts have none.",
-        "Stack 'cross' is left out: only its weights are known.",
+        "Stack “vision” is left out: 1 of the 2 texts have none.",
+        "Stack “cross” is left out: only its weights are known.",
     ]
 
 

@@ -77,7 +77,7 @@ def test_it_says_what_it_shows() -> None:
     largest = float(weights_of(record.stack(), 1, 2).max())
     assert "Weights of layer 1, head 2, stack self. Queries go down and keys across" in says
     assert f"; darker is more, up to {largest:.2g}." in says
-    assert "The pinned query is &#x27;t3&#x27;, token 3." in says
+    assert "The pinned query is “t3”, token 3." in says
     assert "This picture was saved with a live view." in says
     view.close()
 

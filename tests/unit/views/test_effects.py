@@ -16,7 +16,7 @@ from attnviz.views.head import HeadView
 from attnviz.views.model import ModelView
 from unit.records import encoder_decoder_record, given_record
 
-MEASURE = "logit of 'a' minus logit of 'b' after 'c'"
+MEASURE = "logit of “a” minus logit of “b” after “c”"
 
 
 def head_effects(values: Any, layers: tuple[int, ...], texts: int = 1) -> HeadEffects:

@@ -61,7 +61,7 @@ export class PageCarrier implements Carrier {
   /** @throws Error when the data are of a format that this bundle does not know. */
   constructor(data: PageData) {
     if (data.format !== 2) {
-      throw new Error(`The page's data have format ${String(data.format)}; format 2 is known.`);
+      throw new Error(`The page’s data have format ${String(data.format)}; format 2 is known.`);
     }
     this.#data = data;
     const { blocks, maps, description, embedded } = data;
@@ -81,7 +81,7 @@ export class PageCarrier implements Carrier {
 
   async ask(name: string, args: object, signal?: AbortSignal): Promise<Reply> {
     const answer = (this.#answers as Answers<Record<string, object>>)[name];
-    if (!answer) throw new Error(`An exported page cannot answer "${name}".`);
+    if (!answer) throw new Error(`An exported page cannot answer “${name}”.`);
     const reply = await answer(args);
     signal?.throwIfAborted();
     return reply;
@@ -130,7 +130,7 @@ export class PageCarrier implements Carrier {
     const found = this.#data.scores?.find(
       (each) => each.stack === request.stack && each.pattern === request.pattern,
     );
-    if (!found) throw new Error(`This page does not contain scores for "${request.pattern}".`);
+    if (!found) throw new Error(`This page does not contain scores for “${request.pattern}”.`);
     return { header: found, data: null };
   }
 

@@ -42,7 +42,7 @@ export class EmbeddedLayers {
       if (block) return wholeRows(block);
       const computed = await this.#vectors.rows(at);
       if (computed) return computed;
-      throw new Error(`This page does not contain layer ${at.layer} of "${at.stack}".`);
+      throw new Error(`This page does not contain layer ${at.layer} of “${at.stack}”.`);
     });
   }
 

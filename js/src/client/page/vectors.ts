@@ -179,7 +179,7 @@ export class VectorCarrier {
     );
     if (!layer) {
       throw new Error(
-        `This page does not contain queries and keys of layer ${request.layer} of "${request.stack}".`,
+        `This page does not contain queries and keys of layer ${request.layer} of “${request.stack}”.`,
       );
     }
     const inputs = (await this.#inputs(layer))(request.head, request.token);
@@ -302,7 +302,7 @@ export class VectorCarrier {
 
   async #inflated(place: number): Promise<Uint8Array> {
     const text = this.#data.arrays[place];
-    if (text === undefined) throw new Error(`The page's data name an array ${place} it has not.`);
+    if (text === undefined) throw new Error(`The page’s data name an array ${place} it has not.`);
     return inflatedText(text);
   }
 }

@@ -65,7 +65,7 @@ export function readVectors(reply: Reply, keys: Range): Vectors {
   }
   const part = (name: string): Float32Array => {
     const values = parts.get(name);
-    if (!values) throw new Error(`The reply came without "${name}".`);
+    if (!values) throw new Error(`The reply came without “${name}”.`);
     return values;
   };
   const query = part("query");

@@ -352,7 +352,7 @@ export function coverage(
     const sum = sumInSight(viewport, grid);
     // Not a share: rows with a sink, and masked ones, sum to less than one.
     const weight =
-      sum === null ? "" : `, where a query's weights sum to ${formatWeight(sum)} on average`;
+      sum === null ? "" : `, where a query’s weights sum to ${formatWeight(sum)} on average`;
     const text = `${queries}, ${keys} in sight${weight}.`;
     parts.push(text.charAt(0).toUpperCase() + text.slice(1));
   }

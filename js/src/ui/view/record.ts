@@ -168,7 +168,7 @@ export function placeOf(
   const keys = stack.key_tokens ?? queries;
   const at = Math.max(0, stack.layers.indexOf(state.layer));
   const layer = stack.layers[at];
-  if (layer === undefined) throw new Error(`The stack "${stack.name}" has no layer.`);
+  if (layer === undefined) throw new Error(`The stack “${stack.name}” has no layer.`);
   const wanted = [...new Set(state.heads)];
   const allHeads = headsOf(stack, layer);
   const chosen = wanted.filter((head) => allHeads.includes(head));

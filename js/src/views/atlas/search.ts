@@ -6,6 +6,7 @@
  */
 
 import type { AtlasStack } from "../../client/protocol";
+import { quoted } from "../../ui/text/captions";
 import { tokenMatcher } from "../../ui/text/token-search";
 import type { Edges, Texts, Tokens } from "./client/atlas";
 
@@ -43,7 +44,7 @@ export function soughtOf(typed: string, classes: AtlasStack["classes"]): Sought 
       throw new Error(
         value === ""
           ? `${name}: one of ${known}.`
-          : `No ${name} is “${value}”; there are ${known}.`,
+          : `No ${name} is ${quoted(value)}; there are ${known}.`,
       );
     }
     return { kind: "class", system, value: found };

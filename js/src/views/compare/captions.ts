@@ -122,8 +122,8 @@ export function coverageOf(place: ComparePlace, grid: HeadGrid, notes: readonly 
   const lacks = missingQueries(place).length > 0;
   return [
     place.stack.normalized
-      ? "A distance is the share of a query's attention that moved to other keys (total variation), the mean over queries."
-      : "A distance is half the sum of all changes of a query's row, the mean over queries.",
+      ? "A distance is the share of a query’s attention that moved to other keys (total variation), the mean over queries."
+      : "A distance is half the sum of all changes of a query’s row, the mean over queries.",
     sample === null
       ? ""
       : `It is estimated from ${sample} queries of each head, with a standard error of at most ${error}.`,

@@ -99,7 +99,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
         queries: state.query_window.peek(),
         keys: state.key_window.peek(),
       }),
-    csvLabel: "Head's weights, CSV",
+    csvLabel: "Head’s weights, CSV",
   });
 
   useEffect(

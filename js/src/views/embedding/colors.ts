@@ -8,7 +8,7 @@
 
 import { NUMBER_STEPS, numberColors } from "../../ui/colors/color-scales";
 import { MOST_COLOURS, type Palette, type ThemeName } from "../../ui/colors/palette";
-import { counted } from "../../ui/text/captions";
+import { counted, quoted } from "../../ui/text/captions";
 import type { Corpus } from "./client/requests";
 
 export interface LegendEntry {
@@ -95,7 +95,7 @@ function byKind(
       `The ${own.length} with most points have colours of their own; the other ${counted(others.length)} share one.`,
     );
   }
-  if (unknown > 0) notes.push(`Of ${counted(unknown)} points “${name}” is not known.`);
+  if (unknown > 0) notes.push(`Of ${counted(unknown)} points ${quoted(name)} is not known.`);
   if (inOthers + unknown > 0) {
     const label = others.length === 0 ? "not known" : unknown > 0 ? "other or not known" : "other";
     entries.push({ label, color: palette.neutral, count: inOthers + unknown });
@@ -145,7 +145,7 @@ function byNumber(
     log,
     unknown: unknown > 0 ? { label: "not known", color: UNKNOWN[theme], count: unknown } : null,
   };
-  const note = unknown > 0 ? `Of ${counted(unknown)} points “${name}” is not known.` : null;
+  const note = unknown > 0 ? `Of ${counted(unknown)} points ${quoted(name)} is not known.` : null;
   return { name, index, palette: [...stops, UNKNOWN[theme]], legend, note };
 }
 
@@ -200,7 +200,7 @@ export function coloring(corpus: Corpus, name: string, room: ColorRoom): Colorin
     default: {
       const colors = kinds(["queries", "keys"], (point) => (corpus.isKey(point) ? 1 : 0));
       if (name === "type") return colors;
-      return { ...colors, name: "type", note: `There is no column “${name}”.` };
+      return { ...colors, name: "type", note: `There is no column ${quoted(name)}.` };
     }
   }
 }

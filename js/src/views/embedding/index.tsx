@@ -53,7 +53,7 @@ const ALL_KEYS = [
 const ONE_KEYS = [
   ...WORDS,
   ["← →", "previous, next token of the text"],
-  ["↑ ↓", "the token's query, its key"],
+  ["↑ ↓", "the token’s query, its key"],
   ["[ ]", "previous, next layer"],
   [", .", "previous, next head"],
   ["+ −", "nearer, farther; far enough: all heads"],

@@ -356,7 +356,7 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
     if (plan?.stack.signed) return "";
     const parted = leave_out.value.length > 0 || (plan && pairOf(plan, pair.value) !== "all");
     return renormalize.value && parted
-      ? "Over the image are the model's own weights, not renormalised."
+      ? "Over the image are the model’s own weights, not renormalised."
       : "";
   });
   return createImagePanel(context, {

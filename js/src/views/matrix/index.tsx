@@ -28,7 +28,7 @@ import css from "./matrix.css";
 
 const KEYS = [
   ["↑ ↓ ← →", "move over the cells, with Shift by ten"],
-  ["Enter", "pin the cell's query and key, or take the pins away"],
+  ["Enter", "pin the cell’s query and key, or take the pins away"],
   ["Esc", "clear pins"],
   ["+ −", "nearer, farther"],
   ["Home", "everything in sight"],

@@ -244,7 +244,7 @@ export function thumbnailsInWords(
   }
   const least = written({ ...quantity, signed: false }, FAINTEST_LINE * map.maximum);
   const sizes = quantity.signed ? ` in size, dashed where ${less}, not where ${more}` : "";
-  const drawn = `A head's ${mostLines(cell)} strongest ${pluralOf(quantity)} at most, from ${least} on${sizes}`;
+  const drawn = `A head’s ${mostLines(cell)} strongest ${pluralOf(quantity)} at most, from ${least} on${sizes}`;
   const sides = "queries on the left, keys on the right";
   return rows < queries || columns < keys ? `${drawn}; ${sides}. ${pooled}` : `${drawn}; ${sides}.`;
 }

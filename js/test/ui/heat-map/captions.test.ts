@@ -141,7 +141,7 @@ describe("words", () => {
     const now = said([0.5, 0.25, 0.25, 0], part);
     expect(sumInSight(part, now.grid)).toBeCloseTo(0.5, 6);
     expect(coverage(now, look)).toBe(
-      "Queries 1–2 of 4, keys 0–1 of 4 in sight, where a query's weights sum to 0.50 on average. Blank: no weight.",
+      "Queries 1–2 of 4, keys 0–1 of 4 in sight, where a query’s weights sum to 0.50 on average. Blank: no weight.",
     );
     const { stack } = part;
     const other = { ...part, stack: { ...stack, normalized: false } };

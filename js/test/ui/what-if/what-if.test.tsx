@@ -73,7 +73,7 @@ function outcomeOf(sentence: string): OutcomeHeader {
     sentence,
     described: [],
     effect: "",
-    measure: "logit of 'street' minus logit of 'animal'",
+    measure: "logit of “street” minus logit of “animal”",
     before: 1,
     after: -1,
     noise: 0,
@@ -355,7 +355,7 @@ it("says of a pinned pair weight, norm, effect and noise, in this order", async 
     ),
   );
   // The panel says what was measured in its last answer.
-  const [one, other] = ["logit of 'street' minus logit of 'animal'", "logit"];
+  const [one, other] = ["logit of “street” minus logit of “animal”", "logit"];
   const cuts = [
     { words: "cut before the softmax 1 to 2", measure: one },
     { words: "cut after the softmax 1 to 3", measure: other },

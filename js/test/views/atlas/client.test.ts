@@ -106,16 +106,16 @@ describe.each([
 describe("a page", () => {
   it("says what it does not contain", async () => {
     const page = pageCarrier();
-    await expect(page.ask("page", {})).rejects.toThrow(/cannot answer "page"/);
+    await expect(page.ask("page", {})).rejects.toThrow(/cannot answer “page”/);
     await expect(page.ask("edges", { stack: "self", layer: 3 })).rejects.toThrow(
-      'no edges of layer 3 of "self"',
+      "no edges of layer 3 of “self”",
     );
     const classes = { stack: "self", layer: 2, head: 0, system: "kind" };
     await expect(page.ask("classes", { ...classes, system: "tag" })).rejects.toThrow(
       "no weights by tag",
     );
     await expect(page.ask("classes", { ...classes, head: 9 })).rejects.toThrow("no head 9");
-    await expect(page.ask("statistics", { stack: "cross" })).rejects.toThrow('no heads of "cross"');
+    await expect(page.ask("statistics", { stack: "cross" })).rejects.toThrow("no heads of “cross”");
     expect(() => new AtlasPageCarrier({ format: 1 } as never)).toThrow(/format 2 is known/);
   });
 });

@@ -44,7 +44,7 @@ export class AtlasPageCarrier implements Carrier {
   /** @throws Error when the data are of a format that this bundle does not know. */
   constructor(data: AtlasPageData) {
     if (data.format !== 2) {
-      throw new Error(`The page's data have format ${String(data.format)}; format 2 is known.`);
+      throw new Error(`The page’s data have format ${String(data.format)}; format 2 is known.`);
     }
     this.#data = data;
     this.#answers = {
@@ -60,7 +60,7 @@ export class AtlasPageCarrier implements Carrier {
 
   async ask(name: string, args: object): Promise<Reply> {
     const answer = (this.#answers as Answers<Record<string, object>>)[name];
-    if (!answer) throw new Error(`An exported page cannot answer "${name}".`);
+    if (!answer) throw new Error(`An exported page cannot answer “${name}”.`);
     return answer(args);
   }
 
@@ -72,14 +72,14 @@ export class AtlasPageCarrier implements Carrier {
 
   #stack(name: string): PageStack {
     const found = this.#data.atlas.stacks.find((each) => each.stack === name);
-    if (!found) throw new Error(`This page contains no heads of "${name}".`);
+    if (!found) throw new Error(`This page contains no heads of “${name}”.`);
     return found;
   }
 
   #ofLayer<T>(stack: string, layer: number, of: readonly T[], what: string): T {
     const found = of[this.#described(stack)?.layers.indexOf(layer) ?? -1];
     if (found === undefined) {
-      throw new Error(`This page contains no ${what} of layer ${layer} of "${stack}".`);
+      throw new Error(`This page contains no ${what} of layer ${layer} of “${stack}”.`);
     }
     return found;
   }

@@ -122,7 +122,7 @@ export class EmbeddingPageCarrier implements Carrier {
   /** @throws Error when the data are of a format that this bundle does not know. */
   constructor(data: EmbeddingPageData) {
     if (data.format !== 2) {
-      throw new Error(`The page's data have format ${String(data.format)}; format 2 is known.`);
+      throw new Error(`The page’s data have format ${String(data.format)}; format 2 is known.`);
     }
     this.#data = data;
     this.#answers = {
@@ -147,7 +147,7 @@ export class EmbeddingPageCarrier implements Carrier {
       );
     }
     const answer = (this.#answers as Answers<Record<string, object>>)[name];
-    if (!answer) throw new Error(`An exported page cannot answer "${name}".`);
+    if (!answer) throw new Error(`An exported page cannot answer “${name}”.`);
     return answer(args);
   }
 
@@ -165,13 +165,13 @@ export class EmbeddingPageCarrier implements Carrier {
 
   #stack(name: string): PageCorpus {
     const found = this.#data.embedding.stacks.find((each) => each.stack === name);
-    if (!found) throw new Error(`This page contains no points of "${name}".`);
+    if (!found) throw new Error(`This page contains no points of “${name}”.`);
     return found;
   }
 
   #layer(stack: string, layer: number): PageLayer {
     const found = this.#stack(stack).layers.find((each) => each.layer === layer);
-    if (!found) throw new Error(`This page contains no points of layer ${layer} of "${stack}".`);
+    if (!found) throw new Error(`This page contains no points of layer ${layer} of “${stack}”.`);
     return found;
   }
 
@@ -189,7 +189,7 @@ export class EmbeddingPageCarrier implements Carrier {
     if (way.scaling === scaling && way.translate === translate && way.lift === lift) return;
     const [moved, lifted] = [translate ? "moved" : "not moved", lift ? "lifted" : "not lifted"];
     throw new Error(
-      `This page contains plots of one placing: scaling "${scaling}", keys ${moved}, ${lifted}. ` +
+      `This page contains plots of one placing: scaling “${scaling}”, keys ${moved}, ${lifted}. ` +
         "Other plots need the notebook that made this page.",
     );
   }

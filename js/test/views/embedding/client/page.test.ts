@@ -183,7 +183,7 @@ describe("an exported page", () => {
   it("says that it has one placing alone", async () => {
     const way = { ...WAY, lift: true };
     const asked = overviewOf(sourceOf(), { stack: "self", layers: [LAYER], way });
-    await expect(asked).rejects.toThrow('one placing: scaling "norms", keys moved, not lifted.');
+    await expect(asked).rejects.toThrow("one placing: scaling “norms”, keys moved, not lifted.");
   });
 
   it("has trust and mean weights of every head", async () => {
@@ -229,11 +229,11 @@ describe("an exported page", () => {
 
   it("says what it does not contain", async () => {
     const source = sourceOf();
-    await expect(corpusOf(source, "cross")).rejects.toThrow('no points of "cross"');
-    await expect(normsOf(source, { ...HEAD, layer: 0 })).rejects.toThrow('layer 0 of "self"');
+    await expect(corpusOf(source, "cross")).rejects.toThrow("no points of “cross”");
+    await expect(normsOf(source, { ...HEAD, layer: 0 })).rejects.toThrow("layer 0 of “self”");
     await expect(normsOf(source, { ...HEAD, head: 1 })).rejects.toThrow("no head 1 of layer 5");
     await expect(source.carrier.ask("tile", {} as TileRequest)).rejects.toThrow(
-      'cannot answer "tile"',
+      "cannot answer “tile”",
     );
     expect(source.carrier.live).toBe(false);
   });
