@@ -7,7 +7,7 @@
 See the attention of one text
     `show_head_view`: lines from each token to those it attends to. `show_matrix_view`: the weights
     of a head. `show_model_view`: all heads at once. `show_neuron_view`: queries, keys and their
-    products. `show_dashboard`: several of these, linked.
+    products. `show_dashboard`: several of these views, linked.
 Compare two texts, models or checkpoints
     `compare`, `show_compare_view`.
 See many texts
@@ -22,8 +22,8 @@ Keep and share
     ``view.save("view.html")`` or ``.svg``, ``.png``, ``.pdf``; ``record.save`` and `load`;
     `integrations` for experiment trackers; `options` for what a notebook stores.
 
-``help(av.show_head_view)`` lists all that a view can be told. Names load when they are first used:
-``import attnviz`` by itself brings neither torch nor transformers.
+``help(av.show_head_view)`` lists all arguments and traits of a view. Names are loaded on first use:
+``import attnviz`` alone imports neither torch nor transformers.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ import lazy_loader
 
 __version__ = "0.1.0"
 
-# The names are in `__init__.pyi`, with the modules that define them.
+# The file `__init__.pyi` lists the names with the modules that define them.
 _load, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
-# What BertViz calls its functions.
+# BertViz's names of these functions.
 _OTHER_NAMES = {f"{view}_view": f"show_{view}_view" for view in ("head", "model", "neuron")}
 
 

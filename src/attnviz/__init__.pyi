@@ -1,6 +1,6 @@
-"""The public names of attnviz, and the modules that they are loaded from when they are first used.
+"""Public names of attnviz and the modules that define them.
 
-`attnviz/__init__.py` reads this file: a public name stands here, and nowhere else.
+`attnviz/__init__.py` reads this file and loads a name on first use.
 """
 
 from . import analysis as analysis

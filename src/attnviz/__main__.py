@@ -1,4 +1,4 @@
-"""``python -m attnviz`` is ``attnviz``."""
+"""Entry point of ``python -m attnviz``, the same as the command ``attnviz``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The command line: one command for each ``show_*`` function, which writes its view as a file.
+"""Command line: one command per ``show_*`` function, which writes the view to a file.
 
 The options of a command are the arguments of its function, the traits of its view, and the
-arguments of ``save``: their names, defaults and help come from the signatures and docstrings.
-Results go to stdout, progress and errors to stderr.
+arguments of ``save``. Names, defaults and help come from the signatures and docstrings. Results go
+to stdout, progress and errors to stderr.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ _EPILOG = """examples:
   attnviz atlas-view ./my-gpt2 texts.txt --checkpoint heads.safetensors --resume -o atlas.html
   attnviz atlas-view statistics.safetensors -o atlas.html
 
-exit codes: 0 written, 1 it could not be done (the reason is on stderr), 2 wrong usage
+exit codes: 0 success, 1 failure (the reason is on stderr), 2 wrong usage
 """
 
-_FILE = "x.html, x.pdf, x.svg or x.png (default: a page under the model's and the view's name)"
+_FILE = "x.html, x.pdf, x.svg or x.png (default: a page named after the model and the view)"
 
-_DEMO = "Show a tiny trained model that comes with attnviz, as a page."
+_DEMO = "Write a page that shows one of the tiny trained models of attnviz."
 
 # Help of the positional arguments on the command line.
 _POSITIONAL = {
     "model": "hub id or folder of a model, or a saved record (statistics for atlas-view)",
-    "inputs": "a text, or @FILE for the text or the image of a file, @- for stdin; two for a pair",
-    "texts": "a file with one text a line",
-    "a": "as MODEL; with a comma between two models or more",
-    "b": "what the model reads, as INPUTS; or another saved record",
-    "c": "the other text for one model",
+    "inputs": "a text, @FILE for a text or image file, or @- for stdin; two for a sentence pair",
+    "texts": "a file with one text per line",
+    "a": "like MODEL; several models are separated by commas",
+    "b": "the input of the model, like INPUTS, or another saved record",
+    "c": "a second text for the same model",
 }
 
-# Queries at which the demo models show what they learned: the last word predicts the street, the
-# first dash the month, CLS the shape, the colour the shape of that colour.
+# Queries at which the demo models show what they learned. The last word predicts the street, the
+# first dash the month, CLS the shape, and a colour word attends to the shape of that colour.
 _QUERIES = {
     "decoder": ("self", -1),
     "encoder-decoder": ("cross", 5),
@@ -68,7 +68,7 @@ _QUERIES = {
 
 
 def _commands() -> dict[str, Callable[..., View]]:
-    """The functions that show a view, by their commands."""
+    """Return the `show_*` functions by the names of their commands."""
     names = [name for name in attnviz.__all__ if name.startswith("show_")]
     return {name.removeprefix("show_").replace("_", "-"): getattr(attnviz, name) for name in names}
 
@@ -79,8 +79,8 @@ def _view_of(function: Callable[..., View]) -> type[View]:
 
 
 def _parser(functions: Mapping[str, Callable[..., View]]) -> argparse.ArgumentParser:
-    """Make the parser that reads the name of the command and lists all of them."""
-    summaries = {"demo": _DEMO} | {name: _summary(each) for name, each in functions.items()}
+    """Create the parser of the command name, whose help lists all commands."""
+    summaries = {"demo": _DEMO} | {name: _summary(function) for name, function in functions.items()}
     lines = [f"  {name:16}{summary}" for name, summary in summaries.items()]
     parser = argparse.ArgumentParser(
         prog="attnviz",
@@ -96,10 +96,12 @@ def _parser(functions: Mapping[str, Callable[..., View]]) -> argparse.ArgumentPa
 
 def _demo_parser(functions: Mapping[str, Callable[..., View]]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="attnviz demo", description=_DEMO, allow_abbrev=False)
-    views = [name for name, each in functions.items() if "inputs" in _positional(each)]
-    parser.add_argument("--model", default="decoder", choices=[*_QUERIES], help="which of them")
-    parser.add_argument("--view", default="head-view", choices=views, help="which view")
-    _add_options(parser, _saving(_view_of(functions["head-view"])))
+    views = [name for name, show in functions.items() if "inputs" in _positional(show)]
+    parser.add_argument(
+        "--model", default="decoder", choices=[*_QUERIES], help="name of the demo model"
+    )
+    parser.add_argument("--view", default="head-view", choices=views, help="kind of view")
+    _add_options(parser, _saving_options(_view_of(functions["head-view"])))
     return parser
 
 
@@ -110,19 +112,21 @@ def _view_parser(name: str, function: Callable[..., View]) -> argparse.ArgumentP
         description=_escaped(_summary(function)),
         allow_abbrev=False,
     )
-    for each in _positional(function):
-        count = "*" if each == "inputs" else "?" if each in {"b", "c", "texts"} else None
-        parser.add_argument(each, nargs=count, metavar=each.upper(), help=_POSITIONAL[each])
-    _add_options(parser, _showing(function) | _saving(_view_of(function)))
+    for argument in _positional(function):
+        count = "*" if argument == "inputs" else "?" if argument in {"b", "c", "texts"} else None
+        parser.add_argument(
+            argument, nargs=count, metavar=argument.upper(), help=_POSITIONAL[argument]
+        )
+    _add_options(parser, _view_options(function) | _saving_options(_view_of(function)))
     return parser
 
 
 class _Option:
-    """An option: what its argument is, its default, and its help."""
+    """Command line option with the type, default and help of an argument or trait."""
 
     def __init__(self, annotation: Any, default: Any = None, words: str = "") -> None:
         text = getattr(annotation, "__forward_arg__", annotation)
-        # Postponed annotations are text.
+        # Postponed annotations are strings.
         self.kind = text if isinstance(text, str) else getattr(text, "__name__", str(text))
         self.default, self.words = default, words
 
@@ -139,7 +143,7 @@ class _Option:
             command.add_argument(option, type=self.read, metavar="VALUE", **common)
 
     def read(self, text: str) -> Any:
-        """Read a value: a text where no other kind is taken, else what Python reads, or a text."""
+        """Parse a value: a Python literal if the option accepts one, else the string itself."""
         if self.kind in ("str", "str | None"):
             return text
         if self.kind.startswith("Sequence[str]"):
@@ -158,11 +162,15 @@ def _add_options(command: argparse.ArgumentParser, options: Mapping[str, _Option
 
 def _positional(function: Callable[..., View]) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
-    return [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
 
 
-def _showing(function: Callable[..., View]) -> dict[str, _Option]:
-    """Options of a `show_*` function, and the traits of its view."""
+def _view_options(function: Callable[..., View]) -> dict[str, _Option]:
+    """Return the options of a `show_*` function and the traits of its view."""
     view = _view_of(function)
     from traitlets import Bool, Unicode
 
@@ -173,40 +181,46 @@ def _showing(function: Callable[..., View]) -> dict[str, _Option]:
         for name, _, words in documented_names(source):
             if words:
                 described.setdefault(name, words)
-    found = _keywords(function)
+    options = _keywords(function)
     if "options" in inspect.signature(function).parameters:
-        # The rest goes to `attnviz.extract`.
+        # The function passes other arguments to `attnviz.extract`.
         more = {"target": "str | None", **RecordOptions.__annotations__}
-        described |= {each: words for each, _, words in documented_names(attnviz.extract)}
-        found |= {name: (annotation, None) for name, annotation in more.items()}
+        described |= {name: words for name, _, words in documented_names(attnviz.extract)}
+        options |= {name: (annotation, None) for name, annotation in more.items()}
     for name in view.state_names():
         trait = view.class_traits()[name]
         kind = "bool" if isinstance(trait, Bool) else "str" if isinstance(trait, Unicode) else ""
-        if name not in found or found[name][0] is inspect.Parameter.empty:
-            found[name] = (kind, None)
-    return {name: _Option(*each, described.get(name, "")) for name, each in found.items()}
+        if name not in options or options[name][0] is inspect.Parameter.empty:
+            options[name] = (kind, None)
+    return {
+        name: _Option(annotation, default, described.get(name, ""))
+        for name, (annotation, default) in options.items()
+    }
 
 
-def _saving(view: type[View]) -> dict[str, _Option]:
-    """Options of a view's `save`; theme and controls are traits of the view, too."""
+def _saving_options(view: type[View]) -> dict[str, _Option]:
+    """Return the options of a view's `save`. Theme and controls are also traits of the view."""
     from attnviz.pages.figure import FigureArguments
 
     described: dict[str, str] = {}
     for method in ("to_html", "to_svg", "save"):
         for name, _, words in documented_names(getattr(view, method)):
             described.setdefault(name, words)
-    found = _keywords(cast("Any", view).save)
-    found |= {name: (kind, None) for name, kind in FigureArguments.__annotations__.items()}
-    return {name: _Option(*each, described.get(name, "")) for name, each in found.items()}
+    options = _keywords(cast("Any", view).save)
+    options |= {name: (kind, None) for name, kind in FigureArguments.__annotations__.items()}
+    return {
+        name: _Option(annotation, default, described.get(name, ""))
+        for name, (annotation, default) in options.items()
+    }
 
 
 def _keywords(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """The annotations and defaults of what is given by name alone."""
+    """Return the annotations and defaults of keyword-only arguments."""
     parameters = inspect.signature(function).parameters.values()
     return {
-        each.name: (each.annotation, each.default)
-        for each in parameters
-        if each.kind is each.KEYWORD_ONLY
+        parameter.name: (parameter.annotation, parameter.default)
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY
     }
 
 
@@ -243,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from traitlets import TraitError
 
     try:
-        path = _written(function, vars(options))
+        path = _write(function, vars(options))
     except KeyboardInterrupt:
         print("attnviz: interrupted", file=sys.stderr)
         return 130
@@ -257,20 +271,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _written(function: Callable[..., View], options: Mapping[str, Any]) -> Path:
-    """Write what a function shows, and give the place of the file."""
-    given = dict(options)
-    output, is_demo = given.pop("output"), given.pop("view", None) is not None
-    of_view = {*_showing(function), *_positional(function)}
-    saving = {name: given.pop(name) for name in [*given] if name not in of_view}
-    _check_file(output, saving, given.get("theme", "auto"))
-    view = _demo(given, _view_of(function)) if is_demo else _shown(function, given)
+def _write(function: Callable[..., View], options: Mapping[str, Any]) -> Path:
+    """Write the view that a function shows, and return the path of the file."""
+    arguments = dict(options)
+    output, is_demo = arguments.pop("output"), arguments.pop("view", None) is not None
+    of_view = {*_view_options(function), *_positional(function)}
+    saving = {name: arguments.pop(name) for name in [*arguments] if name not in of_view}
+    _check_file(output, saving, arguments.get("theme", "auto"))
+    view = _demo(arguments, _view_of(function)) if is_demo else _show(function, arguments)
     path: Path = cast("Any", view).save(output or f"{view.file_name}.html", **saving)
     return path
 
 
 def _check_file(output: Path | None, saving: Mapping[str, Any], theme: str) -> None:
-    """Refuse what cannot be written before a model runs."""
+    """Raise an error for invalid output options before a model runs."""
     from attnviz.pages.figure import FigureArguments, figure_options
     from attnviz.pages.limits import check_file_kind, check_options
 
@@ -285,34 +299,36 @@ def _check_file(output: Path | None, saving: Mapping[str, Any], theme: str) -> N
 
         check_browser()
     elif figure:
-        raise ValueError(f"{next(iter(figure))}= is of pictures: write -o x.pdf, x.svg or x.png")
+        raise ValueError(
+            f"{next(iter(figure))}= applies only to pictures: pass -o x.pdf, x.svg or x.png"
+        )
 
 
-def _shown(function: Callable[..., View], given: dict[str, Any]) -> View:
-    """Call a `show_*` function, which displays nothing here."""
+def _show(function: Callable[..., View], arguments: dict[str, Any]) -> View:
+    """Call a `show_*` function without displaying its view."""
     from attnviz.views.show import nothing_displayed
 
     names = _positional(function)
-    values = {name: value for name in names if (value := given.pop(name)) not in (None, [])}
+    values = {name: value for name in names if (value := arguments.pop(name)) not in (None, [])}
     if "texts" in values:
-        values["texts"] = _lines(Path(values["texts"]))
+        values["texts"] = _read_lines(Path(values["texts"]))
     if "inputs" in values:
-        read = [_read(each) for each in values["inputs"]]
-        values["inputs"] = read[0] if len(read) == 1 else tuple(read)
+        inputs = [_read(text) for text in values["inputs"]]
+        values["inputs"] = inputs[0] if len(inputs) == 1 else tuple(inputs)
     for name in {"b", "c"} & values.keys():
         is_record = values[name].endswith(".safetensors")
-        values[name] = (_loaded if is_record else _read)(values[name])
+        values[name] = (_load if is_record else _read)(values[name])
     first = names[0]
     several = values[first].split(",") if first == "a" else [values[first]]
-    load = _statistics if function is attnviz.show_atlas_view else _loaded
-    models = [load(each) for each in several]
+    load = _load_statistics if function is attnviz.show_atlas_view else _load
+    models = [load(text) for text in several]
     values[first] = models[0] if len(models) == 1 else models
     with nothing_displayed():
-        return function(**values, **given)
+        return function(**values, **arguments)
 
 
-def _loaded(text: str) -> Any:
-    """A saved record, or the hub id or folder of a model as it is."""
+def _load(text: str) -> Any:
+    """Load a saved record, or return the hub id or folder of a model unchanged."""
     path = Path(text).expanduser()
     if path.suffix == ".safetensors" or (path.is_dir() and not (path / "config.json").is_file()):
         print(f"attnviz: reading {text}", file=sys.stderr)
@@ -321,46 +337,46 @@ def _loaded(text: str) -> Any:
     return text
 
 
-def _statistics(text: str) -> Any:
-    """Saved statistics, or the hub id or folder of a model as it is."""
+def _load_statistics(text: str) -> Any:
+    """Load saved statistics, or return the hub id or folder of a model unchanged."""
     if text.endswith(".safetensors"):
         return attnviz.HeadStatistics.load(Path(text).expanduser())
-    return _loaded(text)
+    return _load(text)
 
 
 def _read(text: str) -> Any:
-    """A text; or with @ before it the text or the image of a file."""
+    """Return `text`, or the text or image of a file if `text` starts with @."""
     if not text.startswith("@"):
         return text
     file = text.removeprefix("@")
     data = sys.stdin.buffer.read() if file == "-" else Path(file).expanduser().read_bytes()
     try:
-        # Without the line's end that editors put behind a text.
+        # Editors end a file with a line feed that is not part of the text.
         return data.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")
     except UnicodeDecodeError:
-        return _image(file, data)
+        return _read_image(file, data)
 
 
-def _image(file: str, data: bytes) -> Any:
-    """An image, upright."""
+def _read_image(file: str, data: bytes) -> Any:
+    """Return an image with its EXIF orientation applied."""
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
         raise ImportError(f"@{file} needs Pillow: pip install 'attnviz[vision]'") from None
     try:
-        with Image.open(io.BytesIO(data)) as opened:
-            return ImageOps.exif_transpose(opened)
+        with Image.open(io.BytesIO(data)) as image:
+            return ImageOps.exif_transpose(image)
     except UnidentifiedImageError:
         raise ValueError(
             f"@{file} is neither text in UTF-8 nor an image that Pillow can read"
         ) from None
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     """Return the texts of a file, one per line.
 
-    A line ends at a line feed. `str.splitlines` would also cut at characters that a text may hold,
-    such as U+2028.
+    A line ends at a line feed. `str.splitlines` would also split at characters that a text may
+    contain, such as U+2028.
     """
     try:
         with path.open(encoding="utf-8-sig") as file:
@@ -369,43 +385,43 @@ def _lines(path: Path) -> list[str]:
         raise ValueError(f"{path} is not UTF-8: {error}") from None
     texts = [line for line in lines if line.strip()]
     if not texts:
-        raise ValueError(f"{path} contains no text; give one per line")
+        raise ValueError(f"{path} contains no text. Write one text per line.")
     return texts
 
 
-def _demo(given: dict[str, Any], view: type[View]) -> View:
+def _demo(arguments: dict[str, Any], view: type[View]) -> View:
     from attnviz import demos
     from attnviz.views.show import record_of
 
-    name = given.pop("model")
+    name = arguments.pop("model")
     print(f"attnviz: running the demo model {name!r}", file=sys.stderr)
     model, reader = demos.load(name)
     example = demos.example(name)
     by = {"processor" if name.startswith("vision") else "tokenizer": reader}
     record = record_of(model, example.pop("inputs"), **by, **example)
     make = cast("Callable[..., View]", view)
-    return make(record, **given, **_strongest_position(record, name))
+    return make(record, **arguments, **_strongest_position(record, name))
 
 
 def _strongest_position(record: AttentionRecord, model: str) -> dict[str, Any]:
-    """Where a demo model shows what it learned: a query, and the head with the largest weight."""
+    """Return a query at which a demo model shows what it learned, and its strongest head."""
     name, query = _QUERIES[model]
     stack = record.stack(name)
     token = query % len(stack.query_tokens)
     row = slice(token, token + 1)
-    # Not in the first layer, whose input is single tokens and their positions.
+    # Layer 0 is excluded. Its inputs do not depend on other tokens.
     largest = {
         (layer, head): stack.weights(layer=layer, head=head, rows=row).max()
         for layer in stack.layers
         for head in range(stack.num_heads(layer))
         if layer > 0
     }
-    layer, head = max(largest, key=lambda each: largest[each])
+    layer, head = max(largest, key=largest.__getitem__)
     return {"stack": name, "layer": layer, "heads": [head], "token": token}
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong, without the quotes that Python puts around a KeyError's text."""
+    """Return the message of an error, without the quotes that a KeyError adds."""
     if isinstance(error, KeyError) and error.args:
         return str(error.args[0])
     return str(error) or type(error).__name__

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from attnviz import demos, extract, head_statistics, load
-from attnviz.cli import _commands, _saving, _showing, _view_of, main
+from attnviz.cli import _commands, _saving_options, _view_of, _view_options, main
 from unit import page_data
 
 
@@ -188,8 +188,8 @@ def test_a_figure_has_the_size_that_is_asked_for(tmp_path: Path) -> None:
     ("given", "reason"),
     [
         (["-o", "x.pdf", "--width", "wide"], "width='wide' must be a length such as"),
-        (["-o", "x.html", "--no-legend"], "legend= is of pictures"),
-        (["-o", "x.html", "--font-size", "8"], "font_size= is of pictures"),
+        (["-o", "x.html", "--no-legend"], "legend= applies only to pictures"),
+        (["-o", "x.html", "--font-size", "8"], "font_size= applies only to pictures"),
         (["-o", "x.gif"], ".html, .svg, .png or .pdf"),
         (["-o", "no/such/folder/x.html"], "'no/such/folder' does not exist"),
         (["--max-mb", "-1"], "max_mb=-1 must lie above 0"),
@@ -208,7 +208,7 @@ def test_options_are_the_arguments_of_the_function_the_view_and_save() -> None:
     """No list of options is written twice: what Python takes, the command takes."""
     for name, function in _commands().items():
         view = _view_of(function)
-        options = _showing(function) | _saving(view)
+        options = _view_options(function) | _saving_options(view)
         given = inspect.signature(function).parameters.values()
         names = {each.name for each in given if each.kind is each.KEYWORD_ONLY}
         assert names | set(view.state_names()) <= set(options), name
@@ -416,5 +416,5 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnviz.cli._written", interrupted)
+    monkeypatch.setattr("attnviz.cli._write", interrupted)
     assert main(["demo"]) == 130

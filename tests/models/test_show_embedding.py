@@ -300,7 +300,7 @@ def test_the_command_checks_before_it_loads_a_model(
     ("file", "message"),
     [
         ("none.txt", "none.txt"),
-        ("blank.txt", "blank.txt contains no text; give one per line"),
+        ("blank.txt", "blank.txt contains no text. Write one text per line."),
         ("latin.txt", "latin.txt is not UTF-8"),
     ],
 )
