@@ -1,11 +1,11 @@
-"""Experiment trackers: a view, or attention during training, goes into the run that is under way.
+"""Experiment trackers: log a view, or attention during training, to a run.
 
-Nothing here imports a tracker: who has a run has loaded its package.
+This package imports no tracker: the package of an active run is already loaded.
 """
 
 from __future__ import annotations
 
 import lazy_loader
 
-# The names are in `__init__.pyi`, with the modules that define them.
+# `__init__.pyi` lists the public names and their modules.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

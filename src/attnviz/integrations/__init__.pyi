@@ -1,6 +1,6 @@
-"""The public names of attnviz.integrations, and the modules that they are loaded from.
+"""Public names of attnviz.integrations, and the modules that define them.
 
-`attnviz/integrations/__init__.py` reads this file: a public name stands here, and nowhere else.
+`attnviz/integrations/__init__.py` reads this file, which is the only list of these names.
 """
 
 from .callback import AttentionCallback as AttentionCallback

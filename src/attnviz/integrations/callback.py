@@ -1,4 +1,4 @@
-"""Attention while a model is trained: a callback of transformers' Trainer."""
+"""Callback for the Trainer of transformers that logs attention during training."""
 
 from __future__ import annotations
 
@@ -23,44 +23,46 @@ __all__ = ["AttentionCallback"]
 
 
 class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
-    """Logs how a model attends to some texts while it is trained.
+    """Log the attention of a model to fixed texts during training.
 
-    At step 0, at each evaluation (or every so many steps) and at the last step, each text is read
-    once. Every run under way gets a page of all heads a text, and as metrics the largest score of
-    each pattern, for example ``attention/previous token``, as the mean over the texts. At the end
-    comes one page a text with a slider over all steps.
+    The model reads each text once at step 0, at each evaluation (or every `every` steps) and at the
+    last step. Every active run gets one page per text with all heads. It also gets metrics: the
+    largest score of each pattern among the heads, averaged over the texts, for example
+    ``attention/previous token``. The last step adds one page per text with a slider over all steps.
 
     Parameters
     ----------
     texts : str or sequence of str
-        Short texts that stay the same during the training.
+        Short texts that stay the same during training.
     view : class of view, optional
-        `attnviz.ModelView` by default: all heads. `HeadView`, `MatrixView` or `NeuronView`.
+        View of the pages: `attnviz.ModelView` (default, all heads), `HeadView`, `MatrixView` or
+        `NeuronView`.
     every : "evaluate" or int, default "evaluate"
-        At each evaluation, or every so many steps.
+        Log at each evaluation, or at multiples of this number of steps.
     to : run, module, path-like or list of these, optional
-        As for `attnviz.integrations.log`. By default the runs that are under way at each step;
-        where there is none, nothing is logged, and a warning says so once.
+        Targets, as in `attnviz.integrations.log`. By default, all runs that are active at a step.
+        Without an active run, nothing is logged, and a warning is issued once.
     name : str, default "attention"
-        What pages and metrics begin with.
+        Prefix of the names of pages and metrics.
     max_mb : float, default 1.0
-        Megabytes that one page may have.
+        Maximum size of a page in megabytes.
     tokenizer : object, optional
-        By default the Trainer's ``processing_class``.
+        Tokenizer of the model. By default, the Trainer's ``processing_class``.
     **options
         Further arguments of `attnviz.extract`, such as `layers`.
 
     Attributes
     ----------
     records : dict of int to list of AttentionRecord
-        By step, one record a text, for `attnviz.compare`. In processes other than the main one, of
-        the last step only.
+        Records by step, one per text, for `attnviz.compare`. Processes other than the main process
+        keep only the last step.
 
     Notes
     -----
-    Under DDP, FSDP and DeepSpeed every process reads the texts, because with sharded parameters all
-    must take part; the main one writes. The model, its mode and torch's random numbers are after it
-    as before. An error at step 0 ends the training, before hours of it; later ones become warnings.
+    With DDP, FSDP and DeepSpeed, every process reads the texts, because sharded parameters need all
+    processes. Only the main process writes. The callback does not change the model, its training
+    mode or the random state of torch. An error at step 0 ends the training. Later errors become
+    warnings.
 
     Examples
     --------
@@ -93,7 +95,7 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
             )
         self._texts: list[str] = given
         self._every = every if every == "evaluate" else whole_number("every", every, 1)
-        # What cannot be written to is refused now.
+        # Raise an error for invalid targets before the training.
         if to is not None:
             runs_of(to)
         self._view, self._to, self._name, self._max_mb = view, to, name, max_mb
@@ -104,12 +106,12 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        """Look at the model as it was given, or as a checkpoint left it.
+        """Log the attention at the first step, or at the step of a checkpoint.
 
         Parameters
         ----------
         args, state, control, **given
-            As the Trainer gives them.
+            Arguments from the Trainer.
         """
         del args, control
         self._look(state, given)
@@ -117,12 +119,12 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        """Look after an evaluation.
+        """Log the attention after an evaluation.
 
         Parameters
         ----------
         args, state, control, **given
-            As the Trainer gives them.
+            Arguments from the Trainer.
         """
         del args, control
         if self._every == "evaluate" and state.global_step not in self.records:
@@ -131,12 +133,14 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        """Look every so many steps, and at the last: afterwards the trackers' runs are closed.
+        """Log the attention if it is due at this step, and at the last step.
+
+        The last step is not left to ``on_train_end``, where trackers close their runs.
 
         Parameters
         ----------
         args, state, control, **given
-            As the Trainer gives them.
+            Arguments from the Trainer.
         """
         del args
         last = state.global_step >= state.max_steps or control.should_training_stop
@@ -147,7 +151,7 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     def _try(self, state: TrainerState, given: dict[str, Any], *, last: bool = False) -> None:
         try:
             self._look(state, given, last=last)
-        except Exception as error:  # noqa: BLE001 - hours of training must not end in a picture
+        except Exception as error:  # noqa: BLE001 - an error in logging must not end the training
             warn_caller(f"AttentionCallback, step {state.global_step}: {error}")
 
     def _look(self, state: TrainerState, given: dict[str, Any], *, last: bool = False) -> None:
@@ -177,12 +181,12 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         if last and len(self.records) > 1:
             for number in range(len(records)):
                 steps = self._steps(number)
-                # Of all steps together, so with the limit that any page has.
+                # The page has all steps, so it gets the default limit instead of max_mb.
                 write(Entry(f"{self._name}/text {number}, all steps", steps, step), runs)
                 steps.close()
 
     def _steps(self, number: int) -> CompareView:
-        """One text's records of all steps."""
+        """Return a view that compares the records of a text at all steps."""
         steps = sorted(self.records)
         names = [f"step {step}" for step in steps]
         view = CompareView(compare([self.records[step][number] for step in steps], names=names))
@@ -191,7 +195,7 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
 
 
 def _scores(records: Sequence[AttentionRecord]) -> dict[str, float]:
-    """The largest score of each pattern among all heads, the mean over the texts."""
+    """Return the largest score of each pattern among the heads, averaged over the texts."""
     found: dict[str, list[float]] = {}
     for record in records:
         for stack in record.stacks.values():

@@ -1,4 +1,4 @@
-"""A view goes into an experiment tracker's run, or into a folder."""
+"""Log views to the runs of experiment trackers, or to folders."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from attnviz.views.record_view import RecordView
 
 __all__ = ["Entry", "log", "runs_of", "write"]
 
-# Of a frame in Comet's tab, in pixels.
+# Height of a frame in Comet's HTML tab, in pixels.
 _FRAME_HEIGHT = 700
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What goes into a run: a view under a name, or metrics, at a step."""
+    """Content to log at a step: a view with a name, or metrics."""
 
     name: str
     view: View | None = None
@@ -40,13 +40,13 @@ class Entry:
 
     @cached_property
     def page(self) -> str:
-        """The view's page, made once for all runs."""
+        """Page of the view, cached for all runs."""
         make: Callable[..., str] = self._shown.to_html
         return make() if self.max_mb is None else make(max_mb=self.max_mb)
 
     @cached_property
     def picture(self) -> NDArray[np.uint8]:
-        """All heads of the stack that is shown, (height, width, 3)."""
+        """Picture of all heads of the displayed stack, uint8, (height, width, 3)."""
         from attnviz.pages.picture import heads_picture
 
         view = self._shown
@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def path(self) -> str:
-        """The name as a path of folders, with the step: ``"attention/step-00000100"``."""
+        """Path from the name and step, such as ``"attention/step-00000100"``."""
         parts = [file_stem(part) for part in self.name.split("/")]
         if self.step is not None:
             parts.append(f"step-{self.step:08d}")
@@ -80,35 +80,34 @@ def log(
     step: int | None = None,
     max_mb: float | None = None,
 ) -> None:
-    """Log a view to an experiment tracker, as an interactive page where the tracker shows pages.
+    """Log a view to an experiment tracker.
 
-    Comet, MLflow, Weights & Biases and Trackio get the page. TensorBoard shows pictures only, and
-    gets one of all heads, drawn without a browser. In a folder the page is a file. No tracker is
-    imported: a run's own class says which it is.
+    Comet, MLflow, Weights & Biases and Trackio get an interactive page. TensorBoard shows only
+    images, and gets a picture of all heads, drawn without a browser. In a folder, the page is a
+    file. No tracker is imported: it is recognized by the class of the run.
 
     Parameters
     ----------
     view : View
-        Any view of this package.
+        View to log.
     to : run, module, path-like or list of these, optional
-        A run or experiment, a tracker's module with a run under way, or a folder. By default every
-        run that is under way in a tracker that is loaded (MLflow, Weights & Biases, Trackio, Comet;
-        TensorBoard does not tell).
+        Run or experiment, module of a tracker with an active run, or folder. By default, every
+        active run of a loaded tracker (MLflow, Weights & Biases, Trackio and Comet). TensorBoard
+        has no active run, so it must be passed.
     name : str, optional
-        What it is called in the run; ``/`` makes folders. By default the model's name and the
-        view's.
+        Name in the run. ``/`` separates folders. By default, the names of the model and the view.
     step : int, optional
-        Of the training. Weights & Biases and Trackio get it as ``"train/global_step"`` beside the
-        page, as the Trainer of transformers does: their own counter goes on.
+        Training step. Weights & Biases and Trackio get it as ``"train/global_step"`` with the page,
+        as from the Trainer of transformers, because their own step counter is independent.
     max_mb : float, optional
-        Megabytes that a page may have; see the view's `to_html`.
+        Maximum size of a page in megabytes, as in the view's `to_html`.
 
     Raises
     ------
     TypeError
-        If `view` is not a view, or `to` is none of these.
+        If `view` is not a view, or `to` has another type.
     ValueError
-        If no run is under way, a run has ended, or the page would be larger than `max_mb`.
+        If no run is active, a run has ended, or the page would be larger than `max_mb`.
     OSError
         If a file cannot be written.
 
@@ -142,7 +141,7 @@ def log(
 
 
 def write(entry: Entry, targets: Sequence[Any]) -> None:
-    """Write an entry to runs and folders that `runs_of` gave."""
+    """Write an entry to the runs and folders from `runs_of`."""
     for target in targets:
         if isinstance(target, Path):
             _folder(target, entry)
@@ -151,9 +150,9 @@ def write(entry: Entry, targets: Sequence[Any]) -> None:
 
 
 def runs_of(to: Any) -> list[Any]:
-    """The runs and folders that are meant; folders as Path.
+    """Return the runs and folders (as Path) of the argument `to`.
 
-    TypeError for what is neither, ValueError for a run that has ended.
+    Raise TypeError if it is neither a run nor a folder, and ValueError if a run has ended.
     """
     if to is None:
         return _under_way()
@@ -188,14 +187,14 @@ def _as_folder(to: str | os.PathLike[str]) -> Path:
 
 
 def _run_of_module(module: ModuleType, tracker: _Tracker) -> Any:
-    """The run that is under way in a tracker that was given by its module."""
+    """Return the active run of a tracker whose module was passed."""
     named = f"to={module.__name__}"
     if tracker.under_way is None:
         raise TypeError(
             f"{named}: {tracker.name} does not tell which run is under way; give the run, which "
             f"{tracker.starts} makes"
         )
-    # A module inside of the package may have been given.
+    # `module` may be a submodule of the package.
     run = _found(tracker, _package(module))
     if run is None:
         raise ValueError(
@@ -205,7 +204,7 @@ def _run_of_module(module: ModuleType, tracker: _Tracker) -> Any:
 
 
 def _package(run: Any) -> str:
-    """The name of the package that a module is, or that a run's class comes from."""
+    """Return the package of a module, or of the class of a run."""
     name = run.__name__ if isinstance(run, ModuleType) else type(run).__module__
     return name.partition(".")[0]
 
@@ -216,12 +215,12 @@ def _under_way() -> list[Any]:
 
 
 def _found(tracker: _Tracker, package: str) -> Any:
-    """The run that is under way; None without one, or where the package is not loaded."""
+    """Return the active run, or None if there is none or the package is not loaded."""
     if tracker.under_way is None or package not in sys.modules:
         return None
     try:
         run = tracker.under_way(sys.modules[package])
-    # A folder "wandb" is a module without names.
+    # A folder named "wandb" is imported as an empty namespace package.
     except AttributeError:
         return None
     return None if run is None or tracker.has_ended(run) else run
@@ -261,14 +260,14 @@ def _mlflow(run: Any, entry: Entry) -> None:
 
 
 def _by_dict(package: str, **arguments: Any) -> Callable[[Any, Entry], None]:
-    """A tracker whose runs take a dict, with pages as `Html` of its package."""
+    """Return a function that logs a dict, with pages as `Html` of `package`."""
 
     def add(run: Any, entry: Entry) -> None:
         values: dict[str, Any] = dict(entry.metrics)
         if entry.view is not None:
             values[entry.name] = sys.modules[package].Html(entry.page, **arguments)
         if entry.step is not None:
-            # A step of its own would push the tracker's counter on, past the training's metrics.
+            # The argument `step` would advance the tracker's counter beyond the training's metrics.
             values["train/global_step"] = entry.step
         run.log(values)
 
@@ -278,7 +277,7 @@ def _by_dict(package: str, **arguments: Any) -> Callable[[Any, Entry], None]:
 def _comet(run: Any, entry: Entry) -> None:
     if entry.view is not None:
         run.log_asset_data(entry.page, name=f"{entry.path}.html", step=entry.step)
-        # Comet joins what it gets into one page; a frame keeps each page whole.
+        # Comet joins all HTML of a run to one page, so each page needs a frame.
         title = html.escape(
             entry.name if entry.step is None else f"{entry.name}, step {entry.step}"
         )
@@ -301,15 +300,22 @@ def _tensorboard(run: Any, entry: Entry) -> None:
 
 @dataclass(frozen=True)
 class _Tracker:
-    """A package of which runs are logged to."""
+    """Tracker to whose runs entries are logged.
+
+    Attributes
+    ----------
+    starts : str
+        Code that creates a run, for error messages.
+    does : tuple of str
+        Attributes of which a run has at least one, unlike other objects of the package.
+    under_way : callable or None
+        Function of the package that returns the active run. None if the package has no such run.
+    """
 
     name: str
-    # How a run of it is made, for errors.
     starts: str
-    # One of these methods tells a run from other things of the package; torch has many.
     does: tuple[str, ...]
     add: Callable[[Any, Entry], None]
-    # Gives the run that is under way, of the package; None where a package does not tell.
     under_way: Callable[[Any], Any] | None = None
     has_ended: Callable[[Any], bool] = lambda _: False
 
@@ -317,7 +323,7 @@ class _Tracker:
 _SUMMARIES = _Tracker(
     "TensorBoard", "torch.utils.tensorboard.SummaryWriter()", ("add_image",), _tensorboard
 )
-# By the package that a run's class comes from; `torch.utils.tensorboard` is torch's.
+# Trackers by the package of a run's class, which is torch for `torch.utils.tensorboard`.
 _TRACKERS: dict[str, _Tracker] = {
     "comet_ml": _Tracker(
         "Comet",
@@ -325,7 +331,7 @@ _TRACKERS: dict[str, _Tracker] = {
         ("log_asset_data",),
         _comet,
         lambda comet: comet.get_running_experiment(),
-        # Comet gives an ended experiment as the running one, and drops what it gets.
+        # Comet returns ended experiments as running, and drops what is logged to them.
         lambda run: bool(getattr(run, "ended", False)),
     ),
     "mlflow": _Tracker(
@@ -335,7 +341,7 @@ _TRACKERS: dict[str, _Tracker] = {
         "Weights & Biases",
         "wandb.init()",
         ("log",),
-        # Its injected style sheet would ask the network.
+        # The style sheet that `inject` adds needs the network.
         _by_dict("wandb", inject=False),
         lambda wandb: wandb.run,
         lambda run: bool(getattr(run, "_is_finished", False)),

@@ -1,1 +1,1 @@
-"""What a view is exported as: one offline HTML file, an SVG, a PNG."""
+"""Exports of views: offline HTML files, SVG, PNG and PDF."""

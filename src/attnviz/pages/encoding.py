@@ -1,20 +1,20 @@
-"""The form in which a page embeds a record's weights, so that it stays small.
+"""Encoding of a record's weights in a page.
 
-There are three, from the most exact to the smallest:
+There are three forms, from the most exact to the smallest:
 
 ``"all"``
-    Every weight, in one byte: off by at most 0.004.
+    Every weight in one byte, with an error of at most 0.004.
 ``"vectors"``
     Queries and keys, from which the page computes the weights.
 ``"strongest"``
-    Each query's strongest keys, with the rest of its weight spread evenly over the others.
+    Strongest keys of each query. The remaining weight is spread evenly over the other keys.
 
-Of signed numbers, such as differences, ``"all"`` has a byte each with its sign, off by at most
-0.008 of the largest; ``"strongest"`` has those of the largest size, and nothing is spread. A record
-with such a stack has no form ``"vectors"``.
+Signed numbers, such as differences, have one byte each in ``"all"``, with an error of at most 0.008
+of the largest absolute value. In ``"strongest"`` they are ordered by absolute value, and nothing is
+spread. A record with a signed stack has no form ``"vectors"``.
 
-All weights are tried first. Where they are too large, one sweep over them collects the strongest,
-of which as many are taken as are needed, or as there is room for.
+The form ``"all"`` is tried first. If it is too large, one pass over the weights collects the
+strongest keys, and the page embeds as many as it needs or has room for.
 """
 
 from __future__ import annotations
@@ -47,47 +47,50 @@ from attnviz.utils.threads import map_ahead
 
 __all__ = ["MAP_SIZE", "EmbeddedWeights", "check_record", "embedded_weights", "forget_computed"]
 
-#: A page of strongest keys has this share of the weight, where there is room.
+#: Share of the weight that a page of strongest keys embeds if it has room.
 COVERED = 0.95
-#: Small maps have at most this many cells a side.
+#: Maximum number of rows and columns of a small map.
 MAP_SIZE = 32
-# So few weights are pooled to maps when the page is opened.
+# Up to this many weights, the page itself pools the small maps when it is opened.
 _POOLED_WEIGHTS = 1_000_000
-# Trained attention takes at least a bit for three weights: above, trying is in vain.
+# Weights that fit into a byte at best: trained attention takes at least one bit per three weights.
+# The form "all" is not tried if it cannot fit.
 _WEIGHTS_PER_BYTE = 25
-# The page computes a layer's weights from its vectors within a second.
+# Maximum number of weights of a layer that a page computes from vectors, which takes a second.
 _COMPUTED_PAIRS = 16_000_000
-# Of so many weights it is estimated first what they take, from so many queries of each head; where
-# that is so many times what there is room for, they are not tried.
+# From this number of weights on, the size of the form "all" is estimated before it is computed.
 _ESTIMATED = 4_000_000
+# Queries per head for that estimate.
 _ROWS_TRIED = 16
+# The form "all" is not computed if the estimate exceeds the room by more than this factor.
 _FAR = 1.25
-# At most so many characters describe a layer beside its data.
+# Maximum number of characters that describe a layer, without its data.
 _HEADER = 500
-# base64.
+# Growth by base64.
 _TEXT = 4 / 3
-# Weights that are computed and looked at together, about as many as a processor's cache holds: a
-# matrix product of fewer rows is slow, and memory would be waited for with more.
+# Weights of a tile: about as many as fit into a processor's cache.
 _TILE = 1 << 19
+# Maximum number of rows of a tile.
 _TILE_ROWS = 512
-#: Bytes of strongest keys that stay with a record for the next page.
+#: Maximum size in bytes of strongest keys that a record caches for the next page.
 KEPT_BYTES = 400_000_000
 
 
 @dataclass
 class EmbeddedWeights:
-    """A record's weights in the form in which a page embeds them.
+    """Weights of a record, encoded for a page.
 
     Attributes
     ----------
     covered : float
-        Share of the weight that is embedded as it is, 0 to 1; of sizes, where numbers are signed.
+        Embedded share of the sum of all weights, or of all absolute values if numbers are signed,
+        0 to 1.
     error : float
-        Largest absolute error of a weight that the page shows, as it was measured.
+        Largest measured absolute error of a weight that the page shows.
     blocks, maps : list of dict
-        By layer: weights, and small maps of all heads; fit for JSON.
+        Weights of each layer, and small maps of its heads, as JSON values.
     vectors : dict or None
-        What `attnviz.pages.vectors.vectors_in_steps` gives.
+        Result of `attnviz.pages.vectors.vectors_in_steps`.
     """
 
     form: PageForm
@@ -99,7 +102,7 @@ class EmbeddedWeights:
 
     @property
     def size(self) -> int:
-        """Bytes that it adds to a page without weights."""
+        """Number of bytes that the weights add to a page."""
         headers = self.entries()
         for name in headers.keys() & {"blocks", "maps"}:
             headers[name] = [each | {"data": ""} for each in headers[name]]
@@ -111,7 +114,7 @@ class EmbeddedWeights:
 
     @property
     def data_size(self) -> int:
-        """Bytes of the weights alone, without what says what they are: less than `size`."""
+        """Number of bytes of the weights without their headers. It is less than `size`."""
         return sum(map(len, self._texts))
 
     @property
@@ -120,17 +123,17 @@ class EmbeddedWeights:
         return texts if self.vectors is None else [*texts, *self.vectors["arrays"]]
 
     def entries(self) -> dict[str, Any]:
-        """What a page's data have of it, fit for JSON."""
+        """Return the entries of the page's data, as JSON values."""
         found = {"blocks": self.blocks, "maps": self.maps, "embedded": self.summary()}
         return found if self.vectors is None else found | {"vectors": self.vectors}
 
     def summary(self) -> dict[str, Any]:
-        """What a page says about how exact it is, fit for JSON."""
+        """Return form, share and error of the embedded weights, as JSON values."""
         return {"form": self.form, "covered": self.covered, "error": self.error}
 
 
 def check_record(record: AttentionRecord, precision: PagePrecision) -> None:
-    """Refuse a record with too many weights for a page, before anything is computed."""
+    """Raise ValueError if a record has too many weights for a page."""
     count = limits.count_weights(record)
     if precision == "exact":
         if count > limits.MAX_WEIGHTS and not _can_compute(record):
@@ -146,13 +149,13 @@ def embedded_weights(
     max_bytes: int | None,
     rest: int,
 ) -> Steps[EmbeddedWeights]:
-    """Choose a form, and embed the weights in it, step by step; `rest` are the page's other bytes.
+    """Choose a form and encode the weights, in steps. `rest` is the size of the rest of the page.
 
-    All weights, where the page has at most 6 MB with them (or `max_bytes`). Otherwise the smaller
-    of the other forms that covers 95% of the weight within the limit; where neither does, as much
-    of the weight as the limit has room for.
+    All weights are embedded if the page then has at most 6 MB (or `max_bytes`). Otherwise, the
+    smaller of the other forms that embeds 95% of the weight within the limit is chosen. If neither
+    does, the page embeds as much of the weight as fits.
 
-    What was computed stays with the record: a second page takes no second pass over the weights.
+    Results are cached in the record, so a second page needs no second pass over the weights.
     """
     if precision == "exact":
         return (yield from _exact(record, max_bytes, rest))
@@ -186,7 +189,7 @@ def embedded_weights(
 
 
 def _all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
-    """All weights, unless they take more than `room`."""
+    """Encode all weights. Return None if they take more than `room` bytes."""
     known = _computed(record)
     if known.everything is not None:
         return known.everything if known.everything.size <= room else None
@@ -201,7 +204,7 @@ def _all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
     packer = Packer()
     held, held_of = np.zeros(0, np.int64), [0, 0, 0]
     for stack, layer in _layers(record):
-        # Of a short text they would be the weights once more.
+        # The maps of a short text would be copies of its weights.
         short = max(len(stack.query_tokens), len(stack.key_tokens)) <= MAP_SIZE
         maps = None if small or short else _maps(stack, layer)
         before = done
@@ -211,13 +214,13 @@ def _all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
         _, *place = codes.shape
         place.append(header["reach"])
         if place != held_of:
-            # As a rule that of the layer before.
+            # Most layers have the same shape and reach as the layer before.
             held, held_of = np.flatnonzero(np.tri(*place, dtype=np.bool_)), place
         tiled = sum(part.size for part in parts)
         flat = codes.reshape(len(codes), -1)
         chosen = flat if len(held) == flat.shape[1] else np.take(flat, held, axis=1)
         steps = packer.packing(chosen.tobytes())
-        # Half of a layer is computing its weights.
+        # Computing the weights counts as half of the work for a layer, compressing as the rest.
         half = tiled / 2
         data = yield from scale_progress(
             steps, "all weights", before + half, total, "weight", size=half
@@ -239,9 +242,9 @@ def _all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
 
 
 def _are_far_too_large(record: AttentionRecord, room: float) -> Steps[bool]:
-    """Whether all weights take far more than `room`, estimated from some queries of all heads.
+    """Whether all weights would take far more than `room` bytes, estimated from sampled queries.
 
-    Signed numbers are not estimated.
+    Return False without an estimate if numbers are signed.
     """
     stacks = list(record.stacks.values())
     size, count, packer = 0.0, limits.count_weights(record), Packer()
@@ -263,13 +266,13 @@ def _are_far_too_large(record: AttentionRecord, room: float) -> Steps[bool]:
 
 
 def _exact(record: AttentionRecord, max_bytes: int | None, rest: int) -> Steps[EmbeddedWeights]:
-    """All weights, or queries and keys as they are."""
+    """Embed all weights, or unrounded queries and keys if they are smaller."""
     room = float("inf") if max_bytes is None else max_bytes - rest
     smallest = None
     if _can_compute(record) and size_of_vectors(record.stacks.values(), exact=True) < room:
         smallest = yield from _vectors(record, exact=True)
     if limits.count_weights(record) <= limits.MAX_WEIGHTS:
-        # More than the vectors take is in vain.
+        # Stop if the weights take more than the vectors.
         enough = room if smallest is None else min(room, smallest.size)
         smallest = (yield from _all(record, enough)) or smallest
     if smallest is None or smallest.size > room:
@@ -280,7 +283,7 @@ def _exact(record: AttentionRecord, max_bytes: int | None, rest: int) -> Steps[E
 def _vectors(
     record: AttentionRecord, maps: list[dict[str, Any]] | None = None, *, exact: bool = False
 ) -> Steps[EmbeddedWeights]:
-    """Queries and keys, and small maps."""
+    """Embed queries and keys, with small maps."""
     vectors = yield from vectors_in_steps(record.stacks.values(), exact=exact)
     error = max((each["error"] for each in vectors["layers"]), default=0.0)
     if maps is None:
@@ -289,7 +292,7 @@ def _vectors(
 
 
 def _strongest(record: AttentionRecord, limit: float, room: float) -> Steps[EmbeddedWeights]:
-    """Each query's strongest keys, and small maps; larger than `room` where nothing fits."""
+    """Embed the strongest keys, with small maps. The result exceeds `room` if nothing fits."""
     known = _computed(record)
     if known.swept is None or not known.swept[0].suffices(limit):
         keys = Sweep(limit, (yield from first_level(record, COVERED, limit)))
@@ -304,16 +307,16 @@ def _strongest(record: AttentionRecord, limit: float, room: float) -> Steps[Embe
 
 @dataclass
 class _Computed:
-    """What was computed for pages of a record.
+    """Cached results for pages of a record.
 
     Attributes
     ----------
     everything : EmbeddedWeights or None
-        All weights, where they fitted.
+        All weights, if they did fit.
     more_than : float
-        Bytes that they take more than, where they did not.
+        Lower bound of the bytes that all weights take.
     swept : tuple or None
-        The strongest keys of all rows, and small maps of all layers.
+        Strongest keys of all rows, and small maps of all layers.
     """
 
     everything: EmbeddedWeights | None = None
@@ -321,12 +324,12 @@ class _Computed:
     swept: tuple[Sweep, list[dict[str, Any]]] | None = None
 
 
-# Where that is kept.
+# Key of these results in `record.computed`.
 _COMPUTED = "pages"
 
 
 def forget_computed(record: AttentionRecord) -> None:
-    """Let go of what was computed for pages of a record: a next page begins anew."""
+    """Drop the cached results for pages of a record."""
     record.computed.pop(_COMPUTED, None)
 
 
@@ -338,7 +341,7 @@ def _computed(record: AttentionRecord) -> _Computed:
 
 
 def _swept(record: AttentionRecord, doing: str, keys: Sweep | None) -> Steps[list[dict[str, Any]]]:
-    """Small maps of all layers, from one pass over the weights that a sweep takes in, too."""
+    """Compute small maps of all layers, and add the weights to `keys`, in one pass."""
     done, total = 0.0, _count_tiled(record)
     small = []
     for stack, layer in _layers(record):
@@ -363,7 +366,7 @@ def _swept(record: AttentionRecord, doing: str, keys: Sweep | None) -> Steps[lis
 
 @dataclass(frozen=True)
 class _Look:
-    """What a pass over a layer's weights takes from each tile, in any thread."""
+    """Thread-safe function that pools a tile and finds its strongest keys."""
 
     stack: AttentionStack
     layer: int
@@ -371,18 +374,18 @@ class _Look:
     keys: Sweep | None
 
     def __call__(self, part: HeadTiles) -> tuple[HeadTiles, MapCells, StrongestRows | None]:
-        """Compute a tile of some heads, and look at it."""
+        """Compute the weights of a tile. Return the tile, its map cells, and its strongest keys."""
         weights = tile_of_heads(self.stack, self.layer, part)
         rows = None
         if self.keys is not None:
-            # The rows of one head after those of another.
+            # Stack the rows of all heads.
             flat = weights.reshape(-1, weights.shape[2])
             rows = self.keys.strongest(self.stack, flat, part.tile.columns.start)
         return part, self.maps.pooled(part.tile, weights), rows
 
 
 def _can_compute(record: AttentionRecord) -> bool:
-    """Whether queries and keys are known, and a page computes weights from them fast enough."""
+    """Whether a record has queries and keys, and a page computes weights from them fast enough."""
     stacks = record.stacks.values()
     return all(stack.has_vectors for stack in stacks) and all(
         stack.num_heads(layer) * len(stack.query_tokens) * len(stack.key_tokens) <= _COMPUTED_PAIRS
@@ -392,7 +395,10 @@ def _can_compute(record: AttentionRecord) -> bool:
 
 
 def _is_causal(stack: AttentionStack) -> Steps[bool]:
-    """Whether queries do not look ahead: the masks say so, or two queries of each head do."""
+    """Whether queries do not attend to later keys.
+
+    Read it from the masks if possible, and otherwise from two queries of each head.
+    """
     if stack.causal:
         return True
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
@@ -434,10 +440,10 @@ def _whole_layer(
     done: float,
     total: float,
 ) -> Steps[tuple[dict[str, Any], NDArray[Any]]]:
-    """All weights of a layer's heads, in `parts`, as codes of one byte each.
+    """Encode all weights of a layer, one byte each. Return the header and the codes.
 
-    Row r has codes for its first ``r + 1 + reach`` keys, after which there are zeros alone.
-    `maps` take in the same weights; `done` of `total` weights were embedded before.
+    ``header["reach"]`` says that row r has only zeros after its first ``r + 1 + reach`` keys. The
+    weights are also pooled into `maps`. `done` of `total` weights were encoded before.
     """
     rows, columns = len(stack.query_tokens), len(stack.key_tokens)
     heads = stack.num_heads(layer)
@@ -455,7 +461,7 @@ def _whole_layer(
         error = max(error, off)
         if maps is not None and cells is not None:
             maps.take(part.heads, cells)
-        # Half of it is packing them.
+        # The other half is compressing them.
         done += part.size / 2
         yield Progress("all weights", done, total)
     some = codes.max(axis=0) > 0
@@ -472,53 +478,53 @@ def _whole_layer(
 
 
 class TilePlace(NamedTuple):
-    """Neighbouring queries, and the keys that any of them may attend to."""
+    """Range of queries, and the range of keys to which they may attend."""
 
     rows: slice
     columns: slice
 
     @property
     def size(self) -> int:
-        """How many weights these are."""
+        """Number of weights."""
         rows, columns = self
         size: int = (rows.stop - rows.start) * (columns.stop - columns.start)
         return size
 
 
 def tile_places(stack: AttentionStack, layer: int) -> list[TilePlace]:
-    """All rows of a head in order, a tile of them after the other; heads of a layer are alike."""
+    """Return the tiles of a head, in the order of its rows. All heads of a layer have the same."""
     count, keys = len(stack.query_tokens), len(stack.key_tokens)
     attention = stack.attention(layer)
     places = []
     start = 0
     while start < count:
         rows, columns = slice(start, start + 1), slice(0, keys)
-        # Rows that reach few keys are many to a tile.
+        # Rows with few keys allow more rows per tile, which may reach more keys.
         for _ in range(2):
             wide = max(1, columns.stop - columns.start)
             rows = slice(start, min(count, start + max(1, min(_TILE_ROWS, _TILE // wide))))
             columns = attention.key_range(rows)
-        # At least one key: rows that attend to nothing are rows, too.
+        # Keep at least one key, so that rows without an allowed key appear in a tile.
         places.append(TilePlace(rows, columns if columns.stop > columns.start else slice(0, 1)))
         start = rows.stop
     return places
 
 
 class HeadTiles(NamedTuple):
-    """A tile of some heads that follow each other."""
+    """Range of heads, and a tile of them."""
 
     heads: slice
     tile: TilePlace
 
     @property
     def size(self) -> int:
-        """How many weights these are."""
+        """Number of weights."""
         count: int = self.heads.stop - self.heads.start
         return count * self.tile.size
 
 
 def head_tiles(stack: AttentionStack, layer: int) -> list[HeadTiles]:
-    """All tiles of all heads, head by head; of a short text those of several heads together."""
+    """Return the tiles of all heads, head by head. For short texts, a tile has several heads."""
     heads, places = stack.num_heads(layer), tile_places(stack, layer)
     together = max(1, _TILE // places[0].size) if len(places) == 1 else 1
     return [
@@ -529,7 +535,7 @@ def head_tiles(stack: AttentionStack, layer: int) -> list[HeadTiles]:
 
 
 def tile_of_heads(stack: AttentionStack, layer: int, part: HeadTiles) -> NDArray[np.float32]:
-    """Weights of a tile of some heads, (heads, rows, columns); checked."""
+    """Compute and check the weights of a tile, (heads, rows, columns)."""
     attention = stack.attention(layer)
     heads = range(part.heads.start, part.heads.stop)
     rows, columns = part.tile
@@ -549,7 +555,7 @@ def tile_of_heads(stack: AttentionStack, layer: int, part: HeadTiles) -> NDArray
 
 
 def _count_tiled(record: AttentionRecord) -> int:
-    """Weights of all tiles."""
+    """Return the number of weights of all tiles."""
     return sum(
         place.size * stack.num_heads(layer)
         for stack, layer in _layers(record)
@@ -558,7 +564,7 @@ def _count_tiled(record: AttentionRecord) -> int:
 
 
 class MapCells(NamedTuple):
-    """Some cells of small maps, and the largest weight of each, (parts, heads, rows, columns)."""
+    """Largest weights of a range of map cells, (parts, heads, rows, columns)."""
 
     rows: slice
     columns: slice
@@ -566,10 +572,10 @@ class MapCells(NamedTuple):
 
 
 class SmallMaps:
-    """Maps of a layer's heads, pooled by the maximum tile by tile.
+    """Maps of a layer's heads, max-pooled tile by tile.
 
-    Cells cover what those of `attnviz.server.codec.pool_max` do. A tile may be taken in again. Of
-    signed numbers a cell shows the one of the largest size (`attnviz.server.pooling`).
+    The cells are those of `attnviz.server.codec.pool_max`. Adding a tile twice has no effect.
+    Signed numbers are pooled by absolute value (`attnviz.server.pooling`).
 
     Examples
     --------
@@ -592,18 +598,18 @@ class SmallMaps:
 
     @property
     def cells(self) -> NDArray[np.float32]:
-        """The maps, (heads, rows, columns)."""
+        """Maps, (heads, rows, columns)."""
         return joined(self._parts)
 
     def add(self, index: slice, tile: TilePlace, weights: NDArray[np.float32]) -> None:
-        """Take in a tile of some heads, (heads, rows, columns)."""
+        """Add the weights of a tile, (heads, rows, columns)."""
         self.take(index, self.pooled(tile, weights))
 
     def pooled(self, tile: TilePlace, weights: NDArray[np.float32]) -> MapCells:
-        """What a tile of some heads, (heads, rows, columns), gives to their cells."""
+        """Pool the weights of a tile, (heads, rows, columns), to the cells that it covers."""
         pooled = parted(weights, signed=self._signed)
         across = []
-        # Along the rows first, as they lie in memory.
+        # Pool along the contiguous axis first.
         for axis in (1, 0):
             side, starts = tile[axis], self._starts[axis]
             first = int(np.searchsorted(starts, side.start, side="right")) - 1
@@ -614,7 +620,7 @@ class SmallMaps:
         return MapCells(across[1], across[0], pooled)
 
     def take(self, index: slice, found: MapCells) -> None:
-        """Take in what a tile of some heads gives."""
+        """Merge pooled cells into the maps."""
         cells = self._parts[:, index, found.rows, found.columns]
         np.maximum(cells, found.most, out=cells)
 

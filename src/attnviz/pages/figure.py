@@ -1,4 +1,4 @@
-"""What a picture for a paper is asked to be: its size, its texts, its colours."""
+"""Options of saved figures: size, fonts, texts and colors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["FigureArguments", "FigureOptions", "figure_options"]
 
 
 class FigureArguments(TypedDict, total=False):
-    """Arguments of `save` and `to_svg` that say how a picture looks."""
+    """Arguments of `save` and `to_svg` for the appearance of a figure."""
 
     width: float | str | None
     font_size: float | str | None
@@ -28,21 +28,21 @@ class FigureArguments(TypedDict, total=False):
     colors: Sequence[str] | None
 
 
-#: CSS pixels of a unit: 96 to the inch, as in every program that reads SVG.
+#: CSS pixels per unit. SVG has 96 pixels per inch.
 _PIXELS = {"mm": 96 / 25.4, "cm": 96 / 2.54, "in": 96.0, "pt": 96 / 72, "pc": 16.0, "px": 1.0}
 _LENGTH = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*(mm|cm|in|pt|pc|px)\s*")
 _COLOR = re.compile(r"#[0-9a-fA-F]{6}")
-# What a family's name cannot hold: signs that end a name or a rule in CSS and SVG.
+# Characters that a font family must not contain: they end a name or a rule in CSS and SVG.
 _NO_FAMILY = re.compile(r"[\"'\\;:,<>&{}()/\x00-\x1f\x7f]")
 
 _WIDTHS = (20 * _PIXELS["mm"], 3000 * _PIXELS["mm"])
-# A narrower width without a unit was meant in millimetres or inches.
+# Smallest width without a unit, in pixels. A smaller number was probably meant in mm or inches.
 _LEAST_BARE_WIDTH = 200
 _FONT_SIZES = (3 * _PIXELS["pt"], 72 * _PIXELS["pt"])
 _SCALES = (0.1, 32.0)
 _DPI = (18.0, 2400.0)
 _MOST_COLORS = 8
-# As the colours of heads that attnviz chooses itself (js/test/ui/colors/palette.test.ts).
+# Minimum contrasts of lines and text, as in js/test/ui/colors/palette.test.ts.
 _LEAST_CONTRAST = 3.0
 _TEXT_CONTRAST = 4.5
 #: Background and text of each theme, as in js/src/ui/colors/palette.ts.
@@ -52,24 +52,24 @@ _PNG_SCALE = 2.0
 
 @dataclass(frozen=True)
 class FigureOptions:
-    """Checked options of a picture; lengths are CSS pixels, None is as on the screen.
+    """Checked options of a figure. Lengths are in CSS pixels, and None keeps the screen's value.
 
     Attributes
     ----------
     width, font_size : float or None
-        Of the whole picture, and of its smallest text.
+        Width of the figure, and size of its smallest text.
     fonts : tuple of str or None
-        Families of words and of tokens.
+        Font families of words and of tokens.
     scale : float
-        Pixels of a PNG to one of the picture's.
+        PNG pixels per CSS pixel.
     title : str or None
-        Above the picture; "" for nothing, None for the model's name.
+        Title above the figure: "" for no title, None for the model's name.
     caption, legend : bool
-        Whether they are drawn.
+        Whether caption and legend are drawn.
     theme, background : str or None
-        Of the picture alone.
+        Theme and background color of the figure.
     colors : tuple of str or None
-        Of chosen heads, in order.
+        Colors of the selected heads, in order.
     """
 
     width: float | None = None
@@ -84,7 +84,7 @@ class FigureOptions:
     colors: tuple[str, ...] | None = None
 
     def request(self) -> dict[str, Any]:
-        """The same for the page that draws (js/src/draw/figure-request.ts)."""
+        """Return the options for the page that draws the figure (js/src/draw/figure-request.ts)."""
         asked = {
             "width": self.width,
             "fontSize": self.font_size,
@@ -99,12 +99,12 @@ class FigureOptions:
 
 
 def figure_options(given: Mapping[str, Any], theme: str = "auto") -> FigureOptions:
-    """Read the arguments of a picture; `theme` is that of the view.
+    """Check the arguments of a figure. `theme` is the theme of the view.
 
     Raises
     ------
     TypeError, ValueError
-        If a name is unknown, or a value cannot be; says what would work.
+        If an argument is unknown or invalid.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def figure_options(given: Mapping[str, Any], theme: str = "auto") -> FigureOptio
 def _length(
     name: str, given: Any, unit: str, bounds: tuple[float, float], such: str
 ) -> float | None:
-    """A length in CSS pixels; a bare number is of `unit`."""
+    """Return a length in CSS pixels. A number without a unit is in `unit`."""
     if given is None:
         return None
     unit_name = {"px": "CSS pixels", "pt": "points"}[unit]
@@ -180,7 +180,7 @@ def _number(name: str, given: Any, bounds: tuple[float, float]) -> float | None:
 
 
 def _real(given: Any, refused: str) -> float:
-    """A number as it is; True is one to Python, and a flag to who wrote it."""
+    """Return a number as float. Raise TypeError for bool, which is a number in Python."""
     if isinstance(given, bool) or not isinstance(given, Real):
         raise TypeError(refused)
     return float(given)
@@ -265,12 +265,12 @@ def _background(given: Any, theme: str) -> str | None:
 
 
 def _ground(theme: str) -> tuple[str, str]:
-    # The browser that draws has a light background unless it is told otherwise.
+    # The browser that draws uses the light theme by default.
     return _THEMES["dark" if theme == "dark" else "light"]
 
 
 def _contrast(one: str, other: str) -> float:
-    """The contrast ratio of two colours, 1 to 21 (WCAG 2.2, relative luminance)."""
+    """Return the contrast ratio of two colors, 1 to 21 (WCAG 2.2, relative luminance)."""
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
 

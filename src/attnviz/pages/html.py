@@ -1,4 +1,4 @@
-"""One HTML file that contains a view, its data and its code, and needs no network."""
+"""Exported page: an HTML file with a view, its data and its code, which needs no network."""
 
 from __future__ import annotations
 
@@ -52,27 +52,28 @@ __all__ = [
 
 Embedded = Literal["weights", "vectors", "scores"]
 
-#: How pages lay out what they contain.
+#: Version of the page format.
 FORMAT = 2
+# Decimal places of scores: more than a view shows.
 _SCORE_DIGITS = 6
-# Scoring every head by every pattern goes over all weights many times: above this it would take
-# longer than all else, and pages are made without.
+# Maximum number of weights for which pages have scores computed from all queries. Scoring passes
+# over all weights once per pattern, and would take longer than everything else.
 _MAX_SCORED_WEIGHTS = 30_000_000
 
-# The bundle lies in the page deflated, as inert text. The browser knows three scripts by their
-# hashes: what shows why a page does not open, before all that may be damaged or too new for a
-# browser; what opens it; and the bundle, which the latter unpacks and runs in place. So a
-# page runs wherever inline scripts do, and no address is ever code. What opens it runs before the
-# browser reads the layers that stand after it (`_apart`).
+# The page contains the bundle as deflated text, which is inert. Its Content-Security-Policy allows
+# three inline scripts by hash. note.js reports why a page does not open. It comes first, so that it
+# runs even if the rest is damaged or too new for the browser. loader.js unpacks the bundle and
+# opens the view, before the browser reads the layers after this script (`_apart`). The third script
+# is the bundle. A page therefore runs wherever inline scripts may run, and no URL is executed.
 _SCRIPTS = {name: Path(__file__).with_name(f"{name}.js") for name in ("note", "loader")}
-# A widget's module, which loads the bundle.
+# Module of a widget, which loads the bundle.
 _WIDGET = Path(__file__).with_name("widget.js")
 
-# What draws a page: DecompressionStream (Chrome 80, Firefox 113, Safari 16.4), `roundRect` (Chrome
-# 99) and container queries (Chrome 105).
+# Pages need DecompressionStream (Chrome 80, Firefox 113, Safari 16.4), `roundRect` (Chrome 99) and
+# container queries (Chrome 105).
 _BROWSERS = "Chrome or Edge 105, Firefox 113, Safari 16.4, or any newer version of them"
 
-# The note and a picture are in sight where no script runs, or none for seconds.
+# The note and the picture appear if no script runs, or if the view is not drawn within 3 seconds.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -128,7 +129,7 @@ open the file itself, with JavaScript switched on, in
 _STATIC = Path(__file__).parents[1] / "static"
 _LIGHT, _DARK = "#ffffff", "#17181c"
 _INK = {_LIGHT: "#1f2328", _DARK: "#e6e6e9"}
-# A page without a theme is as the page around it says (`note.js`), else as the system is.
+# A page without a theme follows the page around it (`note.js`) or else the system.
 _FOLLOW = f"""@media (prefers-color-scheme: dark) {{
 html:not([theme=light]) {{ background: {_DARK}; }}
 html:not([theme=light]) :is(#attnviz-note, #attnviz-still) {{ color: {_INK[_DARK]}; }}
@@ -139,16 +140,16 @@ html[theme=dark] :is(#attnviz-note, #attnviz-still) {{ color: {_INK[_DARK]}; }}"
 
 
 class PageOptions(TypedDict, total=False):
-    """What a page of a record contains.
+    """Options for the content of a page of a record.
 
     Attributes
     ----------
     embeds : collection of str
-        Weights and scores by default.
+        Embedded data. By default weights and scores.
     precision : str
-        ``"auto"`` by default.
+        Precision of the weights. By default ``"auto"``.
     max_mb : float or None
-        Megabytes of the page, at most; no bound by default.
+        Maximum size of the page in megabytes. By default no limit.
     """
 
     embeds: Collection[Embedded]
@@ -159,16 +160,16 @@ class PageOptions(TypedDict, total=False):
 def make_page(
     record: AttentionRecord, view: str, state: Mapping[str, Any], **options: Unpack[PageOptions]
 ) -> str:
-    """Make the page of a view, with bars that say what takes long and how long it still takes."""
+    """Make the page of a view. Show progress bars for long work."""
     return run_with_bar(page_steps(record, view, state, **options), "page")
 
 
 def page_steps(
     record: AttentionRecord, view: str, state: Mapping[str, Any], **options: Unpack[PageOptions]
 ) -> Steps[str]:
-    """Make the page of a view step by step.
+    """Make the page of a view, in steps.
 
-    What was computed stays with the record, but not where the page is given up.
+    Results are cached in the record, except if the page is cancelled.
     """
     try:
         return (yield from _page_steps(record, view, state, **options))
@@ -197,7 +198,7 @@ def _page_steps(
             raise ValueError(code_too_large(max_bytes, bare))
     still = yield from heads_figure(record, view, state)
     bare += len(still.encode())
-    # Before the scores, so that what is too large is refused before minutes of computing.
+    # Embed the vectors before the scores, which can take minutes: they may be too large.
     stacks = record.stacks.values()
     vectors = None
     if "vectors" in embeds:
@@ -213,7 +214,7 @@ def _page_steps(
         scores = yield from _embedded_scores(scored_by_patterns)
     scored = {(each["stack"], each["pattern"]) for each in scores}
     for each in description["stacks"]:
-        # A pattern is offered where its scores are at hand.
+        # Offer only patterns whose scores are embedded.
         each["patterns"] = [name for name in each["patterns"] if (each["name"], name) in scored]
     data: dict[str, Any] = {
         "format": FORMAT,
@@ -244,7 +245,7 @@ def _page_steps(
 
 
 def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
-    """The JavaScript of a view: for a widget, which asks its kernel, or for a page."""
+    """Return the JavaScript bundle of a view, for a widget (with a kernel) or for a page."""
     path = _STATIC / f"{view}{'-page' if use == 'page' else ''}.js"
     try:
         return _text(path, path.stat().st_mtime_ns)
@@ -258,7 +259,7 @@ def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
 
 @cache
 def _text(path: Path, changed: int) -> str:
-    """A file's text, one object for all who ask, until the file is changed."""
+    """Return the text of a file. `changed`, its time of change, is part of the cache key."""
     del changed
     return path.read_text(encoding="utf-8")
 
@@ -269,13 +270,13 @@ def _packed(code: str) -> str:
 
 
 def widget_code(view: str) -> str:
-    """The JavaScript of a widget as its trait `_code` has it: deflated, in base64."""
+    """Return the bundle of a widget for its trait `_code`: deflated, in base64."""
     return _packed(bundle(view))
 
 
 @cache
 def widget_loader(code: str) -> str:
-    """The module of a widget whose trait `_code` is `code` (`widget.js`)."""
+    """Return the module of a widget whose trait `_code` is `code` (`widget.js`)."""
     return _WIDGET.read_text(encoding="utf-8").replace("HASH", _sha256(code))
 
 
@@ -288,9 +289,9 @@ def document(
     *,
     title: str | None = None,
 ) -> str:
-    """Write the document of a page around what it contains.
+    """Return the HTML document of a page.
 
-    `still` is HTML that a reader sees where the page's code may not run.
+    `still` is HTML that users see if the page's code cannot run.
     """
     scripts = {name: _text(path, path.stat().st_mtime_ns) for name, path in _SCRIPTS.items()}
     code = bundle(view, "page")
@@ -303,7 +304,7 @@ def document(
     theme = state.get("theme", "auto")
     ground = _DARK if theme == "dark" else _LIGHT
     embedded, first, rest = _apart(data, state)
-    # A "<" in a string can then begin no tag, and JSON reads it back as the same string.
+    # Escape "<" so that no string begins a tag. JSON decodes it to the same string.
     text = json.dumps(embedded, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     return _PAGE.format(
         policy=policy,
@@ -324,11 +325,12 @@ def document(
 
 
 def _apart(data: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[dict[str, Any], str, str]:
-    """Set the texts of layers apart: the data, the elements of the first picture, and the others.
+    """Move the encoded layers out of the data into separate elements.
 
-    In place of a text the data have the name of its element, as ``"#attnviz-0003"``
-    (``js/src/client/page/texts.ts``). A browser draws the first picture before it has read the
-    rest.
+    Return the data, the elements for the first picture, and the other elements. In the data, the
+    name of an element, such as ``"#attnviz-0003"``, replaces its text
+    (``js/src/client/page/texts.ts``). So a browser draws the first picture before it has read the
+    other elements.
     """
     first: list[str] = []
     rest: list[str] = []
@@ -357,19 +359,19 @@ _STILL = '<div id="attnviz-still">\n', '\n</div>\n<p id="attnviz-note">'
 
 
 def still_of(page: str) -> str:
-    """Return the HTML that a page shows where its code may not run."""
+    """Return the HTML that a page shows if its code cannot run."""
     return page.partition(_STILL[0])[2].partition(_STILL[1])[0]
 
 
 def with_still(page: str, still: str) -> str:
-    """Return a page that shows other HTML until its code has drawn the view, or may not run."""
+    """Return a page that shows `still` until its code has drawn the view, or if it cannot run."""
     exact = f'<div id="attnviz-still" class="attnviz-exact">\n{still}'
     return page.replace(f"{_STILL[0]}{still_of(page)}", exact, 1)
 
 
 @cache
 def _sha256(text: str) -> str:
-    """The hash of a script. Few scripts exist, and each stands in many pages."""
+    """Return the hash of a script. It is cached because many pages contain the same scripts."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -393,7 +395,7 @@ def _embedded_vectors(
 def _embedded_scores(stacks: Iterable[AttentionStack]) -> Steps[list[dict[str, Any]]]:
     embedded = []
     for stack in stacks:
-        # Estimates in live views are estimates in pages.
+        # Estimate scores in pages whenever live views do.
         queries = scored_queries(stack)
         for pattern, scores in (yield from all_scores_in_steps(stack, queries)).items():
             written = finite_scores(_rounded(scores))
@@ -402,7 +404,7 @@ def _embedded_scores(stacks: Iterable[AttentionStack]) -> Steps[list[dict[str, A
 
 
 def _rounded(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    """Scores with more digits than a view shows, and no more."""
+    """Round scores, which makes the page smaller."""
     return [each.round(_SCORE_DIGITS) for each in scores]
 
 
@@ -420,7 +422,7 @@ def _embedded_maps(record: AttentionRecord) -> Steps[list[dict[str, Any]]]:
 
 
 def _embedded_images(record: AttentionRecord) -> Steps[dict[str, Any]]:
-    """The pictures that the model saw; empty without any."""
+    """Embed the images in the model's input. Return an empty dict if there are none."""
     embedded = []
     for done, image in enumerate(record.images):
         steps = encoded_image(image, MAX_REPLY_BYTES)

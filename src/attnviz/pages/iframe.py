@@ -1,4 +1,4 @@
-"""A page in a frame, as text for the pages of other programs."""
+"""HTML of a frame with a page, for the pages of other programs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from attnviz.record.record import AttentionRecord
 
 __all__ = ["check_height", "estimated_height", "iframe", "module_of"]
 
-# The page answers only who asks, and tells a number alone. As an attribute it also runs where a
-# program puts text into its page and leaves scripts out.
+# Code that adapts the frame's height to the page. The page sends its height only on request, and
+# sends only a number. An `onload` attribute also runs in programs that remove script elements.
 _FOLLOW = (
     "const frame = this; const follow = ({ source, data }) => { "
     "if (!frame.isConnected) window.removeEventListener('message', follow); "
@@ -23,8 +23,8 @@ _FOLLOW = (
     "frame.contentWindow.postMessage('attnviz: height?', '*');"
 )
 
-# What stands above and below a picture at the width of a usual column, and the picture's own sizes,
-# in pixels.
+# Estimated sizes in pixels, at the width of a usual column: controls above and below a picture, a
+# token, the column, and the maximum height.
 _AROUND = 480
 _TOKEN, _MOST_TOKENS = 26, 64
 _COLUMN = 780
@@ -32,7 +32,7 @@ _HIGHEST = 1600
 
 
 def check_height(height: object) -> float | Literal["auto"]:
-    """A number of pixels, or "auto"; TypeError or ValueError for anything else."""
+    """Return `height` if it is "auto" or a positive number of pixels. Otherwise raise an error."""
     if isinstance(height, str) and height == "auto":
         return "auto"
     says = f'height={height!r} must be "auto" or a number of pixels, such as 600'
@@ -44,13 +44,14 @@ def check_height(height: object) -> float | Literal["auto"]:
 
 
 def iframe(page: str, height: float | Literal["auto"], estimate: float, *, kind: str = "") -> str:
-    """The frame; one that follows its content has the estimate until the content has told.
+    """Return the HTML of a frame with `page`.
 
-    `kind` is a class for style sheets.
+    With ``height="auto"``, the frame has the height `estimate` until the page reports its height.
+    `kind` is a CSS class.
     """
     pixels, follow = (estimate, f' onload="{_FOLLOW}"') if height == "auto" else (height, "")
     named = f' class="{kind}"' if kind else ""
-    # allow-scripts alone: the page gets an origin of its own and cannot reach the one around it.
+    # Without allow-same-origin, the page has a separate origin and cannot read the outer page.
     return (
         f'<iframe{named} srcdoc="{html.escape(page)}" sandbox="allow-scripts allow-downloads" '
         'style="display: block; width: 100%; min-width: min(100%, 320px); '
@@ -60,12 +61,12 @@ def iframe(page: str, height: float | Literal["auto"], estimate: float, *, kind:
 
 
 def module_of(text: str) -> str:
-    """A widget's module that shows some HTML, and asks nothing of a kernel."""
+    """Return a widget module that shows HTML and sends no requests to a kernel."""
     return f"export default {{ render({{ el }}) {{ el.innerHTML = {json.dumps(text)}; }} }};\n"
 
 
 def estimated_height(view: str, record: AttentionRecord, state: Mapping[str, Any]) -> int:
-    """About how high a view is in a usual column, where it cannot be measured."""
+    """Estimate the height of a view in a usual column."""
     stack = record.stack(state["stack"])
     tokens = min(max(len(stack.query_tokens), len(stack.key_tokens)), _MOST_TOKENS)
     layers = len(stack.layers)

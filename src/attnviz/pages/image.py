@@ -1,7 +1,7 @@
-"""Pictures of a view: its own page, opened in an installed browser, hands them out.
+"""Figures of a view, drawn by its page in an installed browser.
 
-The page draws from one list of marks; the SVG and the PNG are painted from the same list, so that
-what Python saves is what the reader saw.
+The page draws the screen, the SVG and the PNG from the same list of marks, so a saved figure looks
+like the view.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ __all__ = [
 
 PictureKind = Literal["svg", "png", "pdf"]
 
-# A page with 200 million weights on a slow machine; a usual one is drawn within a second.
+# Enough for a page with 200 million weights on a slow machine. Most pages take under a second.
 _TIMEOUT_MS = 60_000
 _WIDTH = 1100
 _PNG_SCALE = 2
 
-# The width of a notebook's cell: what stands beside each other in the page may stand below there.
+# Width of a notebook's cell, at which parts of the view may wrap.
 _CELL_WIDTH = 860
 
 _TITLE = "async () => (await document.querySelector('.attnviz').attnviz.figure()).title"
@@ -55,7 +55,7 @@ _HEIGHT = """() => {
   const { bottom } = document.querySelector(".attnviz").getBoundingClientRect();
   return Math.ceil(bottom + scrollY);
 }"""
-# What a figure cannot be comes back as words: an error would bring the browser's own with it.
+# A FigureError is returned as a value: an exception would include the browser's stack trace.
 _WITH_PROBLEM = """async (scale) => {
   try { return await (%s)(scale); }
   catch (error) {
@@ -75,7 +75,7 @@ _PNG = (
 }"""
 )
 _SVG_NAMES = "{http://www.w3.org/2000/svg}"
-# One page as large as the figure. Without a font of its own a page has metrics of another.
+# Document with a single page of the figure's size, for printing.
 _PRINTED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 @page {{ size: {width}px {height}px; margin: 0; }}
@@ -84,7 +84,7 @@ svg {{ display: block; width: {width}px; height: {height}px; }}
 </style></head><body>{svg}</body></html>"""
 
 
-# The first draws as the others do, in half their time: it makes no window for a page.
+# The headless shell comes first: it has no windows, and takes half the time.
 _NAMES = (
     "chromium-headless-shell",
     *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
@@ -102,17 +102,17 @@ HOW_TO_GET_ONE = (
 
 
 def draw(page: str, kind: PictureKind, options: FigureOptions | None = None) -> bytes:
-    """Draw an exported page: as vectors with real text, or as pixels (twice the page's own).
+    """Draw an exported page as SVG or PDF with text, or as PNG (by default at twice its size).
 
     Returns
     -------
     bytes
-        The file's content.
+        Content of the file.
 
     Raises
     ------
     ValueError
-        If the picture cannot be as `options` ask: what it shows needs more width.
+        If the figure needs more width than `options` allow.
     """
     asked = options or FigureOptions()
     return _in_browser(page, lambda tab: _picture(tab, kind, asked), asked.request())
@@ -120,16 +120,16 @@ def draw(page: str, kind: PictureKind, options: FigureOptions | None = None) -> 
 
 @dataclass(frozen=True)
 class Picture:
-    """A page as a picture, and what is said of it.
+    """Picture of a page, with its description and size.
 
     Attributes
     ----------
     png : bytes
-        The picture.
+        Content of the PNG file.
     title : str
-        What it shows, in words.
+        Description of the picture.
     height : int
-        Pixels that the page itself takes in a notebook's cell.
+        Height of the page in a notebook's cell, in pixels.
     """
 
     png: bytes
@@ -138,14 +138,14 @@ class Picture:
 
 
 def draw_for_notebook(page: str) -> Picture:
-    """Draw an exported page as a picture, and measure it."""
+    """Draw an exported page as a PNG, and measure its height."""
 
     def made(tab: Page) -> Picture:
         png = _picture(tab, "png", FigureOptions())
         title = str(tab.evaluate(_TITLE))
-        # High enough for all controls: below 600 pixels they are compact.
+        # Use a height with complete controls: below 600 pixels they are compact.
         tab.set_viewport_size({"width": _CELL_WIDTH, "height": 800})
-        # Drawn anew for the narrower page, and laid out.
+        # Wait until the page has been drawn again at the new width.
         tab.evaluate("() => new Promise((done) => setTimeout(done, 300))")
         tab.wait_for_selector("[data-attnviz-drawn]", timeout=_TIMEOUT_MS)
         return Picture(png, title, int(tab.evaluate(_HEIGHT)))
@@ -168,16 +168,16 @@ def _answer(said: Any) -> str:
 
 
 def _pdf(tab: Page, svg: str) -> bytes:
-    """A figure as one page of its own size, printed by the browser that made it."""
+    """Print a figure as a PDF with one page of the same size."""
     root = ET.fromstring(svg)  # noqa: S314 - our own
     title = root.findtext(f"{_SVG_NAMES}title") or ""
     width, height = (float(root.attrib[side]) for side in ("width", "height"))
     browser = tab.context.browser
     if browser is None:
         raise RuntimeError("the browser has gone away while it drew")
-    # Of its own, without scripts: what is printed holds tokens of any text.
+    # Use a context without scripts: the figure contains tokens of untrusted texts.
     printed = browser.new_context(java_script_enabled=False).new_page()
-    # A page has a whole number of its own units: what is left at its edges has the same colour.
+    # The page size is rounded, so fill the rest at the edges with the figure's background.
     ground = root.find(f"{_SVG_NAMES}rect[@width='100%']")
     printed.set_content(
         _PRINTED.format(
@@ -192,19 +192,19 @@ def _pdf(tab: Page, svg: str) -> bytes:
 
 
 def _with_density(png: bytes, dpi: float) -> bytes:
-    """The same PNG with the number of its pixels to the metre, by which programs place it."""
+    """Return the PNG with a pHYs chunk, from which other programs read its physical size."""
     per_metre = max(1, round(dpi / 0.0254))
     body = b"pHYs" + struct.pack(">IIB", per_metre, per_metre, 1)
     chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
-    # Behind the header, which is the first chunk: 8 bytes of signature, 25 of it.
+    # Insert it after the signature (8 bytes) and the IHDR chunk (25 bytes).
     header = 8 + 25
     return png[:header] + chunk + png[header:]
 
 
 def check_browser() -> str:
-    """The browser that draws; an error, with the way to get one, before anything is computed."""
+    """Return the path of the browser. Raise an error if Playwright or a browser is missing."""
     try:
-        import playwright.sync_api  # noqa: F401 - found out here, used in the thread
+        import playwright.sync_api  # noqa: F401 - checked here, used in the thread
     except ImportError as error:
         raise ImportError(
             "SVG, PNG and PDF are drawn by an installed Chromium, which attnviz drives with "
@@ -218,7 +218,7 @@ def check_browser() -> str:
 
 def _in_browser(page: str, use: Callable[[Page], _T], request: dict[str, Any] | None = None) -> _T:
     browser = check_browser()
-    # In a thread of its own: Playwright refuses to run inside a notebook's event loop.
+    # Use a separate thread: Playwright refuses to run inside a notebook's event loop.
     with ThreadPoolExecutor(max_workers=1) as executor:
         return executor.submit(_opened, page, browser, use, request).result()
 
@@ -233,7 +233,7 @@ def _opened(
 
     flags = ["--disable-gpu", "--disable-background-networking", "--disable-sync"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        # Chromium refuses to run as root with its sandbox; the page is our own and sees no network.
+        # Chromium refuses to run as root with its sandbox. The page is trusted and has no network.
         flags.append("--no-sandbox")
     with (
         tempfile.TemporaryDirectory(prefix="attnviz-") as folder,
@@ -256,7 +256,7 @@ def _opened(
 
 
 def find_browser() -> str | None:
-    """The Chrome that ATTNVIZ_BROWSER names, else the machine's, else Playwright's own."""
+    """Return the browser in ATTNVIZ_BROWSER, or else an installed Chrome, or else Playwright's."""
     named = os.environ.get("ATTNVIZ_BROWSER")
     if named:
         return named if Path(named).is_file() else None
@@ -273,7 +273,7 @@ def find_browser() -> str | None:
 
 
 def _runs(path: str) -> bool:
-    """Whether it starts: Ubuntu's `chromium-browser` may be a note about a snap."""
+    """Whether a browser starts. Ubuntu's `chromium-browser` may only point to a snap package."""
     try:
         command = [path, "--version"]
         answer = subprocess.run(command, capture_output=True, timeout=60, check=False)  # noqa: S603 - a path that shutil.which found
@@ -287,7 +287,7 @@ def _playwrights_own() -> str | None:
         "from playwright.sync_api import sync_playwright as start\n"
         "with start() as playwright: print(playwright.chromium.executable_path)"
     )
-    # In a process of its own: Playwright cannot be started twice in one.
+    # Use a separate process: Playwright cannot start twice in one.
     command = [sys.executable, "-c", code]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - this Python, with the code above
     path = answer.stdout.strip()

@@ -1,8 +1,8 @@
-"""What a page may be asked to be: file kinds, limits, and errors with the ways out.
+"""Limits and file kinds of pages, and the error messages for pages that are too large.
 
-The limit grows with the text: 6 MB, and where that is more, 64 bytes for each query of each head,
-or 128 where queries look ahead, up to 40 or 80 MB. 12 layers of 12 causal heads may take 6 MB at
-512 tokens, 9.4 MB at 1,024 and 37.7 MB at 4,096.
+The default limit of a page is at least 6 MB and grows with the text: 64 bytes per query and head up
+to 40 MB for causal attention, and 128 bytes up to 80 MB otherwise. For 12 layers of 12 causal heads
+it is 6 MB at 512 tokens, 9.4 MB at 1,024 and 37.7 MB at 4,096.
 """
 
 from __future__ import annotations
@@ -36,20 +36,19 @@ __all__ = [
     "vectors_too_large",
 ]
 
-#: ``"auto"`` or ``"exact"``.
 PagePrecision = Literal["auto", "exact"]
 
-#: A page of this size contains every weight where it can: it opens at once and can be mailed.
+#: Up to this many bytes, a page embeds every weight: it opens at once and can be mailed.
 FULL_BYTES = 6_000_000
-#: Pages of all weights have at most so many: above, a browser tab struggles.
+#: Maximum number of weights of a page with all weights: more slow down a browser tab.
 MAX_WEIGHTS = 200_000_000
-#: So many weights are looked at to find the strongest: minutes on two cores.
+#: Maximum number of weights among which the strongest are searched: minutes on two cores.
 MAX_LOOKED_AT = 5_000_000_000
-#: Up to so many weights are computed twice, to measure what rounding vectors does to all of them.
+#: Maximum number of weights for which the error of rounded vectors is measured on all queries.
 MAX_MEASURED = 100_000_000
-#: Keys of each query that a page contains at most where a person says how many.
+#: Maximum value of `top_keys`.
 MAX_KEYS = 64
-#: No browser takes a longer text.
+#: Maximum size of a page: browsers open no longer texts.
 MAX_MEGABYTES = 400
 
 _SHORTER = "take a shorter text"
@@ -59,7 +58,7 @@ _MOST_BYTES = {"causal": 40_000_000, "both ways": 80_000_000}
 
 
 def check_options(precision: str, max_mb: float | None) -> int | None:
-    """Refuse options of pages that make no sense.
+    """Check the options of a page.
 
     Returns
     -------
@@ -84,12 +83,12 @@ def check_options(precision: str, max_mb: float | None) -> int | None:
         raise ValueError(
             f"max_mb={max_mb!r} must lie above 0 and be at most {MAX_MEGABYTES}, what browsers open"
         )
-    # Never none at all: a limit that is too low is refused with the size that would do.
+    # Keep at least 1, so that a limit that is too low fails later, with the necessary size.
     return max(1, round(max_mb * 1_000_000))
 
 
 def check_top_keys(top_keys: Any) -> int:
-    """Refuse anything but a number of keys.
+    """Check the argument `top_keys`.
 
     Examples
     --------
@@ -101,7 +100,7 @@ def check_top_keys(top_keys: Any) -> int:
 
 
 def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png", "pdf"]:
-    """Tell from a file's name what a view is to be saved as. A name without a suffix is a page."""
+    """Return the file kind for a path. A path without a suffix is a page."""
     match as_path("path", path, "file").suffix.lower():
         case ".html" | "":
             return "html"
@@ -115,17 +114,17 @@ def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png
 
 
 def count_rows(stack: AttentionStack) -> int:
-    """Queries of all heads."""
+    """Return the number of rows (queries) of all heads."""
     return len(stack.query_tokens) * sum(stack.heads_per_layer)
 
 
 def count_weights(record: AttentionRecord) -> int:
-    """Weights of all heads."""
+    """Return the number of weights of all heads."""
     return sum(count_rows(stack) * len(stack.key_tokens) for stack in record.stacks.values())
 
 
 def default_limit(record: AttentionRecord, causal: Iterable[AttentionStack]) -> int:
-    """Bytes that a page may have by default; `causal` are the stacks that do not look ahead."""
+    """Return the default limit of a page in bytes. `causal` has the causal stacks."""
     names = {stack.name for stack in causal}
     kinds = {name: "causal" if name in names else "both ways" for name in record.stacks}
     wanted = sum(
@@ -136,9 +135,7 @@ def default_limit(record: AttentionRecord, causal: Iterable[AttentionStack]) -> 
 
 
 def megabytes(count: int) -> str:
-    """Bytes as megabytes, which as a limit leave room for them.
-
-    Four digits, rounded up.
+    """Return bytes as megabytes with four digits, rounded up so that they suffice as a limit.
 
     Examples
     --------
@@ -150,7 +147,7 @@ def megabytes(count: int) -> str:
 
 
 def too_long(record: AttentionRecord) -> str:
-    """Why no page is made of more weights than `MAX_LOOKED_AT`."""
+    """Return the message for more weights than `MAX_LOOKED_AT`."""
     count, most = count_weights(record), MAX_LOOKED_AT
     return (
         f"a page would be made from {count:,} weights, which takes too long to compute (at most "
@@ -160,7 +157,7 @@ def too_long(record: AttentionRecord) -> str:
 
 
 def too_many(record: AttentionRecord, max_bytes: int | None) -> str:
-    """Why no page embeds every weight: a limit, or more weights than any page has."""
+    """Return the message for a page that cannot embed every weight."""
     count, most = count_weights(record), MAX_WEIGHTS
     if max_bytes is None:
         ways, limit = _fewer(record, most), f"at most {most:,}"
@@ -176,7 +173,7 @@ def too_many(record: AttentionRecord, max_bytes: int | None) -> str:
 
 
 def no_room(record: AttentionRecord, limit: int, *, without: int, needed: int | None = None) -> str:
-    """Why a limit is too low: `needed` are the bytes of the smallest page, where it was made."""
+    """Return the message for a limit that is too low. `needed` is the size of the smallest page."""
     start = f"a page of at most {limit / 1e6:.10g} MB has no room for this record: "
     more = "allow more with max_mb=" if needed is None else f"allow max_mb={megabytes(needed)}"
     ways = ", or ".join([more, *_layers(record), _SHORTER])
@@ -189,7 +186,7 @@ def no_room(record: AttentionRecord, limit: int, *, without: int, needed: int | 
 
 
 def code_too_large(limit: int, bare: int) -> str:
-    """Why no page at all fits: `bare` are the bytes of one with nothing but the view's own code."""
+    """Return the message for a limit below `bare`, the size of a page without data."""
     return (
         f"max_mb={limit / 1e6:.10g} has no room for any record: the view's own code takes "
         f"{megabytes(bare)} MB of every page; allow more"
@@ -197,7 +194,7 @@ def code_too_large(limit: int, bare: int) -> str:
 
 
 def vectors_too_large(record: AttentionRecord, limit: int, bare: int) -> str:
-    """Why queries and keys do not fit beside the view's own code."""
+    """Return the message for queries and keys that do not fit."""
     return (
         f"the page has no room for the queries and keys of all layers: they take more than "
         f"{(limit - bare) / 1e6:.4g} MB, which is what max_mb={limit / 1e6:.10g} leaves beside the "
@@ -206,20 +203,20 @@ def vectors_too_large(record: AttentionRecord, limit: int, bare: int) -> str:
 
 
 def too_large(record: AttentionRecord, limit: int, size: int) -> str:
-    """Why a page is not given out."""
+    """Return the message for a page that exceeds its limit."""
     ways = ", or ".join(["allow more", *_layers(record), _SHORTER])
     return f"the page has {megabytes(size)} MB, more than max_mb={limit / 1e6:.10g}; {ways}"
 
 
 def _layers(record: AttentionRecord) -> list[str]:
-    """Fewer layers, where there are several."""
+    """Return the advice to choose layers, if there are several."""
     several = len({layer for stack in record.stacks.values() for layer in stack.layers}) > 1
     return ["choose layers with include_layers=[...]"] if several else []
 
 
 def _fewer(record: AttentionRecord, most: int) -> list[str]:
-    """Ways to have no more than so many weights."""
-    # A layer's number stands for it in every stack.
+    """Return advice for a record with at most `most` weights."""
+    # `include_layers` applies to all stacks, so add up the weights of all stacks by layer number.
     layers: Counter[int] = Counter()
     for stack in record.stacks.values():
         size = len(stack.query_tokens) * len(stack.key_tokens)

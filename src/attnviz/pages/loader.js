@@ -1,5 +1,5 @@
-// Unpacks the view's code and opens the view with the data of the page. Runs after note.js, and before
-// the browser has read the layers that stand after this script.
+// Unpacks the view's code and opens the view with the data of the page. This script runs after note.js
+// and before the browser has read the layers that follow.
 (() => {
   "use strict";
   const page = globalThis.attnvizPage;
@@ -23,15 +23,15 @@
     }
   }
 
-  // The bytes of a text. A response would give the same in several tasks, between which the browser
-  // reads the rest of the page: the first picture would be later.
+  // Decodes and inflates a base64 text. A Response would need several tasks, between which the browser
+  // reads the rest of the page, and the first picture would be later.
   async function inflated(text) {
-    // Many times as fast, where the browser has it.
+    // fromBase64 is many times faster, but newer.
     const packed =
       Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
     const { readable, writable } = new DecompressionStream("deflate");
     const writer = writable.getWriter();
-    // Reading them below throws what is wrong with them.
+    // Errors are thrown by the reader below.
     writer.write(packed).catch(() => {});
     writer.close().catch(() => {});
     const reader = readable.getReader();
@@ -50,21 +50,21 @@
     return bytes;
   }
 
-  // Runs code in place: the page's policy allows it by its hash, and a policy around the page needs to
-  // allow inline scripts alone. What the code throws is an error of the window.
+  // Runs code as an inline script, which the page's policy allows by its hash. The policy of an outer
+  // page has to allow only inline scripts. Exceptions in the code become errors of the window.
   function run(code) {
     const script = document.createElement("script");
     try {
       script.textContent = trusted(code);
     } catch {
-      // Trust is demanded, and not given: without the view the note says so.
+      // Trusted Types are required but refused. The note reports the missing view.
       return;
     }
     document.head.append(script);
     script.remove();
   }
 
-  // Where a website demands it of every text that becomes code.
+  // Returns the code as TrustedScript, which websites with Trusted Types require.
   function trusted(code) {
     try {
       const types = globalThis.trustedTypes?.createPolicy("attnviz", {
@@ -72,7 +72,7 @@
       });
       return types?.createScript(code) ?? code;
     } catch {
-      // A website may allow policies of other names alone, and demand nothing.
+      // A website may restrict the names of policies without requiring Trusted Types.
       return code;
     }
   }

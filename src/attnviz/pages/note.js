@@ -1,5 +1,5 @@
-// Runs before all else of a page, and shows what keeps the page from opening. A browser of any age must
-// be able to read this file: ECMAScript 5 alone. What comes after it may be cut off or forbidden.
+// Shows why a page does not open. This script is the first of the page, because later ones may be
+// missing or forbidden, and it uses only ECMAScript 5, because the browser may be old.
 (function () {
   "use strict";
   var note = document.getElementById("attnviz-note");
@@ -7,7 +7,7 @@
   var browsers = document.getElementById("attnviz-browsers").textContent;
   var said = false;
 
-  // The first reason is the cause; errors that follow from it say less.
+  // Keep the first reason: later errors are mostly its consequences.
   function say(reason) {
     if (said) return;
     said = true;
@@ -25,7 +25,7 @@
     );
   }
 
-  // Once something is drawn, the view shows its own errors.
+  // After the first drawing, the view itself shows errors.
   function whileNothingIsDrawn(event) {
     var error = event.error || event.reason;
     if (error && !document.querySelector("[data-attnviz-drawn]")) failed(error);
@@ -37,7 +37,7 @@
     if (!document.getElementById("attnviz-end")) failed("the end of the file is missing");
   });
 
-  // Whether a scroll bar takes room from what it scrolls.
+  // Whether a scroll bar takes space from the content.
   function hasWideScrollBars() {
     var probe = document.createElement("div");
     probe.style.cssText = "position: absolute; width: 60px; height: 60px; overflow: scroll";
@@ -47,8 +47,8 @@
     return wide;
   }
 
-  // Such a bar would take it from a view that was drawn already. A page in a frame is mostly as high as
-  // its frame, and has none.
+  // Reserve the space of the scroll bar, which would otherwise narrow the view after it was drawn. A
+  // page in a frame usually has the height of its frame, and no scroll bar.
   if (window.parent === window && hasWideScrollBars()) {
     document.documentElement.style.scrollbarGutter = "stable";
   }
@@ -62,15 +62,15 @@
     else tell();
   }
 
-  // A page around this one may ask how high it is, and hears of every change (attnviz.pages.iframe).
-  // It may also say whether it is light or dark itself.
+  // The outer page may request the height of this page and its changes (attnviz.pages.iframe), and may
+  // send its theme.
   window.addEventListener("message", function (event) {
     var asker = event.source;
     if (asker !== window.parent || asker === window) return;
     var data = event.data;
     if (data === "attnviz: height?") tellHeights(asker);
     else if (data && data.type === "attnviz-theme") {
-      // The page's style sheet and its view read this attribute, unless the page has its own theme.
+      // The style sheet and the view read this attribute, unless the page has a theme.
       if (data.theme === "light" || data.theme === "dark") {
         document.documentElement.setAttribute("theme", data.theme);
       }
@@ -80,7 +80,7 @@
   window.attnvizPage = {
     failed: failed,
     opened: function () {
-      // The picture for readers whose browser may not run the page's code.
+      // Remove the picture for users whose browser cannot run the page's code.
       var still = document.getElementById("attnviz-still");
       if (still) still.parentNode.removeChild(still);
       if (!said) note.parentNode.removeChild(note);

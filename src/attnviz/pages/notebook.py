@@ -1,21 +1,21 @@
-"""Outputs of a notebook that survive without a kernel: beside a live view, or in its place.
+"""Notebook outputs that need no kernel: a picture and, optionally, an interactive page.
 
-JupyterLab shows a widget whose kernel is gone as an error, whatever else its output has, and so
-does VS Code. So the picture beside a live view is an output of its own after the widget's, and a
-style sheet hides one of the two: the picture while the view is alive, and otherwise what is left of
-the view. A host that strips the style sheet shows the picture.
+JupyterLab and VS Code show a widget without a kernel as an error, whatever other data its output
+has. The picture of a live view is therefore a separate output after the widget. A style sheet hides
+the picture while the view is alive, and the rest of the view otherwise. A host that removes the
+style sheet shows the picture.
 
-JupyterLab strips frames, scripts and SVG from a notebook that is not trusted, and prefers HTML to
-an image where one output has both. So the picture is an output of its own, and the interactive
-page another. Where the page's frame shows, a style sheet beside it hides the picture; what strips
-the frame strips the style sheet, and leaves the picture.
+JupyterLab removes frames, scripts and SVG from untrusted notebooks, and prefers HTML to an image if
+an output has both. The picture and the interactive page are therefore separate outputs. The style
+sheet of the page's frame hides the picture. A host that removes the frame also removes its style
+sheet, and shows the picture.
 
-Some hosts show the frame and forbid its scripts (a security policy). No style sheet can tell, so
-the picture stands in the frame as well, until the page's code has drawn the view in its place.
+Some hosts show the frame but forbid its scripts with a security policy, which a style sheet cannot
+detect. The frame therefore contains the picture as well, until the page's code has drawn the view.
 
-The picture beside a live view is drawn by Python, once, when the view is displayed. A browser could
-send what it drew, and the kernel could put that into the output. But a notebook that a program runs
-has no browser, and every click of a reader would change the notebook.
+Python draws the picture of a live view once, when the view is displayed. The browser could send its
+own drawing to the kernel instead, but notebooks that run without a browser would have no picture,
+and every click would change the notebook.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ from attnviz.utils.host import warn_caller
 
 __all__ = ["show_saved", "show_snapshot"]
 
-# Height of the frame, in pixels.
+# Limits of the frame's height, in pixels.
 _LEAST_HEIGHT, _MOST_HEIGHT = 420, 1500
 
-# What stands around one output of a cell: in JupyterLab, Notebook, Voila and nbconvert, in
-# nbconvert's classic template, in Colab, in VS Code, in Quarto, and in Jupyter Book.
+# Elements around one output of a cell: in JupyterLab, Notebook, Voila and nbconvert, in nbconvert's
+# classic template, in Colab, in VS Code, in Quarto, and in Jupyter Book.
 _OUTPUTS = (
     ".jp-OutputArea-child, .output_area, .output_subarea, .output_container, .cell-output, "
     ".cell_output > *"
 )
-# The frame draws with scripts, and on paper it would be cut off.
+# Hides the picture before a frame. Hides the frame if scripts are disabled, because its view needs
+# them, and in print, where it would be cut off.
 _STYLE = f"""<style>
 @media screen and (scripting: enabled) {{
   :is({_OUTPUTS}):has(+ * iframe.attnviz-snapshot) {{ display: none !important; }}
@@ -52,22 +53,21 @@ _STYLE = f"""<style>
 }}
 </style>"""
 
-# A view that a host restored without the kernel, which has its weights. One that has drawn before
-# its kernel went keeps its picture.
+# View that a host restored without its kernel. A view that was drawn before its kernel ended stays.
 _DETACHED = '.attnviz[data-attnviz-state="detached"]:not([data-attnviz-drawn])'
-# JupyterLab has a panel in a widget's place. It contains a text while JupyterLab looks for the
-# widget, which never ends without a kernel, and has this class once JupyterLab has given up.
+# JupyterLab's panel for a widget. The panel contains a text while JupyterLab looks for the widget,
+# which does not end without a kernel, and gets the class "jupyter-widgets" when the search fails.
 _LAB_LOOKS = ".jp-OutputArea-child:has(> .lm-Panel.jp-OutputArea-output:not(.jupyter-widgets))"
 _LAB_TEXT = f"{_LAB_LOOKS}:not(:has(> .lm-Panel > *))"
 _LAB_ERROR = ".jp-OutputArea-child:has(> .lm-Panel.jupyter-widgets)"
-# The text that nbconvert shows for a widget without its state, in its two templates.
+# Text that nbconvert shows for a widget without its state, in both templates.
 _AS_TEXT = (
     '.jp-OutputArea-child:has(> [data-mime-type="text/plain"]), .output_area:has(> .output_text)'
 )
 _SAVED = f":is({_OUTPUTS}):has(.attnviz-saved)"
 _FRAMED = f":is({_OUTPUTS}):has(iframe.attnviz-snapshot)"
 _ALIVE = f":is({_OUTPUTS}):has(.attnviz):not(:has({_DETACHED}))"
-# With `options.snapshot="page"` the frame of the page follows the picture.
+# With `options.snapshot="page"`, the frame of the page follows the picture.
 _SAVED_STYLE = f"""<style>
 .attnviz-saved .attnviz-title {{ font-weight: 600; }}
 .attnviz-saved img {{ max-width: 100%; height: auto; }}
@@ -86,14 +86,14 @@ _SAVED_STYLE = f"""<style>
 
 
 def show_saved(still: str, page: Callable[[], str] | None = None, height: float = 0) -> None:
-    """Display what is stored with the live view that was displayed last.
+    """Display the saved picture of the live view that was displayed last.
 
     Parameters
     ----------
     still : str
-        HTML of a picture and its sentences.
+        HTML of a picture and its description.
     page : callable, optional
-        Makes the interactive page, which is stored in a frame after the picture.
+        Function that makes the interactive page, which is stored in a frame after the picture.
     height : float
         Height of the frame, in pixels.
     """
@@ -106,15 +106,15 @@ def show_saved(still: str, page: Callable[[], str] | None = None, height: float 
 
 
 def show_snapshot(page: Callable[[], str], height: float) -> None:
-    """Display a picture, and the interactive page in a frame; nothing else is left behind.
+    """Display a picture, and the interactive page in a frame.
 
-    If no browser can draw, the picture is the page's own for readers without scripts, and `height`
-    is the frame's, in pixels.
+    If no browser can draw the picture, the small picture of the page is used, and the frame has
+    `height` pixels.
     """
     from IPython import get_ipython
     from IPython.display import HTML, Image
 
-    # Bars, while the page is made, stand where the picture will.
+    # Show progress bars in the output that will hold the picture.
     output = Output()
     with bars_in(output):
         document = page()
@@ -132,7 +132,7 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
     else:
         png = _smaller(drawn.png)
         picture = Image(png, format="png", retina=True, alt=drawn.title)
-        # Jupyter Book makes a height fixed, and squeezes the picture in a narrow column.
+        # With a fixed height, Jupyter Book would distort the picture in a narrow column.
         picture.height = None
         height = drawn.height
         still = (
@@ -147,19 +147,19 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
 def _show_frame(document: str, height: float) -> None:
     from IPython.display import display
 
-    # As raw data: IPython would advise IFrame, which shows an address and no document.
+    # Use raw data: `HTML` warns and recommends IFrame, which needs a URL.
     frame = _frame(document, height)
     data = {"text/html": frame, "text/plain": "<interactive attention view>"}
     display(data, raw=True)
 
 
 def _smaller(png: bytes) -> bytes:
-    """The picture in 256 colours, a fifth of its size, where Pillow is there to choose them."""
+    """Reduce a PNG to 256 colors, a fifth of its size. Without Pillow, return it unchanged."""
     try:
         from PIL import Image
     except ImportError:
         return png
-    # By coverage, so that no colour is off by more than a few of 255.
+    # MAXCOVERAGE keeps the error of every color within a few of 255 levels.
     colours = Image.open(io.BytesIO(png)).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
     result = io.BytesIO()
     colours.save(result, "PNG", optimize=True)
@@ -168,5 +168,5 @@ def _smaller(png: bytes) -> bytes:
 
 def _frame(page: str, height: float) -> str:
     size = min(max(height, _LEAST_HEIGHT), _MOST_HEIGHT)
-    # It follows its content where that can tell: in a narrow column a view is higher.
+    # The frame adapts to its content if scripts run, because a view is higher in a narrow column.
     return f"{iframe(page, 'auto', size, kind='attnviz-snapshot')}{_STYLE}"

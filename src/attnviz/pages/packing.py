@@ -1,4 +1,4 @@
-"""Bytes as text of a page: deflated, in base64."""
+"""Compression of bytes for a page: deflated, in base64."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ __all__ = [
     "packed",
 ]
 
-#: Where a long text of a page stands: a browser reads it in a template in a third of the time that
-#: it takes in a script, and keeps it beside the document.
+#: Element for a long text of a page. A browser reads a template in a third of the time of a script.
 ELEMENT = '<template id="attnviz-{:04}">{}</template>\n'
-#: Bytes that such an element takes in addition to its text.
+#: Size in bytes of such an element without its text.
 ELEMENT_BYTES = len(ELEMENT.format(0, "#attnviz-0000"))
-# How zlib looks for repeats. Weights have runs of zeros, and otherwise repeat by chance alone:
-# looking for more then takes longer and makes more bytes. Others repeat exactly.
+# Strategies of zlib. Z_RLE finds only runs of bytes, which suits weights with zeros: other repeats
+# are accidental, and searching for them takes longer and increases the size. Other weights repeat.
 _STRATEGIES = (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
 
-
-# Which is better is told by so many bytes.
+# Number of bytes on which the strategies are compared.
 _TRIED = 1 << 16
-# Bytes that are deflated in one step.
+# Bytes per step.
 _PIECE = 1 << 20
 
 
 def packed(data: bytes) -> str:
-    """Deflate bytes in the better of two strategies and write them in base64.
+    """Deflate bytes with the better of two strategies, and encode them in base64.
 
     Examples
     --------
@@ -42,9 +40,9 @@ def packed(data: bytes) -> str:
 
 
 class Packer:
-    """Packs bytes as `packed` does: of those that are alike, as the first told.
+    """Packer that chooses the strategy for similar data once, from the first bytes it packs.
 
-    The slower strategy takes five times as long as the other.
+    The slower strategy takes five times as long.
     """
 
     def __init__(self) -> None:
@@ -53,7 +51,7 @@ class Packer:
     def packing(self, data: bytes) -> Steps[str]:
         """Pack bytes in steps."""
         if self._strategy is None:
-            # From the middle: the first queries have few keys.
+            # Try bytes from the middle: the first queries have few keys.
             start = max(0, len(data) - _TRIED) // 2
             part = data[start : start + _TRIED]
             tried = {strategy: _deflated(part, strategy) for strategy in _STRATEGIES}

@@ -1,7 +1,7 @@
 """Pictures of all heads, drawn without a browser.
 
-As an array for trackers that show pictures only, and as small HTML for pages: a reader whose
-browser may not run a page's code sees that instead.
+They are arrays for trackers that show only images, and small HTML for pages, which users see if
+their browser cannot run the page's code.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 _CELL = 64
 _GAP = 4
-# The colours of the views' heat-maps in the light theme: palette.ts and color-scales.ts in
+# Colors of the views' heatmaps in the light theme, as in palette.ts and color-scales.ts in
 # js/src/ui/colors.
 _BACKGROUND = np.array([255, 255, 255], np.float64)
 _FRAME = np.array([223, 226, 232], np.float64)
@@ -62,17 +62,17 @@ _WEIGHTS = np.array(
 
 
 def heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uint8]:
-    """Draw every head of a stack as a small heat-map, a row a layer.
+    """Draw every head of a stack as a small heatmap, with one row per layer.
 
-    Queries are down, keys across. Colours are those of the matrix view, from 0 to the largest
-    number of the stack; negative numbers have a colour of their own.
+    Queries go down and keys across. The colors are those of the matrix view, from 0 to the largest
+    value of the stack. Negative values have a separate color.
 
     Parameters
     ----------
     stack : AttentionStack
-        What is drawn; layers with fewer heads than others leave the rest of their row blank.
+        Stack to draw. Rows of layers with fewer heads end with blank cells.
     cell : int
-        Pixels of a heat-map's longer side; a longer text is pooled by the largest size.
+        Length of a heatmap's longer side in pixels. Longer texts are pooled by absolute value.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uin
 
 
 def _colored(values: NDArray[np.float32], maximum: float, *, signed: bool) -> NDArray[np.float64]:
-    """Numbers as colours, (rows, columns, 3)."""
+    """Return the colors of `values`, (rows, columns, 3)."""
     sizes = np.abs(values).astype(np.float64)
     share = np.clip(sizes / maximum, 0, 1) if maximum else sizes
     if signed:
@@ -111,42 +111,43 @@ def _colored(values: NDArray[np.float32], maximum: float, *, signed: bool) -> ND
         return mixed
     stops = np.linspace(0, 1, len(_WEIGHTS))
     channels = [np.interp(share, stops, _WEIGHTS[:, channel]) for channel in range(3)]
-    # Only zero has the background, so that a masked pair does not look like a small weight.
+    # Only zero has the background color, so that a masked pair does not look like a small weight.
     return np.where(values[..., None] > 0, np.stack(channels, axis=-1), _BACKGROUND)
 
 
-# What a cell of a grid is without anything in it: the first colour.
+# Level of a cell without a value: the first color of the palette.
 _GROUND = 0
 
-#: Pixels of a map's side in a page's picture: the first with which the file is small enough.
+#: Sizes of a map in a page's picture, in pixels. The first with a small enough file is used.
 SIDES = (16, 12, 10, 8, 6, 4, 3, 2, 1)
+# Maximum size of the picture's file.
 _MOST_PNG_BYTES = 6_000
-# So many times that, deflated fast, are more than that, deflated well.
+# A file that exceeds the maximum by this factor at the fastest level exceeds it at the best level.
 _FAR = 1.25
-#: Bytes of a page's picture and its sentences, at most where a page has less than 10,000 heads.
+#: Maximum size of a page's picture and its description, for less than 10,000 heads.
 MOST_BYTES = 9_500
-# How large it is shown, where a reader has the room: the sentences below stay in sight.
+# Displayed size in CSS pixels: small enough that the description below stays visible.
 _SHOWN_SIZE = 480
 _LARGEST_PIXEL = 8
-# A PNG of 4 bits a pixel has so many colours: the ground, what stands between maps, and numbers.
+# Colors for values: a PNG with 4 bits per pixel has 16, including the ground and the frame.
 _LEVELS = 14
 
-#: Numbers of colours.
+#: Indices of colors in a palette.
 Cells = NDArray[np.uint8]
 
 
 def heads_figure(record: AttentionRecord, view: str, state: Mapping[str, Any]) -> Steps[str]:
-    """Draw all heads of the stack that a view shows, as HTML of about 8 kB, step by step.
+    """Draw all heads of the stack that a view shows, as HTML of about 8 kB, in steps.
 
-    A map of a text of more than 16 tokens has 16 rows, each of one query, so that it costs little
-    however long the text is.
+    The map of a text with more than 16 tokens shows 16 queries, which limits the cost for long
+    texts.
     """
     figure = yield from all_heads_figure(record, shown_stack(record, state))
     return titled(record.model, view, figure)
 
 
 def all_heads_figure(record: AttentionRecord, stack: AttentionStack) -> Steps[str]:
-    """Draw all heads of a stack, without a title. The record keeps the figure."""
+    """Draw all heads of a stack, without a title. The record caches the figure."""
     known = f"attnviz.pages.picture {stack.name}"
     if known not in record.computed:
         record.computed[known] = yield from _heads_figure(stack)
@@ -154,7 +155,7 @@ def all_heads_figure(record: AttentionRecord, stack: AttentionStack) -> Steps[st
 
 
 def shown_stack(record: AttentionRecord, state: Mapping[str, Any]) -> AttentionStack:
-    """The stack that the state of a page shows: where records are compared, what differs."""
+    """Return the stack that the state of a page shows. For compared records, it is a difference."""
     name = state.get("stack")
     if "comparison" in state:
         name = state["comparison"]["stacks"][name]["differences"][state["member"]]
@@ -162,7 +163,7 @@ def shown_stack(record: AttentionRecord, state: Mapping[str, Any]) -> AttentionS
 
 
 def titled(model: str, view: str, figure: str) -> str:
-    """A figure under the name of what it shows."""
+    """Return a figure with a title above it."""
     title = html.escape(f"{model or 'Attention'} · {view} view")
     return f'<p class="attnviz-title">{title}</p>\n{figure}'
 
@@ -178,7 +179,7 @@ def _heads_figure(stack: AttentionStack) -> Steps[str]:
         heads = range(stack.num_heads(layer))
         places += [(row, head) for head in heads]
         for _, weights, _ in weights_of_some(stack, layer, heads, queries):
-            # Looking whether that is needed takes a tenth of the time.
+            # The check takes a tenth of the time of `nan_to_num`.
             numbers = weights if np.isfinite(weights).all() else np.nan_to_num(weights)
             found.append(pooled_maps(numbers, side, signed=stack.signed))
             yield from pace.advance(weights.size, len(weights))
@@ -221,21 +222,21 @@ def grid_figure(
     left_out: Callable[[int], str],
     sides: Sequence[int] = SIDES,
 ) -> str:
-    """A picture of small maps in rows and columns, as HTML, and what it says.
+    """Return the HTML of a picture with small maps in rows and columns, with its description.
 
     Parameters
     ----------
     cells : callable
-        From pixels of a side to the maps, each the numbers of colours, (rows, columns) alike;
-        0 is the ground. None where no map is.
+        Function of the map size in pixels that returns the rows of maps. A map has color indices,
+        (rows, columns), where 0 is the ground, or is None if it is empty. All maps have one shape.
     palette : ndarray
-        Colours, at most 15, (colours, 3). The first is the ground.
+        At most 15 colors, (colors, 3). The first is the ground.
     says : str
-        What is seen.
+        Description of the picture.
     left_out : callable
-        From pixels of a side to what is not seen.
+        Function of the map size in pixels that describes what the picture leaves out.
     sides : sequence of int
-        Those that are tried.
+        Map sizes to try.
     """
     for side in sides:
         pixels = _grid(cells(side))
@@ -251,7 +252,7 @@ def grid_figure(
 
 
 def numbered(what: str, numbers: Sequence[int]) -> str:
-    """Say how many there are, and which.
+    """Return a phrase with the count and range of `numbers`.
 
     >>> numbered("layer", [0, 1, 2]), numbered("head", [3]), numbered("layer", [0, 4, 8])
     ('3 layers (0 to 2)', 'head 3', '3 layers (from 0 to 8)')
@@ -264,7 +265,7 @@ def numbered(what: str, numbers: Sequence[int]) -> str:
 
 
 def scale_in_words(stack: AttentionStack, largest: float) -> str:
-    """Say how colours of a picture follow its numbers."""
+    """Describe the color scale of a picture."""
     if stack.signed:
         return f"blue is above zero and orange below, up to {largest:.2g}"
     return f"darker is more, up to {largest:.2g}"
@@ -273,7 +274,7 @@ def scale_in_words(stack: AttentionStack, largest: float) -> str:
 def pooled_maps(
     weights: NDArray[np.float32], side: int | tuple[int, int], *, signed: bool
 ) -> NDArray[np.float32]:
-    """Maps, (..., rows, columns), with at most so many rows and columns."""
+    """Pool maps, (..., rows, columns), to at most `side` rows and columns."""
     parts = parted(weights, signed=signed)
     flat = pool_max(parts.reshape(-1, *parts.shape[-2:]), side)
     found: NDArray[np.float32] = joined(flat.reshape(*parts.shape[:-2], *flat.shape[-2:]))
@@ -282,7 +283,7 @@ def pooled_maps(
 
 @cache
 def level_palette(*, signed: bool) -> NDArray[np.float64]:
-    """The ground and the colours of `color_levels`."""
+    """Return the palette of `color_levels`. The ground is its first color."""
     if not signed:
         levels = np.arange(1, _LEVELS + 1) / _LEVELS
         return np.vstack([_BACKGROUND, _colored(levels.astype(np.float32), 1.0, signed=False)])
@@ -292,7 +293,7 @@ def level_palette(*, signed: bool) -> NDArray[np.float64]:
 
 
 def color_levels(values: NDArray[np.float32], largest: float, *, signed: bool) -> Cells:
-    """Numbers of colours; only zero is the ground."""
+    """Return color indices for `values`. Only zero has the ground's index."""
     sizes = np.abs(values) / (largest or 1.0)
     if not signed:
         return np.ceil(np.clip(sizes, 0, 1) * _LEVELS).astype(np.uint8)
@@ -302,7 +303,7 @@ def color_levels(values: NDArray[np.float32], largest: float, *, signed: bool) -
 
 
 def _grid(cells: Sequence[Sequence[Cells | None]]) -> Cells:
-    """All maps as one, with a line of the last colour around each."""
+    """Join maps to one grid, with lines of the palette's last color around each map."""
     found = [each for row in cells for each in row if each is not None]
     height, width = found[0].shape if found else (1, 1)
     ground = np.full((height, width), _GROUND, np.uint8)
@@ -318,18 +319,18 @@ def _grid(cells: Sequence[Sequence[Cells | None]]) -> Cells:
 def palette_png(
     pixels: Cells, palette: NDArray[np.float64], *, most: int = _MOST_PNG_BYTES
 ) -> bytes:
-    """A PNG of at most 16 colours, 4 bits a pixel; 255 is the last colour.
+    """Return a PNG with 4 bits per pixel. Index 255 is the last color of the palette.
 
-    Of one that is far larger than `most` it is only known that it is.
+    A file that is far larger than `most` bytes is not compressed well.
     """
     height, width = pixels.shape
     numbers = np.minimum(pixels, len(palette) - 1).astype(np.uint8)
-    # Before each row stands the number of its filter, none.
+    # Each row begins with its filter type, which is 0 (none).
     rows = np.zeros((height, 1 + (width + 1) // 2), np.uint8)
     rows[:, 1:] = numbers[:, ::2] << 4
     rows[:, 1 : 1 + width // 2] |= numbers[:, 1::2]
     data = rows.tobytes()
-    # The best level makes a tenth less of it, in ten times as long.
+    # The best level saves a tenth of the size, and takes ten times as long.
     packed = zlib.compress(data, 1)
     if most < len(packed) <= _FAR * most:
         packed = zlib.compress(data, 9)

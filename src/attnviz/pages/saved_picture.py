@@ -1,8 +1,8 @@
-"""The picture that a notebook stores with a live view: some heads as heat maps, with their tokens.
+"""Picture that a notebook stores with a live view: a few heads as heatmaps, with their tokens.
 
-It is drawn without a browser, since a notebook that a program runs has none, and from a bounded
-number of weights. Its sentences are HTML around the picture: readers can select them, and they have
-the colours of the host. The picture has a white ground, on which it is readable in any theme.
+It is drawn from a limited number of weights and without a browser, because a notebook may run
+without one. The description is HTML below the picture, so that users can select the text and it has
+the host's colors. The picture has a white background, which is readable in any theme.
 """
 
 from __future__ import annotations
@@ -32,24 +32,26 @@ from attnviz.record.tokens import Tokens, quoted
 
 __all__ = ["MAX_WEIGHTS", "heads_still", "saved_still"]
 
-#: Weights that a saved picture is drawn from, at most: some 0.1 s of one core.
+#: Maximum number of weights that a picture is drawn from, which takes about 0.1 s on one core.
 MAX_WEIGHTS = 1 << 23
-# With more queries or keys than these, a map has no tokens, and cells that stand for several.
+# Maximum number of queries or keys for which a map has token labels and one cell per weight.
 _MAX_LABELLED = 40
+# Maximum number of rows and columns of a larger map, whose cells are pooled.
 _MAX_CELLS = 48
 _MAX_HEADS = 4
-# The widest picture that a usual column shows without shrinking it, in pixels.
+# Maximum width in pixels: a usual column shows it without shrinking.
 _MAX_WIDTH = 860
 
-# Pixels of a cell with a token beside it, and of the longer side of a map without tokens.
+# Size of a labelled cell in pixels, with up to 24 tokens and with more.
 _CELL, _SMALL_CELL, _FEW_TOKENS = 16, 12, 24
+# Length of the longer side of a map without labels, in pixels.
 _POOLED_SIDE = 320
 _MARGIN, _GAP, _LINE = 12, 20, 16
 _FONT_SIZE = 11
-# The width of a character of a monospaced font, as a share of its size.
+# Width of a character in a monospaced font, as a share of the font size.
 _CHARACTER = 0.61
 _MAX_CHARACTERS = 14
-# Column labels are turned by this angle.
+# Rotation of column labels in degrees.
 _ANGLE = 55
 _INK, _MUTED, _FRAME = "#1c1f26", "#5b6270", "#c9ced8"
 
@@ -57,18 +59,18 @@ _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 
 class _Layout(NamedTuple):
-    """Where things stand, in pixels.
+    """Sizes in a picture, in pixels, and its labels.
 
     Attributes
     ----------
     height, width : int
-        Of a map.
+        Size of a map.
     cell : int
-        Side of the cell of one token.
+        Size of the cell of one token.
     left : int
-        Where the first map begins.
+        Horizontal position of the first map.
     rows, columns : list of str
-        Labels, none where a map has no tokens.
+        Labels, empty if maps have none.
     """
 
     height: int
@@ -80,7 +82,7 @@ class _Layout(NamedTuple):
 
 
 def saved_still(model: str, view: str, figure: str) -> str:
-    """Return a figure under the view's name, with a line that says what it is."""
+    """Return a figure with the view's name above it and a note below it."""
     note = (
         "This picture was saved with a live view. Run its cell to use the view, with all layers, "
         "heads, tokens and numbers."
@@ -91,25 +93,25 @@ def saved_still(model: str, view: str, figure: str) -> str:
 def heads_still(
     stack: AttentionStack, layer: int, heads: Sequence[int], token: int | None = None
 ) -> str:
-    """Draw heads of a layer as heat maps, as HTML, with sentences that say what is seen.
+    """Draw heads of a layer as heatmaps. Return HTML with a description.
 
     Parameters
     ----------
     stack : AttentionStack
-        What is drawn.
+        Stack to draw.
     layer : int
-        The model's number of the layer.
+        Layer number in the model.
     heads : sequence of int
-        Heads of the layer, all if empty. The first are drawn, as many as there is room for.
+        Heads of the layer, all if empty. The first heads that fit into the width are drawn.
     token : int, optional
-        A pinned query, whose label is emphasised.
+        Pinned query, whose label is bold.
     """
     queries, keys = stack.query_tokens, stack.key_tokens
     longest = max(len(queries), len(keys))
     labelled = longest <= _MAX_LABELLED
     layout = _layout(queries, keys)
     room = (_MAX_WIDTH - layout.left - _MARGIN + _GAP) // (layout.width + _GAP)
-    # A view may show no head until a reader chooses one.
+    # A view may show no head until the user selects one.
     offered = list(heads) or list(range(stack.num_heads(layer)))
     drawn = offered[: max(1, min(_MAX_HEADS, room))]
     cells, num_rows = _cells(stack, layer, drawn)
@@ -155,7 +157,7 @@ def _layout(queries: Tokens, keys: Tokens) -> _Layout:
 def _cells(
     stack: AttentionStack, layer: int, heads: Sequence[int]
 ) -> tuple[NDArray[np.float32], int]:
-    """Weights of heads as cells, (heads, rows, columns), and how many queries were read."""
+    """Return the cells of heads, (heads, rows, columns), and the number of queries used."""
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     pooled = max(num_queries, num_keys) > _MAX_LABELLED
     affordable = max(1, MAX_WEIGHTS // (len(heads) * max(num_keys, 1)))
@@ -185,7 +187,7 @@ def _svg(
     slope = _label_width(columns)
     head_line = _LINE if len(heads) > 1 else 0
     top = _MARGIN + head_line + round(slope * np.sin(np.radians(_ANGLE)))
-    # The label of the last column ends to the right of the map.
+    # Leave room for the label of the last column, which ends to the right of the map.
     right = _MARGIN + round(slope * np.cos(np.radians(_ANGLE)))
     parts = []
     for place, head in enumerate(heads):
@@ -210,7 +212,7 @@ def _svg(
     legend = top + height + 14
     count = len(palette)
     half = (count - 1) // 2
-    # Signed: from the largest below zero to the largest above it.
+    # The legend of signed numbers goes from the largest negative to the largest positive one.
     order = [*range(count - 1, half, -1), 0, *range(1, half + 1)] if stack.signed else range(count)
     low = f"−{largest:.2g}" if stack.signed else "0"
     x = left + _text_width(low) + 6
@@ -235,7 +237,7 @@ def _svg(
 def _image(
     levels: NDArray[np.uint8], palette: NDArray[np.float64], box: tuple[float, float, float, float]
 ) -> str:
-    """A map of colours, stretched over a box, in a frame."""
+    """Return an SVG image of color indices that fills `box`, with a frame."""
     x, y, width, height = box
     png = base64.b64encode(palette_png(levels, palette)).decode()
     return (
@@ -258,7 +260,7 @@ def _text(
 
 
 def _labels(tokens: Tokens) -> list[str]:
-    """Tokens as an XML document may have them, long ones cut."""
+    """Return labels of tokens. Replace characters that XML forbids, and cut long tokens."""
     found = (_NOT_IN_XML.sub("�", text) for text in tokens.text)
     return [
         text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
@@ -276,7 +278,7 @@ def _text_width(text: str) -> int:
 
 
 def _in_words(what: str, numbers: Sequence[int]) -> str:
-    """Name numbers as a sentence does.
+    """Return a phrase that lists numbers.
 
     >>> _in_words("head", [3]), _in_words("head", [0, 2, 5])
     ('head 3', 'heads 0, 2 and 5')

@@ -1,28 +1,29 @@
-"""The strongest keys of each query, which a page embeds where it cannot embed all weights.
+"""Strongest keys of each query, which a page embeds if it has no room for all weights.
 
-All weights of at least a threshold are embedded, and the strongest of each row whatever they are:
-no other choice of as many keys covers more of the weight. What is left of a row is spread evenly
-over its other keys, from the first with any weight to the last. ``js/src/client/page/sparse.ts``
-reads the bytes; ``tests/fixtures/sparse.json`` is read by both.
+A page embeds all weights above a threshold, and the strongest `LEAST_KEYS` of each row in any case.
+No other choice with the same number of keys covers more of the weight. The rest of a row's weight
+is spread evenly over its other keys, from the first key with weight to the last.
+``js/src/client/page/sparse.ts`` reads the bytes. The tests of both read
+``tests/fixtures/sparse.json``.
 
-The bytes are six runs, one after the other. Rows come head by head; a number that may be large is
-written in base 128, the lowest seven bits first, with 128 added to all bytes but its last (LEB128,
-DWARF 5, section 7.6).
+The bytes consist of six runs. Rows are in the order of the heads. Integers that may be large are
+written in base 128, the lowest seven bits first, with 128 added to all bytes except the last
+(LEB128, DWARF 5, section 7.6).
 
 =========  ========  ===============================================================================
-run        each      says
+Run        Per       Content
 =========  ========  ===============================================================================
-counts     row       how many keys are embedded
-firsts     row       the first key that has any weight
-ends       row       how many keys before ``min(columns, row + 1 + reach)`` any weight ends
-rests      row       one byte, ``round(255 sqrt(rest / most_rest))``: the weight of the other keys
-gaps       key       keys passed over since the one before; before a row's first since `firsts`
+counts     row       number of embedded keys
+firsts     row       first key with weight
+ends       row       number of keys without weight at the end of ``min(columns, row + 1 + reach)``
+rests      row       one byte, ``round(255 sqrt(rest / most_rest))``: weight of the other keys
+gaps       key       number of keys skipped since the previous embedded key, or since `firsts`
 codes      key       one byte, ``round(255 sqrt(weight / maximum))``
 =========  ========  ===============================================================================
 
-Of signed numbers, ``signed`` in the header, the strongest are those of the largest size, and codes
-are bytes in two's complement, ``sign(number) * round(127 sqrt(abs(number) / maximum))``. What is
-left of a row is not spread: rests are 0, and so are keys that are not embedded.
+Signed numbers (``signed`` in the header) are ordered by absolute value. Their codes are bytes in
+two's complement, ``sign(number) * round(127 sqrt(abs(number) / maximum))``. Nothing is spread: all
+rests are 0, and keys that are not embedded have the value 0.
 """
 
 from __future__ import annotations
@@ -58,63 +59,65 @@ __all__ = [
 ]
 
 ENCODING = "strongest-keys"
-#: So many keys of a row are embedded however weak they are: the first token takes most of many
-#: rows, and what a reader looks for is the second.
+#: Minimum number of embedded keys per row. The first token has most of the weight of many rows, so
+#: the second strongest key is the interesting one.
 LEAST_KEYS = 2
 
 _SEVEN_BITS = 7
 _MORE = 0x80
-# Thresholds that are told apart: squares of so many parts of the largest weight's root.
+# Number of levels. The threshold of a level is ``(level / _LEVELS) ** 2`` of the largest weight.
 _LEVELS = 4096
-# What a key takes once deflated is never less than this: its place about 4 bits, its weight 6.
+# Lower bound of the deflated bytes per key: about 4 bits for its position and 6 for its weight.
 _LEAST_BYTES_PER_KEY = 0.8
-# base64.
+# Growth by base64.
 _TEXT = 4 / 3
-# So many times the keys that may be embedded are collected before the weakest are dropped.
+# The weakest keys are dropped when the collected keys exceed those that fit by this factor.
 _COLLECTED = 1.5
+# Maximum number of thresholds to try.
 _TRIES = 8
-# Texts of no more queries are swept without an estimate before.
+# Maximum number of queries for which the threshold is not estimated before the pass.
 _SHORT = 256
-# So many times the keys that have room are collected by an estimate.
+# Factor by which the estimated threshold collects more keys than fit.
 _AIMED = 1.25
-# A page that is less full is tried once more.
+# A page that uses less than this share of its room is encoded again with a lower threshold.
 _FULL = 0.97
-# Keys that are looked at together.
+# Number of neighboring keys whose maximum is computed first.
 _BIN = 128
-# Keys and rows that are packed in one step.
+# Maximum number of keys and rows per step of the encoding.
 _PART_KEYS = 1 << 19
 _PART_ROWS = 1 << 16
-# What a key has, and not a row.
+# Fields of `StrongestRows` with one entry per key instead of per row.
 _BY_KEY = frozenset({"keys", "weights", "always"})
-# What is not zero is at least this.
+# Smallest positive float32.
 _SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
-# The next try aims a little below the limit.
+# Share of the room at which the next threshold aims.
 _SPARE = 0.985
 
 
 @dataclass(frozen=True)
 class SparseRows:
-    """The strongest weights of some heads, row by row.
+    """Strongest weights of the rows of several heads, as byte codes.
 
     Attributes
     ----------
     shape : tuple of int
         (heads, rows, columns).
     counts : ndarray of int64, (heads * rows,)
-        How many keys each row embeds.
+        Number of embedded keys of each row.
     keys : ndarray of int64
-        The keys embedded, row after row, ascending within a row.
+        Embedded keys of all rows, in ascending order within a row.
     codes : ndarray of uint8
-        Their weights, ``round(255 sqrt(weight / maximum))``; of signed numbers in two's complement.
+        Codes of their weights, ``round(255 sqrt(weight / maximum))``, or in two's complement for
+        signed numbers.
     firsts, ends : ndarray of int64, (heads * rows,)
-        The keys from ``firsts`` to before ``ends`` share the rest of a row, but for those embedded;
-        all keys that are embedded lie there.
+        Range from ``firsts`` up to but excluding ``ends``, which has all embedded keys of a row.
+        The other keys in it share the rest of the row's weight.
     rests : ndarray of uint8, (heads * rows,)
-        What these have together, ``round(255 sqrt(rest / most_rest))``.
+        Codes of these rests, ``round(255 sqrt(rest / most_rest))``.
     maximum, most_rest : float
-        The weight and the rest of the highest code.
+        Weight and rest of the highest code.
     signed : bool
-        Whether codes have a sign, and nothing is spread.
+        Whether numbers are signed. Nothing is spread then.
     """
 
     shape: tuple[int, int, int]
@@ -130,19 +133,19 @@ class SparseRows:
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """Weights of the keys that are embedded."""
+        """Decoded weights of the embedded keys."""
         return _values(self.codes, self.maximum, signed=self.signed)
 
     @property
     def spread(self) -> NDArray[np.float64]:
-        """What each key of a row has that is not embedded; 0 where all are, (heads * rows,)."""
+        """Weight of each other key of a row, or 0 if all keys are embedded, (heads * rows,)."""
         others = self.ends - self.firsts - self.counts
         rests = _values(self.rests, self.most_rest)
         spread: NDArray[np.float64] = np.where(others > 0, rests / np.maximum(1, others), 0.0)
         return spread
 
     def dense(self) -> NDArray[np.float64]:
-        """All weights, as a reader puts them together: float64, (heads, rows, columns).
+        """Return all decoded weights: float64, (heads, rows, columns).
 
         Examples
         --------
@@ -162,7 +165,7 @@ class SparseRows:
 
 
 def encode_sparse(rows: SparseRows) -> tuple[dict[str, Any], bytes]:
-    """Write rows as bytes: a header fit for JSON, with the lengths of the runs, and the runs."""
+    """Encode rows. Return a header of JSON values, with the lengths of the runs, and the bytes."""
     row = np.arange(len(rows.counts)) % rows.shape[1]
     reach = _reach(rows, row)
     runs = _runs(rows, row, reach)
@@ -170,12 +173,12 @@ def encode_sparse(rows: SparseRows) -> tuple[dict[str, Any], bytes]:
 
 
 def _reach(rows: SparseRows | StrongestRows, row: NDArray[np.int64]) -> int:
-    """How far ahead of its query any key with weight stands: 0 in causal attention."""
+    """Return the largest distance of a key with weight after its query: 0 if causal."""
     return int(np.max(rows.ends - row - 1, initial=0, where=rows.ends > rows.firsts))
 
 
 def _runs(rows: SparseRows, row: NDArray[np.int64], reach: int) -> list[bytes]:
-    """The runs of some rows of heads, with their numbers within their heads."""
+    """Return the runs of `rows`. `row` has the row numbers within their heads."""
     last = np.minimum(rows.shape[2], row + 1 + reach)
     starts = np.cumsum(rows.counts) - rows.counts
     gaps = np.diff(rows.keys, prepend=0) - 1
@@ -206,7 +209,7 @@ def _header(rows: SparseRows, reach: int, lengths: list[int]) -> dict[str, Any]:
 
 
 def _packed(numbers: NDArray[np.int64]) -> bytes:
-    """Numbers in base 128."""
+    """Encode integers in base 128 (LEB128)."""
     lengths = np.ones(len(numbers), np.int64)
     largest = int(numbers.max(initial=0))
     for digits in range(1, -(-largest.bit_length() // _SEVEN_BITS)):
@@ -223,25 +226,27 @@ def _packed(numbers: NDArray[np.int64]) -> bytes:
 
 @dataclass(frozen=True)
 class StrongestRows:
-    """The strongest weights of some rows, and figures of all the others.
+    """Strongest weights of a set of rows, with statistics of the other weights.
+
+    The statistics of signed numbers are those of their absolute values.
 
     Attributes
     ----------
     counts : ndarray of int64, (rows,)
-        How many weights of each row were collected.
+        Number of collected weights of each row.
     keys : ndarray of int32
-        Their keys, row after row, ascending within a row.
+        Keys of the collected weights of all rows, in ascending order within a row.
     weights : ndarray of float32
-        The weights, likewise. Of signed numbers all others here are sizes.
+        Collected weights, in the order of `keys`.
     always : ndarray of bool
-        Which of them are among the strongest of their row, and stay whatever the threshold.
+        Whether a weight is among the `LEAST_KEYS` strongest of its row, which are always embedded.
     firsts, ends : ndarray of int64, (rows,)
-        The first key with any weight and the one after the last; 0 and 0 where none has any.
+        First key with weight, and the key after the last one. Both are 0 for rows without weight.
     sums : ndarray of float64, (rows,)
-        What all keys of a row have together.
+        Sum of all weights of a row.
     most, least : ndarray of float32, (rows,)
-        The largest and the smallest weight from `firsts` to `ends` that was not collected; 0 and
-        infinity where all are.
+        Largest and smallest weight from `firsts` to `ends` that was not collected, or 0 and
+        infinity if all were.
     """
 
     counts: NDArray[np.int64]
@@ -256,21 +261,21 @@ class StrongestRows:
 
     @property
     def sizes(self) -> NDArray[np.float32]:
-        """The weights without their signs; no copy where there are none."""
+        """Absolute values of the weights. It is `weights` itself if none is negative."""
         weights = self.weights
         return weights if weights.min(initial=0.0) >= 0 else np.abs(weights)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that they take."""
+        """Size of the arrays in bytes."""
         return sum(getattr(self, each.name).nbytes for each in fields(self))
 
     def raised(self, threshold: float) -> StrongestRows:
-        """The same rows without weights below a higher threshold, but for each row's strongest."""
+        """Return the rows without weights below `threshold`, except those in `always`."""
         sizes = self.sizes
         stays = self.always | (sizes >= threshold)
         counts, most, least = self.counts.copy(), self.most.copy(), self.least.copy()
-        # Rows lie one after the other, each with its keys.
+        # `reduceat` needs nonempty groups, so pass only rows with keys.
         rows = np.flatnonzero(counts)
         starts = (np.cumsum(counts) - counts)[rows]
         if len(rows):
@@ -293,10 +298,10 @@ class StrongestRows:
 def strongest_rows(
     weights: NDArray[np.float32], threshold: float, first: int = 0, *, signed: bool = False
 ) -> StrongestRows:
-    """Collect weights of at least a threshold, and each row's strongest, from (rows, columns).
+    """Collect the weights of at least `threshold`, and the strongest of each row.
 
-    `first` is the key of the first column. Of equal weights the first are the strongest; of signed
-    numbers those of the largest size are.
+    `weights` has the shape (rows, columns), and its first column is the key `first`. Among equal
+    weights, the first key counts as stronger. Signed numbers are compared by absolute value.
 
     Examples
     --------
@@ -314,19 +319,19 @@ def strongest_rows(
 
 def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) -> StrongestRows:
     count, columns = weights.shape
-    # Bins of neighbouring keys: most are looked at for their largest weight and not again.
+    # Divide the keys into bins: for most bins, only the maximum is needed.
     bins = -(-columns // _BIN)
-    # What has not been collected yet; zeros behind the last key.
+    # Weights that are not collected yet, with zeros after the last key.
     left = torch.zeros(count, bins * _BIN)
-    # By numpy: torch warns of what is to be read only.
+    # Copy with numpy, because torch warns about read-only arrays.
     left.numpy()[:, :columns] = weights
     binned = left.view(count, bins, _BIN)
     largest = binned.amax(dim=2)
-    # What is left beside a strong key is a difference: in single precision it would be rounding.
+    # Sum in double precision, because the rest beside a strong key is a small difference.
     sums = binned.sum(dim=(1, 2), dtype=torch.float64)
     row = torch.arange(count)
 
-    # The first and the last bin with any weight, and its keys there.
+    # Find the first and last key with weight, in the first and last bin with weight.
     some = (largest > 0).to(torch.uint8)
     begin, end = some.argmax(dim=1), bins - 1 - some.flip(1).argmax(dim=1)
     firsts = begin * _BIN + (binned[row, begin] > 0).to(torch.uint8).argmax(dim=1)
@@ -335,7 +340,7 @@ def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) 
     firsts[nothing], ends[nothing] = 0, 0
     least = _least_within(binned, firsts, ends)
 
-    # Bins with a weight that is strong enough, or with one of each row's strongest.
+    # Find the bins with a weight above the threshold, or with one of the row's strongest weights.
     low = max(float(np.float32(threshold)), _SMALLEST)
     hit = largest >= low
     own = []
@@ -343,12 +348,12 @@ def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) 
         best = largest.argmax(dim=1)
         inside = binned[row, best]
         place = inside.argmax(dim=1)
-        # The weakest of them, in the end.
+        # After the loop, `strong` has the weakest of the row's strongest weights.
         strong = inside[row, place]
         weighs = strong > 0
         hit[row[weighs], best[weighs]] = True
         own.append((row[weighs], best[weighs], place[weighs], strong[weighs]))
-        # Out of the way of the next.
+        # Remove it, so that the next iteration finds the next weight.
         inside[row, place] = 0
         binned[row, best], largest[row, best] = inside, inside.amax(dim=1)
     which, bin_ = torch.nonzero(hit, as_tuple=True)
@@ -367,11 +372,11 @@ def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) 
     binned[which, bin_], largest[which, bin_] = inside, inside.amax(dim=1)
 
     counts = torch.bincount(which[entry], minlength=count)
-    # The smallest weight may have been collected; then the smallest of the others is looked for.
+    # If the smallest weight may have been collected, search for the smallest of the others.
     unsure = torch.nonzero((least >= low) | (least >= strong)).flatten()
     rest = left[unsure]
     smallest = rest.masked_fill(rest == 0, torch.inf).amin(dim=1)
-    # A key without weight between others takes a share of what is left.
+    # The minimum is 0 if a key between `firsts` and `ends` has no weight.
     smallest[(rest > 0).sum(dim=1) < (ends - firsts - counts)[unsure]] = 0.0
     least[unsure] = smallest
     return StrongestRows(
@@ -388,12 +393,12 @@ def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) 
 
 
 def _least_within(binned: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """The smallest weight of each row from its first key with any to its last, (rows,)."""
+    """Return the smallest weight of each row between `firsts` and `ends`, (rows,)."""
     row, number = torch.arange(len(binned)), torch.arange(binned.shape[1])
     smallest = binned.amin(dim=2)
     begin, end = firsts // _BIN, (ends - 1).clamp(min=0) // _BIN
     smallest[(number < begin[:, None]) | (number > end[:, None])] = torch.inf
-    # Beside the first key and the last their bins have others.
+    # The first and last bins also have keys outside the range.
     for edge in (begin, end):
         key = edge[:, None] * _BIN + torch.arange(_BIN)
         outside = (key < firsts[:, None]) | (key >= ends[:, None])
@@ -402,7 +407,7 @@ def _least_within(binned: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor
 
 
 def joined(parts: list[StrongestRows]) -> StrongestRows:
-    """Rows after each other; at least one part."""
+    """Concatenate rows. There must be at least one part."""
     names = [each.name for each in fields(StrongestRows)]
     return StrongestRows(**{n: np.concatenate([getattr(each, n) for each in parts]) for n in names})
 
@@ -415,11 +420,11 @@ def sparse_rows(
     signed: bool = False,
     most_rest: float | None = None,
 ) -> tuple[SparseRows, float]:
-    """What a page embeds of all heads' rows, and how far any weight is off at most.
+    """Return the rows in encoded form, and the largest absolute error of a weight.
 
-    What the keys have together that are not embedded is rounded by itself: the rounding of a strong
-    key would be many times as much as they have. Of a part of the rows `most_rest` is what any of
-    all rows has.
+    The weight of the other keys has its own scale `most_rest`, because the rounding error of a
+    strong key can exceed it many times. Pass `most_rest`, the maximum over all rows, if `strongest`
+    has only a part of the rows.
     """
     codes = _codes(strongest.weights, maximum, signed=signed)
     rounded = _values(codes, maximum, signed=signed)
@@ -445,19 +450,19 @@ def sparse_rows(
         np.abs(strongest.least - spread)[spreads],
     ]
     if signed:
-        # The smallest of the others is not farther from 0 than the largest.
+        # Nothing is spread, so the error of the smallest weight is below that of the largest.
         errors.pop()
     return rows, max(float(each.max(initial=0)) for each in errors)
 
 
 def _rests(strongest: StrongestRows, *, signed: bool) -> NDArray[np.float64]:
-    """What the keys of each row have together that are not embedded."""
+    """Return the total weight of the other keys of each row."""
     row = np.repeat(np.arange(len(strongest.counts)), strongest.counts)
     others = strongest.ends - strongest.firsts - strongest.counts
     embedded = np.bincount(row, strongest.sizes, minlength=len(strongest.counts))
     rests = np.where(others > 0, np.maximum(0.0, strongest.sums - embedded), 0.0)
     if signed:
-        # No more is known of the others than how large they are.
+        # The signs of the other numbers are unknown.
         rests = np.zeros_like(rests)
     return rests
 
@@ -485,12 +490,12 @@ def _codes(
 
 
 class _Histogram:
-    """How many weights there are of each level, and what they have together."""
+    """Histogram of weights by level, with the number and sum of the weights of each level."""
 
     def __init__(self, total: float) -> None:
         self.total = total
         self.counts, self.masses = np.zeros((2, _LEVELS + 1))
-        # Those that are embedded whatever the threshold.
+        # Number and sum of the weights that are always embedded.
         self.count, self.mass = 0.0, 0.0
 
     def add_weights(self, sizes: NDArray[np.float32], maximum: float, times: float = 1) -> None:
@@ -505,16 +510,16 @@ class _Histogram:
         self.mass += float(rows.sizes[rows.always].sum(dtype=np.float64))
 
     def covering(self, share: float) -> int:
-        """The highest level from which on weights have this share; 0 where none has."""
+        """Return the highest level that covers `share` of the weight, or 0 if none does."""
         above = (self.mass + np.cumsum(self.masses[::-1])[::-1]) / self.total
         return int(np.flatnonzero(above >= share).max(initial=0))
 
     def keys(self, level: int) -> float:
-        """How many keys are embedded from a level on."""
+        """Return the number of keys that are embedded with this level as threshold."""
         return self.count + float(self.counts[level:].sum())
 
     def holding(self, keys: float) -> int:
-        """The lowest level from which on there are no more than so many keys."""
+        """Return the lowest level with at most `keys` embedded keys."""
         above = self.count + np.cumsum(self.counts[::-1])[::-1]
         fitting = np.flatnonzero(above <= keys)
         return int(fitting[0]) if len(fitting) else _LEVELS + 1
@@ -532,14 +537,14 @@ def _threshold(level: int) -> float:
 
 @dataclass(frozen=True)
 class Cut:
-    """Layers of strongest keys that fit.
+    """Encoded layers of strongest keys.
 
     Attributes
     ----------
     blocks : list of dict
-        The layers, fit for JSON.
+        Layers, as JSON values.
     covered, error : float
-        The share of the weight that they have, and how far a weight of the page is off at most.
+        Embedded share of the weight, and the largest absolute error of a weight.
     """
 
     blocks: list[dict[str, Any]]
@@ -548,45 +553,45 @@ class Cut:
 
     @property
     def size(self) -> int:
-        """Bytes of a page that their data take."""
+        """Number of bytes of their data in a page."""
         return sum(len(each["data"]) for each in self.blocks)
 
 
 class Sweep:
-    """Collects the strongest keys of a record's rows in one pass over its weights.
+    """Collector of a record's strongest keys in one pass over its weights.
 
-    When more keys are held than could be embedded in `room` bytes, the weakest are dropped: they
-    are weaker than as many as a page holds, and would be left out in the end.
+    When the collected keys exceed those that fit into `room` bytes, the weakest are dropped. A page
+    would not embed them, because enough stronger keys exist.
 
     Parameters
     ----------
     room : float
-        Bytes that keys may take, as the text that they become in a page.
+        Maximum size of the encoded keys in a page, in bytes.
     level : int
-        Keys below are not collected at all, as `first_level` says.
+        Level below which keys are not collected, from `first_level`.
     """
 
     def __init__(self, room: float, level: int = 0) -> None:
         self._room = room
         self._layers: list[tuple[AttentionStack, int]] = []
-        # Each with the place of its layer.
+        # Rows, each with the index of its layer.
         self._parts: list[tuple[int, StrongestRows]] = []
         self._level = level
         self._held = 0
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that are held."""
+        """Size of the collected rows in bytes."""
         return sum(rows.num_bytes for _, rows in self._parts)
 
     def begin(self, stack: AttentionStack, layer: int) -> None:
-        """Go on to a layer."""
+        """Begin a layer."""
         self._layers.append((stack, layer))
 
     def add(self, weights: NDArray[np.float32], first: int = 0) -> None:
-        """Take in the next rows of the layer, (rows, columns); `first` is the first column's key.
+        """Add the next rows of the layer, (rows, columns), whose first column is the key `first`.
 
-        Head by head, and the rows of a head in their order.
+        Rows must be added head by head, and within a head in their order.
         """
         self.take(self.strongest(self._layers[-1][0], weights, first))
         for _ in self.thinned():
@@ -595,45 +600,45 @@ class Sweep:
     def strongest(
         self, stack: AttentionStack, weights: NDArray[np.float32], first: int = 0
     ) -> StrongestRows:
-        """What `take` wants of some rows, as far as is known which keys are strong enough."""
+        """Collect the strongest keys of rows for `take`, with the current threshold."""
         threshold = _threshold(self._level) * stack.maximum
         return strongest_rows(weights, threshold, first, signed=stack.signed)
 
     def take(self, rows: StrongestRows) -> None:
-        """Take in the next rows of the layer; then they may have to be `thinned`."""
+        """Add the next rows of the layer. Call `thinned` afterwards."""
         self._parts.append((len(self._layers) - 1, rows))
         self._held += int(np.count_nonzero(~rows.always))
 
     def thinned(self) -> Iterator[None]:
-        """Drop the weakest keys where too many are held, some at a time."""
+        """Drop the weakest keys if there are too many, in steps."""
         most = _most_keys(self._room)
         if self._held > _COLLECTED * most:
             yield from self._hold(most)
 
     def suffices(self, room: float) -> bool:
-        """Whether a sweep for pages with some room for keys would collect no more."""
+        """Whether the collected keys suffice for a page with this room."""
         return self._level == 0 or room <= self._room
 
     def dropped(self) -> Iterator[None]:
-        """Hold no more than pages with as much room take, after the last row; some at a time."""
+        """Drop the keys that do not fit, in steps. Call it after the last row."""
         if self._held > _most_keys(self._room):
             yield from self._hold(_most_keys(self._room))
 
     def cut(self, share: float, room: float) -> Cut:
-        """The fewest keys that cover a share of the weight, or as many as there is room for.
+        """Encode the fewest keys that cover `share` of the weight, or as many as fit.
 
-        Larger than `room` where even the two strongest keys of each row are.
+        The result exceeds `room` if even the strongest `LEAST_KEYS` of each row do.
         """
         return run_with_bar(self.cutting(share, room), "page")
 
     def cutting(self, share: float, room: float) -> Steps[Cut]:
-        """The same step by step."""
+        """Run `cut` in steps."""
         whole = yield from self._joined()
         histogram = self._histogram()
         yield Progress("compressing", 0, len(whole), "layer")
         most = histogram.holding(histogram.count + _most_keys(room))
         level = lowest = max(self._level, histogram.covering(share), most)
-        # However many keys are held, the same are looked at.
+        # Start from the same keys, independent of how many were collected.
         layers = []
         for stack, n, rows in whole:
             layers.append((stack, n, _raised(stack, rows, lowest)))
@@ -648,7 +653,7 @@ class Sweep:
             size = sum(len(block["data"]) for block, *_ in cut)
             holding = histogram.holding(_SPARE * histogram.keys(level) * room / size)
             if size > room and level <= _LEVELS:
-                # In the end the fewest there are: what they take is what a page needs.
+                # The last try has only the keys that are always embedded: the smallest page.
                 level = max(level + 1, holding) if last + 1 < 0 else _LEVELS + 1
             elif size < _FULL * room and max(holding, lowest) < level <= _LEVELS and not fuller:
                 fuller, level = True, max(holding, lowest)
@@ -659,7 +664,7 @@ class Sweep:
         return Cut([block for block, *_ in cut], covered, error)
 
     def _joined(self) -> Steps[list[tuple[AttentionStack, int, StrongestRows]]]:
-        """All rows of each layer."""
+        """Join the collected rows of each layer."""
         parts: list[list[StrongestRows]] = [[] for _ in self._layers]
         for place, rows in self._parts:
             parts[place].append(rows)
@@ -667,7 +672,7 @@ class Sweep:
         for each in parts:
             whole.append(each[0] if len(each) == 1 else joined(each))
             yield Progress("compressing", 0, len(parts), "layer")
-        # No longer in pieces beside it.
+        # Free the separate parts.
         self._parts = list(enumerate(whole))
         return [(*layer, rows) for layer, rows in zip(self._layers, whole, strict=True)]
 
@@ -679,10 +684,10 @@ class Sweep:
         return histogram
 
     def _hold(self, most: int) -> Iterator[None]:
-        """Drop the weakest keys, until no more than so many are held; some at a time."""
+        """Drop the weakest keys until at most `most` remain, in steps."""
         histogram = self._histogram()
         yield
-        # First: rows that come before the others are thinned out have no need of more.
+        # Raise the level first, so that rows that arrive between the steps have no weaker keys.
         self._level = max(self._level + 1, histogram.holding(histogram.count + most))
         held = since = 0
         for number, (place, rows) in enumerate(self._parts):
@@ -697,10 +702,10 @@ class Sweep:
 
 
 def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int]:
-    """A level from which on somewhat more keys lie than are embedded, estimated from some queries.
+    """Estimate a level for `Sweep` that collects somewhat more keys than a page embeds, in steps.
 
-    Those that have a share of the weight, or as many as there is room for. 0, all keys, of a short
-    text.
+    The estimate uses sampled queries. A page embeds the keys that cover `share` of the weight, or
+    as many as fit into `room` bytes. For a short text, return 0, which collects all keys.
     """
     histogram = _Histogram(np.finfo(float).tiny)
     stacks = list(record.stacks.values())
@@ -719,12 +724,12 @@ def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int
         times = len(stack.query_tokens) / len(rows)
         for _, of_heads, _ in weights_of_some(stack, layer, range(stack.num_heads(layer)), rows):
             weights = np.abs(of_heads)
-            # What isn't finite is refused by the pass over all rows, in its words.
+            # Skip invalid weights here. The pass over all rows raises an error for them.
             found = weights[(weights > 0) & (weights <= stack.maximum)]
             histogram.add_weights(found, stack.maximum, times)
             histogram.total += times * float(found.sum(dtype=np.float64))
             yield from pace.advance(2 * weights.size)
-    # With half of the weight that may be left out as a reserve.
+    # Keep half of the uncovered share as a reserve.
     return max(
         min(_LEVELS, histogram.holding(_AIMED * _most_keys(room))),
         histogram.covering(1 - (1 - share) / 2),
@@ -740,9 +745,9 @@ def _raised(stack: AttentionStack, rows: StrongestRows, level: int) -> Strongest
 
 
 def _in_parts(rows: StrongestRows) -> Iterator[tuple[int, StrongestRows]]:
-    """Neighbouring rows with so many keys that a moment is enough for them, and the first's number.
+    """Iterate over parts of the rows that take a fraction of a second each, with their first row.
 
-    A part of the rows is no copy of them.
+    The parts are views of the arrays.
     """
     ends = np.cumsum(rows.counts)
     first = 0
@@ -771,7 +776,7 @@ def _embedding(
     level: int,
     packer: Packer,
 ) -> Steps[tuple[dict[str, Any], float, float]]:
-    """A layer from a level on: its block, how much weight it has, and its error."""
+    """Encode a layer with a threshold. Return its block, its embedded weight, and its error."""
     shape = (stack.num_heads(layer), len(stack.query_tokens), len(stack.key_tokens))
     parts: list[tuple[NDArray[np.int64], StrongestRows]] = []
     reach, most_rest, mass = 0, 0.0, 0.0

@@ -1,4 +1,4 @@
-"""Queries and keys for an exported page, and how exact weights are that the page computes.
+"""Encoding of queries and keys in a page, and errors of the weights that the page computes.
 
 ``js/src/client/page/vectors.ts`` reads them.
 """
@@ -31,13 +31,13 @@ __all__ = [
 
 Encoding = Literal["float32", "float16", "bfloat16"]
 
-#: Up to so many bytes of float32 vectors are embedded as they are.
+#: Maximum size in bytes of float32 vectors that are embedded without rounding.
 MAX_EXACT_BYTES = 4_000_000
-#: Above this a browser tab struggles with the page.
+#: Maximum size in bytes of embedded vectors: more slow down a browser tab.
 MAX_VECTOR_BYTES = 100_000_000
 
 _WEIGHTS_AT_ONCE = 1 << 20
-# So much is deflated before it is seen whether there is still room.
+# Bytes per compression step. The limit is checked after each step.
 _PIECE = 1 << 18
 _LARGEST_HALF = float(torch.finfo(torch.float16).max)
 
@@ -49,31 +49,31 @@ def vectors_in_steps(
     most_queries: int | None = None,
     max_bytes: int | None = None,
 ) -> Steps[dict[str, Any]]:
-    """Queries, keys and all else that goes into the logits of every layer, in steps.
+    """Encode queries, keys and all other inputs of the logits of every layer, in steps.
 
-    Vectors of a model in half precision are embedded as they are. Others are, where all together
-    take at most `MAX_EXACT_BYTES`; otherwise they are rounded to float16, and what that does to
-    logits and weights is measured here, on all of them or on some queries.
+    Vectors in half precision are embedded without rounding, and so are others if together they take
+    at most `MAX_EXACT_BYTES`. Larger vectors are rounded to float16, and the errors of logits and
+    weights are measured.
 
     Parameters
     ----------
     stacks : iterable of AttentionStack
-        Stacks; those of which only weights are known are passed over.
+        Stacks to embed. Stacks with only weights are skipped.
     exact : bool, default False
-        Whether vectors are embedded as they are, however large they are.
+        Whether vectors of any size are embedded without rounding.
     most_queries : int, optional
-        Rounding is measured on so many queries of each head, from all over the text; all when
-        left out, which goes over every weight.
+        Number of queries per head on which errors are measured, sampled from the text. By default
+        all queries, which computes every weight.
     max_bytes : int, optional
-        Bytes of text that they may take.
+        Maximum size of the encoded vectors.
 
     Returns
     -------
     dict
-        Fit for JSON. ``arrays`` holds base64 of deflated bytes, each once however many layers
-        share it; an entry of ``layers`` names its arrays by their place there, and its ``error``
-        and ``logit_error`` are the largest absolute errors of a weight and of a logit, measured on
-        ``measured`` queries of each head; it has no such entry where that is all of them.
+        JSON values. ``arrays`` has base64 texts of deflated arrays. Layers that share an array
+        share its text. An entry of ``layers`` has indices of its arrays, and the largest absolute
+        errors of a weight and of a logit in ``error`` and ``logit_error``. ``measured`` is the
+        number of queries per head on which they were measured. It is omitted for all queries.
     """
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)
@@ -99,7 +99,7 @@ def vectors_in_steps(
 
 
 def size_of_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) -> int:
-    """Bytes that `vectors_in_steps` makes texts of."""
+    """Return the number of bytes that `vectors_in_steps` compresses."""
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)
     return sum(_size(each, unrounded) for *_, each in layers)
@@ -119,14 +119,17 @@ def _layers(stacks: Iterable[AttentionStack]) -> list[_Known]:
 
 
 def _unrounded_bytes(layers: Iterable[_Known], *, exact: bool) -> int:
-    """Bytes of all vectors as they are; 0 where they are to stay so whatever they take."""
+    """Return the size of all vectors in float32, or 0 if they must not be rounded (`exact`)."""
     if exact:
         return 0
     return sum(4 * (each.queries.numel() + each.keys.numel()) for *_, each in layers)
 
 
 class _Arrays:
-    """Arrays as text, each once, until they take more than they may; of so many bytes in all."""
+    """Encoded arrays without duplicates, up to a size of `max_bytes`.
+
+    `size` is the number of bytes of all arrays, for the progress.
+    """
 
     def __init__(self, max_bytes: int | None, size: int) -> None:
         self.texts: list[str] = []
@@ -135,14 +138,14 @@ class _Arrays:
         self._size, self._done = size, 0
 
     def place(self, values: torch.Tensor) -> Steps[int]:
-        """Where these values are kept."""
+        """Return the index of an array in `texts`. Encode the array if it is new."""
         values = values.detach().cpu().contiguous()
         if values.dtype == torch.bfloat16:
-            # numpy has no such type; what counts are the bits.
+            # numpy has no bfloat16, and only the bits matter.
             values = values.view(torch.int16)
         array = values.numpy()
         data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-        # By its digest: the bytes of all of them are not held.
+        # Use digests as keys, which need less memory than the bytes.
         known = hashlib.sha256(data).digest()
         if known not in self._places:
             deflated = yield from self._deflated(data)
@@ -217,7 +220,7 @@ def _embedded_layer(
 
 
 def _rounded(attention: QueryKeyAttention, exact_bytes: int) -> tuple[Encoding, QueryKeyAttention]:
-    """How a layer is embedded, and what it is then."""
+    """Return the encoding of a layer, and the layer rounded to it."""
     encoding = _encoding(attention, exact_bytes)
     kind = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
     return encoding, dataclasses.replace(
@@ -257,7 +260,7 @@ def _embedded_part(part: Mask | Bias, arrays: _Arrays) -> Steps[dict[str, Any]]:
             "base": base,
         }
     numbers, tensors = part.to_parts()
-    # The layer says how many queries and keys there are.
+    # The entry of the layer has the numbers of queries and keys.
     described = {name: each for name, each in numbers.items() if not name.startswith("num_")}
     for name, tensor in tensors.items():
         described |= dict(zip(part.shared_axes, tensor.shape, strict=False))
@@ -267,7 +270,7 @@ def _embedded_part(part: Mask | Bias, arrays: _Arrays) -> Steps[dict[str, Any]]:
 
 
 def _places(units: torch.Tensor, count: int) -> torch.Tensor:
-    """For each unit where it stands among those that are there; -1 for the others."""
+    """Return the index in `units` of each of `count` units, or -1 if it is not in `units`."""
     places = torch.full((count,), -1, dtype=torch.int32)
     places[units] = torch.arange(len(units), dtype=torch.int32)
     return places
@@ -282,24 +285,24 @@ def _same(attention: QueryKeyAttention, embedded: QueryKeyAttention) -> bool:
 def _measured(
     attention: QueryKeyAttention, embedded: QueryKeyAttention, most_queries: int | None
 ) -> Steps[dict[str, Any]]:
-    """Largest absolute differences of a weight and of a logit, and where they were looked for."""
+    """Measure the largest absolute errors of a weight and of a logit, in steps."""
     if _same(attention, embedded):
         return {"error": 0.0, "logit_error": 0.0}
     count = attention.num_queries
     measured = count if most_queries is None else min(count, most_queries)
     weight_error = logit_error = 0.0
-    # Logits and weights, of both.
+    # Each pair has a logit and a weight, for both attentions.
     pace = Pace("what rounding does", 4 * attention.num_heads * measured * attention.num_keys)
     for part in _parts(sampled_queries(count, measured), attention.num_keys):
         for head in range(attention.num_heads):
             logits = [each.logits(head, torch.from_numpy(part)) for each in (attention, embedded)]
-            # Where a key is not allowed both are minus infinity.
+            # Both are minus infinity if a key is not allowed, and their difference is NaN.
             difference = torch.nan_to_num(logits[1] - logits[0], 0.0)
             logit_error = max(logit_error, float(difference.abs().max()))
             one, other = (each.weights_of_rows(head, part)[0] for each in (attention, embedded))
             weight_error = max(weight_error, float(np.abs(other - one).max()))
             if attention.sinks is not None:
-                # A sink's weight is off by all that the others are together.
+                # The error of the sink's weight is the sum of the other errors.
                 lost = other.sum(axis=1, dtype=np.float64) - one.sum(axis=1, dtype=np.float64)
                 weight_error = max(weight_error, float(np.abs(lost).max()))
             yield from pace.advance(4 * len(part) * attention.num_keys)
@@ -308,6 +311,6 @@ def _measured(
 
 
 def _parts(queries: NDArray[np.int64], num_keys: int) -> list[NDArray[np.int64]]:
-    """Queries of which all weights are held at once."""
+    """Split queries into parts whose weights are in memory together."""
     rows = max(1, _WEIGHTS_AT_ONCE // num_keys)
     return [queries[start : start + rows] for start in range(0, len(queries), rows)]

@@ -1,6 +1,6 @@
-// A widget's module. A browser keeps every module that a page ever loaded, so this one is small, and
-// loads the view's code once for all widgets of the page that have the same. The code comes
-// deflated, in base64: every widget brings it along, also into notebooks that are saved.
+// Module of a widget. Browsers never unload a module, so this one is small, and it loads the view's
+// code once for all widgets of the page with the same code. Every widget contains the code, also in
+// saved notebooks, so it is deflated, in base64.
 const modules = (globalThis[Symbol.for("attnviz modules")] ??= new Map());
 async function imported(packed) {
   const bytes = Uint8Array.from(atob(packed), (each) => each.charCodeAt(0));
@@ -26,8 +26,8 @@ export default () => {
       const end = widget.initialize(props);
       return () => {
         end();
-        // JupyterLab keeps the models of widgets that were closed. Twice, because a model has its
-        // last values as well.
+        // JupyterLab keeps the models of closed widgets, so free the code. Set it twice, because a
+        // model also keeps its previous values.
         props.model.set("_code", "");
         props.model.set("_code", null);
       };
