@@ -159,81 +159,78 @@ export interface LaterHeader {
   later: Later;
 }
 
-/** A role that a head has, with the evidence. */
+/** Role of a head, with the evidence. */
 export interface AtlasRole {
-  /** Index in `AtlasStack.roles`. */
+  /** Index into `AtlasStack.roles`. */
   role: number;
-  /** Mean over texts and its standard error. */
+  /** Mean of the score over texts, and its standard error. */
   score: number;
   error: number;
-  /** Mean score of the baseline, and by how much the head's score exceeds it. */
+  /** Mean of the baseline, and the mean difference between score and baseline. */
   baseline: number;
   difference: number;
   /** 95% confidence interval of the difference. */
   low: number;
   high: number;
-  /** Corrected for the number of heads and roles. */
+  /** P value, corrected for the number of heads and roles. */
   p: number;
-  /** In how many texts it could be scored. */
+  /** Number of texts in which the score is defined. */
   texts: number;
 }
 
-/** Numbers of every head of a stack. */
+/** Statistics and roles of every head of a stack. */
 export interface AtlasTable {
-  /**
-   * By statistic, layer and head: the mean over texts and its standard error; null where it is not
-   * defined.
-   */
+  /** Mean over texts and its standard error, by statistic, layer and head. null if undefined. */
   means: (number | null)[][][];
   errors: (number | null)[][][];
-  /** Likewise; an empty list where a statistic has no baseline. */
+  /** Mean baseline, by statistic, layer and head. An empty list for a statistic without one. */
   baselines: (number | null)[][][];
-  /** By statistic, layer and head: how many texts the mean is of. */
+  /** Number of texts of each mean, by statistic, layer and head. */
   texts: number[][][];
-  /** By layer and head, the strongest first; an empty list where a head has none. */
+  /** Roles by layer and head, the strongest first. An empty list for a head without a role. */
   roles: AtlasRole[][][];
 }
 
-/** Tokens of one side that are kept, text by text, in the order of `AtlasTexts.numbers`. */
+/** Kept tokens of one side, by text in the order of `AtlasTexts.numbers`. */
 export interface AtlasTokens {
-  /** Ascending, as the text has them. */
+  /** Positions in the text, ascending. */
   positions: number[][];
-  /** Entries of the vocabulary. */
+  /** Indices into `AtlasTexts.vocabulary`. */
   tokens: number[][];
-  /** By system of classes, text and token; -1 where it is not known. */
+  /** Class by system of classes, text and token. -1 for none. */
   classes: number[][][];
 }
 
-/** What is kept of the texts that edges are in: the tokens around their queries and keys. */
+/** Tokens near the queries and keys of all edges, by text. */
 export interface AtlasTexts {
-  /** Of the texts, ascending, as they were given. */
+  /** Numbers of the texts, ascending. */
   numbers: number[];
-  /** Each different token once. */
+  /** Distinct tokens. */
   vocabulary: string[];
   queries: AtlasTokens;
-  /** null: the same tokens as the queries. */
+  /** Tokens of the keys. null if they are the same tokens as the queries. */
   keys: AtlasTokens | null;
 }
 
-/** Edges of a layer's heads, one after the other. */
+/** Edges of the heads of a layer, with one list for each attribute of an edge. */
 export interface EdgeColumns {
-  /** Index of the head in the layer, ascending. */
+  /** Indices of the heads in the layer, ascending. */
   head: number[];
   weight: number[];
-  /** Number of the text. */
+  /** Numbers of the texts. */
   text: number[];
-  /** Positions in that text. */
+  /** Positions in the text. */
   query: number[];
   key: number[];
 }
 
-/** Edges of a layer's heads. */
+/** Edges of the heads of a layer. */
 export interface AtlasEdges {
-  /** The largest weights of all texts, descending within a head. */
+  /** Edges with the largest weights of all texts, descending within a head. */
   strongest: EdgeColumns;
   /**
-   * A uniform sample of queries, and of each a key in proportion to its weight: a share of these
-   * edges estimates a share of attention.
+   * Uniform sample of queries, each with a key drawn in proportion to its weight. Shares of these
+   * edges estimate shares of the attention.
    */
   sampled: EdgeColumns;
 }
@@ -842,96 +839,96 @@ export interface CorpusPageRequest {
   state: object;
 }
 
-/** What the atlas is of, and the names of all that it tells of heads. */
+/** Request for model, texts, stacks and the names of all numbers. */
 export type DescribeAtlasRequest = Record<string, never>;
 
-/** What one number of each head is. */
+/** Description of a statistic. */
 export interface AtlasStatistic {
   name: string;
-  /** "share" (0 to 1), "bits", ...; "" where it has none. */
+  /** Unit, such as "share" (0 to 1) or "nats". "" for none. */
   unit: string;
-  /** One sentence. */
+  /** Definition in one sentence. */
   definition: string;
-  /** Whether there is a mean by chance to compare it with (`docs/heads.md`). */
+  /** Whether the statistic has a baseline (`docs/heads.md`). */
   baseline: boolean;
 }
 
-/** A role that heads are tested for, and what it means in one sentence. */
+/** Role that heads are tested for, with its definition in one sentence. */
 export interface AtlasRoleKind {
   name: string;
   definition: string;
 }
 
-/** A system of classes of tokens: its name and its values, which are numbered from 0. */
+/** System of classes of tokens: its name and its classes, which are numbered from 0. */
 export interface AtlasClasses {
   name: string;
   values: string[];
 }
 
-/** A stack of layers, and what is known of its heads. */
+/** Description of a stack. */
 export interface AtlasStack {
   name: string;
   layers: number[];
-  /** How many heads each layer has. */
+  /** Number of heads of each layer. */
   heads_per_layer: number[];
   /** Whether no query attends to a later key. */
   causal: boolean;
   /** Whether queries and keys are the same tokens. */
   same_tokens: boolean;
-  /** In the order of `AtlasTable.means`. */
+  /** Statistics, in the order of `AtlasTable.means`. */
   statistics: AtlasStatistic[];
-  /** All that heads were tested for; `AtlasRole.role` counts them. */
+  /** Tested roles. `AtlasRole.role` is an index into this list. */
   roles: AtlasRoleKind[];
-  /** By how much a role's score must exceed its baseline. */
+  /** Minimum difference between the score of a role and its baseline. */
   margin: number;
-  /** The false discovery rate over all heads and roles. */
+  /** False discovery rate over all heads and roles. */
   level: number;
-  /** A label for each bin of a head's offsets: "-64" to "64", "first", "rest". */
+  /** Labels of the bins of offsets: "-64" to "64", "first", "rest". */
   offsets: string[];
-  /** The kind of token first, then the columns that were given. */
+  /** Systems of classes: the kind of token first, then the columns. */
   classes: AtlasClasses[];
-  /** Edges that are at hand of a head at most. */
+  /** Largest number of strongest and of sampled edges of a head. */
   strongest: number;
   sampled: number;
-  /** The same before a page left some out. */
+  /** These numbers in the statistics. A page may have fewer edges. */
   strongest_in_all: number;
   sampled_in_all: number;
 }
 
-/** What an atlas is of. */
+/** Description of the statistics of an atlas. */
 export interface AtlasDescription {
   model: string;
-  /** How many were read. */
+  /** Number of texts that were read, and of their tokens. */
   texts: number;
   tokens: number;
-  /** Texts that could not be read, being empty or too long. */
+  /** Number of texts that were left out: empty, or too long for the model. */
   left_out: number;
   notes: string[];
   stacks: AtlasStack[];
 }
 
-/** Numbers and roles of all heads of a stack: JSON of `AtlasTable`, deflated, in parts. */
+/** Request for statistics and roles of a stack: compressed JSON of `AtlasTable`, in parts. */
 export interface StatisticsRequest {
   stack: string;
   part?: number;
 }
 
-/** The mean weight by offset of each head of a layer. */
+/** Request for the mean weight by offset of each head of a layer. */
 export interface OffsetsRequest {
   stack: string;
   layer: number;
 }
 
 /**
- * What a reply says of the mean weights of a layer's heads by offset of key from query.
+ * Header of the mean weights of the heads of a layer by offset of key from query.
  *
- * float32, (heads, bins); NaN where no pair has the offset.
+ * The data is float32, (heads, bins), with NaN if no pair has the offset.
  */
 export interface OffsetsHeader {
   bins: number;
 }
 
-/** The mean weight that a head's queries of each class give to keys of each class. */
+/** Request for the mean weights of a head by class of query and class of key. */
 export interface ClassesRequest {
   stack: string;
   layer: number;
@@ -940,28 +937,29 @@ export interface ClassesRequest {
 }
 
 /**
- * What a reply says of a head's mean weights by class of query and class of key.
+ * Header of the mean weights of a head by class of query and class of key.
  *
- * float32, (classes, classes), each row of one class of query; NaN where no query has this class.
+ * The data is float32, (classes, classes), with a row for each class of query. A row is NaN if no
+ * query has its class.
  */
 export interface ClassesHeader {
   classes: number;
 }
 
-/** What is kept of the texts that edges are in: JSON of `AtlasTexts`, deflated, in parts. */
+/** Request for the tokens near edges of a stack: compressed JSON of `AtlasTexts`, in parts. */
 export interface TextsRequest {
   stack: string;
   part?: number;
 }
 
-/** Edges of all heads of a layer: JSON of `AtlasEdges`, deflated, in parts. */
+/** Request for the edges of a layer: compressed JSON of `AtlasEdges`, in parts. */
 export interface EdgesRequest {
   stack: string;
   layer: number;
   part?: number;
 }
 
-/** A part of the exported page of an atlas in some state. */
+/** Request for a part of the exported page of an atlas, in the given state. */
 export interface AtlasPageRequest {
   part: number;
   state: object;

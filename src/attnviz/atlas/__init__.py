@@ -1,1 +1,1 @@
-"""What every head of a model does over a corpus, on one screen."""
+"""The atlas: a view of the statistics of all heads of a model over a corpus."""

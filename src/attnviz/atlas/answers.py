@@ -1,4 +1,4 @@
-"""Statistics of heads as an atlas sends them: the table, the edges and the tokens around them."""
+"""Replies of an atlas from head statistics: the table, the edges and the tokens near them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 
 __all__ = ["deflated", "describe_atlas", "edges_of", "most_edges", "table_of", "texts_of"]
 
-# Significant digits of what is measured over texts; of a weight, whose edges are many.
+# Significant digits of statistics, and of the weights of edges, which are many.
 _DIGITS, _WEIGHT_DIGITS = 5, 4
 
-# Of each statistic its unit, and what it is in one sentence.
+# Unit and definition of each statistic.
 _SHARE = "share"
 _STATISTICS: Mapping[str, tuple[str, str]] = {
     "previous token": (_SHARE, "Weight on the token before the query."),
@@ -54,7 +54,7 @@ _STATISTICS: Mapping[str, tuple[str, str]] = {
 
 
 def deflated(content: Any) -> bytes:
-    """JSON as the requests of an atlas send it."""
+    """Return `content` as compressed JSON."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return zlib.compress(text.encode("ascii"))
 
@@ -62,9 +62,9 @@ def deflated(content: Any) -> bytes:
 def describe_atlas(
     statistics: HeadStatistics, sent: Mapping[str, StackStatistics] | None = None
 ) -> AtlasDescription:
-    """What an atlas is of, and the names of all that it tells of heads.
+    """Describe the statistics of an atlas: model, texts, stacks and the names of all numbers.
 
-    `sent` are the stacks with the edges that a page has room for, by name.
+    `sent` has the stacks of a page by name, with the edges that fit into it.
     """
     return {
         "model": statistics.model,
@@ -112,7 +112,7 @@ def _described(stack: StackStatistics, sent: StackStatistics) -> AtlasStack:
 
 
 def most_edges(stack: StackStatistics, *, sampled: bool) -> int:
-    """How many edges of one kind a head has at most."""
+    """Return the largest number of edges of one kind that a head has."""
     counts = [
         np.bincount(stack.edge_columns(layer, sampled=sampled).head).max(initial=0)
         for layer in stack.layers
@@ -123,12 +123,12 @@ def most_edges(stack: StackStatistics, *, sampled: bool) -> int:
 def _of_statistic(name: str) -> tuple[str, str]:
     if name in _STATISTICS:
         return _STATISTICS[name]
-    # A relation of a parse.
+    # A syntactic relation.
     return _SHARE, f"How far a head {definition_of(name)}."
 
 
 def table_of(stack: StackStatistics) -> AtlasTable:
-    """Numbers and roles of every head of a stack."""
+    """Return the statistics and roles of every head of a stack."""
     names, roles = stack.score_names, stack.roles()
     places = {name: place for place, name in enumerate(roles.definitions)}
     baselines = [stack.baseline(name) for name in names]
@@ -162,7 +162,7 @@ def _role(role: Role, place: int) -> AtlasRole:
 
 
 def edges_of(stack: StackStatistics, layer: int) -> AtlasEdges:
-    """Edges of a layer's heads."""
+    """Return the edges of the heads of a layer."""
     return {
         "strongest": _columns(stack.edge_columns(layer)),
         "sampled": _columns(stack.edge_columns(layer, sampled=True)),
@@ -180,7 +180,7 @@ def _columns(edges: KeptEdges) -> EdgeColumns:
 
 
 def texts_of(stack: StackStatistics) -> AtlasTexts:
-    """The tokens around all edges."""
+    """Return the tokens near all edges."""
     numbers = sorted({*stack.text_numbers("query"), *stack.text_numbers("key")})
     vocabulary: dict[str, int] = {}
     queries = _tokens(stack, "query", numbers, vocabulary)
@@ -211,7 +211,7 @@ def _tokens(
 
 
 def _rows(layers: Iterable[NDArray[np.float64]]) -> list[list[float | None]]:
-    """Numbers fit for JSON by layer and head; None where one is not defined."""
+    """Return rounded numbers by layer and head, with None for NaN."""
     return [[_number(value) for value in layer.tolist()] for layer in layers]
 
 

@@ -1,7 +1,8 @@
-"""What an atlas of heads sends to a browser: statistics, roles, offsets, edges and their texts.
+"""Types of the replies of an atlas: statistics, roles, offsets, edges and tokens.
 
-Numbers of layers and heads are the model's own. Large answers are deflated UTF-8 of JSON, in parts.
-``js/src/client/protocol.ts`` has the same types, ``tests/fixtures/atlas.json`` is read by both.
+Layers and heads have the model's numbers. Large replies are JSON in UTF-8, compressed with zlib and
+sent in parts. ``js/src/client/protocol.ts`` has the same types. Tests of both languages read
+``tests/fixtures/atlas.json``.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ __all__ = [
 
 
 class AtlasStatistic(TypedDict):
-    """What one number of each head is.
+    """Description of a statistic.
 
     Attributes
     ----------
     unit : str
-        "share" (0 to 1), "bits", ...; "" where it has none.
+        Unit, such as "share" (0 to 1) or "nats". "" for none.
     definition : str
-        One sentence.
+        Definition in one sentence.
     baseline : bool
-        Whether there is a mean by chance to compare it with (``docs/heads.md``).
+        Whether the statistic has a baseline (``docs/heads.md``).
     """
 
     name: str
@@ -45,46 +46,46 @@ class AtlasStatistic(TypedDict):
 
 
 class AtlasRoleKind(TypedDict):
-    """A role that heads are tested for, and what it means in one sentence."""
+    """Role that heads are tested for, with its definition in one sentence."""
 
     name: str
     definition: str
 
 
 class AtlasClasses(TypedDict):
-    """A system of classes of tokens: its name and its values, which are numbered from 0."""
+    """System of classes of tokens: its name and its classes, which are numbered from 0."""
 
     name: str
     values: list[str]
 
 
 class AtlasStack(TypedDict):
-    """A stack of layers, and what is known of its heads.
+    """Description of a stack.
 
     Attributes
     ----------
     heads_per_layer : list of int
-        How many heads each layer has.
+        Number of heads of each layer.
     causal : bool
         Whether no query attends to a later key.
     same_tokens : bool
         Whether queries and keys are the same tokens.
     statistics : list of AtlasStatistic
-        In the order of `AtlasTable.means`.
+        Statistics, in the order of `AtlasTable.means`.
     roles : list of AtlasRoleKind
-        All that heads were tested for; `AtlasRole.role` counts them.
+        Tested roles. `AtlasRole.role` is an index into this list.
     margin : float
-        By how much a role's score must exceed its baseline.
+        Minimum difference between the score of a role and its baseline.
     level : float
-        The false discovery rate over all heads and roles.
+        False discovery rate over all heads and roles.
     offsets : list of str
-        A label for each bin of a head's offsets: "-64" to "64", "first", "rest".
+        Labels of the bins of offsets: "-64" to "64", "first", "rest".
     classes : list of AtlasClasses
-        The kind of token first, then the columns that were given.
+        Systems of classes: the kind of token first, then the columns.
     strongest, sampled : int
-        Edges that are at hand of a head at most.
+        Largest number of strongest and of sampled edges of a head.
     strongest_in_all, sampled_in_all : int
-        The same before a page left some out.
+        These numbers in the statistics. A page may have fewer edges.
     """
 
     name: str
@@ -105,14 +106,14 @@ class AtlasStack(TypedDict):
 
 
 class AtlasDescription(TypedDict):
-    """What an atlas is of.
+    """Description of the statistics of an atlas.
 
     Attributes
     ----------
     texts, tokens : int
-        How many were read.
+        Number of texts that were read, and of their tokens.
     left_out : int
-        Texts that could not be read, being empty or too long.
+        Number of texts that were left out: empty, or too long for the model.
     """
 
     model: str
@@ -124,22 +125,22 @@ class AtlasDescription(TypedDict):
 
 
 class AtlasRole(TypedDict):
-    """A role that a head has, with the evidence.
+    """Role of a head, with the evidence.
 
     Attributes
     ----------
     role : int
-        Index in `AtlasStack.roles`.
+        Index into `AtlasStack.roles`.
     score, error : float
-        Mean over texts and its standard error.
+        Mean of the score over texts, and its standard error.
     baseline, difference : float
-        Mean score of the baseline, and by how much the head's score exceeds it.
+        Mean of the baseline, and the mean difference between score and baseline.
     low, high : float
         95% confidence interval of the difference.
     p : float
-        Corrected for the number of heads and roles.
+        P value, corrected for the number of heads and roles.
     texts : int
-        In how many texts it could be scored.
+        Number of texts in which the score is defined.
     """
 
     role: int
@@ -154,19 +155,18 @@ class AtlasRole(TypedDict):
 
 
 class AtlasTable(TypedDict):
-    """Numbers of every head of a stack.
+    """Statistics and roles of every head of a stack.
 
     Attributes
     ----------
     means, errors : list
-        By statistic, layer and head: the mean over texts and its standard error; null where it is
-        not defined.
+        Mean over texts and its standard error, by statistic, layer and head. null if undefined.
     baselines : list
-        Likewise; an empty list where a statistic has no baseline.
+        Mean baseline, by statistic, layer and head. An empty list for a statistic without one.
     texts : list
-        By statistic, layer and head: how many texts the mean is of.
+        Number of texts of each mean, by statistic, layer and head.
     roles : list
-        By layer and head, the strongest first; an empty list where a head has none.
+        Roles by layer and head, the strongest first. An empty list for a head without a role.
     """
 
     means: list[list[list[float | None]]]
@@ -177,34 +177,35 @@ class AtlasTable(TypedDict):
 
 
 class OffsetsHeader(TypedDict):
-    """What a reply says of the mean weights of a layer's heads by offset of key from query.
+    """Header of the mean weights of the heads of a layer by offset of key from query.
 
-    float32, (heads, bins); NaN where no pair has the offset.
+    The data is float32, (heads, bins), with NaN if no pair has the offset.
     """
 
     bins: int
 
 
 class ClassesHeader(TypedDict):
-    """What a reply says of a head's mean weights by class of query and class of key.
+    """Header of the mean weights of a head by class of query and class of key.
 
-    float32, (classes, classes), each row of one class of query; NaN where no query has this class.
+    The data is float32, (classes, classes), with a row for each class of query. A row is NaN if no
+    query has its class.
     """
 
     classes: int
 
 
 class AtlasTokens(TypedDict):
-    """Tokens of one side that are kept, text by text, in the order of `AtlasTexts.numbers`.
+    """Kept tokens of one side, by text in the order of `AtlasTexts.numbers`.
 
     Attributes
     ----------
     positions : list of list of int
-        Ascending, as the text has them.
+        Positions in the text, ascending.
     tokens : list of list of int
-        Entries of the vocabulary.
+        Indices into `AtlasTexts.vocabulary`.
     classes : list of list of list of int
-        By system of classes, text and token; -1 where it is not known.
+        Class by system of classes, text and token. -1 for none.
     """
 
     positions: list[list[int]]
@@ -213,16 +214,16 @@ class AtlasTokens(TypedDict):
 
 
 class AtlasTexts(TypedDict):
-    """What is kept of the texts that edges are in: the tokens around their queries and keys.
+    """Tokens near the queries and keys of all edges, by text.
 
     Attributes
     ----------
     numbers : list of int
-        Of the texts, ascending, as they were given.
+        Numbers of the texts, ascending.
     vocabulary : list of str
-        Each different token once.
+        Distinct tokens.
     keys : AtlasTokens or None
-        null: the same tokens as the queries.
+        Tokens of the keys. null if they are the same tokens as the queries.
     """
 
     numbers: list[int]
@@ -232,16 +233,16 @@ class AtlasTexts(TypedDict):
 
 
 class EdgeColumns(TypedDict):
-    """Edges of a layer's heads, one after the other.
+    """Edges of the heads of a layer, with one list for each attribute of an edge.
 
     Attributes
     ----------
     head : list of int
-        Index of the head in the layer, ascending.
+        Indices of the heads in the layer, ascending.
     text : list of int
-        Number of the text.
+        Numbers of the texts.
     query, key : list of int
-        Positions in that text.
+        Positions in the text.
     """
 
     head: list[int]
@@ -252,15 +253,15 @@ class EdgeColumns(TypedDict):
 
 
 class AtlasEdges(TypedDict):
-    """Edges of a layer's heads.
+    """Edges of the heads of a layer.
 
     Attributes
     ----------
     strongest : EdgeColumns
-        The largest weights of all texts, descending within a head.
+        Edges with the largest weights of all texts, descending within a head.
     sampled : EdgeColumns
-        A uniform sample of queries, and of each a key in proportion to its weight: a share of these
-        edges estimates a share of attention.
+        Uniform sample of queries, each with a key drawn in proportion to its weight. Shares of
+        these edges estimate shares of the attention.
     """
 
     strongest: EdgeColumns

@@ -1,10 +1,10 @@
-"""The page of an atlas: statistics, roles and offsets of all heads, and edges as far as they fit.
+"""The page of an atlas: statistics, roles and offsets of all heads, and as many edges as fit.
 
-What a kernel would send is embedded as it is, deflated, but for mean weights by offset and by
-class of token, of which each is one byte: 0 where no such pair exists, else the weight is
-``maximum * ((code - 1) / 254) ** 2``, with a head's own maximum.
-``js/src/views/atlas/client/page.ts`` reads all of it, ``tests/fixtures/atlas.json`` is read by
-both.
+The page embeds the compressed replies of a kernel. Mean weights by offset and by class are stored
+as one byte each: 0 if no such pair exists, otherwise the weight is
+``maximum * ((code - 1) / 254) ** 2``, with the maximum of the head.
+``js/src/views/atlas/client/page.ts`` reads the page. Tests of both languages read
+``tests/fixtures/atlas.json``.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ __all__ = [
     "roles_table",
 ]
 
-#: The size of a page by default, in bytes: it opens at once and can be mailed.
+#: Default limit of the size of a page, in bytes. Such a page opens at once and can be mailed.
 MAX_BYTES = 5_000_000
-#: A system of more classes has no table of mean weights, which would not be read.
+#: A system with more classes has no table of mean weights, which would be too large to read.
 MOST_CLASSES = 24
 
-# Pages are made so many times until one fits: each is smaller than the one before.
+# Maximum number of attempts to make a page that fits, each with fewer edges.
 _MOST_TRIES = 12
 _ROWS_IN_TABLE = 12
 _STILL_SAYS = (
@@ -58,7 +58,7 @@ _STILL_SAYS = (
 def make_atlas_page(
     statistics: HeadStatistics, state: Mapping[str, Any], *, max_bytes: int | None = MAX_BYTES
 ) -> str:
-    """Make the page of an atlas, with a bar where that takes long."""
+    """Make the page of an atlas, with a progress bar if that takes long."""
     return run_with_bar(atlas_page_steps(statistics, state, max_bytes=max_bytes), "page")
 
 
@@ -70,17 +70,17 @@ def atlas_page_steps(
     Parameters
     ----------
     statistics : HeadStatistics
-        What is shown.
+        Statistics that the page shows.
     state : mapping
-        The view's traits, fit for JSON.
+        Traits of the view, as JSON values.
     max_bytes : int, optional
-        Bytes that the page may have; None is any number. Where it is needed, the page has fewer
+        Maximum size of the page in bytes, or None for no limit. If necessary, the page has fewer
         edges of each head, and says so.
     """
     bare = len(document(statistics.model, "atlas", state, {}).encode())
     if max_bytes is not None and bare > max_bytes:
         raise ValueError(code_too_large(max_bytes, bare))
-    # A picture would show one score of each head; the roles say what the heads do.
+    # A table of roles says more than a picture, which would show one score of each head.
     still = titled(statistics.model, "atlas", atlas_figure(statistics, state["stack"]))
     stacks = {name: statistics.stack(name) for name in statistics.stack_names}
     heads = {}
@@ -115,7 +115,7 @@ def atlas_page_steps(
         most_edges(stack, sampled=sampled) for stack in stacks.values() for sampled in (False, True)
     )
     for _ in range(_MOST_TRIES):
-        # Tokens near edges are shared, so bytes fall slower than edges do.
+        # Edges share tokens, so the size falls more slowly than the number of edges.
         share = (max_bytes - least) / max(1, len(page.encode()) - least)
         most = min(most - 1, int(most * share))
         if most < 1:
@@ -127,7 +127,7 @@ def atlas_page_steps(
 
 
 def _embedded_heads(stack: StackStatistics) -> Steps[dict[str, Any]]:
-    """What is there of every head, however small the page is."""
+    """Encode what every page has of all heads: statistics, offsets and classes."""
     systems = [each for each in stack.class_systems if len(stack.classes_of(each)) <= MOST_CLASSES]
     table = _text(deflated(table_of(stack)))
     offsets: list[dict[str, Any]] = []
@@ -149,7 +149,7 @@ def _embedded_edges(stack: StackStatistics) -> Steps[dict[str, Any]]:
 
 
 def _coded(weights: NDArray[np.floating]) -> dict[str, Any]:
-    """Mean weights of each head of a layer, (heads, ...), a byte each."""
+    """Encode mean weights of the heads of a layer, (heads, ...), as one byte each."""
     flat = weights.reshape(len(weights), -1)
     known = np.isfinite(flat)
     values = np.where(known, np.clip(flat, 0.0, None), 0.0)
@@ -173,12 +173,12 @@ def _too_large(stacks: Mapping[str, StackStatistics], size: int, limit: int) -> 
 
 
 def atlas_figure(statistics: HeadStatistics, stack: str) -> str:
-    """Return what is shown where no picture can be drawn: the roles, and what is left out."""
+    """Return the static form of the view: a table of roles, and a note on what it omits."""
     return roles_table(statistics, stack) + _STILL_SAYS
 
 
 def roles_table(statistics: HeadStatistics, stack: str) -> str:
-    """The heads with the surest roles, as a table: what stands where no picture can be drawn."""
+    """Return an HTML table of the heads whose roles most exceed their baselines."""
     found = statistics.stack(stack)
     roles = found.roles()
     rows = sorted(

@@ -1,6 +1,6 @@
-"""Answers what a view may ask of an atlas of heads.
+"""Server of the requests of an atlas view.
 
-A request is a class below, with the method that answers it.
+Each request is a dataclass below, with a method that answers it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from attnviz.utils.progress import Steps
 
 __all__ = ["ATLAS_REQUESTS", "AtlasServer"]
 
-# Deflated answers that come in parts.
+# Maximum size in bytes of the cache of compressed replies, which are sent in parts.
 _PACKED_CACHED = 64_000_000
 
 
 class AtlasServer:
-    """Serves the statistics of heads.
+    """Server of head statistics.
 
     Parameters
     ----------
     statistics : HeadStatistics
-        What is shown.
+        Statistics that the view shows.
     page : callable, optional
-        Makes the exported page from a view's state; without it views offer no HTML export.
+        Function that makes the exported page from the state of a view. Without it views offer no
+        HTML export.
 
     Examples
     --------
@@ -46,33 +47,33 @@ class AtlasServer:
     def __init__(self, statistics: HeadStatistics, page: MakePage | None = None) -> None:
         self.statistics = statistics
         self.make_page = page
-        # The page goes out in parts as that of any view does; it is not of one record.
+        # Parts of exported pages are cached as for any view.
         self.pages = Pages()
         self.unfinished = Unfinished()
         self._packed: ByteCache[bytes] = ByteCache(_PACKED_CACHED, len)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer one of `ATLAS_REQUESTS`."""
+        """Answer a request."""
         request = self._request(name, arguments)
         answer = request.answer(self)
         return answer if isinstance(answer, Reply) else self.unfinished.reply(request, answer)
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Stop an answer that is under way."""
+        """Cancel a pending reply."""
         request = self._request(name, arguments)
         self.unfinished.forget(request)
         if isinstance(request, AtlasPageRequest):
             request.page.give_up(self)
 
     def stack(self, name: str) -> StackStatistics:
-        """The statistics of a stack."""
+        """Return the statistics of a stack, or raise KeyError."""
         if name not in self.statistics.stack_names:
             known = ", ".join(map(repr, self.statistics.stack_names))
             raise KeyError(f"stack {reprlib.repr(name)} does not exist; this atlas has {known}")
         return self.statistics.stack(name)
 
     def layer(self, stack: str, layer: int) -> tuple[StackStatistics, int]:
-        """A stack, and a layer that it has."""
+        """Return a stack and the layer, or raise IndexError if the stack does not have it."""
         found = self.stack(stack)
         if layer not in found.layers:
             raise IndexError(
@@ -82,7 +83,7 @@ class AtlasServer:
         return found, layer
 
     def packed(self, key: object, make: Callable[[], bytes]) -> bytes:
-        """What does not change, deflated: made once, and again where it was too large to cache."""
+        """Return a compressed reply from the cache, or make and cache it."""
         found = self._packed.get(key)
         if found is None:
             found = make()
@@ -102,23 +103,23 @@ ATLAS_REQUESTS: Requests[AtlasServer] = Requests()
 @ATLAS_REQUESTS.add("describe", AtlasDescription)
 @dataclass(frozen=True)
 class DescribeAtlasRequest:
-    """What the atlas is of, and the names of all that it tells of heads."""
+    """Request for model, texts, stacks and the names of all numbers."""
 
     def answer(self, server: AtlasServer) -> Reply:
-        """Describe it."""
+        """Return the description."""
         return Reply(describe_atlas(server.statistics))
 
 
 @ATLAS_REQUESTS.add("statistics", PartHeader)
 @dataclass(frozen=True)
 class StatisticsRequest:
-    """Numbers and roles of all heads of a stack: JSON of `AtlasTable`, deflated, in parts."""
+    """Request for statistics and roles of a stack: compressed JSON of `AtlasTable`, in parts."""
 
     stack: str
     part: int = 0
 
     def answer(self, server: AtlasServer) -> Reply:
-        """Send a part."""
+        """Return one part."""
         stack = server.stack(self.stack)
         data = server.packed(("statistics", self.stack), lambda: deflated(table_of(stack)))
         return _part(data, self.part, "statistics")
@@ -127,13 +128,13 @@ class StatisticsRequest:
 @ATLAS_REQUESTS.add("offsets", OffsetsHeader)
 @dataclass(frozen=True)
 class OffsetsRequest:
-    """The mean weight by offset of each head of a layer."""
+    """Request for the mean weight by offset of each head of a layer."""
 
     stack: str
     layer: int
 
     def answer(self, server: AtlasServer) -> Reply:
-        """Send them."""
+        """Return the weights."""
         stack, layer = server.layer(self.stack, self.layer)
         weights = np.asarray(stack.offsets(layer), dtype="<f4")
         return Reply({"bins": weights.shape[1]}, weights.tobytes())
@@ -142,7 +143,7 @@ class OffsetsRequest:
 @ATLAS_REQUESTS.add("classes", ClassesHeader)
 @dataclass(frozen=True)
 class ClassesRequest:
-    """The mean weight that a head's queries of each class give to keys of each class."""
+    """Request for the mean weights of a head by class of query and class of key."""
 
     stack: str
     layer: int
@@ -150,7 +151,7 @@ class ClassesRequest:
     system: str
 
     def answer(self, server: AtlasServer) -> Reply:
-        """Send them."""
+        """Return the weights."""
         stack, layer = server.layer(self.stack, self.layer)
         count = stack.num_heads(layer)
         if self.head not in range(count):
@@ -168,13 +169,13 @@ class ClassesRequest:
 @ATLAS_REQUESTS.add("texts", PartHeader)
 @dataclass(frozen=True)
 class TextsRequest:
-    """What is kept of the texts that edges are in: JSON of `AtlasTexts`, deflated, in parts."""
+    """Request for the tokens near edges of a stack: compressed JSON of `AtlasTexts`, in parts."""
 
     stack: str
     part: int = 0
 
     def answer(self, server: AtlasServer) -> Reply:
-        """Send a part."""
+        """Return one part."""
         stack = server.stack(self.stack)
         data = server.packed(("texts", self.stack), lambda: deflated(texts_of(stack)))
         return _part(data, self.part, "texts")
@@ -183,14 +184,14 @@ class TextsRequest:
 @ATLAS_REQUESTS.add("edges", PartHeader)
 @dataclass(frozen=True)
 class EdgesRequest:
-    """Edges of all heads of a layer: JSON of `AtlasEdges`, deflated, in parts."""
+    """Request for the edges of a layer: compressed JSON of `AtlasEdges`, in parts."""
 
     stack: str
     layer: int
     part: int = 0
 
     def answer(self, server: AtlasServer) -> Reply:
-        """Send a part."""
+        """Return one part."""
         stack, layer = server.layer(self.stack, self.layer)
         data = server.packed(("edges", self.stack, layer), lambda: deflated(edges_of(stack, layer)))
         return _part(data, self.part, "edges")
@@ -199,18 +200,18 @@ class EdgesRequest:
 @ATLAS_REQUESTS.add("page", PageHeader)
 @dataclass(frozen=True)
 class AtlasPageRequest:
-    """A part of the exported page of an atlas in some state."""
+    """Request for a part of the exported page of an atlas, in the given state."""
 
     part: int
     state: Mapping[str, Any]
 
     def answer(self, server: AtlasServer) -> Steps[Reply]:
-        """Make the page once for all its parts."""
+        """Make the page, once for all parts, and return one part."""
         return self.page.answer(server)
 
     @property
     def page(self) -> PageRequest:
-        """The same of a page of any view."""
+        """The equivalent request for the page of any view."""
         return PageRequest(self.part, self.state)
 
 

@@ -1,4 +1,4 @@
-"""One call from a model and many texts to the atlas of its heads on the screen."""
+"""Function that shows the atlas of a model from texts or statistics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attnviz.views.show import show
 
 __all__ = ["show_atlas_view"]
 
-# Traits whose values can only be checked once there are statistics.
+# Traits whose values can be checked only with statistics.
 _OF_STATISTICS = ("stack", "layer", "heads", "color", "order")
 
 
@@ -40,38 +40,39 @@ def show_atlas_view(
     progress: bool = True,
     **traits: Any,
 ) -> AtlasView:
-    """Show what every head of a model does over a corpus, and how sure that is.
+    """Show the roles and statistics of all heads of a model over a corpus.
 
-    A grid of all heads, coloured by role or by any statistic; of the head that is chosen its role
-    with the evidence, its mean weight by offset, and its strongest and sampled edges in their
-    texts, with a search by the tokens at both ends.
+    The view is a grid of all heads, coloured by role or by a statistic. The selected head shows its
+    roles with the evidence, its mean weight by offset, and its strongest and sampled edges in their
+    texts. Edges can be searched by their query and key tokens.
 
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline or HeadStatistics
-        A transformers model, hub id, folder or pipeline, with `texts`; or, without, what
-        `attnviz.head_statistics` gave.
+        A transformers model, hub id, folder or pipeline, with `texts`. Or the result of
+        `attnviz.head_statistics`, without `texts`.
     texts : sequence, datasets.Dataset or DataFrame, optional
-        What the model reads, as for `attnviz.head_statistics`.
+        Texts that the model reads, as for `attnviz.head_statistics`.
     column, columns, parse, target, truncation, tokenizer, processor, name, layers, batch_size,
     seed, part, checkpoint, resume, engine, progress : optional
         As for `attnviz.head_statistics`.
     keep_edges : optional
-        Its `edges`: here `edges` chooses which kind of edges is listed.
+        Number of edges of each head, as `edges` of `attnviz.head_statistics`. In this function
+        `edges` is the trait that selects the kind of edges in the list.
     **traits
-        What is shown first: layer, heads, color, order, edges and all others that
-        `attnviz.AtlasView` lists.
+        Initial values of traits of the view: layer, heads, color, order, edges and all others of
+        `attnviz.AtlasView`.
 
     Returns
     -------
     AtlasView
-        The view, already on the screen (in marimo: to be the cell's last expression). In a script
-        the page is written to a file whose path is printed.
+        The view, which is already displayed. In marimo, make it the last expression of the cell. A
+        script writes the page to a file and prints its path.
 
     Raises
     ------
     TypeError
-        If an argument is missing, of a wrong kind or unknown.
+        If an argument is missing, unknown or has a wrong type.
     ValueError
         If an argument does not fit the model or the texts.
     MemoryError, OSError
@@ -117,8 +118,8 @@ def show_atlas_view(
 
 
 def _check_traits(traits: Mapping[str, Any]) -> None:
-    """Refuse values that no statistics can be shown with, before a model reads for hours."""
-    # It opens no channel to a browser, as `__init__` would.
+    """Raise for trait values that are never valid, before the model reads for hours."""
+    # `__init__` would open a channel to a browser.
     view = AtlasView.__new__(AtlasView)
     own = AtlasView.class_traits()
     for name, value in traits.items():
@@ -139,7 +140,7 @@ _ARGUMENTS = {"edges": "keep_edges"}
 
 
 def _leave_out(given: Mapping[str, Any]) -> None:
-    """Refuse arguments of the measuring beside statistics that are there already."""
+    """Raise TypeError for arguments of `head_statistics` if statistics were passed."""
     unused = [
         _ARGUMENTS.get(name, name)
         for name, value in given.items()

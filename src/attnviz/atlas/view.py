@@ -1,4 +1,4 @@
-"""The atlas of heads: what every head of a model does over a corpus, and how sure that is."""
+"""The atlas view: roles and statistics of all heads of a model over a corpus."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from attnviz.views.trait_types import Choice, Index, Numbers, with_controls
 
 __all__ = ["AtlasView"]
 
-# In a usual column, in pixels: what stands around the grid of heads, and a row of it.
+# Estimated height in pixels: of everything but the grid, of a row of the grid, and at most.
 _AROUND, _ROW, _HIGHEST = 560, 24, 1_600
 
 
 class AtlasView(HeadsView):
-    """All heads of a model over a corpus: a grid of roles, and for each head the evidence.
+    """View of all heads of a model over a corpus: a grid of roles, with the evidence for each head.
 
-    The grid is coloured by role or by any statistic. A chosen head shows its roles with their
-    evidence, its statistics beside their baselines, its mean weight by offset, and its strongest
-    and its sampled edges in their texts, which can be searched by the tokens at both ends.
+    The grid is coloured by role or by a statistic. The selected head shows its roles with their
+    evidence, its statistics with their baselines, its mean weight by offset, and its strongest and
+    sampled edges in their texts. Edges can be searched by their query and key tokens.
 
     Parameters
     ----------
     statistics : HeadStatistics
-        What `attnviz.head_statistics` gives, or `HeadStatistics.load`.
+        Result of `attnviz.head_statistics` or `HeadStatistics.load`.
     **traits
         Initial values of the traits below.
 
@@ -49,39 +49,39 @@ class AtlasView(HeadsView):
     stack : str
         Name of the stack that is shown.
     layer : int
-        The model's number of the layer whose head is looked at. May be set from the end.
+        The model's number of the layer of the selected head. Negative numbers count from the end.
     heads : list of int
-        Heads of that layer; the first is the one that is looked at. `layer` and `heads` link to
-        those of other views.
+        Selected heads of that layer. The first is the head whose evidence is shown. `layer` and
+        `heads` can be linked to those of other views.
     color : str
-        What colours the grid: ``"role"``, or the name of a statistic.
+        Colouring of the grid: ``"role"`` or the name of a statistic.
     order : str
-        How heads are ordered: by ``"number"``, a row a layer; or those of all layers in one list,
-        by ``"role"`` or by a statistic, the largest first.
+        Order of the heads. ``"number"`` has a row for each layer. ``"role"`` and the name of a
+        statistic make one list of the heads of all layers, the largest first.
     edges : {"sampled", "strongest"}
-        Which edges are listed: a uniform sample, which stands for all of the head's attention, or
-        those with the largest weights, which do not.
+        Kind of edges in the list: a uniform sample, which represents all of the head's attention,
+        or those with the largest weights, which do not.
     offsets : list of int or None
-        ``[from, to]``: only edges whose key lies so many tokens from the query are listed; -1 is
-        the token before. None lists all.
+        ``[from, to]`` lists only edges with an offset, key position minus query position, in this
+        range. -1 is the token before the query. None lists all.
     query_search, key_search : str
-        Only edges whose query, or key, is such a token: a part of the token's text, or
-        ``class:value`` such as ``"kind:punctuation"`` or, of a column, ``"pos:VERB"``.
+        Lists only edges whose query or key token matches: a part of the token, or ``class:value``
+        such as ``"kind:punctuation"`` or, with a column "pos", ``"pos:VERB"``.
     text : int or None
-        The number of the text that is open, with the tokens around its edges.
+        Number of the open text, which shows the tokens near its edges.
     edge : list of int or None
-        ``[query, key]``: the positions of the edge that is open in `text`.
+        ``[query, key]``, the positions of the open edge in `text`.
     theme : {"auto", "light", "dark"}
-        ``"auto"`` follows the notebook or the page.
+        Colour theme. ``"auto"`` follows the notebook or the page.
     controls : {"auto", "full", "compact", "none"}
-        Which controls are in sight; see `attnviz.views.base.View`.
+        Visible controls; see `attnviz.views.base.View`.
 
     Raises
     ------
     TypeError
-        If `statistics` is no `HeadStatistics`, or a keyword is unknown.
+        If `statistics` is not a `HeadStatistics`, or a keyword is unknown.
     ValueError
-        If no text was folded into `statistics` yet.
+        If `statistics` has no texts yet.
     traitlets.TraitError
         If a trait's value does not fit the statistics.
 
@@ -118,7 +118,7 @@ class AtlasView(HeadsView):
         super().__init__(**self._opening(traits) | traits)
 
     def _opening(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The head to open at where none is named: the one that is most sure of its role."""
+        """Select the head whose role most exceeds its baseline, unless a head is given."""
         name = given.get("stack", self._first_stack())
         if {"layer", "heads"} & set(given) or name not in self._statistics.stack_names:
             return {}
@@ -139,36 +139,36 @@ class AtlasView(HeadsView):
 
     @property
     def statistics(self) -> HeadStatistics:
-        """What is shown."""
+        """Statistics that the view shows."""
         return self._statistics
 
     @property
     def file_name(self) -> str:
-        """A file's name without its ending: the model's name and the view's."""
+        """Default file name without extension: the names of the model and the view."""
         return "-".join(filter(None, [file_stem(self._statistics.model), "atlas-view"]))
 
     def to_html(self, *, max_mb: float | None = None, controls: str | bool | None = None) -> str:
-        """The view as one HTML page that works offline.
+        """Return the view as one HTML page that works offline.
 
-        The page contains the statistics, roles and offsets of all heads, and of each head as many
-        edges with the tokens around them as there is room for; its caption says how many.
+        The page contains the statistics, roles and offsets of all heads, and as many edges of each
+        head, with the tokens near them, as fit. Its caption gives their number.
 
         Parameters
         ----------
         max_mb : float, optional
-            Megabytes that the page may have; 5 when left out.
+            Maximum size of the page in megabytes. By default 5.
         controls : {"auto", "full", "compact", "none"} or bool, optional
-            Of the page; the view's own when left out.
+            Visible controls of the page. By default those of the view.
 
         Returns
         -------
         str
-            The page: data, code and the state of this view, nothing fetched from anywhere.
+            The page with its data, its code and the state of this view. It loads nothing else.
 
         Raises
         ------
         TypeError, ValueError
-            If not even a page without edges fits, with ways out, or an argument has another value.
+            If not even a page without edges fits, or if an argument is invalid.
 
         Examples
         --------
@@ -184,32 +184,32 @@ class AtlasView(HeadsView):
         controls: str | bool | None = None,
         **figure: Unpack[FigureArguments],
     ) -> Path:
-        """Write the view as a file; the ending says which kind.
+        """Save the view as a page or a picture, depending on the file extension.
 
         Parameters
         ----------
         path : path-like
-            ``"x.html"``: the interactive page; ``"x.pdf"``, ``"x.svg"``: vectors for a paper;
-            ``"x.png"``: pixels. Pictures are drawn by an installed Chromium or Chrome.
+            ``"x.html"`` is the interactive page, ``"x.pdf"`` and ``"x.svg"`` are vector graphics,
+            and ``"x.png"`` is a bitmap. An installed Chromium or Chrome draws pictures.
         max_mb, controls : optional
-            Of the page; see `to_html`. Pictures have no controls.
+            Options of the page; see `to_html`. Pictures have no controls.
         **figure
-            How a picture looks: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
+            Options of a picture: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
             `legend`, `theme`, `background`; see `to_svg`.
 
         Returns
         -------
         Path
-            The file written.
+            Path of the file.
 
         Raises
         ------
         TypeError, ValueError
-            If the ending is none of these, or not even a page without edges fits.
+            If the extension is none of these, or not even a page without edges fits.
         OSError
-            If the file cannot be written; nothing is left half written.
+            If the file cannot be written. No incomplete file remains.
         ImportError, RuntimeError
-            If a picture is asked for and no browser is found.
+            If `path` is a picture and no browser is found.
 
         Examples
         --------
@@ -220,19 +220,19 @@ class AtlasView(HeadsView):
         )
 
     def snapshot(self, *, max_mb: float | None = None) -> None:
-        """Show static outputs that survive without a kernel: a picture, and the page in a frame.
+        """Display static outputs that need no kernel: a picture, and the page in a frame.
 
         Parameters
         ----------
         max_mb : float, optional
-            Of the page; see `to_html`. A notebook is as large as the pages in it.
+            Maximum size of the page in megabytes; see `to_html`. The notebook contains the page.
 
         Raises
         ------
         RuntimeError
             If IPython is not running.
         TypeError, ValueError
-            If not even a page without edges fits, or an argument has another value.
+            If not even a page without edges fits, or if an argument is invalid.
 
         Examples
         --------
@@ -242,12 +242,12 @@ class AtlasView(HeadsView):
         self._show_static(lambda: self.to_html(max_mb=max_mb, controls=controls))
 
     def page_size(self) -> int:
-        """How large a page with all edges would be.
+        """Return the size of a page with all edges.
 
         Returns
         -------
         int
-            Bytes, whatever the limit; the page is made to count them.
+            Size in bytes, ignoring any limit. The page is created to measure it.
 
         Examples
         --------
@@ -294,7 +294,7 @@ class AtlasView(HeadsView):
     @traitlets.validate("color", "order")
     def _validate_statistic(self, proposal: Mapping[str, Any]) -> str:
         name, value = proposal["trait"].name, proposal["value"]
-        # Of another stack as well: both may be set at once.
+        # A statistic of any stack is valid: `stack` may be set in the same step.
         known = ["number"] if name == "order" else []
         known.append("role")
         for stack in self._statistics.stack_names:

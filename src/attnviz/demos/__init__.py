@@ -1,20 +1,20 @@
-"""Four tiny trained models that come with attnviz: no network, and something true to see.
+"""Four tiny trained models that are part of attnviz and need no network.
 
 ``"decoder"``
-    A GPT-2 (3 layers of 4 heads, one token a word). It repeats what it has seen by an induction
-    circuit, initialised as one and then trained, and it finds out which noun "it" was.
+    A GPT-2 (3 layers of 4 heads, one token for each word). It repeats earlier sequences with an
+    induction circuit, which it had at initialisation, and it determines which noun "it" refers to.
 ``"encoder-decoder"``
-    A BART (2 + 2 layers of 4 heads, one token a character) that turns dates written nine ways into
-    ISO form; its cross attention finds the month and the day.
+    A BART (2 + 2 layers of 4 heads, one token for each character) that converts dates from nine
+    formats to ISO format. Its cross-attention finds the month and the day.
 ``"vision"``
-    A ViT (3 layers of 4 heads, 64 patches) that names the one shape in a small picture; its CLS
-    token attends to the patches where the shape lies.
+    A ViT (3 layers of 4 heads, 64 patches) that names the single shape in a small image. Its CLS
+    token attends to the patches of the shape.
 ``"vision-language"``
-    A LLaVA (a CLIP tower of 3 layers, a Llama of 3 layers, 4 heads each, 64 patches) that reads a
-    picture of two shapes and goes on with "the red"; a head finds the shape of that colour.
+    A LLaVA (a CLIP tower of 3 layers, a Llama of 3 layers, 4 heads each, 64 patches) that receives
+    an image of two shapes and completes "the red". One head finds the shape of that colour.
 
-`checkpoints` gives the decoder as it was before training; or ``"induction"``, a GPT-2 (2 layers of
-4 heads), at five steps of a training in which it grows induction heads from random weights.
+`checkpoints` loads the decoder before training, or ``"induction"``, a GPT-2 (2 layers of 4 heads),
+at five training steps. It starts from random weights and develops induction heads.
 
 >>> model, tokenizer = load("decoder")
 >>> ids = tokenizer(example("decoder")["inputs"], return_tensors="pt")["input_ids"]
@@ -31,7 +31,7 @@ from typing import Any
 __all__ = ["CHECKPOINTS", "NAMES", "checkpoints", "example", "load", "sentences"]
 
 NAMES = ("decoder", "encoder-decoder", "vision", "vision-language")
-#: Training steps after which a model was kept, for `checkpoints`.
+#: Training steps that `checkpoints` can load.
 CHECKPOINTS = {"decoder": (0,), "induction": (0, 100, 200, 300, 480)}
 
 _HERE = Path(__file__).parent
@@ -52,7 +52,7 @@ def _without_pillow(name: str, error: ImportError) -> ImportError:
 
 
 def load(name: str) -> tuple[Any, Any]:
-    """Load a demo model and what makes its inputs.
+    """Load a demo model and its tokenizer or processor.
 
     Parameters
     ----------
@@ -63,17 +63,17 @@ def load(name: str) -> tuple[Any, Any]:
     -------
     model : PreTrainedModel
         A GPT2LMHeadModel, BartForConditionalGeneration, ViTForImageClassification or
-        LlavaForConditionalGeneration, on the CPU, float32, in evaluation mode. Its weights are
-        stored as float16.
+        LlavaForConditionalGeneration, on the CPU, in float32 and in evaluation mode. The weights
+        were stored as float16.
     reader : PreTrainedTokenizerFast, ViT's image processor or LlavaProcessor
-        The tokenizer of a text model, the processor of a model that reads images.
+        The tokenizer of a text model, or the processor of a model with image input.
 
     Raises
     ------
     ValueError
-        If there is no such demo model.
+        If the demo model does not exist.
     ImportError
-        If a model that reads images is asked for and pillow is not installed.
+        If the model has image input and pillow is not installed.
 
     Examples
     --------
@@ -107,32 +107,32 @@ def load(name: str) -> tuple[Any, Any]:
 
 
 def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
-    """Load a small model as it was after some steps of its training.
+    """Load a small model at several steps of its training.
 
     Parameters
     ----------
     name : str
         "decoder" or "induction".
     after : sequence of int
-        Numbers of training steps, 0 for the model before training: 0 of the decoder; 0, 100, 200,
-        300 and 480 of "induction".
+        Numbers of training steps. 0 is the model before training. "decoder" has only 0, and
+        "induction" has 0, 100, 200, 300 and 480.
 
     Returns
     -------
     models : dict of int to PreTrainedModel
-        The model after each of these numbers of steps, in the order of training: on the CPU,
-        float32, in evaluation mode. Their weights are stored as float16.
+        The model by number of steps, in the order of training, on the CPU, in float32 and in
+        evaluation mode. The weights were stored as float16.
     tokenizer : PreTrainedTokenizerFast
-        As `load` gives it.
+        The tokenizer of the models.
 
     Raises
     ------
     ValueError
-        If there is no such model, or `after` is empty or has another number of steps.
+        If the model does not exist, or `after` is empty or contains an unknown step.
 
     Notes
     -----
-    The decoder is initialised as an induction circuit: its induction head is there before training.
+    The decoder is initialised as an induction circuit, so it has an induction head before training.
     "induction" starts from random weights.
 
     Examples
@@ -165,9 +165,9 @@ def _loaded(kind: Any, folder: Path) -> Any:
 
 
 def example(name: str) -> dict[str, Any]:
-    """Give an input that shows what a demo model has learned.
+    """Return an input that shows what a demo model has learned.
 
-    Training never saw it: its pair of nouns, its day and its picture are held out.
+    It is not part of the training data: its nouns, its date and its image were held out.
 
     Parameters
     ----------
@@ -177,17 +177,17 @@ def example(name: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        Arguments of `attnviz.extract` and of the `show_*` functions. "inputs" for all: a sentence
-        that goes on with "street", a written date, a PIL image of a triangle, 32 x 32, or such an
-        image of two shapes with a text. And "target" for the encoder-decoder, the same date in ISO
-        form, and for the vision-language model, the answer.
+        Arguments of `attnviz.extract` and of the `show_*` functions. "inputs" is a sentence that
+        continues with "street", a written date, a PIL image (32 x 32) of a triangle, or such an
+        image of two shapes with a text. "target" is the date in ISO format for the encoder-decoder,
+        and the answer for the vision-language model. The other models have no target.
 
     Raises
     ------
     ValueError
-        If there is no such demo model.
+        If the demo model does not exist.
     ImportError
-        If an image is asked for and pillow is not installed.
+        If the input contains an image and pillow is not installed.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def example(name: str) -> dict[str, Any]:
 
 
 def sentences() -> list[str]:
-    """Give sixty sentences for the decoder, of pairs of nouns that training never saw.
+    """Return sixty sentences for the decoder, with pairs of nouns that were held out of training.
 
     Examples
     --------
