@@ -77,7 +77,7 @@ def records_of_forward(
             "Each head has a learned sink, which takes a share of every row: weights sum to less "
             "than 1."
         )
-    if collector.most_examples == 1 < batch.size:
+    if collector.max_examples == 1 < batch.size:
         notes.append(
             f"The {batch.size} rows given are one example: tokens are shown by their place."
         )

@@ -33,7 +33,7 @@ def with_four_axes(
     leading = call.weights.shape[:-2]
     if len(leading) == 3 and leading[2] * call.weights.shape[-1] in num_tokens:
         # Hiera has (batch, heads, windows, queries, keys): windows become examples.
-        return _each(call, lambda tensor: tensor.transpose(1, 2).flatten(0, 1))
+        return _map_tensors(call, lambda tensor: tensor.transpose(1, 2).flatten(0, 1))
 
     def with_four(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dim() == 5:
@@ -44,10 +44,12 @@ def with_four_axes(
             return tensor.reshape(examples, -1, *tensor.shape[1:])
         return tensor
 
-    return _each(call, with_four)
+    return _map_tensors(call, with_four)
 
 
-def _each(call: AttentionCall, change: Callable[[torch.Tensor], torch.Tensor]) -> AttentionCall:
+def _map_tensors(
+    call: AttentionCall, change: Callable[[torch.Tensor], torch.Tensor]
+) -> AttentionCall:
     def changed(tensor: torch.Tensor | None) -> torch.Tensor | None:
         return None if tensor is None else change(tensor)
 
@@ -92,10 +94,10 @@ def capture(
         )
     # One of possibly hundreds of windows per layer is enough to measure rounding.
     measured = [read[turn % len(read)]] if windows else read
-    errors = [error for each in measured if (error := copier.error(each)) is not None]
+    errors = [error for attention in measured if (error := copier.error(attention)) is not None]
     # Windows are joined before they are written.
     slots = [None if windows else (index, name) for index in range(len(read))]
-    copies = [copier.copy(each, slot) for each, slot in zip(read, slots, strict=True)]
+    copies = [copier.copy(attention, slot) for attention, slot in zip(read, slots, strict=True)]
     return copies, max(errors, default=None)
 
 
@@ -114,14 +116,14 @@ def read_attention(
     model's output.
     """
     if call.query is None or call.key is None:
-        return [_given(call, index, each) for index, each in enumerate(unpadded)]
+        return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
     try:
         read = masks.read(call, unpadded)
     except NotImplementedError:
         if call.weights is None:
             raise
-        return [_given(call, index, each) for index, each in enumerate(unpadded)]
-    found = [
+        return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
+    attentions = [
         QueryKeyAttention(
             queries=_part(call.query, index, positions.queries),
             keys=_part(call.key, index, positions.keys),
@@ -135,11 +137,11 @@ def read_attention(
     ]
     if call.weights is None:
         if heads:
-            check.check_output(call, found, unpadded, heads, name)
-    elif not check.agrees_with_weights(call, found, unpadded, heads):
+            check.check_output(call, attentions, unpadded, heads, name)
+    elif not check.agrees_with_weights(call, attentions, unpadded, heads):
         # The traced queries and keys do not give these weights, but the weights are known.
-        return [_given(call, index, each) for index, each in enumerate(unpadded)]
-    return found
+        return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
+    return attentions
 
 
 def _is_finite(attention: Captured) -> bool:
@@ -166,7 +168,7 @@ def _part(tensor: torch.Tensor, index: int, positions: torch.Tensor | None) -> t
     return block[:, positions.to(block.device)]
 
 
-def _given(call: AttentionCall, index: int, positions: Positions) -> GivenWeights:
+def _known_weights(call: AttentionCall, index: int, positions: Positions) -> GivenWeights:
     weights = call.weights
     if weights is None:
         raise TypeError("a call without queries and keys must have weights")

@@ -185,8 +185,8 @@ def apply_change(
     columns = slice(block.first_key, min(block.num_keys, block.first_key + attention.num_keys))
     attending = change.attend(block.whole(attention))
     with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
-        for heads, wanted in _heads_by_rows(change.rows):
-            rows = wanted[(wanted >= block.first_query) & (wanted < last)]
+        for heads, changed_rows in _heads_by_rows(change.rows):
+            rows = changed_rows[(changed_rows >= block.first_query) & (changed_rows < last)]
             own = value[[attention.key_head(head) for head in heads]]
             if positions.keys is not None:
                 own = own[:, positions.keys.to(own.device)]
@@ -197,11 +197,11 @@ def apply_change(
             chosen = torch.tensor(heads, device=output.device)
             for tile in tiles(slice(0, len(rows)), attending.num_keys * len(heads)):
                 weights = _weights_of(attending, heads, rows[tile])[:, :, columns]
-                found = torch.from_numpy(weights).to(values.device) @ values
+                replacement = torch.from_numpy(weights).to(values.device) @ values
                 at = placed[tile].to(output.device)[:, None]
-                output[at, chosen] = found.transpose(0, 1).to(output.dtype)
-        for head, given in change.outputs.items():
-            output[:, head] = given.to(output)
+                output[at, chosen] = replacement.transpose(0, 1).to(output.dtype)
+        for head, vector in change.outputs.items():
+            output[:, head] = vector.to(output)
         for head, factor in change.factors.items():
             if factor == 0:
                 # Infinite outputs become zero too.
@@ -214,10 +214,10 @@ def _heads_by_rows(
     rows: Mapping[int, NDArray[np.int64]],
 ) -> list[tuple[list[int], NDArray[np.int64]]]:
     """Group heads whose attention is replaced at the same queries."""
-    found: dict[bytes, tuple[list[int], NDArray[np.int64]]] = {}
-    for head, wanted in rows.items():
-        found.setdefault(wanted.tobytes(), ([], wanted))[0].append(head)
-    return list(found.values())
+    groups: dict[bytes, tuple[list[int], NDArray[np.int64]]] = {}
+    for head, queries in rows.items():
+        groups.setdefault(queries.tobytes(), ([], queries))[0].append(head)
+    return list(groups.values())
 
 
 def _weights_of(
@@ -269,8 +269,8 @@ def _edit_example(
             f"changes: {name} has {len(heads)} matrices of weights, and none for head {wrong[0]}"
         )
     queries, keys = (
-        torch.arange(size) if each is None else each.cpu()
-        for size, each in zip(heads.shape[1:], (positions.queries, positions.keys), strict=True)
+        torch.arange(size) if indices is None else indices.cpu()
+        for size, indices in zip(heads.shape[1:], (positions.queries, positions.keys), strict=True)
     )
     with torch.no_grad():
         own = GivenWeights(heads.detach().cpu()[:, queries][:, :, keys].float())
@@ -281,12 +281,12 @@ def _edit_example(
         columns = slice(block.first_key, min(block.num_keys, block.first_key + own.num_keys))
         keys = keys[: columns.stop - columns.start]
         attending = change.attend(block.whole(own))
-        for head, wanted in change.rows.items():
-            rows = wanted[(wanted >= block.first_query) & (wanted < last)]
+        for head, changed_rows in change.rows.items():
+            rows = changed_rows[(changed_rows >= block.first_query) & (changed_rows < last)]
             for tile in tiles(slice(0, len(rows)), attending.num_keys):
-                found, _ = attending.weights_of_rows(head, rows[tile])
+                replacement, _ = attending.weights_of_rows(head, rows[tile])
                 placed = queries[torch.from_numpy(rows[tile] - block.first_query)]
-                part = torch.from_numpy(found[:, columns]).to(heads)
+                part = torch.from_numpy(replacement[:, columns]).to(heads)
                 heads[head, placed[:, None].to(heads.device), keys.to(heads.device)] = part
         for head, factor in change.factors.items():
             # A replaced output is scaled in `replace_outputs`.
@@ -302,8 +302,8 @@ def replace_outputs(call: AttentionCall, change: LayerChange, name: str, example
     if change.outputs:
         output = laid_out(call, name, examples)
         with torch.no_grad():
-            for head, given in change.outputs.items():
-                output[:, :, head] = given.to(output) * change.factors.get(head, 1.0)
+            for head, vector in change.outputs.items():
+                output[:, :, head] = vector.to(output) * change.factors.get(head, 1.0)
 
 
 def laid_out(call: AttentionCall, name: str, examples: int = 1) -> torch.Tensor:
@@ -312,13 +312,13 @@ def laid_out(call: AttentionCall, name: str, examples: int = 1) -> torch.Tensor:
     `examples` is needed only for modules that do not use the dispatcher. Raise NotImplementedError
     if the axes of the output are not known.
     """
-    output, known = call.output, call.value is not None
+    output, has_known_axes = call.output, call.value is not None
     if isinstance(output, torch.Tensor) and call.weights is not None:
         # Batch and heads may be one axis, or heads two.
         own = output.data_ptr()
         output = output.reshape(examples, -1, *output.shape[-2:]).transpose(1, 2)
-        known = output.data_ptr() == own
-    if not isinstance(output, torch.Tensor) or output.dim() != 4 or not known:
+        has_known_axes = output.data_ptr() == own
+    if not isinstance(output, torch.Tensor) or output.dim() != 4 or not has_known_axes:
         raise NotImplementedError(
             f"model: {name} ({type(call.module).__name__}) returns an output that is not "
             "(batch, queries, heads, value_dim), which cannot be changed yet"

@@ -3,10 +3,10 @@
 A difference may occur in one head, in a few rows, in one example of a batch or in one window. In
 every call, sampled rows of each of these are compared:
 
-- Number of rows: all rows if the call has few weights (at most `_FEW_ENTRIES`). Otherwise a number
+- Number of rows: all rows if the call has few weights (`_MIN_ENTRIES`). Otherwise a number
   of rows per head that costs a few percent of the layer's time: at least 32, or at least 8 per
   window or example if several are compared together. For a function that transformers does not ship
-  (`foreign_name`) the limit for all rows is `_MOST_ENTRIES`.
+  (`foreign_name`) the limit is `_MIN_FOREIGN_ENTRIES`.
 - Choice of rows: they are drawn for each call, from a generator with a fixed seed, so that a second
   extraction compares the same rows. The heads of a call share one random order of all rows: m rows
   of each of h heads contain every row at least once if h * m >= n. So a mask that is wrong in one
@@ -15,8 +15,9 @@ every call, sampled rows of each of these are compared:
   compared, else ``1 - C(n - k, m) / C(n, m)``, about ``1 - (1 - m / n)**k``. For m = 32, n = 512 it
   is 6% for one row, 64% for 16 rows, and 1 for a head that differs in more than n - m rows.
 
-A difference counts only if it is larger than rounding explains (`_OF_A_ROW`). Outputs are compared
-in a few random projections of the values: a difference in any direction shows in some of them.
+A difference counts only if it is larger than rounding explains (`_MAX_ROW_ERROR`). Outputs are
+compared in a few random projections of the values: a difference in any direction shows in some of
+them.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ __all__ = ["CheckedCalls", "SelfCheck", "foreign_name", "sinks_of", "uses_sink_a
 # Minimum number of compared rows per head: for one example, for each of several, and one row for
 # each `_WIDTH_OF_A_ROW` entries of the layer's width. The cost of a layer grows with the square of
 # its width, the cost of the comparison with rows times width.
-_LEAST_ROWS = 32
-_LEAST_ROWS_OF_MANY = 8
-_WIDTH_OF_A_ROW = 24
+_MIN_ROWS = 32
+_MIN_ROWS_OF_SEVERAL = 8
+_WIDTH_PER_ROW = 24
 # At least this many weights of a call are compared: all rows of 73 tokens with 12 heads.
-_FEW_ENTRIES = 1 << 16
+_MIN_ENTRIES = 1 << 16
 # At least this many weights are compared for a foreign function.
-_MOST_ENTRIES = 1 << 22
+_MIN_FOREIGN_ENTRIES = 1 << 22
 # Number of weights computed at once (1 MiB of float32), unless one row of one head has more.
-_ENTRIES_AT_ONCE = 1 << 18
+_MAX_ENTRIES_AT_ONCE = 1 << 18
 # One projection shows less than a fifth of a difference with probability 0.16, all with 4e-7.
 _PROJECTIONS = 8
 
@@ -66,16 +67,18 @@ _PROJECTIONS = 8
 # |l| is the absolute log-normalizer of the row plus log(n), which covers the logits below it. In
 # 222 extractions of tiny models in bfloat16 and float16 the largest c was 1.8. If logits are so
 # large that their rounding alone moves the weights, few differences can be noticed.
-_OF_A_ROW = 4.0
+_MAX_ROW_ERROR = 4.0
 # Limit for the root mean square of a head's errors, which was at most 0.5 in those extractions:
 # rounding errors differ from row to row, errors of a formula do not.
-_OF_A_HEAD = 1.0
-_OF_WEIGHTS = 4.0
+_MAX_HEAD_ERROR = 1.0
+_MAX_WEIGHT_ERROR = 4.0
 # Sums in float32 are rounded at each term, and sharp logits amplify that. With 16, three of 615
 # tiny models were refused wrongly (5.8, with 4 allowed). Wrong formulas exceed the limit by far.
-_ROUNDINGS_OF_A_SUM = 64
+_ROUNDINGS_PER_SUM = 64
 
-_SHIPPED, _TORCH = (f"{Path(str(each.__file__)).parent}{os.sep}" for each in (transformers, torch))
+_SHIPPED, _TORCH = (
+    f"{Path(str(package.__file__)).parent}{os.sep}" for package in (transformers, torch)
+)
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class _Sample:
         """Yield slices of examples, heads and rows whose weights fit into memory at once."""
         count, num_keys = self.rows.shape[1], max(1, self.attention.num_keys)
         steps = []
-        left = _ENTRIES_AT_ONCE // num_keys
+        left = _MAX_ENTRIES_AT_ONCE // num_keys
         for size in (count, len(self.heads), len(self.examples)):
             steps.append(max(1, min(size, left)))
             left //= max(1, size)
@@ -110,7 +113,7 @@ class _Sample:
                         slice(row, row + steps[0]),
                     )
 
-    def unknown(self, device: torch.device) -> torch.Tensor:
+    def infinite_errors(self, device: torch.device) -> torch.Tensor:
         """Return an array of errors, (examples, heads, rows), filled with infinity."""
         size = len(self.examples), len(self.heads), self.rows.shape[1]
         return torch.full(size, torch.inf, device=device)
@@ -149,7 +152,9 @@ class CheckedCalls:
     def examples(self, call: AttentionCall, unpadded: Sequence[Positions], name: str) -> list[int]:
         """Return the indices of the examples (or windows) of a call that are compared."""
         mask = call.mask
-        padded = any(each.queries is not None or each.keys is not None for each in unpadded)
+        padded = any(
+            positions.queries is not None or positions.keys is not None for positions in unpadded
+        )
         kind = (
             name,
             call.implementation,
@@ -206,15 +211,24 @@ class SelfCheck:
         if self._checked is not None:
             chosen = self._checked.examples(call, unpadded, name)
         samples = list(self._samples(call, attentions, unpadded, heads, chosen))
-        ratios = [self._of_output(call, output, call.value, sample) for sample in samples]
-        for sample, found, (of_row, of_head) in zip(samples, ratios, _worst(ratios), strict=True):
-            if math.isnan(of_row):
+        ratios = [self._output_errors(call, output, call.value, sample) for sample in samples]
+        for sample, sample_ratios, (row_error, head_error) in zip(
+            samples, ratios, _worst_errors(ratios), strict=True
+        ):
+            if math.isnan(row_error):
                 raise ValueError(
                     f"model: the attention of {name} ({type(call.module).__name__}) returned "
                     "NaN. Check its weights and its dtype."
                 )
-            if not (of_row <= _OF_A_ROW and of_head <= _OF_A_HEAD):
-                _refuse(call, output, sample, found, name, whole_head=of_row <= _OF_A_ROW)
+            if not (row_error <= _MAX_ROW_ERROR and head_error <= _MAX_HEAD_ERROR):
+                _refuse(
+                    call,
+                    output,
+                    sample,
+                    sample_ratios,
+                    name,
+                    whole_head=row_error <= _MAX_ROW_ERROR,
+                )
             if foreign is not None:
                 self._count(foreign, sample)
 
@@ -234,8 +248,8 @@ class SelfCheck:
         if tuple(own.shape[1:]) != expected or first.num_heads != call.num_heads:
             return False
         samples = self._samples(call, attentions, unpadded, heads)
-        ratios = [_of_weights(call, own, sample) for sample in samples]
-        return all(of_row <= _OF_WEIGHTS for of_row, _ in _worst(ratios))
+        ratios = [_weight_errors(call, own, sample) for sample in samples]
+        return all(row_error <= _MAX_WEIGHT_ERROR for row_error, _ in _worst_errors(ratios))
 
     def _samples(
         self,
@@ -269,26 +283,26 @@ class SelfCheck:
     ) -> torch.Tensor:
         num_queries = attention.num_queries
         width = (attention.queries if call.value is None else call.value).shape[-1]
-        most = _FEW_ENTRIES if foreign_name(call) is None else _MOST_ENTRIES
+        min_entries = _MIN_ENTRIES if foreign_name(call) is None else _MIN_FOREIGN_ENTRIES
         count = max(
-            _LEAST_ROWS // examples,
-            _LEAST_ROWS_OF_MANY,
-            attention.num_heads * width // _WIDTH_OF_A_ROW,
-            most // (examples * heads * attention.num_keys),
+            _MIN_ROWS // examples,
+            _MIN_ROWS_OF_SEVERAL,
+            attention.num_heads * width // _WIDTH_PER_ROW,
+            min_entries // (examples * heads * attention.num_keys),
         )
         if count >= num_queries:
             return torch.arange(num_queries)[None]
         order = torch.randperm(num_queries, generator=self._generator)
-        shared_out = order[torch.arange(heads * count) % num_queries]
-        return shared_out.view(heads, count).sort(dim=1).values
+        shared_rows = order[torch.arange(heads * count) % num_queries]
+        return shared_rows.view(heads, count).sort(dim=1).values
 
-    def _of_output(
+    def _output_errors(
         self, call: AttentionCall, output: torch.Tensor, value: torch.Tensor, sample: _Sample
     ) -> torch.Tensor:
         """Return the errors of the output in units of rounding: (examples, heads, rows)."""
         unit, device = _unit(call), value.device
         directions = self._directions_of(value.shape[-1], device)
-        ratios = sample.unknown(device)
+        ratios = sample.infinite_errors(device)
         limits = torch.finfo(output.dtype)
         sinks = sinks_of(call)
         for part in sample.parts():
@@ -308,14 +322,14 @@ class SelfCheck:
                 expected, square = (sums[..., :-1] / total).chunk(2, dim=-1)
                 spread = (square - expected.square()).clamp_min(1e-12).sqrt()
                 examples, heads, rows = sample.index(part, output, sample.positions)
-                given = output.detach()[examples, rows, heads].float() / largest
+                actual = output.detach()[examples, rows, heads].float() / largest
                 logits = (top + total[..., 0].log()).abs() + math.log(sample.attention.num_keys + 1)
-                allowed = given.norm(dim=-1, keepdim=True) + square.sqrt()
-                allowed = unit * allowed + _of_logits(unit * logits)[..., None] * spread
+                allowed = actual.norm(dim=-1, keepdim=True) + square.sqrt()
+                allowed = unit * allowed + _relative_errors(unit * logits)[..., None] * spread
                 allowed += 4 * limits.tiny * limits.eps * math.sqrt(value.shape[-1]) / largest
-                found = ((given @ directions - expected).abs() / allowed).amax(dim=-1)
+                part_ratios = ((actual @ directions - expected).abs() / allowed).amax(dim=-1)
                 # The output of a row without allowed keys is arbitrary.
-                ratios[part] = found.masked_fill(top.isneginf(), 0.0)
+                ratios[part] = part_ratios.masked_fill(top.isneginf(), 0.0)
         return ratios
 
     def _directions_of(self, width: int, device: torch.device) -> torch.Tensor:
@@ -326,9 +340,9 @@ class SelfCheck:
 
     def _count(self, foreign: str, sample: _Sample) -> None:
         size = (sample.rows.shape[1], sample.attention.num_queries)
-        known = self.foreign.get(foreign, size)
-        if known is not None:
-            self.foreign[foreign] = min(known, size, key=lambda each: each[0] / each[1])
+        previous = self.foreign.get(foreign, size)
+        if previous is not None:
+            self.foreign[foreign] = min(previous, size, key=lambda rows: rows[0] / rows[1])
 
 
 def foreign_name(call: AttentionCall) -> str | None:
@@ -418,7 +432,7 @@ def _exponentials(
     distinct = sorted(set(read))
     if read == [head for head in distinct for _ in range(len(read) // len(distinct))]:
         read = distinct
-    keys = _of_examples(call.key, sample, part, read, attention.keys).float()
+    keys = _heads_of_examples(call.key, sample, part, read, attention.keys).float()
     grouped = queries.reshape(*queries.shape[:1], keys.shape[1], -1, queries.shape[-1])
     products = (grouped @ keys.mT).view(*queries.shape[:3], -1)
     of_heads = sample.rows[part[1] if len(sample.rows) > 1 else slice(None), part[2]]
@@ -432,12 +446,12 @@ def _values(sample: _Sample, part: tuple[slice, slice, slice], value: torch.Tens
     """Return the values of each head, (examples, heads, keys, value_dim)."""
     size = sample.attention.num_heads // value.shape[1]
     chosen = [head // size for head in sample.heads[part[1]]]
-    values = _of_examples(value, sample, part, chosen, None)
+    values = _heads_of_examples(value, sample, part, chosen, None)
     keys = sample.unpadded.keys
     return values if keys is None else values[:, :, keys.to(values.device)]
 
 
-def _of_examples(
+def _heads_of_examples(
     tensor: torch.Tensor | None,
     sample: _Sample,
     part: tuple[slice, slice, slice],
@@ -466,51 +480,52 @@ def _neighbours(numbers: Sequence[int]) -> slice | list[int]:
     return slice(first, stop) if same else list(numbers)
 
 
-def _of_weights(call: AttentionCall, own: torch.Tensor, sample: _Sample) -> torch.Tensor:
+def _weight_errors(call: AttentionCall, own: torch.Tensor, sample: _Sample) -> torch.Tensor:
     """Return the errors of weights in units of rounding: (examples, heads, rows)."""
     unit = _unit(call)
-    ratios = sample.unknown(own.device)
+    ratios = sample.infinite_errors(own.device)
     for part in sample.parts():
         with torch.no_grad(), torch.autocast(own.device.type, enabled=False):
-            found, top = _exponentials(call, sample, part)
-            total = found.sum(dim=-1, keepdim=True)
-            found /= total
+            weights, top = _exponentials(call, sample, part)
+            total = weights.sum(dim=-1, keepdim=True)
+            weights /= total
             examples, heads, rows = sample.index(part, own, sample.positions)
-            given = own.detach()[examples, heads, rows].float()
+            actual = own.detach()[examples, heads, rows].float()
             if sample.unpadded.keys is not None:
-                given = given[..., sample.unpadded.keys.to(given.device)]
+                actual = actual[..., sample.unpadded.keys.to(actual.device)]
             logits = (top + total[..., 0].log()).abs() + math.log(sample.attention.num_keys + 1)
-            error = (found - given).abs().amax(dim=-1) / (unit * (1 + logits))
+            error = (weights - actual).abs().amax(dim=-1) / (unit * (1 + logits))
             # A row without allowed keys has equal weights in the model, and zeros here.
             ratios[part] = error.masked_fill(top.isneginf(), 0.0)
     return ratios
 
 
-def _of_logits(error: torch.Tensor) -> torch.Tensor:
+def _relative_errors(error: torch.Tensor) -> torch.Tensor:
     """Return the relative errors of weights due to errors of logits. They grow exponentially."""
-    return torch.expm1((_OF_A_ROW * error).clamp_max(60.0)) / _OF_A_ROW
+    return torch.expm1((_MAX_ROW_ERROR * error).clamp_max(60.0)) / _MAX_ROW_ERROR
 
 
-def _worst(ratios: Sequence[torch.Tensor]) -> list[list[float]]:
+def _worst_errors(ratios: Sequence[torch.Tensor]) -> list[list[float]]:
     """Return the worst row and the worst head of each sample, with one transfer from the device."""
     if not ratios:
         return []
     with torch.no_grad():
         limits = [
-            torch.stack([each.amax(), each.square().mean(dim=-1).sqrt().amax()]) for each in ratios
+            torch.stack([sample_ratios.amax(), sample_ratios.square().mean(dim=-1).sqrt().amax()])
+            for sample_ratios in ratios
         ]
-        found: list[list[float]] = torch.stack(limits).tolist()
-    return found
+        worst: list[list[float]] = torch.stack(limits).tolist()
+    return worst
 
 
 def _unit(call: AttentionCall) -> float:
     """Return the relative rounding error of the least precise tensor of a call."""
     tensors = [call.query, call.key, call.value, call.output, call.weights]
-    dtypes = {each.dtype for each in tensors if isinstance(each, torch.Tensor)}
-    device = next((each.device.type for each in tensors if each is not None), "cpu")
+    dtypes = {tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor)}
+    device = next((tensor.device.type for tensor in tensors if tensor is not None), "cpu")
     if torch.is_autocast_enabled(device):
         dtypes.add(torch.get_autocast_dtype(device))
-    unit = _ROUNDINGS_OF_A_SUM * torch.finfo(torch.float32).eps / 2
+    unit = _ROUNDINGS_PER_SUM * torch.finfo(torch.float32).eps / 2
     for dtype in dtypes:
         if dtype.is_floating_point:
             unit = max(unit, torch.finfo(dtype).eps / 2)
@@ -532,12 +547,16 @@ def _refuse(
     whole_head: bool,
 ) -> NoReturn:
     """Raise an error with the position and size of the largest difference of outputs."""
-    places = ratios.square().mean(dim=-1, keepdim=True).expand_as(ratios) if whole_head else ratios
+    candidates = (
+        ratios.square().mean(dim=-1, keepdim=True).expand_as(ratios) if whole_head else ratios
+    )
     if whole_head:
         # The largest error of the worst head.
-        best = places == places.amax()
-        places = ratios.masked_fill(~best, -1.0)
-    example, head, row = (int(each) for each in torch.unravel_index(places.argmax(), places.shape))
+        best = candidates == candidates.amax()
+        candidates = ratios.masked_fill(~best, -1.0)
+    example, head, row = (
+        int(index) for index in torch.unravel_index(candidates.argmax(), candidates.shape)
+    )
     part = (slice(example, example + 1), slice(head, head + 1), slice(row, row + 1))
     exponentials, top = _exponentials(call, sample, part)
     total = exponentials.sum(dim=-1, keepdim=True)
@@ -548,8 +567,8 @@ def _refuse(
     expected = exponentials / total @ _values(sample, part, call.value).float()
     examples, heads, rows = sample.index(part, output, sample.positions)
     error = float((output[examples, rows, heads].float() - expected).abs().max())
-    limit = _OF_A_HEAD if whole_head else _OF_A_ROW
-    allowed = error * limit / max(float(places.max()), limit)
+    limit = _MAX_HEAD_ERROR if whole_head else _MAX_ROW_ERROR
+    allowed = error * limit / max(float(candidates.max()), limit)
     raise NotImplementedError(
         f"model: the attention of {name} ({type(call.module).__name__}, implementation "
         f"{call.implementation!r}) is not softmax(scale * q k^T + bias + mask): its output "

@@ -168,7 +168,7 @@ class Collector:
         self._turns: Counter[str] = Counter()
         self.runs: list[Run] = []
         # Largest number of examples of an attention. It is below the batch size if rows are packed.
-        self.most_examples = 0
+        self.max_examples = 0
         self._sequences = sequences
         self._batch_size = batch_size
         self._encoder_decoder = encoder_decoder
@@ -191,7 +191,7 @@ class Collector:
         for entry in self._modules:
             if entry.softmax:
                 self.stacks.setdefault(self._stack(entry.name), []).append(entry)
-        paths = {stack: [entry.name for entry in each] for stack, each in self.stacks.items()}
+        paths = {stack: [entry.name for entry in entries] for stack, entries in self.stacks.items()}
         self._predicted_layers = PredictedLayers(options, paths)
 
     @property
@@ -219,14 +219,16 @@ class Collector:
             receive,
             undo,
             edit=self._edit if self._change else None,
-            outputs=any(each.outputs for each in self._change.values()),
+            outputs=any(layer_change.outputs for layer_change in self._change.values()),
             begun=self._begin,
             ended=self._end,
         )
 
-    def _begin(self, entry: AttentionModule, given: Sequence[Any]) -> None:
+    def _begin(self, entry: AttentionModule, arguments: Sequence[Any]) -> None:
         self._ran.add(entry.name)
-        first = next((each for each in given if isinstance(each, torch.Tensor)), None)
+        first = next(
+            (argument for argument in arguments if isinstance(argument, torch.Tensor)), None
+        )
         self._open.append(self._new_run(entry.name, self._lengths(first)))
 
     def _new_run(self, name: str, num_tokens: frozenset[int] = frozenset()) -> Run:
@@ -259,11 +261,11 @@ class Collector:
         run = self._run_of(call.module)
         call = with_four_axes(call, self._batch_size, run.num_tokens)
         num_examples = call.num_examples
-        self.most_examples = max(self.most_examples, num_examples)
+        self.max_examples = max(self.max_examples, num_examples)
         windows = 1
         if num_examples not in (1, self._batch_size):
-            windows, rest = divmod(num_examples, self._batch_size)
-            if rest:
+            windows, remainder = divmod(num_examples, self._batch_size)
+            if remainder:
                 raise NotImplementedError(
                     f"model: {run.name} ({type(call.module).__name__}) attends in "
                     f"{num_examples} windows or groups for {self._batch_size} examples, and it "
@@ -274,10 +276,10 @@ class Collector:
         else:
             unpadded = [Positions(None, None)] * num_examples
         # Differential attention multiplies the same weights with several values.
-        again = bool(run.calls) and windows == 1 and same_vectors(self._previous, call)
+        same_weights = bool(run.calls) and windows == 1 and same_vectors(self._previous, call)
         self._previous = call
         change = self._change.get((run.name, run.turn))
-        if again:
+        if same_weights:
             run.positions = None
             if change is not None:
                 self._apply(change, call, unpadded, run, windows)
@@ -292,12 +294,14 @@ class Collector:
         if not run.num_calls:
             run.num_heads = call.num_heads
             run.kept = self._is_kept(run, _size(call, unpadded[0], windows))
-        found: list[Captured]
+        attentions: list[Captured]
         error = None
         if not run.kept:
-            found = [GivenWeights(torch.empty(0, *_size(call, each))) for each in unpadded]
+            attentions = [
+                GivenWeights(torch.empty(0, *_size(call, positions))) for positions in unpadded
+            ]
         else:
-            found, error = capture(
+            attentions, error = capture(
                 call,
                 unpadded,
                 self._masks,
@@ -322,7 +326,7 @@ class Collector:
         run.whole = run.whole and call.whole
         run.dispatched = run.dispatched and call.weights is None
         for window in range(windows):
-            run.calls.append(found[window::windows])
+            run.calls.append(attentions[window::windows])
 
     def _apply(
         self,
@@ -372,9 +376,9 @@ class Collector:
     def _is_kept(self, run: Run, shape: tuple[int, int]) -> bool:
         """Whether a run that computes its first attention will be kept."""
         before = [
-            each.name
-            for each in self.runs
-            if each.calls and each.stack == run.stack and each.shape == shape
+            earlier.name
+            for earlier in self.runs
+            if earlier.calls and earlier.stack == run.stack and earlier.shape == shape
         ]
         return self._predicted_layers.keeps(run.stack, run.name, before)
 
@@ -514,7 +518,7 @@ class PredictedLayers:
 
 
 # Largest number of entries of a matrix joined from windows with known weights only.
-_MOST_ENTRIES = 1 << 28
+_MAX_JOINED_ENTRIES = 1 << 28
 
 
 def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
@@ -576,7 +580,7 @@ def _joined_bias(
 ) -> WindowBias | None:
     if all(bias is None for bias in biases):
         return None
-    size = [int(each.max()) + 1 for each in positions]
+    size = [int(indices.max()) + 1 for indices in positions]
     inside = slice(0, size[0]), slice(0, size[1])
     distinct = biases[:1] if all(bias is biases[0] for bias in biases) else biases
     values = []
@@ -590,15 +594,15 @@ def _joined_bias(
                 ]
             )
         )
-    most = max(map(len, values))
+    max_heads = max(map(len, values))
     return WindowBias(
-        torch.stack([each.expand(most, -1, -1) for each in values]), *windows, *positions
+        torch.stack([block.expand(max_heads, -1, -1) for block in values]), *windows, *positions
     )
 
 
 def _joined_weights(parts: Sequence[torch.Tensor], name: str) -> GivenWeights:
     heads, rows, columns = len(parts[0]), *(sum(p.shape[axis] for p in parts) for axis in (1, 2))
-    if heads * rows * columns > _MOST_ENTRIES:
+    if heads * rows * columns > _MAX_JOINED_ENTRIES:
         raise NotImplementedError(
             f"model: {name} attends in {len(parts)} windows with known weights only, {rows} x "
             f"{columns} in total, which is too large. Pass a smaller image."

@@ -84,7 +84,8 @@ class Copier:
     ) -> dict[str, torch.Tensor]:
         if written is None or not self._spools:
             return {
-                what: _apart(convert(tensor), tensor) for what, (tensor, convert) in parts.items()
+                what: _independent(convert(tensor), tensor)
+                for what, (tensor, convert) in parts.items()
             }
         example, name = written
         blocks = {
@@ -121,7 +122,7 @@ class Copier:
         return tensor.detach().to(device, dtype).contiguous()
 
 
-def _apart(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+def _independent(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Return `made`, or a copy of it if it shares memory with `tensor`."""
     same = made.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
     return made.clone(memory_format=torch.contiguous_format) if same else made
@@ -143,7 +144,9 @@ def _vector_error(attention: QueryKeyAttention, head: int, dtype: torch.dtype) -
     columns = slice(0, attention.num_keys)
     worst = 0.0
     for row in sampled_rows(attention.num_queries):
-        one, other = (each.weights(0, slice(row, row + 1), columns) for each in (exact, rounded))
+        one, other = (
+            version.weights(0, slice(row, row + 1), columns) for version in (exact, rounded)
+        )
         worst = max(worst, float(np.abs(one - other).max()))
     return worst
 

@@ -73,20 +73,22 @@ class AttentionCall:
     @property
     def num_examples(self) -> int:
         """Size of the batch axis. A mask, bias or key may have size 1 for all examples."""
-        known = [each.shape[0] for each in (self.query, self.key, self.weights) if each is not None]
-        return max(known)
+        sizes = [
+            tensor.shape[0] for tensor in (self.query, self.key, self.weights) if tensor is not None
+        ]
+        return max(sizes)
 
     @property
     def num_heads(self) -> int:
         """Number of query heads."""
-        known = self.query if self.query is not None else self.weights
-        return 0 if known is None else known.shape[1]
+        tensor = self.query if self.query is not None else self.weights
+        return 0 if tensor is None else tensor.shape[1]
 
     @property
     def num_queries(self) -> int:
         """Number of rows."""
-        known = self.query if self.query is not None else self.weights
-        return 0 if known is None else known.shape[2]
+        tensor = self.query if self.query is not None else self.weights
+        return 0 if tensor is None else tensor.shape[2]
 
     @property
     def num_keys(self) -> int:
@@ -143,9 +145,9 @@ class _Method:
         self._replacement: Any = None
 
     def wrap(self) -> None:
-        found = AttentionInterface.__dict__["get_interface"]
-        if found is not self._replacement:
-            self._original, self._replacement = found, _wrapped(found)
+        method = AttentionInterface.__dict__["get_interface"]
+        if method is not self._replacement:
+            self._original, self._replacement = method, _wrapped(method)
             AttentionInterface.get_interface = self._replacement
 
     def restore(self) -> None:

@@ -132,7 +132,7 @@ def run_forward(
             spools=spools,
             logits=logits or 1,
         )
-        rerun = next((each for each in reruns if each.needed(forward, options)), None)
+        rerun = next((reason for reason in reruns if reason.needed(forward, options)), None)
         if rerun is None:
             return forward
         reruns.remove(rerun)
@@ -174,7 +174,7 @@ def _watched_forward(
 
 def forward_notes(model: PreTrainedModel, collector: Collector) -> list[str]:
     """Return notes on the attention functions and the precision of a forward."""
-    notes = [_foreign_note(*each) for each in collector.check.foreign.items()]
+    notes = [_foreign_note(*entry) for entry in collector.check.foreign.items()]
     precision = _precision_note(model, collector)
     return [*notes, precision] if precision else notes
 
@@ -195,9 +195,9 @@ class _Stance:
         self._before: Any = None
 
     def force_eager(self) -> None:
-        found = _eval_frame()._stance
-        if found.stance != "force_eager":
-            self._before = found
+        stance = _eval_frame()._stance
+        if stance.stance != "force_eager":
+            self._before = stance
             torch.compiler.set_stance("force_eager")
 
     def restore(self) -> None:
@@ -221,8 +221,12 @@ def _foreign_note(name: str, rows: tuple[int, int] | None) -> str:
     if rows is None:
         compared = "which could not be compared with its output"
     else:
-        some, num_queries = rows
-        part = f"all {some:,}" if some == num_queries else f"{some:,} of {num_queries:,}"
+        num_compared, num_queries = rows
+        part = (
+            f"all {num_compared:,}"
+            if num_compared == num_queries
+            else f"{num_compared:,} of {num_queries:,}"
+        )
         compared = f"compared with its output in {part} queries of each head"
     return (
         f"The attention function {name} does not come with transformers: weights are those of "
@@ -408,7 +412,10 @@ def _half_precision_note(
     }
     if not rounded:
         return None
-    worst = max(_difference(each, number % each.num_heads) for number, each in rounded.items())
+    worst = max(
+        _difference(attention, number % attention.num_heads)
+        for number, attention in rounded.items()
+    )
     name = _NAMES[next(iter(rounded.values())).queries.dtype]
     return (
         f"The model's attention computes in {name}: weights are a float32 softmax of its "
@@ -427,6 +434,6 @@ def _difference(attention: QueryKeyAttention, head: int) -> float:
     logits = attention.logits(head, rows)
     if attention.softcap is None:
         logits = (logits + (rounded - exact).to(logits.device)).to(dtype).float()
-    own = torch.softmax(logits, dim=1).to(dtype).float()
-    found = torch.softmax(attention.logits(head, rows), dim=1)
-    return float((own - found).nan_to_num(0.0).abs().max())
+    rounded_weights = torch.softmax(logits, dim=1).to(dtype).float()
+    exact_weights = torch.softmax(attention.logits(head, rows), dim=1)
+    return float((rounded_weights - exact_weights).nan_to_num(0.0).abs().max())

@@ -20,10 +20,10 @@ __all__ = ["MaskReader", "Positions"]
 
 # Number of results kept: models alternate between a few masks (a global and a local one). The
 # tensors are kept alive so that their addresses, which serve as keys, are not reused.
-_REMEMBERED = 4
+_MAX_CACHED = 4
 # Largest added value that blocks a key. Models add a dtype's lowest value, perhaps scaled, or -1e4.
 # Every logit vanishes beside it, and no bias is as low.
-_BLOCKED = -8e3
+_MAX_BLOCKING = -8e3
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class MaskReader:
     def __init__(self) -> None:
         self._read: deque[
             tuple[object, tuple[object, ...], list[tuple[Mask | None, Bias | None]]]
-        ] = deque(maxlen=_REMEMBERED)
+        ] = deque(maxlen=_MAX_CACHED)
         self._masks: list[Mask] = []
         self._biases: list[Bias] = []
 
@@ -54,8 +54,8 @@ class MaskReader:
 
         Raise NotImplementedError if the form of the mask is unknown.
         """
-        given = (call.mask, call.options.get("position_bias"), *call.added)
-        for tensor in given:
+        arguments = (call.mask, call.options.get("position_bias"), *call.added)
+        for tensor in arguments:
             if not (tensor is None or isinstance(tensor, torch.Tensor | BlockMask)):
                 raise NotImplementedError(
                     f"masks of type {type(tensor).__name__} (implementation "
@@ -66,27 +66,27 @@ class MaskReader:
         causal = _is_causal(call)
         window = call.options.get("sliding_window") if _is_flash(call) else None
         key = (
-            *map(_identity, given),
+            *map(_identity, arguments),
             causal,
             window,
             num_queries,
             num_keys,
             id(unpadded),
         )
-        for _, known, result in self._read:
-            if known == key:
+        for _, cached_key, result in self._read:
+            if cached_key == key:
                 return result
         result = [
-            self._example(call, given, index, positions, causal=causal, window=window)
+            self._example(call, arguments, index, positions, causal=causal, window=window)
             for index, positions in enumerate(unpadded)
         ]
-        self._read.append(((given, unpadded), key, result))
+        self._read.append(((arguments, unpadded), key, result))
         return result
 
     def _example(
         self,
         call: AttentionCall,
-        given: Sequence[torch.Tensor | BlockMask | None],
+        arguments: Sequence[torch.Tensor | BlockMask | None],
         index: int,
         unpadded: Positions,
         *,
@@ -99,7 +99,7 @@ class MaskReader:
         band = BandMask(None if window is None else window - 1, 0, offset)
         allowed: torch.Tensor | None = None
         added: torch.Tensor | None = None
-        for tensor in given:
+        for tensor in arguments:
             if tensor is None:
                 continue
             whole = _flags(tensor, call) if isinstance(tensor, BlockMask) else tensor
@@ -127,18 +127,18 @@ class MaskReader:
     def _shared_mask(self, mask: Mask | None) -> Mask | None:
         if mask is None:
             return None
-        for known in self._masks:
-            if known.equals(mask):
-                return known
+        for cached in self._masks:
+            if cached.equals(mask):
+                return cached
         self._masks.append(mask)
         return mask
 
     def _shared_bias(self, bias: Bias | None) -> Bias | None:
         if bias is None:
             return None
-        for known in self._biases:
-            if known.equals(bias):
-                return known
+        for cached in self._biases:
+            if cached.equals(bias):
+                return cached
         self._biases.append(bias)
         return bias
 
@@ -228,7 +228,7 @@ def _split(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | Non
     """Split a block into flags of allowed pairs and finite added values."""
     if not block.is_floating_point():
         return block.bool(), None
-    blocked = block <= _BLOCKED
+    blocked = block <= _MAX_BLOCKING
     if not bool(blocked.any()):
         return None, block if bool(block.any()) else None
     values = block.masked_fill(blocked, 0.0)

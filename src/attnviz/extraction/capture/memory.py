@@ -63,8 +63,8 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
         return int(torch.cuda.mem_get_info(device)[0]) + unused
     if device.type != "cpu":
         return None
-    known = [*_available(root), *_left_in_groups(root)]
-    return max(0, min(known)) if known else None
+    sizes = [*_available(root), *_left_in_groups(root)]
+    return max(0, min(sizes)) if sizes else None
 
 
 def _available(root: Path) -> Iterator[int]:
@@ -94,16 +94,16 @@ def _left_in_groups(root: Path) -> Iterator[int]:
 def _left(top: Path, path: str, names: tuple[str, str, str]) -> Iterator[int]:
     folder = top / path.strip().lstrip("/")
     # The limits of all parent groups apply. In a container the path may be the host's.
-    for each in [folder, *folder.parents]:
-        if each == top.parent:
+    for group in [folder, *folder.parents]:
+        if group == top.parent:
             return
-        limit, used = (_number(each / name) for name in names[:2])
+        limit, used = (_number(group / name) for name in names[:2])
         if limit is None or used is None:
             continue
         # Cached files are dropped when their memory is needed.
         cached = [
             int(line.split()[1])
-            for line in _lines(each / "memory.stat")
+            for line in _lines(group / "memory.stat")
             if line.startswith(f"{names[2]} ")
         ]
         yield limit - used + sum(cached)
@@ -185,16 +185,16 @@ def layer_sizes(
     `sequences` are ``"input"`` and, for an encoder-decoder model, ``"decoder"``. Modules without
     the necessary values in their configuration are skipped.
     """
-    found = []
+    sizes = []
     for stack, entries in stacks.items():
         lengths = _lengths(stack, sequences)
-        known = layer_numbers([entry.name for entry in entries]) or []
-        numbers: Sequence[int | None] = known or [None for _ in entries]
+        stack_numbers = layer_numbers([entry.name for entry in entries]) or []
+        numbers: Sequence[int | None] = stack_numbers or [None for _ in entries]
         for number, entry in zip(numbers, entries, strict=True):
             size = _layer_size(model, entry, number, lengths)
             if lengths and size is not None:
-                found.append(replace(size, of_stack=tuple(sorted(known))))
-    return found
+                sizes.append(replace(size, of_stack=tuple(sorted(stack_numbers))))
+    return sizes
 
 
 def _lengths(stack: str, sequences: Mapping[str, TokenSequence]) -> tuple[tuple[int, int], ...]:
@@ -245,7 +245,7 @@ def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[t
 
 
 # Memory of a layer per token, in vectors as wide as the model.
-_VECTORS_OF_A_TOKEN = 16
+_VECTORS_PER_TOKEN = 16
 
 
 def forward_memory(model: Any, count: int, length: int) -> int:
@@ -258,7 +258,7 @@ def forward_memory(model: Any, count: int, length: int) -> int:
     config = model.config.get_text_config()
     width = int(getattr(config, "hidden_size", 0) or getattr(config, "d_model", 0) or 1024)
     heads = int(getattr(config, "num_attention_heads", 0) or 16)
-    numbers = width * _VECTORS_OF_A_TOKEN
+    numbers = width * _VECTORS_PER_TOKEN
     if not shortens_logits(model):
         table = model.get_output_embeddings()
         numbers += 0 if table is None else 2 * int(getattr(config, "vocab_size", 0) or 0)
@@ -268,7 +268,7 @@ def forward_memory(model: Any, count: int, length: int) -> int:
 
 # Minimum number of vectors as wide as the model that one layer holds at once for each token: its
 # input, queries, keys and values, the output of attention, and its own output.
-_VECTORS_AT_ONCE = 6
+_MIN_VECTORS_AT_ONCE = 6
 
 
 def check_runs(
@@ -289,22 +289,22 @@ def check_runs(
     """
     if not sizes:
         return
-    width = max(each.num_heads * each.head_dim for each in sizes)
-    heads = max(each.num_heads for each in sizes)
+    width = max(layer.num_heads * layer.head_dim for layer in sizes)
+    heads = max(layer.num_heads for layer in sizes)
     device, itemsize = sizes[0].device, sizes[0].dtype.itemsize
-    most = (free or free_memory)(device)
+    num_free = (free or free_memory)(device)
 
     def needed(length: int) -> int:
-        vectors = copies(length) * _VECTORS_AT_ONCE + len(sizes) * kept(length)
+        vectors = copies(length) * _MIN_VECTORS_AT_ONCE + len(sizes) * kept(length)
         weights = copies(length) * heads * length if eager else 0
         return length * (vectors * width + weights) * itemsize
 
     longest = max(map(_num_tokens, sizes))
-    if most is None or needed(longest) <= most:
+    if num_free is None or needed(longest) <= num_free:
         return
     raise MemoryError(
         f"inputs: {doing} takes at least {in_words(needed(longest))} on {device} for "
-        f"{longest:,} tokens, and {in_words(most)} are free. Pass a shorter text, or "
+        f"{longest:,} tokens, and {in_words(num_free)} are free. Pass a shorter text, or "
         "truncation=."
     )
 
@@ -320,15 +320,15 @@ def check_memory(
     """
     lacking = {}
     for device, needed in needed_memory(sizes, options).items():
-        most = (free or free_memory)(device)
-        if most is not None and needed > most:
-            lacking[device] = needed, most
+        num_free = (free or free_memory)(device)
+        if num_free is not None and needed > num_free:
+            lacking[device] = needed, num_free
     if not lacking:
         return
-    device, (needed, most) = max(lacking.items(), key=lambda item: item[1][0] - item[1][1])
+    device, (needed, num_free) = max(lacking.items(), key=lambda item: item[1][0] - item[1][1])
     raise MemoryError(
-        f"inputs: keeping {_what(sizes, options)} takes {in_words(needed)} on {device}, and "
-        f"{in_words(most)} are free. Pass fewer layers (layers=) or a shorter text, or pass "
+        f"inputs: keeping {_describe(sizes, options)} takes {in_words(needed)} on {device}, and "
+        f"{in_words(num_free)} are free. Pass fewer layers (layers=) or a shorter text, or pass "
         'dtype="bfloat16" or spool="folder" to av.extract.'
     )
 
@@ -350,7 +350,7 @@ def check_disk(
         return
     raise OSError(
         errno.ENOSPC,
-        f"spool: {_what(sizes, options)} take {in_words(needed)}, and {in_words(free)} are "
+        f"spool: {_describe(sizes, options)} take {in_words(needed)}, and {in_words(free)} are "
         'free on that disk. Pass fewer layers (layers=), dtype="bfloat16" or a shorter text.',
         str(folder),
     )
@@ -359,14 +359,14 @@ def check_disk(
 def free_disk(folder: Path) -> int | None:
     """Return the free bytes on the disk of a folder that may not exist yet, or None if unknown."""
     whole = folder.expanduser().absolute()
-    there = next((each for each in (whole, *whole.parents) if each.exists()), whole)
+    existing = next((path for path in (whole, *whole.parents) if path.exists()), whole)
     try:
-        return shutil.disk_usage(there).free
+        return shutil.disk_usage(existing).free
     except OSError:
         return None
 
 
-def _what(sizes: Sequence[LayerSize], options: CaptureOptions) -> str:
+def _describe(sizes: Sequence[LayerSize], options: CaptureOptions) -> str:
     count = sum(layer.size(options) > 0 for layer in sizes)
     tokens = max(map(_num_tokens, sizes))
     return f"the queries and keys of {count} layers for {tokens:,} tokens"

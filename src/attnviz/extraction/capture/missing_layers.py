@@ -77,12 +77,14 @@ def notes_on_layers(
     `stacks` are all captured layers, and `missing` the modules whose attention could not be read.
     Layers that attend and have no other mixer get no sentence.
     """
-    captured = {id(model.get_submodule(name)) for each in stacks.values() for name in each.names}
+    captured = {
+        id(model.get_submodule(name)) for layers in stacks.values() for name in layers.names
+    }
     unread = {id(entry.module) for entry in missing}
     softmax = {id(entry.module) for entry in attention_modules(model) if entry.softmax}
     families = tuple(class_prefixes(model.config))
     sentences = []
-    for layers in _lists(model, stacks).values():
+    for layers in _layer_lists(model, stacks).values():
         container = model.get_submodule(layers.path)
         attending = [child for child in container.children() if _holds(child, captured | unread)]
         usual = {type(part) for child in attending for part in child.children()}
@@ -90,7 +92,9 @@ def notes_on_layers(
             if child in attending:
                 reason = _beside_attention(child, families)
             elif _holds(child, softmax):
-                names = [type(each).__name__ for each in child.modules() if id(each) in softmax]
+                names = [
+                    type(module).__name__ for module in child.modules() if id(module) in softmax
+                ]
                 reason = ("did not run", *dict.fromkeys(names))
             else:
                 reason = _without_attention(child, usual, families)
@@ -121,19 +125,19 @@ def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:
     return sentences
 
 
-def _lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[str, _Layers]:
+def _layer_lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[str, _Layers]:
     """Return the outermost lists of layers around the captured attention of text, by path."""
-    found: dict[str, _Layers] = {}
+    lists: dict[str, _Layers] = {}
     for name, layers in stacks.items():
         if layers.stack not in _TEXT_STACKS:
             continue
         for path in layers.names:
             parts = path.split(".")
-            first = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
+            first = next((index for index, part in enumerate(parts) if part.isdigit()), 0)
             prefix = ".".join(parts[:first])
             if first and isinstance(model.get_submodule(prefix), nn.ModuleList):
-                found.setdefault(prefix, _Layers(prefix, name, layers.in_call_order))
-    return found
+                lists.setdefault(prefix, _Layers(prefix, name, layers.in_call_order))
+    return lists
 
 
 def _holds(layer: nn.Module, modules: set[int]) -> bool:
@@ -145,7 +149,7 @@ def _mixers(layer: nn.Module, families: tuple[str, ...]) -> Iterator[tuple[_Kind
     for name, module in layer.named_children():
         class_name = type(module).__name__
         # The prefix is removed because RecurrentGemma's attention is not recurrent.
-        family = next((each for each in families if class_name.startswith(each)), "")
+        family = next((prefix for prefix in families if class_name.startswith(prefix)), "")
         text = f"{name} {class_name.removeprefix(family)}"
         kind = next((kind for kind in _KINDS if kind.pattern.search(text)), None)
         if kind is None or _LAYER.search(class_name):
@@ -156,10 +160,10 @@ def _mixers(layer: nn.Module, families: tuple[str, ...]) -> Iterator[tuple[_Kind
 
 def _beside_attention(layer: nn.Module, families: tuple[str, ...]) -> tuple[str, ...]:
     """Return the reason for a layer with token mixers beside its attention, or an empty tuple."""
-    found = dict.fromkeys(_mixers(layer, families))
-    if not found:
+    mixers = dict.fromkeys(_mixers(layer, families))
+    if not mixers:
         return ()
-    return ("beside", next(iter(found))[0].one, *(name for _, name in found))
+    return ("beside", next(iter(mixers))[0].one, *(name for _, name in mixers))
 
 
 def _without_attention(
@@ -171,10 +175,10 @@ def _without_attention(
     """
     if next(layer.parameters(), None) is None:
         return ()
-    found = dict.fromkeys(_mixers(layer, families))
-    if found:
-        kind = next(iter(found))[0]
-        return ("instead", kind.one, kind.several, *(name for _, name in found))
+    mixers = dict.fromkeys(_mixers(layer, families))
+    if mixers:
+        kind = next(iter(mixers))[0]
+        return ("instead", kind.one, kind.several, *(name for _, name in mixers))
     parts = dict.fromkeys(
         type(part) for part in layer.children() if next(part.parameters(), None) is not None
     )

@@ -82,7 +82,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
         name = f"{stack} {part}".strip()
         by_name.setdefault(name, {}).setdefault(shape, []).append((run, examples))
     made = {}
-    for name in sorted(by_name, key=_place):
+    for name in sorted(by_name, key=_order_of):
         stages = by_name[name].values()
         for number, entries in enumerate(stages, 1):
             stage = f"{name} stage {number}" if len(stages) > 1 else name
@@ -98,17 +98,17 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
     """
     paths: dict[str, dict[tuple[str, ...], set[str]]] = {}
     for run in runs:
-        path = tuple("*" if each.isdigit() else each for each in run.name.split("."))
+        path = tuple("*" if part.isdigit() else part for part in run.name.split("."))
         paths.setdefault(run.stack, {}).setdefault(path, set()).add(run.name)
     parts: dict[str, dict[tuple[str, ...], str]] = {}
     for stack, families in paths.items():
         numbers = [layer_numbers(names) for names in families.values()]
-        flat = [number for each in numbers for number in each or ()]
+        flat = [number for family_numbers in numbers for number in family_numbers or ()]
         collide = len(set(flat)) < len(flat)
         parts[stack] = _distinct(list(families)) if collide else dict.fromkeys(families, "")
     named = []
     for run in runs:
-        path = tuple("*" if each.isdigit() else each for each in run.name.split("."))
+        path = tuple("*" if part.isdigit() else part for part in run.name.split("."))
         named.append((run.stack, parts[run.stack][path], run))
     return named
 
@@ -122,7 +122,7 @@ def _distinct(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     for length in range(1, longest + 1):
         for start in range(longest - length + 1):
             pieces = [
-                ".".join(each for each in path[start : start + length] if each not in _GENERIC)
+                ".".join(part for part in path[start : start + length] if part not in _GENERIC)
                 for path in paths
             ]
             if len(set(pieces)) == len(paths) and "" not in pieces:
@@ -130,7 +130,7 @@ def _distinct(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     return {path: "" if number == 0 else str(number + 1) for number, path in enumerate(paths)}
 
 
-def _place(stack: str) -> int:
+def _order_of(stack: str) -> int:
     return _ORDER.index(stack.partition(" ")[0])
 
 
@@ -230,7 +230,7 @@ def _select(layers: StackLayers, kept: Sequence[bool]) -> StackLayers:
         layers,
         names=list(compress(layers.names, kept)),
         examples=[
-            {number: each for number, each in example.items() if number in numbers}
+            {number: attention for number, attention in example.items() if number in numbers}
             for example in layers.examples
         ],
         windows=list(compress(layers.windows, kept)),
@@ -239,19 +239,19 @@ def _select(layers: StackLayers, kept: Sequence[bool]) -> StackLayers:
 
 
 def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> None:
-    known = {number for layers in stacks.values() for number in layers.examples[0]}
+    valid_numbers = {number for layers in stacks.values() for number in layers.examples[0]}
     longest = max(len(layers.runs) for layers in stacks.values())
     missing = [
         number
         for number in options.layers or ()
-        if number not in known and number not in range(-longest, 0)
+        if number not in valid_numbers and number not in range(-longest, 0)
     ]
     if missing:
-        there = "; ".join(
+        valid = "; ".join(
             f"stack {name!r} has layers {format_numbers(list(layers.examples[0]))}"
             for name, layers in stacks.items()
         )
-        raise ValueError(f"layers: layer {missing[0]} does not exist; {there}")
+        raise ValueError(f"layers: layer {missing[0]} does not exist; {valid}")
 
 
 def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> list[str]:
@@ -259,9 +259,9 @@ def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -
     notes = []
     errors: dict[bool, list[float]] = {False: [], True: []}
     for layers in stacks.values():
-        for found, run in zip(layers.examples[0].values(), layers.runs, strict=True):
+        for attention, run in zip(layers.examples[0].values(), layers.runs, strict=True):
             if run.error is not None:
-                errors[found.vectors is None].append(run.error)
+                errors[attention.vectors is None].append(run.error)
     dtype = str(options.dtype).removeprefix("torch.")
     if errors[False]:
         notes.append(

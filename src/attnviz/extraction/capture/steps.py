@@ -36,7 +36,7 @@ from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["MORE_KEYS", "MORE_QUERIES", "ChangedSteps", "StepChange"]
 
-_Place = tuple[str, int]
+_RunKey = tuple[str, int]
 
 #: Stacks whose queries, and stacks whose keys, grow with every step.
 MORE_QUERIES = ("self", "decoder", "cross")
@@ -78,7 +78,7 @@ class ChangedSteps:
     def __init__(
         self,
         model: PreTrainedModel,
-        changes: Mapping[_Place, StepChange],
+        changes: Mapping[_RunKey, StepChange],
         *,
         trace_all: bool,
     ) -> None:
@@ -87,15 +87,15 @@ class ChangedSteps:
         self._names = {id(module): name for name, module in model.named_modules()}
         self._running = RunningModules(attention_modules(model), trace_all=trace_all)
         self._turns: Counter[str] = Counter()
-        self._open: list[_Place] = []
-        self._changed: set[_Place] = set()
+        self._open: list[_RunKey] = []
+        self._changed: set[_RunKey] = set()
         self._offset = 0
         self._masks = MaskReader()
 
     def watch(self, undo: Cleanup) -> None:
         """Change the attention of this thread until the block of `undo` ends."""
         begin = self._model.register_forward_pre_hook
-        hook((begin(in_this_thread(each), with_kwargs=True) for each in [self._step]), undo)
+        hook((begin(in_this_thread(step), with_kwargs=True) for step in [self._step]), undo)
         self._running.watch(
             self._receive, undo, edit=self._edit, begun=self._begin, ended=self._end
         )
@@ -115,8 +115,8 @@ class ChangedSteps:
         # Each step has other masks.
         self._masks = MaskReader()
 
-    def _begin(self, entry: AttentionModule, given: Sequence[Any]) -> None:
-        del given
+    def _begin(self, entry: AttentionModule, arguments: Sequence[Any]) -> None:
+        del arguments
         self._open.append((entry.name, self._turns[entry.name]))
         self._turns[entry.name] += 1
 
@@ -133,27 +133,29 @@ class ChangedSteps:
 
     def _receive(self, call: AttentionCall) -> None:
         name = self._names.get(id(call.module), "")
-        place = self._open[-1] if self._open and self._open[-1][0] == name else (name, 0)
-        if place not in self._changes:
+        run_key = self._open[-1] if self._open and self._open[-1][0] == name else (name, 0)
+        if run_key not in self._changes:
             return
-        if place in self._changed and call.weights is not None:
-            wanted = self._changes[place]
-            call = with_four_axes(call, _examples(wanted, call.weights))
-            block = self._block(wanted.stack, call.num_queries, call.num_keys)
-            change = wanted.at(block.num_queries, block.num_keys)
+        if run_key in self._changed and call.weights is not None:
+            step_change = self._changes[run_key]
+            call = with_four_axes(call, _examples(step_change, call.weights))
+            block = self._block(step_change.stack, call.num_queries, call.num_keys)
+            change = step_change.at(block.num_queries, block.num_keys)
             replace_outputs(call, change, name, call.num_examples)
             return
         check_changeable(call, name, 1, several=True)
-        wanted = self._changes[place]
-        block = self._block(wanted.stack, call.num_queries, call.num_keys)
-        change = wanted.at(block.num_queries, block.num_keys)
-        self._changed.add(place)
+        step_change = self._changes[run_key]
+        block = self._block(step_change.stack, call.num_queries, call.num_keys)
+        change = step_change.at(block.num_queries, block.num_keys)
+        self._changed.add(run_key)
         heads = change.heads
         if not heads:
             return
         unpadded = [Positions(None, None)] * call.num_examples
-        found = read_attention(call, unpadded, self._masks, SelfCheck(), heads=heads, name=name)
-        for example, attention in enumerate(found):
+        attentions = read_attention(
+            call, unpadded, self._masks, SelfCheck(), heads=heads, name=name
+        )
+        for example, attention in enumerate(attentions):
             if not isinstance(attention, QueryKeyAttention):
                 raise TypeError(f"{name} was read without queries and keys")
             positions = unpadded[example]
@@ -164,15 +166,15 @@ class ChangedSteps:
         if entry is None or not self._open or self._open[-1] not in self._changes:
             return False
         name = f"{entry.name} ({type(entry.module).__name__})"
-        wanted = self._changes[self._open[-1]]
-        block = self._block(wanted.stack, *weights.shape[-2:])
-        change = wanted.at(block.num_queries, block.num_keys)
-        examples = _examples(wanted, weights)
+        step_change = self._changes[self._open[-1]]
+        block = self._block(step_change.stack, *weights.shape[-2:])
+        change = step_change.at(block.num_queries, block.num_keys)
+        examples = _examples(step_change, weights)
         edit_weights(weights, Positions(None, None), change, name, examples=examples, block=block)
         self._changed.add(self._open[-1])
         return True
 
 
-def _examples(wanted: StepChange, weights: torch.Tensor) -> int:
+def _examples(step_change: StepChange, weights: torch.Tensor) -> int:
     """Return the number of continuations. Batch and heads of the weights may be one axis."""
-    return len(weights) if weights.dim() == 4 else max(1, len(weights) // wanted.num_heads)
+    return len(weights) if weights.dim() == 4 else max(1, len(weights) // step_change.num_heads)

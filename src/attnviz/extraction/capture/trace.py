@@ -50,7 +50,7 @@ _BOUNDED = {"max", "maximum", "clamp", "clamp_"}
 _CARRIED = _SAME | _RESHAPED | _TIMES | _FILL | {"transpose", "permute", "__getitem__"}
 # Largest fill value that blocks a key: models use the lowest value of a dtype, or -1e4 and similar,
 # beside which every logit vanishes.
-_BLOCKED = -1e3
+_MAX_BLOCKING = -1e3
 
 
 def _end_interrupted(error: BaseException | None) -> None:
@@ -215,9 +215,9 @@ class FunctionWatch(TorchFunctionMode):
         kwargs: Mapping[str, Any],
         result: torch.Tensor,
     ) -> None:
-        found = next((trace.weights[id(arg)] for arg in args if id(arg) in trace.weights), None)
-        if found is not None:
-            weights, logits = found
+        traced = next((trace.weights[id(arg)] for arg in args if id(arg) in trace.weights), None)
+        if traced is not None:
+            weights, logits = traced
             if id(weights) in trace.changed:
                 raise NotImplementedError(
                     f"model: {type(trace.module).__name__} changes its attention weights after "
@@ -226,7 +226,7 @@ class FunctionWatch(TorchFunctionMode):
                     "AttentionRecord.from_weights."
                 )
             # Report weights once, even if they are multiplied with several values.
-            for key in [key for key, (known, _) in trace.weights.items() if known is weights]:
+            for key in [key for key, (other, _) in trace.weights.items() if other is weights]:
                 del trace.weights[key]
                 trace.met.add(key)
             call = _of_softmax(trace.module, weights, logits)
@@ -258,9 +258,11 @@ def _is_changed(
     only the factor is tested, and a mask is assumed to cover zero weights only.
     """
     if result is not before:
-        there = result.detach().ne(0).any(dim=-1, keepdim=True)
-        return bool((result.detach().ne(before.detach()) & there).any())
-    factor = next((each for each in (*args, *kwargs.values()) if each is not before), None)
+        has_weight = result.detach().ne(0).any(dim=-1, keepdim=True)
+        return bool((result.detach().ne(before.detach()) & has_weight).any())
+    factor = next(
+        (argument for argument in (*args, *kwargs.values()) if argument is not before), None
+    )
     if isinstance(factor, torch.Tensor) and factor.dtype != torch.bool:
         return bool((factor.ne(1) & factor.ne(0)).any())
     return isinstance(factor, int | float) and factor != 1
@@ -274,16 +276,16 @@ def _step(
     result: torch.Tensor,
 ) -> _Logits | None:
     """Return the logits after one function, or None if the function is unknown."""
-    known = trace.logits
-    positions = [position for position, arg in enumerate(args) if id(arg) in known]
+    traced = trace.logits
+    positions = [position for position, arg in enumerate(args) if id(arg) in traced]
     if not positions:
         return None
     position = positions[0]
     if len(positions) == 2:
         # The first product is that of queries and keys. Later ones involve positions.
-        first, second = (list(known).index(id(args[each])) for each in positions)
+        first, second = (list(traced).index(id(args[index])) for index in positions)
         position = positions[0] if first <= second else positions[1]
-    logits = known[id(args[position])]
+    logits = traced[id(args[position])]
     others = [arg for index, arg in enumerate(args) if index != position]
     other = others[0] if others else kwargs.get("other")
     if name in _SAME | _RESHAPED:
@@ -304,8 +306,8 @@ def _reshaped(logits: _Logits, old: torch.Size, new: torch.Size) -> _Logits:
         return logits
     return replace(
         logits,
-        added=tuple(_as_reshaped(each, old, new) for each in logits.added),
-        blocked=tuple(_as_reshaped(each, old, new) for each in logits.blocked),
+        added=tuple(_as_reshaped(term, old, new) for term in logits.added),
+        blocked=tuple(_as_reshaped(mask, old, new) for mask in logits.blocked),
     )
 
 
@@ -346,7 +348,7 @@ def _masked(
             return replace(logits, blocked=(*logits.blocked, blocked))
     if name in _BOUNDED:
         bounds = [*args[1:], *kwargs.values()]
-        if all(bound is None or abs(_number(bound) or 0.0) >= -_BLOCKED for bound in bounds):
+        if all(bound is None or abs(_number(bound) or 0.0) >= -_MAX_BLOCKING for bound in bounds):
             return logits
     return None
 
@@ -361,7 +363,7 @@ def _scaled(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
         return replace(logits, capped=False, softcap=number, scale=logits.scale * number)
     if logits.blocked or logits.softcap is not None:
         return None
-    added = tuple(each * number for each in logits.added)
+    added = tuple(term * number for term in logits.added)
     return replace(logits, scale=logits.scale * number, added=added)
 
 
@@ -383,7 +385,7 @@ def _number(value: Any) -> float | None:
 
 def _blocks(value: Any) -> bool:
     number = _number(value)
-    return number is not None and number <= _BLOCKED
+    return number is not None and number <= _MAX_BLOCKING
 
 
 def _of_sdpa(
@@ -391,8 +393,8 @@ def _of_sdpa(
 ) -> AttentionCall:
     """Return the call of torch's scaled_dot_product_attention."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
-    given = dict(zip(names, args, strict=False)) | dict(kwargs)
-    tensors = [given["query"], given["key"], given["value"], output]
+    arguments = dict(zip(names, args, strict=False)) | dict(kwargs)
+    tensors = [arguments["query"], arguments["key"], arguments["value"], output]
     if output.dim() == 3:
         tensors = [tensor[:, None] for tensor in tensors]
     query, key, value, output = tensors
@@ -402,8 +404,8 @@ def _of_sdpa(
         query,
         key,
         value,
-        given.get("attn_mask"),
-        {"scaling": given.get("scale"), "is_causal": bool(given.get("is_causal"))},
+        arguments.get("attn_mask"),
+        {"scaling": arguments.get("scale"), "is_causal": bool(arguments.get("is_causal"))},
         output.transpose(1, 2),
     )
 
@@ -412,9 +414,9 @@ def _of_multi_head(
     module: nn.Module, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> AttentionCall:
     """Return the call of torch's nn.MultiheadAttention, run again to get its weights."""
-    asked = {**kwargs, "need_weights": True, "average_attn_weights": False}
+    options = {**kwargs, "need_weights": True, "average_attn_weights": False}
     with torch.no_grad():
-        _, weights = func(*args, **asked)
+        _, weights = func(*args, **options)
     query = args[0] if args else kwargs["query"]
     # The query is (tokens, examples, width), or (tokens, width) for one example.
     weights = weights if query.dim() == 3 else weights[None]
@@ -428,8 +430,8 @@ def _of_softmax(module: nn.Module, weights: torch.Tensor, logits: _Logits | None
     shape = weights.shape
     queries, keys = logits.product.queries, logits.product.keys
     blocked = None
-    for each in logits.blocked:
-        blocked = each if blocked is None else blocked | each
+    for mask in logits.blocked:
+        blocked = mask if blocked is None else blocked | mask
     return AttentionCall(
         module,
         "eager",
@@ -439,7 +441,7 @@ def _of_softmax(module: nn.Module, weights: torch.Tensor, logits: _Logits | None
         None if blocked is None else ~_like(blocked, shape),
         {"scaling": logits.scale, "softcap": logits.softcap},
         None,
-        added=tuple(_like(each, shape) for each in logits.added),
+        added=tuple(_like(term, shape) for term in logits.added),
         weights=weights,
         whole=logits.whole,
     )
@@ -460,10 +462,10 @@ def _output_of(
         *letters, of_result = equation.groups()
         weights, values = letters if id(operands[0]) in met else reversed(letters)
         added = [letter for letter in of_result if letter not in weights]
-        wanted = [*(letter for letter in weights if letter in of_result), *added]
-        if len(added) != 1 or added[0] not in values or len(wanted) != len(weights):
+        order = [*(letter for letter in weights if letter in of_result), *added]
+        if len(added) != 1 or added[0] not in values or len(order) != len(weights):
             return None
-        return result.permute([of_result.index(letter) for letter in wanted])
+        return result.permute([of_result.index(letter) for letter in order])
     left = args[1] if name == "baddbmm" and len(args) > 1 else args[0] if args else None
     return result if id(left) in met else None
 
@@ -510,13 +512,13 @@ def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pro
     if name == "einsum":
         return _of_einsum(args)
     if name == "baddbmm":
-        given = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | dict(kwargs)
-        beta, left, right = given.get("beta", 1), given["batch1"], given["batch2"]
+        arguments = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | dict(kwargs)
+        beta, left, right = arguments.get("beta", 1), arguments["batch1"], arguments["batch2"]
         # With beta 0 torch does not read the added term, which may be uninitialised.
-        added = None if beta == 0 else given["input"] * beta
-        return Product(left, right.transpose(-1, -2), float(given.get("alpha", 1)), added)
+        added = None if beta == 0 else arguments["input"] * beta
+        return Product(left, right.transpose(-1, -2), float(arguments.get("alpha", 1)), added)
     operands = [*args, *kwargs.values()]
-    if len(operands) != 2 or not all(isinstance(each, torch.Tensor) for each in operands):
+    if len(operands) != 2 or not all(isinstance(operand, torch.Tensor) for operand in operands):
         return None
     left, right = operands
     if min(left.dim(), right.dim()) < 3:
@@ -538,8 +540,12 @@ def _of_einsum(args: Sequence[Any]) -> Product | None:
     # The last two letters of the result are queries and keys. One letter is summed over.
     if len(summed) != 1 or left == right:
         return None
-    of_query = next((each for each in (left, right) if query in each and key not in each), None)
-    of_key = next((each for each in (left, right) if key in each and query not in each), None)
+    of_query = next(
+        (letters for letters in (left, right) if query in letters and key not in letters), None
+    )
+    of_key = next(
+        (letters for letters in (left, right) if key in letters and query not in letters), None
+    )
     if of_query is None or of_key is None:
         return None
     (dimension,) = summed

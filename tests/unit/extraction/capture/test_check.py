@@ -118,7 +118,7 @@ def test_parts_that_fit_into_memory_are_compared_as_all_are_at_once(
     given = call(examples=3, key_heads=2)
     # So many weights at once: of 4 rows, of a head, of three heads, of an example, of two.
     for entries in (4 * LENGTH, LENGTH**2, 3 * LENGTH**2, 4 * LENGTH**2, 8 * LENGTH**2):
-        monkeypatch.setattr(check, "_ENTRIES_AT_ONCE", entries)
+        monkeypatch.setattr(check, "_MAX_ENTRIES_AT_ONCE", entries)
         assert not is_refused(given)
         for at in [(0, 0, 0), (0, 3, 3), (1, 8, 1), (2, 8, 3)]:
             assert is_refused(replace(given, output=changed(given.output, at, 1e-3)))
