@@ -9,7 +9,7 @@ import { mapPixels } from "../../src/ui/controls/heads";
 import { coverage, sentence, strongestCells, summary } from "../../src/ui/heat-map/captions";
 import { layOut } from "../../src/ui/heat-map/layout";
 import { quantityInWords, scaleLabels } from "../../src/ui/heat-map/legend";
-import { backMarks, frontMarks, fullBar, type HeatMap } from "../../src/ui/heat-map/marks";
+import { backMarks, frontMarks, type HeatMap } from "../../src/ui/heat-map/marks";
 import { HEAT_MAP_DEFAULTS } from "../../src/ui/heat-map/state";
 import type { Grid } from "../../src/ui/heat-map/tiles";
 import {
@@ -256,8 +256,6 @@ describe("a heat map of signed numbers", () => {
     expect(textsOf(marks)).toEqual(
       expect.arrayContaining(["difference from “t0”", "+0.20", "−0.40"]),
     );
-    const { columns } = map.layout.viewport;
-    expect(fullBar({ ...line, values }, columns, "mean").weight).toBeCloseTo(-0.4, 6);
   });
 
   it("has a legend from minus to plus", () => {

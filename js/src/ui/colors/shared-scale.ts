@@ -8,27 +8,17 @@ export interface SharedScale {
   scaling: Signal<Scaling>;
   /** The largest number that any of the pictures shows, of which this one shows `own`. */
   largest: (own: ReadonlySignal<number>) => ReadonlySignal<number>;
-  /** The same of the numbers that have bars. */
-  longest: (own: ReadonlySignal<number>) => ReadonlySignal<number>;
 }
 
 /** Scales for pictures by their names; a picture that is made anew takes the place of the old. */
 export function createSharedScale(): (name: string) => SharedScale {
   const scaling = signal<Scaling>("auto");
-  const largest = createMaximum();
-  const longest = createMaximum();
+  const all = signal<Record<string, ReadonlySignal<number>>>({});
   return (name) => ({
     scaling,
-    largest: (own) => largest(name, own),
-    longest: (own) => longest(name, own),
+    largest: (own) => {
+      all.value = { ...all.peek(), [name]: own };
+      return computed(() => Math.max(...Object.values(all.value).map((each) => each.value)));
+    },
   });
-}
-
-/** The largest of numbers that come one by one, each under a name. */
-function createMaximum(): (name: string, own: ReadonlySignal<number>) => ReadonlySignal<number> {
-  const all = signal<Record<string, ReadonlySignal<number>>>({});
-  return (name, own) => {
-    all.value = { ...all.peek(), [name]: own };
-    return computed(() => Math.max(...Object.values(all.value).map((each) => each.value)));
-  };
 }

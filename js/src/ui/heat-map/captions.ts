@@ -27,7 +27,7 @@ import {
   writtenSmall,
 } from "../text/captions";
 import { changedInWords } from "../what-if/changed-run";
-import { fullBar, type Line } from "./marks";
+import type { Line } from "./marks";
 import type { Grid } from "./tiles";
 import { isPooled, isWhole, tokensOf, type Viewport } from "./viewport";
 
@@ -120,8 +120,6 @@ export interface CaptionInput {
   /** Weights of what is pinned. */
   row: Line | null;
   column: Line | null;
-  /** The number that a full bar stands for at least. */
-  barsTo?: number | undefined;
   /** Effects of the keys, which have bars. */
   effects?: TokenEffects | null;
 }
@@ -309,27 +307,6 @@ export function nothingInWords(
   return `less than ${plainNumber(roundedUp(least))}${stack.signed ? " in size" : ""}`;
 }
 
-/** What a full bar stands for where it is out of sight, or where only what is in sight is known. */
-function barsInWords({ viewport, row, column, barsTo = 0 }: CaptionInput): string[] {
-  const { rows, columns, queries, keys, pooled, stack } = viewport;
-  const at = (texts: readonly string[], token: number): string =>
-    `${quoted(texts[token] ?? "")} (${token})`;
-  return ([row, column] as const).flatMap((line, side) => {
-    if (!line) return [];
-    const { weight, token, inSight, whole } = fullBar(line, side === 0 ? columns : rows, pooled);
-    if (weight === 0 || (inSight && whole)) return [];
-    if (Math.abs(weight) < barsTo) {
-      const full = writtenSmall(quantityOf(stack), barsTo);
-      return [`A full bar is ${full}, the largest beside each other.`];
-    }
-    const number = writtenSmall(quantityOf(stack), weight);
-    if (!whole) return [`A full bar is ${number}, the largest in sight.`];
-    const [query, key] = side === 0 ? [line.token, token] : [token, line.token];
-    const between = `from ${at(queries.text, query)} to ${at(keys.text, key)}`;
-    return [`A full bar is ${number}, ${between}, out of sight.`];
-  });
-}
-
 /** The second sentence: what is in sight, what a cell is and what colours leave out. */
 export function coverage(
   input: CaptionInput,
@@ -392,7 +369,6 @@ export function coverage(
     const who = empty === 1 ? "1 query has" : `${empty} queries have`;
     parts.push(`${who} no ${quantity.name} at all.`);
   }
-  parts.push(...barsInWords(input));
   const pin = (
     index: number | null,
     name: string,

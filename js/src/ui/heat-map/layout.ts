@@ -4,6 +4,7 @@ import type { Range, TokenList } from "../../client/protocol";
 import { PRINT_TEXT } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import type { PatchShape } from "../../draw/patches";
+import { AXIS_HEIGHT } from "../plot/bar-scale";
 import { fitLabel, type Label, type Measure } from "../text/labels";
 import type { Place } from "../view/record";
 import {
@@ -88,7 +89,8 @@ const BARS = 62;
 const BARS_WIDTH = 120;
 /** From this width on there is room for bars beside the cells. */
 const WITH_BARS_BESIDE = 720;
-const TITLE = 20;
+/** Below cells: the axis of the bars beside them, and their title. */
+const TITLE = AXIS_HEIGHT + 20;
 const LEAST_CELLS = 120;
 const LEAST_LEFT = 48;
 const MOST_LEAN = 60;

@@ -17,9 +17,10 @@ import {
   signedShareOf,
 } from "../colors/color-scales";
 import { type Palette, pinColor, rgbOf, type ThemeName } from "../colors/palette";
-import { effectMarks, type TokenEffects, tokenEffect } from "../effects/effects";
+import { effectMarks, endText, type TokenEffects, tokenEffect } from "../effects/effects";
 import { answerStart } from "../generated-token/state";
 import type { Images } from "../image/state";
+import { AXIS_HEIGHT, axisMarks, barEnd, barLength, breakMarks } from "../plot/bar-scale";
 import { isTiny, quantityOf, quoted, written } from "../text/captions";
 import { fitLabel } from "../text/labels";
 import {
@@ -65,8 +66,6 @@ export interface HeatMap {
   /** The weight that the scale ends at, and whether there are larger ones. */
   end: number;
   beyond: boolean;
-  /** The number that a full bar stands for at least: the largest of pictures beside each other. */
-  barsTo?: number;
   queries: TokenList;
   keys: TokenList;
   /** Of which tokens may be patches. */
@@ -504,17 +503,19 @@ function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
   const { columns } = layout.viewport;
   const width = Math.max(0.5, Math.min(11, columns.cell - (columns.cell > 3 ? 2 : 0)));
   const font = fontOf({ size: EFFECT_SIZE, font: "text" });
+  const title = (text: string, y: number): Mark => ({
+    kind: "text",
+    text,
+    x: layout.left - GAP,
+    y: layout.top - room + y,
+    size: EFFECT_SIZE,
+    font: "text",
+    align: "end",
+    fill: palette.muted,
+  });
   const marks: Mark[] = [
-    {
-      kind: "text",
-      text: fitLabel(effects.name, layout.left - GAP, font, measureText).text,
-      x: layout.left - GAP,
-      y: layout.top - room + 10,
-      size: EFFECT_SIZE,
-      font: "text",
-      align: "end",
-      fill: palette.muted,
-    },
+    title(fitLabel(effects.name, layout.left - GAP, font, measureText).text, 5),
+    title(`±${endText(effects)}`, 18),
   ];
   for (let cell = 0; cell < columns.cells; cell++) {
     const x = layout.left + (cell + 0.5) * columns.cell - width / 2;
@@ -539,36 +540,6 @@ function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
     const part = line.values.subarray(Math.max(0, start), Math.max(0, start + each));
     return pooledOf(part, pooled);
   });
-}
-
-/** What the longest bar of a line there can be stands for. */
-export interface FullBar {
-  weight: number;
-  /** The token, or the first of those together, that has it, and whether it is in sight. */
-  token: number;
-  inSight: boolean;
-  /** Whether the whole line is in hand, and not only what is in sight. */
-  whole: boolean;
-}
-
-/** The weight that is largest in size along a line, out of sight as well, pooled as bars are. */
-export function fullBar(line: Line, axis: Axis, pooled: "mean" | "max"): FullBar {
-  const each = 2 ** axis.level;
-  const [first, stop] = axis.window;
-  const whole = line.window[0] <= axis.extent[0] && line.window[1] >= axis.extent[1];
-  // A line that is longer than what is in sight begins before it, by whole cells and a rest.
-  const before = Math.ceil(Math.max(0, first - line.window[0]) / each);
-  const start = first - before * each;
-  const cells = Math.ceil((line.window[1] - start) / each);
-  const values = pooledLine(line, { ...axis, window: [start, line.window[1]], cells }, pooled);
-  const longest = { weight: 0, token: first, inSight: true, whole };
-  values.forEach((weight, cell) => {
-    const token = start + cell * each;
-    if (Math.abs(weight) > Math.abs(longest.weight))
-      Object.assign(longest, { weight, token, inSight: token >= first && token < stop });
-  });
-  longest.token = Math.max(longest.token, line.window[0]);
-  return longest;
 }
 
 /** The bars that have their number: the longest first, none too near to another. */
@@ -603,13 +574,16 @@ function leastNumber(heatMap: HeatMap, most: number): number {
   return signsOf(heatMap) ? most / 100 : LEAST_NUMBER;
 }
 
+/** The number of a thin first column reaches so far to the left of it. */
+const BEFORE_FIRST_NUMBER = 16;
 /** Room for numbers on both sides of a line that bars leave both ways. */
 const NUMBER_HIGH = 13;
 const NUMBER_WIDE = 34;
 
 /** The number that a full bar stands for. */
-function barEnd({ layout, barsTo = 0 }: HeatMap, line: Line, axis: Axis): number {
-  return Math.max(Math.abs(fullBar(line, axis, layout.viewport.pooled).weight), barsTo) || 1;
+function endOf({ layout }: HeatMap): number {
+  const { stack, keys } = layout.viewport;
+  return barEnd(stack.maximum, keys.text.length);
 }
 
 function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
@@ -618,7 +592,7 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   const quantity = quantityOf(layout.viewport.stack);
   const signs = signsOf(heatMap);
   const values = pooledLine(line, axis, layout.viewport.pooled);
-  const most = barEnd(heatMap, line, axis);
+  const most = endOf(heatMap);
   const start = layout.top + layout.cellsHeight + GAP;
   const least = leastNumber(heatMap, most);
   const stroke = signs ? palette.muted : palette.rule;
@@ -628,20 +602,26 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   const thick = Math.max(0.75, Math.min(16, axis.cell - (axis.cell > 3 ? 1 : 0)));
   const middle = (i: number): number => layout.left + (i + 0.5) * axis.cell;
   const x1 = layout.left + layout.cellsWidth;
-  const marks: Mark[] = [{ kind: "line", x0: layout.left, y0: y, x1, y1: y, stroke }];
+  const place = { x: layout.left - BEFORE_FIRST_NUMBER, y, reach: longest, standing: true };
+  const marks: Mark[] = [
+    { kind: "line", x0: layout.left, y0: y, x1, y1: y, stroke },
+    ...axisMarks({ ...place, signs: signs && "both" }, most, palette),
+  ];
   values.forEach((value, i) => {
     if (value === 0) return;
-    const height = Math.max(0.75, (Math.abs(value) / most) * longest);
+    const height = barLength(value, most, longest);
     const x = middle(i) - thick / 2;
     const fill = signs ? signColor(value, signs) : palette.neutral;
-    const top = signs && value > 0 ? y - height : y;
-    marks.push({ kind: "rect", x, y: top, width: thick, height, fill });
+    const up = signs !== undefined && value > 0;
+    const bar = { zero: y, length: up ? -height : height, from: x, thick, standing: true };
+    marks.push({ kind: "rect", x, y: up ? y - height : y, width: thick, height, fill });
+    marks.push(...breakMarks(bar, value, most, palette));
   });
   for (const i of numbered(values, axis.cell, NUMBERS_APART)) {
     const value = values[i] as number;
     if (isTiny(quantity, value)) continue;
     const down = signs ? -Math.sign(value) : 1;
-    const end = y + down * ((Math.abs(value) / most) * longest + 8);
+    const end = y + down * (barLength(value, most, longest) + 8);
     const text = written(quantity, value);
     marks.push(number(text, middle(i), end, inkOf(value, least, palette), "middle"));
   }
@@ -664,7 +644,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
   const quantity = quantityOf(layout.viewport.stack);
   const signs = signsOf(heatMap);
   const values = pooledLine(line, axis, layout.viewport.pooled);
-  const most = barEnd(heatMap, line, axis);
+  const most = endOf(heatMap);
   const start = layout.left + layout.cellsWidth + GAP;
   const longest = signs ? LONGEST_BESIDE / 3 : LONGEST_BESIDE;
   const least = leastNumber(heatMap, most);
@@ -673,21 +653,28 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
   const thick = Math.max(0.75, Math.min(12, axis.cell - (axis.cell > 3 ? 1 : 0)));
   const middle = (i: number): number => layout.top + (i + 0.5) * axis.cell;
   const y1 = layout.top + layout.cellsHeight;
-  const marks: Mark[] = [{ kind: "line", x0: x, y0: layout.top, x1: x, y1, stroke }];
+  const marks: Mark[] = [
+    { kind: "line", x0: x, y0: layout.top, x1: x, y1, stroke },
+    ...axisMarks({ x, y: y1 + 4, reach: longest, signs: signs && "both" }, most, palette),
+  ];
   /** To one side of the line alone. */
-  const lengthOf = (i: number, sign = 1): number =>
-    Math.max(0, (sign * (values[i] ?? 0)) / most) * longest;
+  const lengthOf = (i: number, sign: number): number =>
+    barLength(Math.max(0, sign * (values[i] ?? 0)), most, longest);
   values.forEach((value, i) => {
     if (value === 0) return;
-    const width = Math.max(0.75, lengthOf(i, Math.sign(value)));
+    const width = lengthOf(i, Math.sign(value));
+    const from = middle(i) - thick / 2;
+    const fill = signs ? signColor(value, signs) : palette.neutral;
+    const bar = { zero: x, length: Math.sign(value) * width, from, thick };
     marks.push({
       kind: "rect",
-      x: value < 0 ? x - width : x,
-      y: middle(i) - thick / 2,
+      x: Math.min(x, x + bar.length),
+      y: from,
       width,
       height: thick,
-      fill: signs ? signColor(value, signs) : palette.neutral,
+      fill,
     });
+    marks.push(...breakMarks(bar, value, most, palette));
   });
   const reach = axis.cell < BAR_NUMBER_SIZE ? Math.ceil(BAR_NUMBER_SIZE / 2 / axis.cell) : 0;
   for (const i of numbered(values, axis.cell, 12)) {
@@ -711,7 +698,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
     kind: "text",
     text: `to ${quoted(keys.text[line.token] ?? "")}`,
     x: start,
-    y: y1 + GAP + 5,
+    y: y1 + AXIS_HEIGHT + GAP + 5,
     fill: palette.muted,
     size: 11.5,
     font: "text",

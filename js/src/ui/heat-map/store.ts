@@ -20,7 +20,6 @@ import {
   backMarks,
   type CellAt,
   frontMarks,
-  fullBar,
   type HeatMap,
   type Line,
   type TokensAt,
@@ -237,16 +236,6 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   });
 
   // Of another stack the pins say nothing here.
-  const ownBars = computed(() => {
-    const now = base.value?.layout.viewport;
-    if (!now) return 0;
-    const ends = [row.value, column.value].map((line, side) =>
-      line ? fullBar(line, side === 0 ? now.columns : now.rows, now.pooled).weight : 0,
-    );
-    return Math.max(...ends.map(Math.abs));
-  });
-  const barsTo = context.scale?.longest(ownBars);
-
   const pinned = computed<HeatMap | null>(() => {
     const now = base.value;
     if (!now) return null;
@@ -257,7 +246,6 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       key: same ? (viewport.value?.key ?? null) : null,
       row: now.layout.barsBelow > 0 ? row.value : null,
       column: now.layout.barsBeside > 0 ? column.value : null,
-      ...(barsTo && { barsTo: barsTo.value }),
       isFound: tokenMatcher(search.value),
     };
   });
@@ -286,7 +274,6 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       key,
       row: row.value,
       column: column.value,
-      barsTo: barsTo?.value,
       effects: record.tokenEffects.value,
     };
   });

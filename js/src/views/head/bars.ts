@@ -3,12 +3,12 @@
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
 import { MOST_COLOURS } from "../../ui/colors/palette";
-import { isTiny, quoted, written, writtenSmall } from "../../ui/text/captions";
+import { axisMarks, barEnd, barLength, breakMarks } from "../../ui/plot/bar-scale";
+import { isTiny, quoted, written } from "../../ui/text/captions";
 import { fitLabel } from "../../ui/text/labels";
 import { along, type Column, type Layout, type Side } from "./layout";
 import { type Focus, isHovered, type LinePlot, seriesTextColor, valueColor } from "./line-plot";
-import { hasWholeRows, type Series } from "./lines";
-import { strongestKeys } from "./strongest";
+import type { Series } from "./lines";
 
 /** Narrower columns hold no number beside a bar; of signed numbers, none on both sides. */
 const LEAST_COLUMN = 50;
@@ -61,22 +61,6 @@ interface Bar {
   faded: boolean;
 }
 
-/** The largest weight that the bars of a token could show, of either sign, and where it is. */
-export interface Longest {
-  value: number;
-  series: number;
-  query: number;
-  key: number;
-  inSight: boolean;
-}
-
-/** What the longest bar there can be stands for. */
-interface BarScale {
-  end: number;
-  /** null where not all weights of the row, or of the column, are in hand. */
-  longest: Longest | null;
-}
-
 function barsOf(linePlot: LinePlot, side: Side, of: number, columns: BarColumn[]): Bar[] {
   const [start, stop] = linePlot.layout[side].window;
   const bars: Bar[] = [];
@@ -95,105 +79,14 @@ function barsOf(linePlot: LinePlot, side: Side, of: number, columns: BarColumn[]
   return bars;
 }
 
-/** The largest number that the bars of the pins stand for. */
-export function barEnd(linePlot: LinePlot): number {
-  const columns = barColumns(linePlot);
-  const ends = (["key", "query"] as const).map((side) => {
-    const of = side === "key" ? linePlot.token : linePlot.key;
-    if (of === null) return 0;
-    return ownScaleOf(linePlot, side, of, columns, barsOf(linePlot, side, of, columns)).end;
-  });
-  return Math.max(...ends);
-}
-
-/** How long bars are: of a pin as in the pictures beside this one. */
-function scaleOf(...of: Parameters<typeof ownScaleOf>): BarScale & { common: boolean } {
-  const own = ownScaleOf(...of);
-  const [{ barsTo = 0, token, key }, side] = of;
-  const pinned = of[2] === (side === "key" ? token : key);
-  if (!pinned || barsTo <= own.end) return { ...own, common: false };
-  return { end: barsTo, longest: own.longest?.inSight ? own.longest : null, common: true };
-}
-
-/**
- * How long bars are: by the largest weight of the whole row or column, in sight or not, so that a
- * small weight never looks like a large one. What is left out has no bar.
- */
-function ownScaleOf(
-  linePlot: LinePlot,
-  side: Side,
-  of: number,
-  columns: BarColumn[],
-  bars: Bar[],
-): BarScale {
-  const { weights, layout, lines } = linePlot;
-  const [start, stop] = layout[side].window;
-  let longest: Longest | null = null;
-  const consider = (series: number, index: number, value: number): void => {
-    if (Math.abs(value) <= Math.abs(longest?.value ?? 0)) return;
-    const [query, key] = side === "key" ? [of, index] : [index, of];
-    longest = { value, series, query, key, inSight: index >= start && index < stop };
-  };
-  for (const bar of bars) if (!bar.faded) consider(bar.series, start + bar.place, bar.value);
-  const inSight = Math.abs((longest as Longest | null)?.value ?? 0);
-  const places = columns.flatMap((each) => each.places);
-  if (side === "key") {
-    const strongest = strongestKeys(linePlot.strongest, of, linePlot.renormalized);
-    if (hasWholeRows(weights)) {
-      for (let key = 0; key < weights.numReached; key++) {
-        if (linePlot.leftOut[key] || !linePlot.pairKeys[key]) continue;
-        for (const place of places) consider(place, key, valueIn(linePlot, place, of, key));
-      }
-    } else if (strongest) {
-      for (const each of strongest)
-        if (places.includes(each.series)) consider(each.series, each.key, each.value);
-    } else return { end: Math.max(inSight, weights.maximum), longest: null };
-  } else if (stop - start < linePlot.queries.text.length) {
-    const [first, last] = weights.rows;
-    // Rows out of sight are not renormalised; those of a long text are not in hand.
-    if (last - first < linePlot.queries.text.length || linePlot.renormalized)
-      return { end: Math.max(inSight, lines.largest) || 1, longest: null };
-    for (let query = first; query < last && linePlot.leftOut[of] !== 1; query++)
-      for (const place of places) consider(place, query, valueIn(linePlot, place, query, of));
-  }
-  return { end: Math.abs((longest as Longest | null)?.value ?? 1), longest };
+/** What a full bar stands for. */
+function endOf({ quantity, keys }: LinePlot): number {
+  return barEnd(quantity.maximum, keys.text.length);
 }
 
 /** Whether a column has room for bars. */
 function hasBars(column: Column): boolean {
   return Math.abs(column.barReach) >= 40;
-}
-
-/**
- * What the longest bar of each side stands for, where it cannot be seen: "A full bar is 0.98, from
- * “it” (7) to “animal” (412), out of sight."; "" where the bars say it themselves.
- */
-export function barsInWords(linePlot: LinePlot, focus: Focus): string {
-  const { layout, queries, keys, lines, weights, quantity } = linePlot;
-  const columns = barColumns(linePlot);
-  const words = (side: Side, of: number | null): string[] => {
-    if (of === null || !hasBars(layout[side])) return [];
-    const bars = barsOf(linePlot, side, of, columns);
-    const { end, longest, common } = scaleOf(linePlot, side, of, columns, bars);
-    // Nothing is known yet, or nothing is drawn.
-    if (bars.every(({ value, faded }) => faded || value === 0)) return [];
-    if (longest?.inSight) return [];
-    if (common)
-      return [`A full bar is ${writtenSmall(quantity, end)}, the largest beside each other.`];
-    if (!longest) {
-      const what =
-        end > lines.largest && end >= weights.maximum
-          ? `the largest ${quantity.name} there can be`
-          : `the largest ${quantity.name} drawn; queries out of sight are not looked at`;
-      return [`A full bar is ${writtenSmall({ ...quantity, signed: false }, end)}, ${what}.`];
-    }
-    const from = `${quoted(queries.text[longest.query] ?? "")} (${longest.query})`;
-    const to = `${quoted(keys.text[longest.key] ?? "")} (${longest.key})`;
-    const head = lines.series.length > 1 ? ` in ${lines.series[longest.series]?.name}` : "";
-    const full = writtenSmall(quantity, longest.value);
-    return [`A full bar is ${full}, from ${from} to ${to}${head}, out of sight.`];
-  };
-  return [...words("key", focus.query), ...words("query", focus.key)].join(" ");
 }
 
 /** Bars for the query that stands out beside the keys, and for the key beside the queries. */
@@ -209,25 +102,13 @@ function barsBeside(linePlot: LinePlot, column: Column, of: number): Mark[] {
   if (!hasBars(column)) return [];
   const columns = barColumns(linePlot);
   const bars = barsOf(linePlot, column.side, of, columns);
-  const { end, longest } = scaleOf(linePlot, column.side, of, columns, bars);
   const besideKeys = column.side === "key";
-  const tokens = besideKeys ? linePlot.queries : linePlot.keys;
-  const others = besideKeys ? linePlot.keys : linePlot.queries;
-  const { quantity } = linePlot;
-  const titles = [
-    `${quantity.name} ${besideKeys ? "from" : "to"} ${quoted(tokens.text[of] ?? "")}`,
-  ];
-  if (longest && !longest.inSight) {
-    const index = besideKeys ? longest.key : longest.query;
-    const where = `${besideKeys ? "to" : "from"} ${quoted(others.text[index] ?? "")} (${index})`;
-    const number = writtenSmall(quantity, longest.value);
-    const full = `${titles[0]}; a full bar is ${number}`;
-    const short = `${titles[0]}, full bar ${number}`;
-    titles.unshift(`${full}, ${where}, out of sight`, `${full}, out of sight`, short);
-  }
+  const token = quoted((besideKeys ? linePlot.queries : linePlot.keys).text[of] ?? "");
+  const where = `${besideKeys ? "from" : "to"} ${token}`;
+  const titles = [`${linePlot.quantity.name} ${where}`, where];
   return layout.orientation === "vertical"
-    ? standingBars(linePlot, column, columns, bars, end, titles)
-    : lyingBars(linePlot, column, columns, bars, end, titles);
+    ? standingBars(linePlot, column, columns, bars, titles)
+    : lyingBars(linePlot, column, columns, bars, titles);
 }
 
 /** The first of some texts that fits, else the last of them. */
@@ -262,11 +143,11 @@ function standingBars(
   column: Column,
   columns: BarColumn[],
   bars: Bar[],
-  end: number,
   titles: string[],
 ): Mark[] {
   const { layout, palette } = linePlot;
   const { signed } = linePlot.quantity;
+  const end = endOf(linePlot);
   const direction = Math.sign(column.barReach);
   const reach = Math.abs(column.barReach);
   // A column of its own for every head where there is room, so that numbers never collide;
@@ -290,9 +171,7 @@ function standingBars(
   const sideOf = (bar: Bar): number => (both ? Math.sign(bar.value) : direction);
   const free = direction > 0 ? layout.width - column.barStart : column.barStart;
   const titleFont = fontOf({ size: TITLE_SIZE, font: "text" });
-  const title = titles.at(-1) as string;
-  const shortest = title.replace(`${linePlot.quantity.name} `, "");
-  const chosen = fitting([...titles, shortest], free, titleFont);
+  const chosen = fitting(titles, free, titleFont);
   marks.push({
     kind: "text",
     text: fitLabel(chosen, free, titleFont, measureText).text,
@@ -308,6 +187,8 @@ function standingBars(
     const x = zeroOf(c);
     const stroke = signed ? palette.muted : palette.rule;
     marks.push({ kind: "line", x0: x, y0: top, x1: x, y1: bottom, stroke });
+    const signs = both ? "both" : signed ? "hollow" : undefined;
+    marks.push(...axisMarks({ x, y: bottom, reach: direction * longest, signs }, end, palette));
     // The caption below has the whole name, with the heads that a mean is of.
     const [own = ""] = each.name.split(",");
     const single =
@@ -328,8 +209,7 @@ function standingBars(
   const share = apart ? 1 : columns.length;
   const thick = Math.max(1, Math.min(11, (layout.step - 3) / share));
   const numbered = numberedBars(bars, layout, apart, signed);
-  const lengthOf = (bar: Bar): number =>
-    bar.faded || bar.value === 0 ? 0 : Math.max(0.75, (Math.abs(bar.value) / end) * longest);
+  const lengthOf = (bar: Bar): number => (bar.faded ? 0 : barLength(bar.value, end, longest));
   const near = layout.step < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / layout.step) : 0;
   // Where rows are lower than a number, it stands clear of its neighbours' bars as well.
   const clearOf = (bar: Bar): number => {
@@ -351,14 +231,19 @@ function standingBars(
     const color = valueColor(linePlot, bar.series, bar.value);
     const middle =
       along(layout, bar.place, column) + (apart ? 0 : (bar.column - (share - 1) / 2) * thick);
+    const [from, high] = [middle - thick / 2, Math.max(0.75, thick - (share > 1 ? 0.5 : 0))];
     marks.push({
       kind: "rect",
       x: side > 0 ? x : x - length,
-      y: middle - thick / 2,
+      y: from,
       width: length,
-      height: Math.max(0.75, thick - (share > 1 ? 0.5 : 0)),
+      height: high,
       ...(bar.value < 0 && !both ? { stroke: color } : { fill: color }),
     });
+    if (!bar.faded) {
+      const drawn = { zero: x, length: side * length, from, thick: high };
+      marks.push(...breakMarks(drawn, bar.value, end, palette));
+    }
     if (numbered.has(bar) && !isTiny(linePlot.quantity, bar.value)) {
       marks.push({
         ...numberMark(linePlot, bar, headOf(linePlot, columns, bar, shortName)),
@@ -402,11 +287,11 @@ function lyingBars(
   column: Column,
   columns: BarColumn[],
   bars: Bar[],
-  end: number,
   titles: string[],
 ): Mark[] {
   const { layout, palette } = linePlot;
   const { signed } = linePlot.quantity;
+  const end = endOf(linePlot);
   const direction = Math.sign(column.barReach);
   const named = columns.some(({ places }) => places.length > 1);
   // The head's name stands behind its number.
@@ -436,22 +321,38 @@ function lyingBars(
       size: TITLE_SIZE,
       font: "text",
     },
+    ...axisMarks(
+      {
+        x: left - 4,
+        y: zero,
+        reach: direction * longest,
+        standing: true,
+        signs: signed ? "both" : undefined,
+      },
+      end,
+      palette,
+    ),
   ];
   const numbered = numberedBars(bars, layout, false, signed);
   for (const bar of bars) {
     if (bar.value === 0) continue;
     const side = sideOf(bar);
-    const length = bar.faded ? 0 : Math.max(0.75, (Math.abs(bar.value) / end) * longest);
+    const length = bar.faded ? 0 : barLength(bar.value, end, longest);
     const middle =
       along(layout, bar.place, column) + (bar.column - (columns.length - 1) / 2) * thick;
+    const [from, width] = [middle - thick / 2, Math.max(0.75, thick - 0.5)];
     marks.push({
       kind: "rect",
-      x: middle - thick / 2,
+      x: from,
       y: side > 0 ? zero : zero - length,
-      width: Math.max(0.75, thick - 0.5),
+      width,
       height: length,
       fill: valueColor(linePlot, bar.series, bar.value),
     });
+    if (!bar.faded) {
+      const drawn = { zero, length: side * length, from, thick: width, standing: true };
+      marks.push(...breakMarks(drawn, bar.value, end, palette));
+    }
     if (numbered.has(bar) && !isTiny(linePlot.quantity, bar.value)) {
       marks.push({
         ...numberMark(linePlot, bar),

@@ -26,7 +26,6 @@ import {
   writtenSmall,
 } from "../../ui/text/captions";
 import { changedInWords } from "../../ui/what-if/changed-run";
-import { barsInWords } from "./bars";
 import { drawnValue, type Focus, focusOf, type LinePlot } from "./line-plot";
 import { FAINTEST, type Lines, MOST_LINES, type Shares } from "./lines";
 import { type HeadState, isWindowed, leftOutOf, type Plan } from "./state";
@@ -285,8 +284,6 @@ export interface CoverageInput {
   /** Whether weights to keys outside the window are known: key by key, or at least their sum. */
   wholeRows: boolean;
   outsideKnown: boolean;
-  /** What the longest bar stands for, where it is out of sight. */
-  bars?: string;
   pinned: string[];
   /** Whether keys can be pressed: not in a figure. */
   live: boolean;
@@ -339,7 +336,6 @@ export function coverage(input: CoverageInput): string {
   if (!signed && shares.outside > 0.0005)
     parts.push(`${formatShare(shares.outside)} outside of the window.`);
   if (input.emptyQueries > 0) parts.push(`Some queries have no ${quantity.name} at all.`);
-  if (input.bars) parts.push(input.bars);
   if (input.pinned.length > 0)
     parts.push(`Pinned: ${listed(input.pinned)}${input.live ? " (Esc clears)" : ""}.`);
   return parts.join(" ");
@@ -454,7 +450,6 @@ export function captionOf(
       emptyQueries: lines.emptyQueries,
       wholeRows: lines.wholeRows,
       outsideKnown: lines.outsideKnown,
-      bars: barsInWords(linePlot, focusOf(linePlot)),
       pinned,
       live,
       quantity,

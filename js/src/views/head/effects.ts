@@ -2,12 +2,13 @@
 
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark } from "../../draw/marks";
-import { effectMarks } from "../../ui/effects/effects";
+import { effectMarks, endText } from "../../ui/effects/effects";
 import { fitLabel } from "../../ui/text/labels";
 import { along } from "./layout";
 import type { LinePlot } from "./line-plot";
 
 const HEADING_SIZE = 11.5;
+const AXIS_SIZE = 10;
 const THICK = 9;
 
 /** The bars of the keys in sight, and their name. */
@@ -21,11 +22,18 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
   const font = fontOf({ size: HEADING_SIZE, font: "text" });
   const name = fitLabel(effects.name, standing ? 62 : size + 16, font, measureText).text;
   const look = { kind: "text", text: name, fill: palette.muted, font: "text" } as const;
-  const marks: Mark[] = [
-    standing
-      ? { ...look, size: HEADING_SIZE, x: 8, y: start + size / 2 }
-      : { ...look, size: HEADING_SIZE, x: start + size / 2, y: 30, align: "middle" },
-  ];
+  const end = { ...look, text: `±${endText(effects)}`, size: AXIS_SIZE };
+  const middle = start + size / 2;
+  const below = along(layout, column.labels.length - 1, column) + layout.step / 2 + 8;
+  const marks: Mark[] = standing
+    ? [
+        { ...look, size: HEADING_SIZE, x: 8, y: middle - 7 },
+        { ...end, x: 8, y: middle + 7 },
+      ]
+    : [
+        { ...look, size: HEADING_SIZE, x: middle, y: 30, align: "middle" },
+        { ...end, x: middle, y: below, align: "middle" },
+      ];
   for (let place = 0; place < column.labels.length; place++) {
     const near = along(layout, place, column) - thick / 2;
     const box = standing

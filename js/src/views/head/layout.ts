@@ -4,6 +4,7 @@ import type { Range } from "../../client/protocol";
 import { PRINT_TEXT } from "../../draw/figure-request";
 import { fontOf, type TextFont } from "../../draw/marks";
 import type { PatchShape } from "../../draw/patches";
+import { AXIS_HEIGHT } from "../../ui/plot/bar-scale";
 import { fitLabel, graphemes, type Label, type Measure } from "../../ui/text/labels";
 
 export type Orientation = "vertical" | "horizontal";
@@ -215,7 +216,7 @@ function vertical(input: LayoutInput): Layout {
     orientation: "vertical",
     // Bars of effects that do not fit are reached by scrolling; a figure asks for more width.
     width: effects > 0 ? Math.max(width, Math.ceil(used)) : width,
-    height: bottom + 8,
+    height: bottom + 8 + (barRoom.query + barRoom.key > 0 ? AXIS_HEIGHT : 0),
     step,
     first: HEADING + step / 2,
     query: {

@@ -37,8 +37,6 @@ export interface LinePlot {
   lines: Lines;
   /** The weight that is drawn with full opacity. */
   scale: number;
-  /** The number that a full bar stands for at least: the largest of pictures beside each other. */
-  barsTo?: number;
   /** The pinned query and key. */
   token: number | null;
   key: number | null;

@@ -14,7 +14,6 @@ import { quantityOf } from "../../ui/text/captions";
 import { findTokens, tokenMatcher } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, follow } from "../../ui/view/state";
-import { barEnd } from "./bars";
 import { type Caption, captionOf, summaryOf } from "./captions";
 import { type Layout, layOut, type Side } from "./layout";
 import {
@@ -204,15 +203,9 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     );
   });
 
-  const ownBars = computed(() => (pinned.value ? barEnd(pinned.value) : 0));
-  const barsTo = context.scale?.longest(ownBars);
-  const ready = computed<LinePlot | null>(() =>
-    pinned.value && barsTo ? { ...pinned.value, barsTo: barsTo.value } : pinned.value,
-  );
-
   /** The picture for print, without the pointer and without room for it. */
   const still = (): LinePlot | null => {
-    const now = ready.peek();
+    const now = pinned.peek();
     if (!now) return null;
     const barSides: Side[] = [];
     if (now.token !== null) barSides.push("key");
@@ -224,8 +217,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
 
   const linePlot = computed<LinePlot | null>(
     () =>
-      ready.value && {
-        ...ready.value,
+      pinned.value && {
+        ...pinned.value,
         hovered: hovered.value,
         hoveredLine: hoveredLine.value,
         hoveredHeads: hoveredHeads.value,
@@ -250,7 +243,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
 
   /** The words for who cannot see the plot; the pointer changes nothing about them. */
   const summary = computed(() => {
-    const [now, drawn] = [ready.value, loaded.value?.plan];
+    const [now, drawn] = [pinned.value, loaded.value?.plan];
     const asked = plan.value;
     return now && drawn && asked
       ? summaryOf(

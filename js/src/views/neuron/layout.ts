@@ -2,6 +2,7 @@
 
 import { PRINT_TEXT } from "../../draw/figure-request";
 import { fontOf, printable } from "../../draw/marks";
+import { AXIS_HEIGHT } from "../../ui/plot/bar-scale";
 
 /** A line of the table: a key, the sink, or all keys that are not shown. */
 export type Line =
@@ -179,7 +180,7 @@ export function layOut(options: LayoutOptions): Layout {
     ...cells,
     stacked: false,
     width: Math.max(LEFT + inner, barLeft + barWidth + BAR_NUMBER) + LEFT,
-    height: top + many * height + 8,
+    height: top + many * height + AXIS_HEIGHT + 4,
     left: LEFT,
     tokenWidth,
     query: { x: keysLeft, y: queryTop, height: cellHeight },
@@ -230,7 +231,7 @@ function stackedLayout(
     ...cells,
     stacked: true,
     width: Math.max(inner, stripWidth(cells)) + 2 * LEFT,
-    height: y + 8,
+    height: y + AXIS_HEIGHT + 4,
     left: LEFT,
     tokenWidth: Math.max(36, Math.min(tokenWidth, numbersRight - LEFT - 12 - equation)),
     query: { x: LEFT, y: queryTop, height: cellHeight },

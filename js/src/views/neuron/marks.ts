@@ -3,6 +3,7 @@
 import { fontOf, type Mark, printable, type TextMark } from "../../draw/marks";
 import { signColor } from "../../ui/colors/color-scales";
 import { type Palette, rgbOf } from "../../ui/colors/palette";
+import { AXIS_HEIGHT, axisMarks, barEnd, barLength, breakMarks } from "../../ui/plot/bar-scale";
 import { formatWeight } from "../../ui/text/captions";
 import { scaleInWords, signed } from "./captions";
 import { type Hit, type Layout, type LinePosition, type Strip, stripWidth } from "./layout";
@@ -143,21 +144,30 @@ function numberMarks(drawn: DrawnTable, position: LinePosition, row: Row, bold: 
   );
 }
 
+/** What a full bar stands for. */
+function endOf({ keyTexts }: DrawnTable): number {
+  return barEnd(1, keyTexts.length);
+}
+
 function barMarks(drawn: DrawnTable, position: LinePosition, weight: number, bold = false): Mark[] {
   const { layout, palette } = drawn;
   const height = layout.stacked ? 12 : Math.min(16, position.height - 8);
-  const width = Math.max(1, layout.bar.width * Math.min(1, weight));
+  const end = endOf(drawn);
+  const width = Math.max(1, barLength(weight, end, layout.bar.width));
+  const from = position.middle - height / 2;
+  const bar = { zero: layout.bar.x, length: width, from, thick: height };
   return [
     {
       kind: "rect",
       x: layout.bar.x,
-      y: position.middle - height / 2,
+      y: from,
       width,
       height,
       fill: palette.neutral,
       radius: Math.min(2, width / 2),
       opacity: 0.85,
     },
+    ...breakMarks(bar, weight, end, palette),
     text(formatWeight(weight), layout.bar.x + width + 9, position.middle, palette.ink, { bold }),
   ];
 }
@@ -339,10 +349,13 @@ function headMarks(drawn: DrawnTable): Mark[] {
 export function backMarks(drawn: DrawnTable): Mark[] {
   const { layout, table, dimensions } = drawn;
   const query = dimensions.shown.map((dimension) => table.query[dimension] as number);
+  const { x, width } = layout.bar;
+  const axis = { x, y: layout.height - AXIS_HEIGHT - 2, reach: width };
   return [
     ...headMarks(drawn),
     ...stripMarks(drawn, layout.query, query, table.vectorScale),
     ...layout.lines.flatMap((position) => lineMarks(drawn, position)),
+    ...axisMarks(axis, endOf(drawn), drawn.palette),
   ];
 }
 

@@ -10,7 +10,6 @@ import {
   summary,
   whatInWords,
 } from "../../../src/ui/heat-map/captions";
-import { fullBar } from "../../../src/ui/heat-map/marks";
 import type { Grid } from "../../../src/ui/heat-map/tiles";
 import type { Viewport } from "../../../src/ui/heat-map/viewport";
 import { viewport } from "./viewports";
@@ -85,54 +84,6 @@ describe("words", () => {
     );
     expect(coverage(said(values, small, { token: 1, row }), look)).toContain(
       "Pinned: query “t1” (Esc clears).",
-    );
-  });
-
-  it("say what a full bar is where it is out of sight", () => {
-    const part = viewport(8, 8, { query_window: [2, 6], key_window: [2, 6] });
-    const values = new Array(16).fill(0.1);
-    const window: [number, number] = [0, 8];
-    const row = {
-      token: 3,
-      window,
-      values: Float32Array.of(0, 0.98, 0, 0.01, 0, 0, 0, 0),
-      error: 0,
-    };
-    expect(coverage(said(values, part, { token: 3, row }), look)).toContain(
-      "A full bar is 0.98, from “t3” (3) to “t1” (1), out of sight.",
-    );
-    const column = { ...row, token: 4 };
-    expect(coverage(said(values, part, { key: 4, column }), look)).toContain(
-      "A full bar is 0.98, from “t1” (1) to “t4” (4), out of sight.",
-    );
-    const near = { ...row, values: Float32Array.of(0, 0.01, 0, 0.98, 0, 0, 0, 0) };
-    expect(coverage(said(values, part, { token: 3, row: near }), look)).not.toContain("full bar");
-    const short = {
-      ...row,
-      window: [2, 6] as [number, number],
-      values: Float32Array.of(0, 0.01, 0, 0),
-    };
-    expect(coverage(said(values, part, { token: 3, row: short }), look)).toContain(
-      "A full bar is 0.01, the largest in sight.",
-    );
-  });
-
-  it("measure bars as they are pooled, in whole cells from what is in sight", () => {
-    const axis = { ...viewport(8).columns, level: 1, window: [3, 7], extent: [0, 8] } as const;
-    const line = {
-      token: 0,
-      window: [0, 8] as [number, number],
-      values: Float32Array.of(0.5, 0.2, 0.1, 0, 0, 0.05, 0.05, 0.1),
-      error: 0,
-    };
-    // Cells of two from token 3 on, and so before it: 0 alone, 1 and 2, 3 and 4, 5 and 6, 7.
-    expect(fullBar(line, { ...axis, window: [3, 7], extent: [0, 8] }, "max")).toMatchObject({
-      token: 0,
-      inSight: false,
-      whole: true,
-    });
-    expect(fullBar(line, { ...axis, window: [3, 7], extent: [0, 8] }, "mean").weight).toBeCloseTo(
-      0.5,
     );
   });
 

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { TokenList } from "../../../src/client/protocol";
 import type { RectMark, TextMark } from "../../../src/draw/marks";
 import { headColor, PALETTES } from "../../../src/ui/colors/palette";
-import { barMarks, barsInWords } from "../../../src/views/head/bars";
+import { barMarks } from "../../../src/views/head/bars";
 import { layOut, type Orientation } from "../../../src/views/head/layout";
 import {
   drawnValue,
@@ -112,16 +112,17 @@ const bars = (plot: LinePlot, query: number | null, key: number | null = null): 
   barMarks(plot, { query, key }).filter((mark): mark is RectMark => mark.kind === "rect");
 
 describe("the bars of a pinned query", () => {
-  it("are as long as their share of the row's largest weight, in sight or not", () => {
-    const [whole, part] = [[0, 8] as [number, number], IN_SIGHT].map((window) =>
-      bars(plotOf({ heads: [FAR], window }), 4),
-    );
-    const longest = Math.max(...(whole ?? []).map((bar) => bar.width));
-    // 0.05 and 0.049 of 0.9, in the column of the same width.
-    const inSight = (part ?? []).map((bar) => bar.width).filter((width) => width > 1);
-    expect(inSight).toHaveLength(2);
-    expect((inSight[0] as number) / longest).toBeCloseTo(0.05 / 0.9, 3);
-    expect((inSight[1] as number) / longest).toBeCloseTo(0.049 / 0.9, 3);
+  it("end at 1 whatever is in sight, and say so on an axis", () => {
+    for (const window of [[0, 8], IN_SIGHT] as [number, number][]) {
+      const plot = plotOf({ heads: [FAR, EVEN], window });
+      expect(texts(plot, 4).filter((each) => /^\d$/.test(each))).toEqual(["0", "1", "0", "1"]);
+      const wide = bars(plot, 4).map((bar) => bar.width);
+      const [lying] = barMarks(plot, { query: 4, key: null }).flatMap((mark) =>
+        mark.kind === "line" && mark.y0 === mark.y1 ? [mark.x1 - mark.x0] : [],
+      );
+      // An even share of eight keys, in the second head.
+      expect(wide).toContainEqual(expect.closeTo(0.125 * (lying as number), 6));
+    }
   });
 
   it("have their number, also where it is small", () => {
@@ -130,57 +131,6 @@ describe("the bars of a pinned query", () => {
     );
     // Nothing is written for what is nothing.
     expect(texts(plotOf({ heads: [FAR], window: IN_SIGHT }), 4)).not.toContain("0.00");
-  });
-
-  it("say what a full bar is where it is out of sight, and in which head", () => {
-    const plot = plotOf({ heads: [EVEN, FAR], window: IN_SIGHT });
-    const focus = { query: 4, key: null };
-    expect(barsInWords(plot, focus)).toBe(
-      "A full bar is 0.90, from “t4” (4) to “t0” (0) in head 1, out of sight.",
-    );
-    expect(texts({ ...plot, layout: { ...plot.layout, width: 2000 } }, 4)).toContain(
-      "weight from “t4”; a full bar is 0.90, to “t0” (0), out of sight",
-    );
-    const lying = plotOf({ heads: [FAR], window: IN_SIGHT, orientation: "horizontal" });
-    expect(texts(lying, 4)).toContain(
-      "weight from “t4”; a full bar is 0.90, to “t0” (0), out of sight",
-    );
-    expect(barsInWords(plotOf({ heads: [FAR], window: [0, 8] }), focus)).toBe("");
-    expect(barsInWords(plot, { query: 5, key: null })).toBe("");
-  });
-
-  it("are not measured by a key that is left out, and by what is left where that is renormalised", () => {
-    const focus = { query: 4, key: null };
-    const without = { heads: [FAR], window: IN_SIGHT, leaveOut: [0] };
-    // 0.05 is the largest that is left, and it is in sight.
-    expect(barsInWords(plotOf(without), focus)).toBe("");
-    // Of the 0.1 that are left 0.05 is to key 7.
-    const row = [0.9, 0, 0, 0.001, 0.001, 0.048, 0, 0.05];
-    const head = EVEN.map((even, query) => (query === 4 ? row : even));
-    const scaled = plotOf({ heads: [head], window: IN_SIGHT, leaveOut: [0], renormalize: true });
-    expect(barsInWords(scaled, focus)).toContain("A full bar is 0.50, from “t4” (4) to “t7” (7)");
-  });
-
-  it("are measured by all that there can be while nothing is known of the row", () => {
-    const whole = plotOf({ heads: [FAR], window: IN_SIGHT });
-    // One key more is not in hand.
-    const plot = { ...whole, weights: { ...whole.weights, numReached: 9 } };
-    expect(barsInWords(plot, { query: 4, key: null })).toBe(
-      "A full bar is 1.00, the largest weight there can be.",
-    );
-    const found = {
-      keys: Int32Array.of(8),
-      weights: Float32Array.of(0.7),
-      sums: new Float32Array(3),
-    };
-    const pinned = {
-      ...plot,
-      strongest: { rows: [4, 5] as [number, number], k: 1, matrices: [found] },
-    };
-    const keys = { ...plot.keys, text: [...plot.keys.text, "t8"] };
-    expect(barsInWords({ ...pinned, keys }, { query: 4, key: null })).toBe(
-      "A full bar is 0.70, from “t4” (4) to “t8” (8), out of sight.",
-    );
   });
 });
 
@@ -192,27 +142,6 @@ describe("the number of a pair", () => {
     const plot = { ...whole, weights: { ...whole.weights, columns, numReached: 6 } };
     expect(drawnValue(plot, 0, 4, 7)).toBe(0);
     expect(drawnValue(plot, 0, 4, 5)).toBeNaN();
-  });
-});
-
-describe("the bars of a pinned key", () => {
-  const ROWS = EVEN.map((row, query) => (query === 7 ? [0, 0, 0, 0, 0, 1, 0, 0] : row));
-
-  it("are measured by the largest weight of all queries", () => {
-    const plot = plotOf({ heads: [ROWS], window: IN_SIGHT });
-    expect(barsInWords(plot, { query: null, key: 5 })).toBe(
-      "A full bar is 1.00, from “t7” (7) to “t5” (5), out of sight.",
-    );
-    const [bar] = bars(plot, null, 5);
-    const full = bars(plotOf({ heads: [ROWS], window: [0, 8] }), null, 5).at(-1);
-    expect((bar?.width ?? 0) / (full?.width ?? 1)).toBeCloseTo(0.125, 3);
-  });
-
-  it("are measured by the largest weight drawn where other queries are not in hand", () => {
-    const plot = plotOf({ heads: [ROWS], window: IN_SIGHT, rows: IN_SIGHT });
-    expect(barsInWords(plot, { query: null, key: 5 })).toBe(
-      "A full bar is 0.13, the largest weight drawn; queries out of sight are not looked at.",
-    );
   });
 });
 
@@ -314,13 +243,6 @@ describe("the bars of signed numbers", () => {
     const found = bars(plotOf({ heads: [CHANGED, CHANGED], window: ALL, signed: true }), 4);
     expect(new Set(found.map((bar) => bar.fill))).toEqual(
       new Set([headColor(palette, 0, 2), headColor(palette, 1, 2)]),
-    );
-  });
-
-  it("say a full bar with its sign", () => {
-    const plot = plotOf({ heads: [CHANGED], window: IN_SIGHT, signed: true });
-    expect(barsInWords(plot, { query: 4, key: null })).toBe(
-      "A full bar is −0.80, from “t4” (4) to “t1” (1), out of sight.",
     );
   });
 });

@@ -1,0 +1,42 @@
+import { describe, expect, it } from "vitest";
+import { PALETTES } from "../../../src/ui/colors/palette";
+import { axisMarks, barEnd, barLength, breakMarks } from "../../../src/ui/plot/bar-scale";
+
+const palette = PALETTES.light;
+
+describe("the scale of bars", () => {
+  it("ends at the largest number, and among many keys at a hundred times an even share", () => {
+    expect([1, 16, 100, 200, 1000, 100_000].map((keys) => barEnd(1, keys))).toEqual([
+      1, 1, 1, 0.5, 0.1, 0.001,
+    ]);
+    // Of signed numbers the largest of a stack is rounded up.
+    expect(barEnd(0.47, 16)).toBe(0.5);
+  });
+
+  it("breaks bars that would be longer, and no others", () => {
+    const bar = { zero: 0, length: 60, from: 0, thick: 8 };
+    expect(barLength(0.87, 0.25, 60)).toBe(60);
+    expect(breakMarks(bar, 0.87, 0.25, palette)).toHaveLength(1);
+    expect(breakMarks(bar, -0.25, 0.25, palette)).toEqual([]);
+  });
+
+  it("has its numbers at its ends", () => {
+    const labels = (axis: Partial<Parameters<typeof axisMarks>[0]>) =>
+      axisMarks({ x: 100, y: 0, reach: 60, ...axis }, 0.25, palette).flatMap((mark) =>
+        mark.kind === "text" ? [[mark.text, mark.x, mark.y]] : [],
+      );
+    expect(labels({})).toEqual([
+      ["0", 100, 8],
+      ["0.25", 160, 8],
+    ]);
+    expect(labels({ reach: -60 })[1]).toEqual(["0.25", 40, 8]);
+    expect(labels({ signs: "both" }).map(([text]) => text)).toEqual(["0", "−0.25", "+0.25"]);
+    expect(labels({ signs: "hollow", reach: 10 }).map(([text]) => text)).toEqual(["±0.25"]);
+    // Standing, what is above zero is up.
+    expect(labels({ signs: "both", standing: true })).toEqual([
+      ["0", 96, 0],
+      ["+0.25", 96, -60],
+      ["−0.25", 96, 60],
+    ]);
+  });
+});
