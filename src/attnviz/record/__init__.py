@@ -1,7 +1,6 @@
-"""What was captured of an example: stacks, tokens, masks, and the weights of any block.
+"""Captured data of an example: stacks, tokens, masks, and weights computed on demand.
 
-Weights are computed when they are asked for; a record is saved, loaded, and made from arrays of any
-library.
+A record can be saved and loaded. It can also be created from arrays of any library.
 """
 
 from attnviz.record.given.tokens import ProjectedKeys

@@ -1,15 +1,15 @@
-"""The one formula: attention weights from queries, keys and what else goes into the logits.
+"""The attention of a layer: weights computed from queries and keys, or stored weights.
 
 For a head with queries q, keys k (as the model's attention receives them, after rotary position
-and normalisation), a scale, a position bias b, a mask m, a soft cap c and a sink logit s,
+embedding and normalization), a scale, a position bias b, a mask, a soft cap c and a sink logit s,
 
     logits = cap(scale * q k^T) + b        cap(x) = c tanh(x / c)
-    weights = softmax over the allowed keys and the sink, the sink's column dropped
+    weights = softmax over the allowed keys and the sink, without the sink's column
 
 (Vaswani et al. 2017, equation 1; Gemma 2 report, section 2, for the cap; gpt-oss model card for the
-sink). Rows sum to 1, except with a sink (1 minus its share) and where no key is allowed (zeros).
+sink). Rows sum to 1, except with a sink (1 minus its share) and if no key is allowed (0).
 
-`LayerAttention` is what callers use of a layer; which class it has does not matter to them.
+All other modules use the interface `LayerAttention`.
 """
 
 from __future__ import annotations
@@ -36,28 +36,29 @@ __all__ = [
     "ScaledAttention",
 ]
 
-# Rows that blocks of keys are multiplied with at once.
+# Number of rows per product with a block of keys.
 _ROWS_AT_ONCE = 256
-# The same of rows that are sampled from all over a text: of a causal one, early rows need few keys.
+# Number of such rows if they are sampled from the whole text. Early rows of a causal text need
+# few keys.
 _SAMPLED_ROWS_AT_ONCE = 8
 
 Numbers = NDArray[np.float64]
 
 
 class RowsOfHeads(Protocol):
-    """Some queries of some heads: every further look at them costs the keys looked at."""
+    """Selected rows of several heads. Reading a block costs time only for the block's keys."""
 
     def weights(self, some: slice, columns: slice) -> Numbers:
-        """Weights of some of the rows, (heads, rows, columns)."""
+        """Return the weights of a slice of the rows, (heads, rows, columns)."""
         ...
 
     def allowed(self, some: slice, columns: slice) -> NDArray[np.bool_]:
-        """What the mask lets through of some of the rows, (heads, rows, columns)."""
+        """Return whether the mask allows each pair, (heads, rows, columns)."""
         ...
 
 
 class LayerAttention(ABC):
-    """What a record knows of a layer, however its weights came."""
+    """Interface to the attention of one layer. Subclasses store or compute the weights."""
 
     @property
     @abstractmethod
@@ -76,55 +77,59 @@ class LayerAttention(ABC):
 
     @property
     def causal(self) -> bool:
-        """Whether no query may look ahead, as far as the mask says."""
+        """Whether the mask is known to hide all later keys from each query."""
         return False
 
     @property
     def merged(self) -> bool:
-        """Whether rows and columns are words, each made of several tokens."""
+        """Whether rows and columns are words, merged from several tokens."""
         return False
 
     @property
     def bound(self) -> float | None:
-        """What no weight exceeds in size, known without a look at any; None where it is not."""
+        """Upper bound of the absolute weights that is known without reading them, or None."""
         return None
 
     @property
     def vectors(self) -> QueryKeyAttention | None:
-        """Its queries and keys; None where only weights are known, and of words."""
+        """The layer's queries and keys, or None if only weights are stored or words were merged."""
         return None
 
     @property
     def given_weights(self) -> torch.Tensor | None:
-        """(heads, queries, keys); None where weights are computed."""
+        """Stored weights, (heads, queries, keys), or None if weights are computed."""
         return None
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """What weights are made from: `vectors` or `given_weights`."""
+        """Tensors that the weights are made from: those of `vectors`, or `given_weights`."""
         if self.vectors is not None:
             return self.vectors.queries, self.vectors.keys
         return () if self.given_weights is None else (self.given_weights,)
 
     @abstractmethod
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Weights of a head's block, float32, (rows, columns); starts and stops are given."""
+        """Return a block of weights, float32, (rows, columns). Slices need start and stop."""
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Whether the mask lets queries attend to keys, bool, (rows, columns); True where unknown.
+        """Return whether the mask allows each pair, bool, (rows, columns).
 
-        A weight of zero does not say that it had to be.
+        The result is True if no mask is known, because a weight of zero does not prove that a mask
+        hides the pair.
         """
         del head
         return np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
 
     def key_range(self, rows: Rows) -> slice:
-        """Keys outside of which it is known that some queries (at least one) have no weight."""
+        """Return the range of keys outside which the queries `rows` have no weight.
+
+        Pass at least one query.
+        """
         del rows
         return slice(0, self.num_keys)
 
     def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
-        """Whether queries may attend to any key at all, bool, (rows,)."""
+        """Return whether each query may attend to at least one key, bool, (rows,)."""
         keys = slice(0, self.num_keys)
         flags = [self.allowed(head, some, keys).any(axis=1) for some in tiles(rows, self.num_keys)]
         return np.concatenate([np.zeros(0, np.bool_), *flags])
@@ -132,16 +137,16 @@ class LayerAttention(ABC):
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Weights of any queries, and what the mask lets through, (rows, keys) each.
+        """Return the weights and allowed pairs of arbitrary queries, (rows, keys) each.
 
-        Of not many queries: all of their weights are held at once.
+        Pass few queries: the result holds all of their weights in memory.
 
         >>> given = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
         >>> given.weights_of_rows(0, np.array([1]))[0]
         array([[0.25, 0.75]], dtype=float32)
         """
         columns = slice(0, self.num_keys)
-        # Neighbours at once: of a short text, all.
+        # One slice per run of consecutive rows.
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
         each = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
         return (
@@ -150,9 +155,9 @@ class LayerAttention(ABC):
         )
 
     def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
-        """Weights of some heads and queries and all keys, float32, (heads, rows, keys).
+        """Return the weights of `heads` for all keys, float32, (heads, rows, keys).
 
-        Of not many: all of them are held at once.
+        Pass few queries: the result holds all of their weights in memory.
 
         >>> given = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
         >>> given.weights_of_heads([0], slice(1, 2))
@@ -163,9 +168,9 @@ class LayerAttention(ABC):
     def rows_of_each_head(
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """As `weights_of_rows` of some heads, (heads, rows, keys) each, to be read only.
+        """Return the weights and allowed pairs of arbitrary queries, (heads, rows, keys) each.
 
-        Of one mask that all heads share the second is (1, rows, keys).
+        The arrays are read-only. If all heads share one mask, the second array is (1, rows, keys).
 
         >>> given = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
         >>> given.rows_of_each_head([0], np.array([1]))[0]
@@ -177,15 +182,16 @@ class LayerAttention(ABC):
 
     @property
     def shares_mask(self) -> bool:
-        """Whether it is known that all heads may attend to the same keys."""
+        """Whether all heads are known to have the same mask."""
         return False
 
     def rows_of_heads(
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> Iterator[tuple[list[int], RowsOfHeads]]:
-        """Look at some queries of heads, together where they read the same keys.
+        """Yield groups of heads that read the same keys, with access to their rows.
 
-        Yields which of `heads` these are, and their queries in the order of `rows`, not many.
+        Each group is a list of indices into `heads` and the queries `rows` of these heads. Pass few
+        queries.
 
         >>> given = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
         >>> [(which, some)] = given.rows_of_heads([0], np.array([1]))
@@ -198,55 +204,49 @@ class LayerAttention(ABC):
 
 @dataclass(frozen=True)
 class DerivedAttention(LayerAttention):
-    """An attention over other rows and columns than `base`, whose heads it has."""
+    """Attention over other rows and columns than `base`, with the same heads."""
 
     base: LayerAttention
 
     @property
     def num_heads(self) -> int:
-        """Number of heads."""
         return self.base.num_heads
 
     @property
     def bound(self) -> float | None:
-        """That of `base`: what keys of a row have together is at most what all of them have."""
+        """Bound of `base`. A sum of weights within a row does not exceed that of the whole row."""
         return self.base.bound
 
 
 @dataclass(frozen=True)
 class ReweightedAttention(DerivedAttention):
-    """Other numbers in the rows and columns of `base`, with its mask."""
+    """Attention with the rows, columns and mask of `base` and other weights."""
 
     @property
     def num_queries(self) -> int:
-        """Number of rows."""
         return self.base.num_queries
 
     @property
     def num_keys(self) -> int:
-        """Number of columns."""
         return self.base.num_keys
 
     @property
     def causal(self) -> bool:
-        """Whether no query may look ahead, as far as the mask says."""
         return self.base.causal
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Whether the mask lets queries attend to keys, bool, (rows, columns)."""
         return self.base.allowed(head, rows, columns)
 
 
 @dataclass(frozen=True)
 class ScaledAttention(ReweightedAttention):
-    """The weights of `base`, each multiplied by a number of its pair."""
+    """The weights of `base`, each multiplied by a factor that depends on the pair."""
 
     @abstractmethod
     def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
-        """Numbers of a head's block, float32, of its weights, (rows, columns)."""
+        """Return the scaled values of a block of `base`'s weights, float32, (rows, columns)."""
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Numbers of a head's block, float32, (rows, columns)."""
         weights = torch.from_numpy(self.base.weights(head, rows, columns))
         block: NDArray[np.float32] = self.scaled(weights, head, rows, columns).cpu().numpy()
         return block
@@ -254,25 +254,25 @@ class ScaledAttention(ReweightedAttention):
 
 @dataclass(frozen=True)
 class QueryKeyAttention(LayerAttention):
-    """A layer's attention as queries and keys; weights are computed when asked for.
+    """Attention of a layer, stored as queries and keys. Weights are computed on demand.
 
     Attributes
     ----------
     queries : Tensor
         (heads, queries, head_dim), in the dtype that the model's attention received.
     keys : Tensor
-        (key_heads, keys, head_dim); ``heads`` is a multiple of ``key_heads`` and query head h reads
+        (key_heads, keys, head_dim). ``heads`` is a multiple of ``key_heads``: query head h reads
         key head ``h // (heads // key_heads)`` (grouped-query attention, Ainslie et al. 2023).
     scale : float
         Factor of the dot products, usually 1 / sqrt(head_dim).
     mask : Mask or None
-        Which keys each query may attend to; None is all.
+        Keys that each query may attend to. None means all.
     bias : Bias or None
-        Added to the logits after the soft cap.
+        Values added to the logits after the soft cap.
     softcap : float or None
-        Bound of the soft cap.
+        Limit c of the soft cap.
     sinks : Tensor or None
-        (heads,): a learned logit a head, which takes its share of each row.
+        (heads,): a learned logit per head, which takes a share of each row.
     """
 
     queries: torch.Tensor
@@ -284,7 +284,7 @@ class QueryKeyAttention(LayerAttention):
     sinks: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        """Refuse shapes that do not fit together."""
+        """Raise ValueError if the shapes do not match."""
         queries, keys = tuple(self.queries.shape), tuple(self.keys.shape)
         if len(queries) != 3 or len(keys) != 3:
             raise ValueError(
@@ -306,7 +306,6 @@ class QueryKeyAttention(LayerAttention):
 
     @property
     def num_heads(self) -> int:
-        """Number of query heads."""
         return self.queries.shape[0]
 
     @property
@@ -316,40 +315,36 @@ class QueryKeyAttention(LayerAttention):
 
     @property
     def num_queries(self) -> int:
-        """Number of rows."""
         return self.queries.shape[1]
 
     @property
     def num_keys(self) -> int:
-        """Number of columns."""
         return self.keys.shape[1]
 
     @property
     def causal(self) -> bool:
-        """Whether no query may look ahead, as far as the mask says."""
         return self.mask is not None and self.mask.causal
 
     @property
     def bound(self) -> float:
-        """1, as of any softmax."""
+        """1, because the weights are the result of a softmax."""
         return 1.0
 
     @property
     def vectors(self) -> QueryKeyAttention:
-        """Itself."""
         return self
 
     @property
     def offset(self) -> int:
-        """The key position that query 0 stands at, as far as the mask says."""
+        """Key position of query 0, if the mask defines it, else 0."""
         return 0 if self.mask is None else self.mask.offset
 
     def key_head(self, head: int) -> int:
-        """Key head that a query head reads."""
+        """Return the key head that a query head reads."""
         return head // (self.num_heads // self.keys.shape[0])
 
     def only_head(self, head: int) -> QueryKeyAttention:
-        """One head and the key head that it reads, as head 0."""
+        """Return the attention of one head, as head 0, with the key head that it reads."""
         shared = self.key_head(head)
         return replace(
             self,
@@ -361,9 +356,10 @@ class QueryKeyAttention(LayerAttention):
         )
 
     def permute(self, order: torch.Tensor) -> QueryKeyAttention:
-        """The same tokens in another order; queries and keys are the same tokens.
+        """Return this attention with its tokens reordered.
 
-        `order` is int64, (tokens,): which token comes where.
+        Queries and keys must be the same tokens. `order` is int64, (tokens,): the token at each new
+        position.
         """
         there = order.to(self.queries.device)
         return replace(
@@ -375,17 +371,17 @@ class QueryKeyAttention(LayerAttention):
         )
 
     def logits(self, head: int, rows: Rows, columns: slice | None = None) -> torch.Tensor:
-        """Logits of some queries and keys, all keys when left out.
+        """Return the logits of `rows` and `columns` (default: all keys).
 
-        float32, (rows, columns), on the device of the queries; minus infinity where a key is not
-        allowed.
+        The result is float32, (rows, columns), on the device of the queries. It is minus infinity
+        for keys that are not allowed.
         """
         return self.shared_logits([head], rows, columns)[0]
 
     def shared_logits(
         self, heads: Sequence[int], rows: Rows, columns: slice | None = None
     ) -> torch.Tensor:
-        """As `logits`, (heads, rows, columns), of heads that read the same keys, at once."""
+        """Return the logits of heads that read the same keys, (heads, rows, columns)."""
         columns = slice(0, self.num_keys) if columns is None else columns
         if len(heads) == 1:
             queries = self.queries[heads[0], rows]
@@ -393,9 +389,9 @@ class QueryKeyAttention(LayerAttention):
             queries = torch.stack([self.queries[head, rows] for head in heads])
         keys = self.keys[self.key_head(heads[0]), columns].float()
         device = queries.device
-        # What is stored gives the same weights wherever it is read.
+        # Autocast is disabled: stored vectors must give the same weights in every context.
         with torch.autocast(device.type, enabled=False):
-            # The queries are scaled, which are fewer than their logits.
+            # Scaling the queries takes fewer operations than scaling the logits.
             logits = (queries.float() * self.scale) @ keys.T
         logits = logits[None] if len(heads) == 1 else logits
         if self.softcap is not None:
@@ -405,7 +401,7 @@ class QueryKeyAttention(LayerAttention):
                 logits[which] += self.bias.added(head, rows, columns, device)
         if self.mask is not None:
             seen = self.mask.fully_visible_keys(rows, columns)
-            # Of a causal block only the keys near the diagonal are looked at one by one.
+            # Only the keys near the diagonal of a causal block need a comparison per pair.
             for part in (slice(columns.start, seen.start), slice(seen.stop, columns.stop)):
                 if part.start == part.stop:
                     continue
@@ -418,10 +414,10 @@ class QueryKeyAttention(LayerAttention):
     def logits_of_products(
         self, products: torch.Tensor, heads: Sequence[int], rows: torch.Tensor
     ) -> torch.Tensor:
-        """Make logits of scaled products of queries and all keys, in place, where they lie.
+        """Convert scaled products of queries and all keys to logits, in place. Return `products`.
 
-        `products` are (..., heads, rows, keys) of any examples that share mask and bias, and `rows`
-        the numbers of the queries, int64, (heads, rows), or (1, rows) where heads have the same.
+        `products` are (..., heads, rows, keys) of examples that share the mask and bias. `rows` are
+        the query positions, int64, (heads, rows), or (1, rows) if all heads have the same.
 
         >>> from attnviz.record.masks import BandMask
         >>> vectors = torch.zeros(1, 3, 4)
@@ -447,15 +443,15 @@ class QueryKeyAttention(LayerAttention):
         return products
 
     def key_range(self, rows: Rows) -> slice:
-        """Keys outside of which the mask allows some queries (at least one) nothing."""
         everything = slice(0, self.num_keys)
         return everything if self.mask is None else self.mask.key_range(rows, self.num_keys)
 
     def log_normalizer(self, head: int, rows: Rows) -> torch.Tensor:
-        """Logarithm of what each query's weights are divided by, the sink included.
+        """Return the logarithm of the softmax denominator of each query, including the sink.
 
-        float32, (rows,), on the device of the queries; minus infinity where nothing is allowed.
-        ``exp(logits - log_normalizer)`` are the weights, of whichever keys (`normalized`).
+        The result is float32, (rows,), on the device of the queries. It is minus infinity if no key
+        is allowed. ``exp(logits - log_normalizer)`` are the weights of any subset of keys (see
+        `normalized`).
 
         >>> attention = QueryKeyAttention(torch.zeros(1, 2, 4), torch.zeros(1, 8, 4), 0.5)
         >>> attention.log_normalizer(0, slice(0, 2)).exp().round()
@@ -473,10 +469,10 @@ class QueryKeyAttention(LayerAttention):
         return sums
 
     def shared_log_normalizer(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
-        """As `log_normalizer`, (heads, rows), of heads that read the same keys, at once.
+        """Return `log_normalizer` of heads that read the same keys, (heads, rows).
 
-        Summed up over blocks of keys, each against the largest logit so far (Milakov and
-        Gimelshein 2018, arXiv 1805.02867), so that no row is ever held whole.
+        The sum runs over blocks of keys, relative to the largest logit so far (online softmax,
+        Milakov and Gimelshein 2018, arXiv 1805.02867), so that no complete row is in memory.
         """
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         shape, device = (len(heads), count), self.queries.device
@@ -488,7 +484,7 @@ class QueryKeyAttention(LayerAttention):
         for columns in blocks(self.key_range(rows), shape[0] * count, device):
             logits = self.shared_logits(heads, rows, columns)
             higher = torch.maximum(most, logits.amax(dim=-1))
-            # A row that has seen nothing yet is held against 0: infinities have no difference.
+            # Rows without an allowed key so far use 0: the difference of infinities is NaN.
             against = higher.masked_fill(torch.isneginf(higher), 0.0)
             logits -= against[..., None]
             total = total * torch.exp(most - against) + powers(logits).sum(dim=-1)
@@ -496,9 +492,9 @@ class QueryKeyAttention(LayerAttention):
         return most + torch.log(total)
 
     def log_normalizer_from(self, head: int, logits: torch.Tensor) -> torch.Tensor:
-        """As `log_normalizer`, from the logits of all keys that are allowed: (rows, keys).
+        """Return `log_normalizer` from the logits of all allowed keys, (rows, keys).
 
-        They may be logarithms of sums over several keys each.
+        Each logit may be the log-sum-exp of several keys.
         """
         total = torch.logsumexp(logits, dim=-1)
         if self.sinks is None:
@@ -507,12 +503,11 @@ class QueryKeyAttention(LayerAttention):
         return torch.logaddexp(total, sink.expand_as(total))
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Weights of a head's block, float32, (rows, columns)."""
         block = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.float32)
         device = self.queries.device.type
         with torch.no_grad(), torch.autocast(device, enabled=False):
             for tile in tiles(rows, self.num_keys):
-                # What no query of the tile sees is nothing, and is not computed.
+                # Keys that no query of the tile may attend to have weight 0 and are not computed.
                 keys = self.key_range(tile)
                 seen = slice(max(keys.start, columns.start), min(keys.stop, columns.stop))
                 if seen.start >= seen.stop:
@@ -522,7 +517,7 @@ class QueryKeyAttention(LayerAttention):
                     sink = self.sinks[head].float().to(logits.device).expand(len(logits), 1)
                     weights = torch.softmax(torch.cat([logits, sink], dim=1), dim=1)[:, :-1]
                 else:
-                    # A row in which no key is allowed gives NaN: it attends to nothing.
+                    # A row without an allowed key is NaN after the softmax.
                     weights = torch.softmax(logits, dim=1)
                     nothing = torch.isneginf(logits.amax(dim=1))
                     weights[nothing] = 0.0
@@ -533,11 +528,10 @@ class QueryKeyAttention(LayerAttention):
         return block
 
     def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
-        """Weights of some heads and queries and all keys, float32, (heads, rows, keys)."""
         device = self.queries.device
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
             if tuple(heads) == tuple(range(len(self.queries))) and len(self.keys) == len(heads):
-                # All of them as they lie: no copy.
+                # All heads: no copy.
                 queries, keys = self.queries[:, rows], self.keys
             else:
                 queries = self.queries[list(heads), rows]
@@ -546,7 +540,7 @@ class QueryKeyAttention(LayerAttention):
             numbers = torch.arange(rows.start, rows.stop)[None]
             logits = self.logits_of_products(queries @ keys.transpose(1, 2), heads, numbers)
             if self.sinks is None:
-                # A row in which no key is allowed gives NaN: it attends to nothing.
+                # A row without an allowed key is NaN after the softmax.
                 nothing = torch.isneginf(logits.amax(dim=-1))
                 weights = torch.softmax(logits, dim=-1).masked_fill_(nothing[..., None], 0.0)
             else:
@@ -558,24 +552,21 @@ class QueryKeyAttention(LayerAttention):
 
     @property
     def shares_mask(self) -> bool:
-        """Whether it is known that all heads may attend to the same keys."""
         return self.mask is None or self.mask.num_heads == 1
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Whether the mask lets a head's queries attend to keys, bool, (rows, columns)."""
         if self.mask is None:
             return super().allowed(head, rows, columns)
         flags: NDArray[np.bool_] = self.mask.allowed(head, rows, columns).cpu().numpy()
         return flags
 
     def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
-        """Whether a head's queries may attend to any key at all, bool, (rows,)."""
         count, keys = rows.stop - rows.start, slice(0, self.num_keys)
         if not count or self.mask is None:
             return np.ones(count, np.bool_)
         seen = self.mask.fully_visible_keys(rows, keys)
         if seen.start < seen.stop:
-            # All of them see the same key, as in a causal text.
+            # All queries may attend to the same key, as in a causal text.
             return np.ones(count, np.bool_)
         parts = tiles(rows, self.num_keys)
         return np.concatenate([self.allowed(head, p, self.key_range(p)).any(axis=1) for p in parts])
@@ -583,7 +574,6 @@ class QueryKeyAttention(LayerAttention):
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Weights of any queries, and what the mask lets through, (rows, keys) each."""
         numbers = torch.from_numpy(rows)
         with torch.no_grad():
             logits = self.logits(head, numbers)
@@ -594,7 +584,6 @@ class QueryKeyAttention(LayerAttention):
     def rows_of_heads(
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> Iterator[tuple[list[int], RowsOfHeads]]:
-        """Look at some queries of heads, together where they read the same keys."""
         groups: dict[int, list[int]] = {}
         for number, head in enumerate(heads):
             groups.setdefault(self.key_head(head), []).append(number)
@@ -604,45 +593,38 @@ class QueryKeyAttention(LayerAttention):
 
 @dataclass(frozen=True)
 class GivenWeights(LayerAttention):
-    """A layer's attention, given as weights: floating point, (heads, queries, keys)."""
+    """Attention of a layer, stored as weights in floating point, (heads, queries, keys)."""
 
     values: torch.Tensor
 
     @property
     def num_heads(self) -> int:
-        """Number of heads."""
         return self.values.shape[0]
 
     @property
     def num_queries(self) -> int:
-        """Number of rows."""
         return self.values.shape[1]
 
     @property
     def num_keys(self) -> int:
-        """Number of columns."""
         return self.values.shape[2]
 
     @property
     def given_weights(self) -> torch.Tensor:
-        """`values`."""
         return self.values
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Weights of a head's block, float32, (rows, columns)."""
         block: NDArray[np.float32] = self.values[head, rows, columns].float().cpu().numpy().copy()
         return block
 
     def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
-        """Weights of some heads and queries and all keys, float32, (heads, rows, keys)."""
-        # A list of heads copies them.
+        # Indexing with a list copies.
         block: NDArray[np.float32] = self.values[list(heads), rows].float().cpu().numpy()
         return block
 
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Weights of any queries, and what the mask lets through, (rows, keys) each."""
         values = self.values[head, torch.from_numpy(rows)]
         block: NDArray[np.float32] = values.float().cpu().numpy()
         return block, np.ones(block.shape, np.bool_)
@@ -650,7 +632,6 @@ class GivenWeights(LayerAttention):
     def rows_of_each_head(
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Weights of any queries of some heads, and that all keys are open, as no mask is known."""
         if not _follow(heads):
             which = torch.tensor(list(heads), dtype=torch.int64)[:, None]
             values = self.values[which, torch.from_numpy(rows)]
@@ -660,27 +641,26 @@ class GivenWeights(LayerAttention):
             values = self.values[heads[0] : heads[-1] + 1]
             values = values.index_select(1, torch.from_numpy(rows).to(values.device))
         block: NDArray[np.float32] = values.float().cpu().numpy()
-        # They may be the given ones themselves.
+        # The array may share memory with the stored weights.
         block.flags.writeable = False
         return block, np.ones((1, *block.shape[1:]), np.bool_)
 
     @property
     def shares_mask(self) -> bool:
-        """True: no mask is known."""
+        """True, because no mask is known."""
         return True
 
     def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
-        """True: no mask is known."""
         del head
         return np.ones(rows.stop - rows.start, np.bool_)
 
     def permute(self, order: torch.Tensor) -> GivenWeights:
-        """The same tokens in another order; queries and keys are the same tokens."""
+        """Return these weights with reordered tokens, which must be both queries and keys."""
         return GivenWeights(self.values[:, order][:, :, order])
 
 
 def _follow(numbers: Sequence[int] | NDArray[np.int64]) -> bool:
-    """Whether numbers, ascending or not, are each one more than that before; at least one."""
+    """Whether each number is one more than its predecessor. False if there are none."""
     count = len(numbers)
     if not count or numbers[-1] - numbers[0] != count - 1:
         return False
@@ -690,7 +670,7 @@ def _follow(numbers: Sequence[int] | NDArray[np.int64]) -> bool:
 
 
 class _WholeRows:
-    """Rows of one head that are held whole, as its weights were given or merged."""
+    """Complete rows of one head in memory, for weights that are stored or merged."""
 
     def __init__(self, weights: NDArray[np.float32], allowed: NDArray[np.bool_]) -> None:
         self._weights = weights[None].astype(np.float64)
@@ -704,14 +684,14 @@ class _WholeRows:
 
 
 class _SharedKeys:
-    """Rows of heads that read the same keys; what they are divided by is summed up once."""
+    """Rows of heads that read the same keys. Their normalizers are computed once."""
 
     def __init__(
         self, layer: QueryKeyAttention, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> None:
-        # The keys as float32 once, not again for each look.
+        # Convert the keys to float32 once, not for each block.
         keys = layer.keys[layer.key_head(heads[0])][None].float()
-        # All heads share the only key head: no list of as many numbers for each group.
+        # The layer then has a single key head, which all heads read.
         self._layer = replace(layer, keys=keys)
         self._heads = heads
         self._rows = torch.from_numpy(rows)
@@ -721,7 +701,7 @@ class _SharedKeys:
                 for part in self._rows.split(_SAMPLED_ROWS_AT_ONCE)
             ]
         sums = torch.cat(parts, dim=1)
-        # Nothing allowed is minus infinity on both sides, which have no difference.
+        # Rows without an allowed key: the difference of two infinities would be NaN.
         self._sums = sums.masked_fill(torch.isneginf(sums), torch.inf)
 
     def weights(self, some: slice, columns: slice) -> Numbers:
@@ -740,7 +720,7 @@ class _SharedKeys:
 
 
 def _by_head(part: Mask | Bias, heads: Sequence[int]) -> Iterator[tuple[slice, int]]:
-    """Which of some heads share entries of a mask or bias, and the number of one of them."""
+    """Yield heads that share entries of a mask or bias, as a slice of `heads`, and one of them."""
     if part.num_heads == 1:
         yield slice(None), 0
         return
@@ -751,6 +731,6 @@ def _by_head(part: Mask | Bias, heads: Sequence[int]) -> Iterator[tuple[slice, i
 def _with_rows(
     part: Mask | Bias, heads: Sequence[int], rows: torch.Tensor
 ) -> Iterator[tuple[slice, int, torch.Tensor]]:
-    """As `_by_head`, and with the numbers of the queries of these heads: (heads or 1, rows)."""
+    """Extend `_by_head` by the query positions of these heads, (heads or 1, rows)."""
     for which, head in _by_head(part, heads):
         yield which, head, rows[which] if len(rows) > 1 else rows

@@ -1,11 +1,10 @@
-"""The difference of two attentions over the same rows and columns, computed when asked for.
+"""The difference of two attentions over the same rows and columns, computed on demand.
 
     difference[i, j] = b[i, j] - a[i, j]
 
-Its numbers are signed: in a softmax attention from -1 to 1, and each row sums to 0 but for sinks.
-A head is compared with the head of the same number. A query that may attend to nothing on one side,
-as one that only the other text has, has no difference: its row is zero, and nothing in it is
-allowed.
+Differences of softmax weights are between -1 and 1. Each row sums to 0, except with sinks. Heads
+with the same number are compared. A query without an allowed key on one side, such as a token that
+only the other text has, has no difference: its row is zero and allows no key.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ __all__ = ["DifferenceAttention"]
 
 @dataclass(frozen=True)
 class DifferenceAttention(LayerAttention):
-    """What a layer's attention `b` has more than `a`; nothing is held but these two.
+    """Difference of a layer's attention `b` and `a`. Only the two attentions are stored.
 
     >>> import torch
     >>> from attnviz.record.attention import GivenWeights
@@ -38,7 +37,7 @@ class DifferenceAttention(LayerAttention):
     b: LayerAttention
 
     def __post_init__(self) -> None:
-        """Refuse attentions that do not have the same rows and columns."""
+        """Raise ValueError if the rows or columns differ."""
         shapes = [(each.num_queries, each.num_keys) for each in (self.a, self.b)]
         if shapes[0] != shapes[1]:
             raise ValueError(
@@ -48,67 +47,63 @@ class DifferenceAttention(LayerAttention):
 
     @property
     def num_heads(self) -> int:
-        """Number of heads that both have."""
+        """Number of heads that both sides have."""
         return min(self.a.num_heads, self.b.num_heads)
 
     @property
     def num_queries(self) -> int:
-        """Number of rows."""
         return self.a.num_queries
 
     @property
     def num_keys(self) -> int:
-        """Number of columns."""
         return self.a.num_keys
 
     @property
     def causal(self) -> bool:
-        """Whether no query of either may look ahead."""
+        """Whether no query of either side may attend to a later key."""
         return self.a.causal and self.b.causal
 
     @property
     def merged(self) -> bool:
-        """Whether rows and columns of either are words, each made of several tokens."""
+        """Whether rows and columns of either side are words, merged from several tokens."""
         return self.a.merged or self.b.merged
 
     @property
     def bound(self) -> float | None:
-        """What no difference exceeds in size; None where weights were given."""
+        """Upper bound of the absolute differences, or None if weights are stored."""
         one, other = self.a.bound, self.b.bound
         if one is None or other is None:
             return None
-        # Weights are not negative; differences of differences add up.
+        # Weights are not negative. The bounds of nested differences add up.
         signed = isinstance(self.a, DifferenceAttention) or isinstance(self.b, DifferenceAttention)
         return one + other if signed else max(one, other)
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Differences of a head's block, float32, (rows, columns)."""
         found = self.b.weights(head, rows, columns)
         found -= self.a.weights(head, rows, columns)
         found[~self.has_allowed_key(head, rows)] = 0.0
         return found
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Whether either lets queries attend to keys that may attend to something in both."""
+        """Return whether either side allows each pair, for queries with an allowed key on both."""
         either = self.a.allowed(head, rows, columns) | self.b.allowed(head, rows, columns)
         return either & self.has_allowed_key(head, rows)[:, None]
 
     def key_range(self, rows: Rows) -> slice:
-        """Keys outside of which some queries (at least one) have no weight on either side."""
+        """Return the range of keys outside which `rows` have no weight on either side."""
         one, other = self.a.key_range(rows), self.b.key_range(rows)
         if one.start == one.stop or other.start == other.stop:
-            # A query that may attend to nothing on one side has no difference.
+            # A query without an allowed key on one side has no difference.
             return slice(0, 0)
         return slice(min(one.start, other.start), max(one.stop, other.stop))
 
     def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
-        """Whether queries may attend to any key in both, bool, (rows,)."""
+        """Return whether each query has an allowed key on both sides, bool, (rows,)."""
         return self.a.has_allowed_key(head, rows) & self.b.has_allowed_key(head, rows)
 
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Differences of any queries, and what either lets through, (rows, keys) each."""
         found, there = self.b.weights_of_rows(head, rows)
         before, here = self.a.weights_of_rows(head, rows)
         both = np.logical_and(here.any(axis=1), there.any(axis=1))

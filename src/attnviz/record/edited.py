@@ -1,4 +1,4 @@
-"""A layer's attention with some weights other than the model computed them."""
+"""A layer's attention with edited weights."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def without_pairs(
     *,
     keep_own: bool = False,
 ) -> LayerAttention:
-    """Hide some pairs before the softmax: their weight goes to the keys that are left.
+    """Return the attention without selected pairs: a new softmax over the remaining keys.
 
     Parameters
     ----------
     heads : tuple of int
-        The model's numbers of the heads in which the pairs are hidden.
+        Heads in which the pairs are hidden, by the model's numbers.
     queries, keys : ndarray of bool
-        (queries,) and (keys,): a pair is hidden where both are True.
+        (queries,) and (keys,). A pair is hidden if both are True.
     keep_own : bool, default False
-        Whether a token still sees itself.
+        Whether a token may still attend to itself.
 
     Returns
     -------
     LayerAttention
-        With the same queries and keys where these are known.
+        Has the same queries and keys, if these are known.
     """
     vectors = attention.vectors
     if vectors is None:
@@ -68,21 +68,20 @@ def without_pairs(
 
 @dataclass(frozen=True)
 class CutWeights(ReweightedAttention):
-    """Weights of which some are 0 after the softmax; the others stay as they are.
+    """Weights of which some are set to 0 after the softmax. The others are unchanged.
 
     Attributes
     ----------
     heads : tuple of int
-        The model's numbers of the heads in which pairs are cut.
+        Heads in which pairs are cut, by the model's numbers.
     pairs : CutMask
-        Which pairs, the same in all of these heads.
+        The cut pairs, the same in all of these heads.
     """
 
     heads: tuple[int, ...]
     pairs: CutMask
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Weights of a head's block, float32, (rows, columns)."""
         weights = self.base.weights(head, rows, columns)
         if head in self.heads:
             weights[self.pairs.cut(0, rows, columns).numpy()] = 0.0
@@ -91,14 +90,13 @@ class CutWeights(ReweightedAttention):
 
 @dataclass(frozen=True)
 class SharedOutWeights(CutWeights):
-    """Weights without some pairs, whose weight the other keys of the row share in proportion.
+    """Weights without some pairs, whose weight is distributed to the other keys of the row.
 
-    It is what a softmax without these pairs gives, where only weights are known:
-    exp(l) / sum of exp(l) over the keys that are left.
+    The distribution is proportional to the weights. The result is that of a softmax without these
+    pairs: exp(l) / sum of exp(l) over the remaining keys. It needs no logits.
     """
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Weights of a head's block, float32, (rows, columns)."""
         if head not in self.heads:
             return self.base.weights(head, rows, columns)
         everything = slice(0, self.num_keys)
@@ -110,7 +108,6 @@ class SharedOutWeights(CutWeights):
         return whole[:, columns].astype(np.float32)
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Whether the mask lets queries attend to keys, bool, (rows, columns)."""
         flags = self.base.allowed(head, rows, columns)
         if head not in self.heads:
             return flags
@@ -120,21 +117,20 @@ class SharedOutWeights(CutWeights):
 
 @dataclass(frozen=True)
 class ReplacedWeights(ReweightedAttention):
-    """Weights of which some rows come from elsewhere.
+    """Weights of which some rows come from another attention.
 
     Attributes
     ----------
     instead : mapping of int to (LayerAttention, int)
-        For each head that is replaced another attention, and which of its heads.
+        For each replaced head, the other attention and the head in it.
     rows : ndarray of bool
-        (queries,): whose rows are replaced.
+        (queries,): whether the row is replaced.
     """
 
     instead: Mapping[int, tuple[LayerAttention, int]]
     rows: NDArray[np.bool_]
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Weights of a head's block, float32, (rows, columns)."""
         weights = self.base.weights(head, rows, columns)
         if head in self.instead:
             attention, its = self.instead[head]
@@ -143,7 +139,6 @@ class ReplacedWeights(ReweightedAttention):
         return weights
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Whether the mask lets queries attend to keys, bool, (rows, columns)."""
         if head not in self.instead:
             return self.base.allowed(head, rows, columns)
         flags = np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
@@ -157,7 +152,6 @@ class EvenWeights(ReweightedAttention):
     """Equal weights on all keys that a query of `base` may attend to."""
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Weights of a head's block, float32, (rows, columns)."""
         flags = self.base.allowed(head, rows, slice(0, self.num_keys))
         counts = np.maximum(flags.sum(axis=1, keepdims=True), 1)
         even: NDArray[np.float32] = (flags[:, columns] / counts).astype(np.float32)
@@ -165,7 +159,7 @@ class EvenWeights(ReweightedAttention):
 
 
 def uniform(attention: QueryKeyAttention) -> QueryKeyAttention:
-    """The same shape and mask with equal weights on all keys that a query may attend to."""
+    """Return an attention with the same shape and mask, and equal weights on all allowed keys."""
     return QueryKeyAttention(
         torch.zeros(attention.num_heads, attention.num_queries, 1),
         torch.zeros(1, attention.num_keys, 1),

@@ -1,4 +1,4 @@
-"""Images in a record: the pictures themselves, and which tokens are patches of them."""
+"""Images of a record, and the tokens that are patches of them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["PatchGrid", "checked_image"]
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """A run of tokens that are the patches of one image, row by row from the top left.
+    """Consecutive tokens that are the patches of one image, row by row from the top left.
 
     Attributes
     ----------
     image : int
-        Which of the record's `images`.
+        Index into the record's `images`.
     start : int
-        Place of the first patch among the tokens.
+        Token position of the first patch.
     rows, columns : int
-        The grid that covers the whole image; the run has ``rows * columns`` tokens.
+        Size of the grid, which covers the whole image with ``rows * columns`` tokens.
 
     Raises
     ------
     ValueError
-        If a number is negative, or the grid is empty.
+        If a number is negative or the grid is empty.
 
     Examples
     --------
@@ -42,22 +42,22 @@ class PatchGrid:
     columns: int
 
     def __post_init__(self) -> None:
-        """Refuse numbers that are not a grid."""
+        """Raise ValueError for an invalid grid."""
         if min(self.image, self.start) < 0 or min(self.rows, self.columns) < 1:
             raise ValueError(f"no grid of patches: {self}")
 
     @property
     def stop(self) -> int:
-        """Place after the last patch."""
+        """Token position after the last patch."""
         return self.start + self.rows * self.columns
 
     def place(self, token: int) -> tuple[int, int]:
-        """Row and column of a patch, from 0.
+        """Return row and column of a patch, from 0.
 
         Parameters
         ----------
         token : int
-            Its place among the tokens.
+            Position of the token.
 
         Returns
         -------
@@ -68,9 +68,9 @@ class PatchGrid:
 
 
 def checked_image(image: Any, name: str = "image") -> NDArray[np.uint8]:
-    """A picture as contiguous uint8, (height, width, 3).
+    """Return an image as a contiguous uint8 array, (height, width, 3).
 
-    TypeError or ValueError, calling it `name`, if it is not a picture.
+    Raise TypeError or ValueError with `name` in the message if it is not an image.
     """
     array = np.asarray(image)
     if array.dtype != np.uint8:

@@ -1,4 +1,4 @@
-"""Layers with rows and columns put in between their own, where other texts have tokens."""
+"""Layers with inserted rows and columns, at positions where only another text has tokens."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class AlignedWeights(DerivedAttention):
-    """A layer's attention with rows and columns that it has not, all zero: weights alone.
+    """Attention with inserted rows and columns of zeros, for layers without queries and keys.
 
     Attributes
     ----------
     base : LayerAttention
-        The attention between the units that are there.
+        Attention between the original units.
     query_units, key_units : ndarray
-        int64, ascending: for each row and column of `base` the unit that it is.
+        int64, ascending: the unit of each row and column of `base`.
     num_query_units, num_key_units : int
-        How many units there are.
+        Numbers of units, including inserted ones.
     """
 
     query_units: Positions
@@ -37,26 +37,23 @@ class AlignedWeights(DerivedAttention):
 
     @property
     def merged(self) -> bool:
-        """Whether rows and columns are made of several tokens."""
         return self.base.merged
 
     @property
     def num_queries(self) -> int:
-        """Number of units that are rows."""
         return self.num_query_units
 
     @property
     def num_keys(self) -> int:
-        """Number of units that are columns."""
         return self.num_key_units
 
     @property
     def causal(self) -> bool:
-        """Whether no unit may look ahead: so it is where rows and columns are the same units."""
+        """Whether no unit may attend to a later one. Known if rows and columns are equal."""
         return self.base.causal and np.array_equal(self.query_units, self.key_units)
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Weights of a head's block, float32, (rows, columns); 0 in rows and columns not there."""
+        """Return a block of weights, float32. Inserted rows and columns are 0."""
         found = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.float32)
         (base_rows, here), (base_columns, there) = self._within(rows, columns)
         if len(here) and len(there):
@@ -64,7 +61,7 @@ class AlignedWeights(DerivedAttention):
         return found
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Whether a unit may attend to another, (rows, columns); False where one is missing."""
+        """Return whether each pair is allowed. Pairs with an inserted unit are not."""
         found = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
         (base_rows, here), (base_columns, there) = self._within(rows, columns)
         if len(here) and len(there):
@@ -78,13 +75,13 @@ class AlignedWeights(DerivedAttention):
 
 
 def _inside(units: Positions, wanted: slice) -> tuple[slice, Positions]:
-    """The rows of a base that are among the wanted units, and where in these they stand."""
+    """Return the slice of the base's rows among `wanted` units, and their indices in `wanted`."""
     start, stop = np.searchsorted(units, [wanted.start, wanted.stop]).tolist()
     return slice(start, stop), units[start:stop] - wanted.start
 
 
 class Insertion:
-    """Puts rows and columns into layers; layers that share a mask or bias share it after, too."""
+    """Inserts rows and columns into layers. Layers that share a mask or bias still share it."""
 
     def __init__(
         self, queries: Positions, keys: Positions, num_queries: int, num_keys: int
@@ -96,7 +93,7 @@ class Insertion:
         self._biases: dict[int, InsertedBias] = {}
 
     def into(self, attention: LayerAttention) -> LayerAttention:
-        """The layer with its rows and columns among the others."""
+        """Return the layer with inserted rows and columns."""
         if isinstance(attention, QueryKeyAttention):
             return self._vectors(attention)
         return AlignedWeights(attention, *self._numpy, *self._sizes)
@@ -126,12 +123,12 @@ class Insertion:
         return InsertedBias(bias, *self._units, *self._sizes)
 
     def _twice(self, part: InsertedMask | InsertedBias) -> tuple[torch.Tensor, torch.Tensor]:
-        """Units of a record that was aligned before."""
+        """Return the units of a layer that already has inserted units."""
         return self._units[0][part.query_units], self._units[1][part.key_units]
 
 
 def _spread(vectors: torch.Tensor, units: torch.Tensor, count: int) -> torch.Tensor:
-    """Vectors with zeros where a token is not there; the same where all are."""
+    """Insert zero vectors for inserted tokens. Return the same tensor if there are none."""
     if len(units) == count:
         return vectors
     found = vectors.new_zeros(vectors.shape[0], count, vectors.shape[2])

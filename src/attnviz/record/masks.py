@@ -1,11 +1,11 @@
-"""Masks and position biases, each in the smallest form that says exactly the same.
+"""Masks and position biases, each in the smallest form that represents it exactly.
 
-An n x n mask would be the only thing in a record that grows with n squared. Nearly all of them are
-a band (causal, sliding window) or windows of an image, and nearly all position biases depend on
-distance alone, so their parameters are kept instead, after checking equality block by block.
+A full n x n mask would be the only part of a record that grows with n squared. Nearly all masks are
+a band (causal, sliding window) or image windows, and nearly all position biases depend on distance
+only. The record therefore stores their parameters, after a check of equality block by block.
 
-Each makes its entries of any block when asked: of a slice of queries or of a tensor of their
-numbers, and on the device where they are needed.
+A mask or bias computes the entries of a block on demand, for a slice or a tensor of queries, on any
+device.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ __all__ = [
     "from_parts",
 ]
 
-#: Queries of a block: start and stop of a slice, or an int64 tensor of their numbers.
+#: Queries of a block: a slice with start and stop, or an int64 tensor of positions.
 Rows = slice | torch.Tensor
-#: Where a block is made; None is where the mask or bias itself lies.
+#: Device of a block. None means that of the mask or bias.
 Device = torch.device | None
-#: A mask or bias as what JSON can hold, its ``"kind"`` first, and its tensors, by name.
+#: Serialized mask or bias: values for JSON, with its ``"kind"`` first, and tensors by name.
 Parts = tuple[dict[str, Any], dict[str, torch.Tensor]]
 
-# Rows compared at once: 256 x 131072 flags are 32 MiB, small beside the mask that was given.
+# Rows per comparison: 256 x 131072 flags take 32 MiB, much less than the original mask.
 _ROWS_PER_BLOCK = 256
 
 
 def _positions(
     rows: Rows, columns: slice, device: Device = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Row and column numbers of a block, shaped to broadcast against each other."""
+    """Return row and column positions of a block, which broadcast against each other."""
     numbers = (
         torch.arange(rows.start, rows.stop, device=device)
         if isinstance(rows, slice)
@@ -62,45 +62,45 @@ def _positions(
 
 
 def _ends(rows: Rows) -> tuple[int, int]:
-    """The first and the last of some rows."""
+    """Return the first and the last of `rows`."""
     if isinstance(rows, slice):
         return rows.start, rows.stop - 1
     return int(rows.min()), int(rows.max())
 
 
 def _numbers_all(numbers: torch.Tensor, count: int, stop: int | None = None) -> bool:
-    """Whether there is a number for each of `count` tokens, and all lie between 0 and `stop`."""
+    """Whether `numbers` has an int64 for each of `count` tokens, each from 0 to below `stop`."""
     whole = numbers.dtype == torch.int64 and tuple(numbers.shape) == (count,)
     return whole and (stop is None or (int(numbers.min()) >= 0 and int(numbers.max()) < stop))
 
 
 class _Part(ABC):
-    """What masks and biases have in common; each is a dataclass of numbers and tensors."""
+    """Base of masks and biases. Subclasses are dataclasses of numbers and tensors."""
 
-    #: Its name in files and pages.
+    #: Name of the class in files and pages.
     kind: ClassVar[str]
-    #: The first axes of its tensor, which may be shared and then are 1 long.
+    #: Leading axes of its tensor that have length 1 if their entries are shared.
     shared_axes: ClassVar[tuple[str, ...]] = ("heads",)
 
     @property
     def num_heads(self) -> int:
-        """How many heads have entries of their own; 1 where all heads share them."""
+        """Number of heads with separate entries, or 1 if all heads share them."""
         return 1
 
     def only_head(self, head: int) -> Self:
-        """The same for one head, as head 0."""
+        """Return this mask or bias for one head, as head 0."""
         del head
         return self
 
     @abstractmethod
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether it has an entry for every head, query and key: a row would read another's."""
+        """Whether there is an entry for every head, query and key."""
 
     def to_parts(self) -> Parts:
-        """Its numbers and its tensors, for a file or a page; `from_parts` reads them."""
+        """Return numbers and tensors for a file or a page. `from_parts` reverses this."""
         numbers: dict[str, Any] = {"kind": self.kind}
         tensors: dict[str, torch.Tensor] = {}
-        for field in fields(self):  # type: ignore[arg-type]  # each is a dataclass
+        for field in fields(self):  # type: ignore[arg-type]  # subclasses are dataclasses
             value = getattr(self, field.name)
             if isinstance(value, torch.Tensor):
                 tensors[field.name] = value
@@ -109,7 +109,7 @@ class _Part(ABC):
         return numbers, tensors
 
     def equals(self, other: Mask | Bias) -> bool:
-        """Whether another says the same in the same form."""
+        """Whether `other` has the same form and the same entries."""
         (numbers, tensors), (others, other_tensors) = self.to_parts(), other.to_parts()
         return numbers == others and all(
             torch.equal(tensor, other_tensors[name]) for name, tensor in tensors.items()
@@ -117,85 +117,89 @@ class _Part(ABC):
 
 
 class Mask(_Part):
-    """Which keys each query may attend to."""
+    """Keys that each query may attend to."""
 
     @property
     def offset(self) -> int:
-        """The key position that query 0 stands at, where the mask says so."""
+        """Key position of query 0, if the mask defines it, else 0."""
         return 0
 
     @property
     def causal(self) -> bool:
-        """Whether no query may look ahead, as far as the form of the mask tells."""
+        """Whether the form of the mask shows that no query may attend to a later key."""
         return False
 
     @property
     def local(self) -> bool:
-        """Whether every query is limited to its neighbourhood on both sides."""
+        """Whether every query is limited to nearby keys on both sides."""
         return False
 
     @property
     def window(self) -> tuple[int, int] | None:
-        """Positions back and ahead that every query may look, where these are its limits."""
+        """Numbers of earlier and later keys that every query may attend to, or None."""
         return None
 
     @abstractmethod
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Flags of a block, bool, (rows, columns)."""
+        """Return the flags of a block, bool, (rows, columns)."""
 
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
-        """The part of some neighbouring keys that all of some queries are known to see.
+        """Return the part of `columns` that all of `rows` are known to see.
 
-        Known without a look at entries; empty where nothing is.
+        The result follows from parameters alone, without reading entries. It is empty if nothing is
+        known.
         """
         del rows
         return slice(columns.start, columns.start)
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
-        """Keys outside of which it is known to allow none of some queries (at least one)."""
+        """Return the range of keys outside which the mask allows none of `rows`.
+
+        Pass at least one query.
+        """
         del rows
         return slice(0, num_keys)
 
     def permute(self, order: torch.Tensor) -> Mask:
-        """The mask of the same tokens in another order; queries and keys are the same tokens."""
+        """Return the mask of reordered tokens, which must be both queries and keys."""
         everything = slice(0, len(order)), slice(0, len(order))
         flags = torch.stack([self.allowed(head, *everything) for head in range(self.num_heads)])
         return PackedMask.pack(flags[:, order][:, :, order])
 
     def without_windows(self, num_queries: int, num_keys: int) -> Mask:
-        """The same, the pairs of windows listed: pages have no form for windows."""
+        """Return an equal mask without windows, which pages cannot store."""
         del num_queries, num_keys
         return self
 
     def bytes_without_windows(self, num_queries: int, num_keys: int) -> int:
-        """Bytes that the tensors of `without_windows` take."""
+        """Return the size in bytes of the tensors of `without_windows`."""
         del num_queries, num_keys
         return sum(tensor.nbytes for tensor in self.to_parts()[1].values())
 
 
 class Bias(_Part):
-    """What is added to the logits after the soft cap."""
+    """Values that are added to the logits after the soft cap."""
 
     @abstractmethod
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Values of a block, float32, (rows, columns) or (1, columns)."""
+        """Return the values of a block, float32, (rows, columns) or (1, columns)."""
 
     def permute(self, order: torch.Tensor) -> Bias:
-        """The bias of the same tokens in another order; queries and keys are the same tokens."""
+        """Return the bias of reordered tokens, which must be both queries and keys."""
         raise NotImplementedError("a bias outside of windows cannot be put into another order")
 
     def without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> Bias:
-        """The same, the values of windows written out: pages have no form for windows."""
+        """Return an equal bias without windows, which pages cannot store."""
         del num_heads, num_queries, num_keys
         return self
 
     def bytes_without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> int:
-        """Bytes that the tensors of `without_windows` take as float32."""
+        """Return the size in bytes of the tensors of `without_windows` in float32."""
         del num_heads, num_queries, num_keys
         return sum(4 * tensor.numel() for tensor in self.to_parts()[1].values())
 
 
-# What a position in any text is below, and sums of a few of them are in 64 bits.
+# Limit of positions. Sums of a few of them fit into 64 bits.
 _FARTHEST = 1 << 53
 
 
@@ -204,8 +208,8 @@ class BandMask(Mask):
     """Keys allowed within a band around the query: causal, sliding window, or both.
 
     Key ``j`` is allowed for query ``i`` if ``j - (i + offset) <= after`` and ``(i + offset) - j <=
-    before``; None means without limit. Causal attention is ``BandMask(None, 0)``, a causal window
-    of w keys ``BandMask(w - 1, 0)``.
+    before``. None means no limit. Causal attention is ``BandMask(None, 0)``, and a causal window of
+    w keys is ``BandMask(w - 1, 0)``.
     """
 
     kind = "band"
@@ -215,7 +219,7 @@ class BandMask(Mask):
     offset: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse ends that are not whole numbers."""
+        """Raise TypeError or ValueError if a limit is not an int or too large."""
         ends = self.before, self.after, self.offset
         if not all(isinstance(end, int) for end in ends if end is not None) or self.offset is None:
             raise TypeError(f"a band has ends that are not whole numbers: {ends!r}")
@@ -224,7 +228,7 @@ class BandMask(Mask):
 
     @property
     def causal(self) -> bool:
-        """Whether the band ends at the query."""
+        """Whether the band ends at the query or before it."""
         return self.after is not None and self.after <= 0
 
     @property
@@ -234,11 +238,10 @@ class BandMask(Mask):
 
     @property
     def window(self) -> tuple[int, int] | None:
-        """`before` and `after`, where both are limits."""
+        """`before` and `after`, or None if one of them has no limit."""
         return None if self.before is None or self.after is None else (self.before, self.after)
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Flags of a block, bool, (rows, columns); the same for every head."""
         del head
         query, key = _positions(rows, columns, device)
         ahead = key - (query + self.offset)
@@ -250,7 +253,7 @@ class BandMask(Mask):
         return flags
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
-        """Keys outside of which nothing is allowed for some queries (at least one).
+        """Return the range of keys outside which the band allows none of `rows`.
 
         >>> BandMask(None, 0).key_range(slice(4, 8), 100)
         slice(0, 8, None)
@@ -264,7 +267,7 @@ class BandMask(Mask):
         return slice(start, max(start, stop))
 
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
-        """The part of some neighbouring keys that every one of some queries may attend to.
+        """Return the part of `columns` that all of `rows` may attend to.
 
         >>> BandMask(None, 0).fully_visible_keys(slice(4, 8), slice(2, 100))
         slice(2, 5, None)
@@ -278,16 +281,16 @@ class BandMask(Mask):
         return slice(start, stop) if start < stop else slice(columns.start, columns.start)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """True: a band goes on for ever."""
+        """Return True: a band mask fits any size."""
         del num_heads, num_queries, num_keys
         return True
 
 
 @dataclass(frozen=True)
 class PackedMask(Mask):
-    """Any other mask, one bit an entry.
+    """Any other mask, one bit per entry.
 
-    `bits` is uint8, (heads or 1, queries, ceil(keys / 8)); the lowest bit is the first key.
+    `bits` is uint8, (heads or 1, queries, ceil(keys / 8)). The lowest bit is the first key.
     """
 
     kind = "packed"
@@ -297,7 +300,7 @@ class PackedMask(Mask):
 
     @classmethod
     def pack(cls, flags: torch.Tensor) -> PackedMask:
-        """Pack bool flags (heads or 1, queries, keys)."""
+        """Pack bool flags, (heads or 1, queries, keys)."""
         heads, queries, keys = flags.shape
         padded = torch.zeros(heads, queries, -(-keys // 8) * 8, dtype=torch.uint8)
         padded[..., :keys] = flags.to(torch.uint8)
@@ -306,15 +309,12 @@ class PackedMask(Mask):
 
     @property
     def num_heads(self) -> int:
-        """How many heads have bits of their own; 1 where all share them."""
         return len(self.bits)
 
     def only_head(self, head: int) -> PackedMask:
-        """The same for one head, as head 0."""
         return self if self.num_heads == 1 else replace(self, bits=self.bits[head : head + 1])
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Flags of a block, bool, (rows, columns)."""
         first, last = columns.start // 8, -(-columns.stop // 8)
         bits = self.bits[head if self.num_heads > 1 else 0][rows, first:last].to(device)
         column = torch.arange(columns.start, columns.stop, device=device) - 8 * first
@@ -330,10 +330,9 @@ class PackedMask(Mask):
 
 @dataclass(frozen=True)
 class WindowMask(Mask):
-    """Keys allowed within the query's own window (Swin, towers of vision-language models).
+    """Keys allowed within the query's window (Swin, vision-language models).
 
-    `query_windows` and `key_windows` are int64, (queries,) and (keys,): the number of the window
-    that each token lies in.
+    `query_windows` and `key_windows` are int64, (queries,) and (keys,): the window of each token.
 
     >>> windows = torch.tensor([0, 0, 1])
     >>> WindowMask(windows, windows).allowed(0, slice(0, 1), slice(0, 3)).tolist()
@@ -347,25 +346,23 @@ class WindowMask(Mask):
 
     @property
     def local(self) -> bool:
-        """True."""
+        """True: attention stays within a window."""
         return True
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Flags of a block, bool, (rows, columns); the same for every head."""
         del head
         queries = self.query_windows[rows].to(device)
         return queries[:, None] == self.key_windows[columns].to(device)
 
     def permute(self, order: torch.Tensor) -> WindowMask:
-        """The mask of the same tokens in another order."""
         return WindowMask(self.query_windows[order], self.key_windows[order])
 
     def without_windows(self, num_queries: int, num_keys: int) -> PackedMask:
-        """The pairs that lie in one window."""
+        """Return the pairs of tokens within the same window."""
         return PackedMask.pack(self.allowed(0, slice(0, num_queries), slice(0, num_keys))[None])
 
     def bytes_without_windows(self, num_queries: int, num_keys: int) -> int:
-        """About a bit a pair."""
+        """Return an estimate of one bit per pair."""
         return num_queries * num_keys // 8
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
@@ -377,7 +374,9 @@ class WindowMask(Mask):
 
 
 def _present(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor]:
-    """Which tokens of a base some units are, and where among these units they stand.
+    """Return the base's tokens that are among `rows`, and their indices within `rows`.
+
+    `units` are the positions of the base's tokens.
 
     >>> _present(torch.tensor([0, 2]), slice(1, 3))
     (slice(1, 2, None), tensor([1]))
@@ -392,13 +391,13 @@ def _present(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor]:
 
 
 def _ascends(units: torch.Tensor, count: int) -> bool:
-    """Whether units number some of `count`, at least one, ascending."""
+    """Whether `units` are ascending positions from 0 to below `count`, at least one."""
     fits = units.dtype == torch.int64 and units.dim() == 1 and len(units) > 0
     return fits and int(units[0]) >= 0 and int(units[-1]) < count and bool((units.diff() > 0).all())
 
 
 def _put(found: torch.Tensor, block: torch.Tensor, at: torch.Tensor, to: torch.Tensor) -> None:
-    """Write a block's rows and columns where they stand in a larger one."""
+    """Write a block into the rows `at` and columns `to` of a larger array."""
     rows, columns = at.to(found.device), to.to(found.device)
     if len(rows) == len(found):
         found[:, columns] = block
@@ -428,13 +427,14 @@ def _units_fit(part: InsertedMask | InsertedBias, num_queries: int, num_keys: in
 
 @dataclass(frozen=True)
 class InsertedMask(Mask):
-    """A mask of some tokens among others, which may attend to nothing and are attended by none.
+    """Mask of a text into which tokens are inserted that have no attention.
 
-    Where two texts are compared, each gets the tokens that only the other has.
+    When two texts are compared, each text gets the tokens that only the other one has. No token
+    attends to an inserted token, and inserted tokens attend to none.
 
-    `base` is the mask of the tokens that are there, None where it allows all. `query_units` and
-    `key_units` are int64, ascending: the row or column that each of them is, of `num_query_units`
-    rows and `num_key_units` columns.
+    `base` is the mask of the original tokens, or None if it allows all pairs. `query_units` and
+    `key_units` are int64, ascending: the row or column of each original token among
+    `num_query_units` rows and `num_key_units` columns.
 
     >>> units = torch.tensor([0, 2])
     >>> mask = InsertedMask(BandMask(None, 0), units, units, 3, 3)
@@ -452,16 +452,13 @@ class InsertedMask(Mask):
 
     @property
     def num_heads(self) -> int:
-        """How many heads have entries of their own; 1 where all heads share them."""
         return 1 if self.base is None else self.base.num_heads
 
     def only_head(self, head: int) -> InsertedMask:
-        """The same for one head, as head 0."""
         return self if self.base is None else replace(self, base=self.base.only_head(head))
 
     @property
     def offset(self) -> int:
-        """The key position that query 0 stands at, where the mask says so."""
         before = 0 if self.base is None else self.base.offset
         if not 0 <= before < len(self.key_units):
             return before
@@ -469,17 +466,17 @@ class InsertedMask(Mask):
 
     @property
     def causal(self) -> bool:
-        """Whether no query may look ahead: so it is where rows and columns are the same units."""
+        """Whether no query may attend to a later key. Known if rows and columns are equal."""
         causal = self.base is not None and self.base.causal
         return causal and torch.equal(self.query_units, self.key_units)
 
     @property
     def local(self) -> bool:
-        """Whether every query is limited to its neighbourhood; how far that goes differs."""
+        """Whether the base limits every query to nearby keys. The distance varies by query."""
         return self.base is not None and self.base.local
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Flags of a block, bool, (rows, columns); False in rows and columns not there."""
+        """Return the flags of a block. They are False for inserted rows and columns."""
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         flags = torch.zeros(count, columns.stop - columns.start, dtype=torch.bool, device=device)
         (there, at), (seen, to) = self._tokens(rows, columns)
@@ -492,7 +489,7 @@ class InsertedMask(Mask):
         return flags
 
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
-        """The longest run of keys without a gap that all of some queries are known to see.
+        """Return the longest run of keys without a gap that all of `rows` are known to see.
 
         >>> units = torch.tensor([0, 1, 3, 4, 5])
         >>> InsertedMask(None, units, units, 6, 6).fully_visible_keys(slice(3, 6), slice(0, 6))
@@ -512,7 +509,6 @@ class InsertedMask(Mask):
         return slice(int(keys[start]), int(keys[stop - 1]) + 1)
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
-        """Keys outside of which it is known to allow none of some queries (at least one)."""
         del num_keys
         there, at = _present(self.query_units, rows)
         seen = slice(0, len(self.key_units) if len(at) else 0)
@@ -523,27 +519,24 @@ class InsertedMask(Mask):
         return slice(int(self.key_units[seen.start]), int(self.key_units[seen.stop - 1]) + 1)
 
     def permute(self, order: torch.Tensor) -> Mask:
-        """The mask of the same tokens in another order; queries and keys are the same tokens."""
         return self._packed().permute(order)
 
     def without_windows(self, num_queries: int, num_keys: int) -> InsertedMask:
-        """The same, the pairs of windows listed: pages have no form for windows."""
         del num_queries, num_keys
         sizes = len(self.query_units), len(self.key_units)
         return self if self.base is None else replace(self, base=self.base.without_windows(*sizes))
 
     def bytes_without_windows(self, num_queries: int, num_keys: int) -> int:
-        """Bytes that the tensors of `without_windows` take."""
         sizes = len(self.query_units), len(self.key_units)
         base = 0 if self.base is None else self.base.bytes_without_windows(*sizes)
         return base + 4 * (num_queries + num_keys)
 
     def to_parts(self) -> Parts:
-        """Its numbers and its tensors, those of the base too."""
+        """Return numbers and tensors, including those of the base."""
         return _nested_parts(self)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether the units are some of the rows and columns, and the base is of these."""
+        """Whether the units are positions within the given sizes, and the base fits them."""
         sizes = num_heads, len(self.query_units), len(self.key_units)
         return _units_fit(self, num_queries, num_keys) and (
             self.base is None or self.base.fits(*sizes)
@@ -563,11 +556,11 @@ class InsertedMask(Mask):
 
 @dataclass(frozen=True)
 class CutMask(Mask):
-    """Another mask without some pairs: those of some queries and some keys, in some heads.
+    """A mask without some of its pairs: selected queries and keys, in selected heads.
 
-    `heads`, `queries` and `keys` are bool, (heads,) or (1,) for all, (queries,) and (keys,): a pair
-    is cut where all three are True, but for a token and itself where `keep_own`. `base` is the mask
-    without the cut; None allows everything.
+    `heads`, `queries` and `keys` are bool: (heads,) or (1,) for all heads, (queries,) and (keys,).
+    A pair is cut if all three flags are True. With `keep_own`, a token still attends to itself.
+    `base` is the mask before the cut. None allows all pairs.
 
     >>> queries, keys = torch.tensor([False, True]), torch.tensor([True, False])
     >>> cut = CutMask(torch.tensor([True]), queries, keys, BandMask(None, 0))
@@ -585,37 +578,32 @@ class CutMask(Mask):
 
     @property
     def num_heads(self) -> int:
-        """How many heads have flags of their own; 1 where all share them."""
         return max(len(self.heads), 1 if self.base is None else self.base.num_heads)
 
     def only_head(self, head: int) -> CutMask:
-        """The same for one head, as head 0."""
         base = None if self.base is None else self.base.only_head(head)
         flags = self.heads if len(self.heads) == 1 else self.heads[head : head + 1]
         return replace(self, heads=flags, base=base)
 
     @property
     def offset(self) -> int:
-        """The key position that query 0 stands at, where the base says so."""
         return 0 if self.base is None else self.base.offset
 
     @property
     def causal(self) -> bool:
-        """Whether no query may look ahead, as far as the base says."""
         return self.base is not None and self.base.causal
 
     @property
     def local(self) -> bool:
-        """Whether every query is limited to its neighbourhood on both sides."""
         return self.base is not None and self.base.local
 
     @property
     def window(self) -> tuple[int, int] | None:
-        """Positions back and ahead that a query may look, without the cut."""
+        """Window of the base, without the cut."""
         return None if self.base is None else self.base.window
 
     def cut(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Which pairs of a block are cut, bool, (rows, columns)."""
+        """Return whether each pair of a block is cut, bool, (rows, columns)."""
         keys = self.keys[columns].to(device)
         here = bool(self.heads[head if len(self.heads) > 1 else 0])
         flags = self.queries[rows].to(device)[:, None] & (keys & here)
@@ -625,35 +613,31 @@ class CutMask(Mask):
         return flags
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Flags of a block, bool, (rows, columns)."""
         flags = ~self.cut(head, rows, columns, device)
         return (
             flags if self.base is None else flags & self.base.allowed(head, rows, columns, device)
         )
 
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
-        """The part of some neighbouring keys that all of some queries are known to see."""
         if bool(self.queries[rows].any()) and bool(self.keys[columns].any()):
             return slice(columns.start, columns.start)
         return columns if self.base is None else self.base.fully_visible_keys(rows, columns)
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
-        """Keys outside of which the base is known to allow none of some queries (at least one)."""
         return slice(0, num_keys) if self.base is None else self.base.key_range(rows, num_keys)
 
     def permute(self, order: torch.Tensor) -> CutMask:
-        """The same tokens in another order."""
         base = None if self.base is None else self.base.permute(order)
         return replace(self, queries=self.queries[order], keys=self.keys[order], base=base)
 
     def without_windows(self, num_queries: int, num_keys: int) -> PackedMask:
-        """The pairs that are left."""
+        """Return the pairs that are allowed."""
         everything = slice(0, num_queries), slice(0, num_keys)
         flags = [self.allowed(head, *everything) for head in range(self.num_heads)]
         return PackedMask.pack(torch.stack(flags))
 
     def bytes_without_windows(self, num_queries: int, num_keys: int) -> int:
-        """About a bit a pair and head."""
+        """Return an estimate of one bit per pair and head."""
         return self.num_heads * num_queries * num_keys // 8
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
@@ -667,7 +651,7 @@ class CutMask(Mask):
         )
 
     def to_parts(self) -> Parts:
-        """Its numbers and tensors, those of the base under its name."""
+        """Return numbers and tensors, including those of the base."""
         numbers: dict[str, Any] = {"kind": self.kind, "keep_own": self.keep_own, "base": None}
         tensors = {"heads": self.heads, "queries": self.queries, "keys": self.keys}
         if self.base is not None:
@@ -678,9 +662,9 @@ class CutMask(Mask):
 
 @dataclass(frozen=True)
 class DistanceBias(Bias):
-    """A bias that depends on the distance from query to key alone (T5, ALiBi).
+    """Bias that depends only on the distance from query to key (T5, ALiBi).
 
-    `values` is float32, (heads or 1, queries + keys - 1): entry ``[h, (j - i) + queries - 1]`` is
+    `values` is float32, (heads or 1, queries + keys - 1). Entry ``[h, (j - i) + queries - 1]`` is
     added to the logit of query ``i`` and key ``j``.
     """
 
@@ -691,15 +675,12 @@ class DistanceBias(Bias):
 
     @property
     def num_heads(self) -> int:
-        """How many heads have values of their own; 1 where all share them."""
         return len(self.values)
 
     def only_head(self, head: int) -> DistanceBias:
-        """The same for one head, as head 0."""
         return self if self.num_heads == 1 else replace(self, values=self.values[head : head + 1])
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Values of a block, float32, (rows, columns)."""
         query, key = _positions(rows, columns, device)
         values = self.values[head if self.num_heads > 1 else 0].to(device)
         return values[key - query + self.num_queries - 1]
@@ -712,7 +693,7 @@ class DistanceBias(Bias):
 
 @dataclass(frozen=True)
 class DenseBias(Bias):
-    """Any other bias: `values` is float32, (heads or 1, queries or 1, keys)."""
+    """Any other bias. `values` is float32, (heads or 1, queries or 1, keys)."""
 
     kind = "dense"
     shared_axes = ("heads", "rows")
@@ -721,15 +702,12 @@ class DenseBias(Bias):
 
     @property
     def num_heads(self) -> int:
-        """How many heads have values of their own; 1 where all share them."""
         return len(self.values)
 
     def only_head(self, head: int) -> DenseBias:
-        """The same for one head, as head 0."""
         return self if self.num_heads == 1 else replace(self, values=self.values[head : head + 1])
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Values of a block, float32, (rows, columns) or (1, columns)."""
         values = self.values[head if self.num_heads > 1 else 0]
         return values[rows if len(values) > 1 else slice(0, 1), columns].to(device)
 
@@ -742,10 +720,11 @@ class DenseBias(Bias):
 
 @dataclass(frozen=True)
 class WindowBias(Bias):
-    """A bias that depends on where in the window query and key lie.
+    """Bias that depends on the positions of query and key within a window.
 
     `values` is float32, (windows or 1, heads or 1, queries of a window, keys of a window). The
-    others are int64, (queries,) and (keys,): the window of each token, and its place in it.
+    other tensors are int64, (queries,) or (keys,): the window of each token, and its position
+    within it.
     """
 
     kind = "in windows"
@@ -758,17 +737,15 @@ class WindowBias(Bias):
 
     @property
     def num_heads(self) -> int:
-        """How many heads have values of their own; 1 where all share them."""
         return self.values.shape[1]
 
     def only_head(self, head: int) -> WindowBias:
-        """The same for one head, as head 0."""
         return (
             self if self.num_heads == 1 else replace(self, values=self.values[:, head : head + 1])
         )
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Values of a block, float32, (rows, columns); 0 where the windows differ."""
+        """Return the values of a block, float32. They are 0 for tokens in different windows."""
         values = self.values[:, head if self.num_heads > 1 else 0].to(device)
         windows = self.query_windows[rows][:, None].to(device)
         block = values[
@@ -779,7 +756,6 @@ class WindowBias(Bias):
         return block.masked_fill(windows != self.key_windows[columns].to(device), 0.0)
 
     def permute(self, order: torch.Tensor) -> WindowBias:
-        """The bias of the same tokens in another order."""
         return WindowBias(
             self.values,
             self.query_windows[order],
@@ -789,16 +765,16 @@ class WindowBias(Bias):
         )
 
     def without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> DenseBias:
-        """The values of all pairs, 0 where the windows differ."""
+        """Return the values of all pairs, 0 for tokens in different windows."""
         everything = slice(0, num_queries), slice(0, num_keys)
         return DenseBias(torch.stack([self.added(head, *everything) for head in range(num_heads)]))
 
     def bytes_without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> int:
-        """Those of a value for every head and pair."""
+        """Return the size of one value per head and pair."""
         return 4 * num_heads * num_queries * num_keys
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether each query and key has a window and a place in it, and these have values."""
+        """Whether each token has a window and a position in it, and values exist for these."""
         windows, heads, rows, columns = self.values.shape
         return (
             _numbers_all(self.query_windows, num_queries)
@@ -813,9 +789,9 @@ class WindowBias(Bias):
 
 @dataclass(frozen=True)
 class InsertedBias(Bias):
-    """A bias of some tokens among others, 0 where one of a pair is not there.
+    """Bias of a text with inserted tokens, 0 for pairs with an inserted token.
 
-    As `InsertedMask`, which hides those pairs.
+    `InsertedMask` describes the fields and hides these pairs.
     """
 
     kind = "inserted bias"
@@ -828,15 +804,12 @@ class InsertedBias(Bias):
 
     @property
     def num_heads(self) -> int:
-        """How many heads have values of their own; 1 where all share them."""
         return self.base.num_heads
 
     def only_head(self, head: int) -> InsertedBias:
-        """The same for one head, as head 0."""
         return replace(self, base=self.base.only_head(head))
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Values of a block, float32, (rows, columns)."""
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         there, at = _present(self.query_units, rows)
         seen, to = _present(self.key_units, columns)
@@ -847,22 +820,20 @@ class InsertedBias(Bias):
         return values
 
     def without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> InsertedBias:
-        """The same, the values of windows written out: pages have no form for windows."""
         del num_queries, num_keys
         sizes = num_heads, len(self.query_units), len(self.key_units)
         return replace(self, base=self.base.without_windows(*sizes))
 
     def bytes_without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> int:
-        """Bytes that the tensors of `without_windows` take as float32."""
         sizes = num_heads, len(self.query_units), len(self.key_units)
         return self.base.bytes_without_windows(*sizes) + 4 * (num_queries + num_keys)
 
     def to_parts(self) -> Parts:
-        """Its numbers and its tensors, those of the base too."""
+        """Return numbers and tensors, including those of the base."""
         return _nested_parts(self)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether the units are some of the rows and columns, and the base is of these."""
+        """Whether the units are positions within the given sizes, and the base fits them."""
         sizes = num_heads, len(self.query_units), len(self.key_units)
         return _units_fit(self, num_queries, num_keys) and self.base.fits(*sizes)
 
@@ -876,12 +847,12 @@ _KINDS: dict[str, type[Mask | Bias]] = {
 }
 
 
-# One is made of another, as tokens are inserted and pairs are cut: not often.
+# Maximum nesting depth. Inserting tokens and cutting pairs nest masks a few times at most.
 _DEEPEST = 32
 
 
 def _depth(numbers: Any) -> int:
-    """How many parts lie inside of each other."""
+    """Return the nesting depth of serialized masks or biases."""
     depth = 0
     while isinstance(numbers, Mapping) and depth <= _DEEPEST:
         numbers = numbers.get("base")
@@ -890,9 +861,9 @@ def _depth(numbers: Any) -> int:
 
 
 def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]) -> Mask | Bias:
-    """Make a mask or bias again of its `to_parts`, the tensors by their names.
+    """Create a mask or bias from the result of `to_parts`. `tensor` returns tensors by name.
 
-    LookupError, TypeError or ValueError if there is none like that.
+    Raise LookupError, TypeError or ValueError if the numbers are invalid.
     """
     if numbers["kind"] not in _KINDS:
         raise ValueError(f"a mask or bias is of an unknown kind, {numbers['kind']!r}")
@@ -909,9 +880,9 @@ def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]
 
 
 def compact_mask(allowed: torch.Tensor) -> Mask | None:
-    """Find the smallest form of bool flags, (heads or 1, queries, keys); None if all are allowed.
+    """Return the smallest form of bool flags, (heads or 1, queries, keys), or None if all are True.
 
-    ValueError if they are not a bool tensor of three dimensions.
+    Raise ValueError if `allowed` is not a bool tensor with three axes.
 
     >>> compact_mask(torch.ones(1, 5, 5, dtype=torch.bool).tril())
     BandMask(before=None, after=0, offset=0)
@@ -934,7 +905,7 @@ def compact_mask(allowed: torch.Tensor) -> Mask | None:
 
 
 def _band_like(allowed: torch.Tensor) -> BandMask | None:
-    """Guess a band from two places: the last query says how far back, the first how far ahead."""
+    """Guess the band from two rows: the last query shows `before`, the first one `after`."""
     num_queries, num_keys = allowed.shape
     # Self-attention over the same tokens, or the last queries of a longer context.
     offset = num_keys - num_queries
@@ -959,11 +930,10 @@ def _agrees(band: BandMask, allowed: torch.Tensor) -> bool:
 
 
 def compact_bias(bias: torch.Tensor) -> Bias | None:
-    """Find the smallest form of what is added to logits, (heads or 1, queries or 1, keys).
+    """Return the smallest form of a bias, (heads or 1, queries or 1, keys), or None if it is 0.
 
-    Of any floating-point dtype, finite; kept in float32. None when nothing is added. ValueError if
-    it has another number of dimensions, or values that are not finite (masked entries belong in the
-    mask).
+    `bias` has any floating-point dtype and becomes float32. Raise ValueError if it has another
+    number of axes, or values that are not finite. Forbidden pairs belong in the mask.
 
     >>> compact_bias(torch.zeros(4, 7, 7)) is None
     True
@@ -977,19 +947,19 @@ def compact_bias(bias: torch.Tensor) -> Bias | None:
         raise ValueError("bias must be finite; put entries that are not allowed into the mask")
     if not bool(bias.any()):
         return None
-    # What is the same for all heads or queries was often expanded, and is kept once.
+    # Values that are equal for all heads or queries were often expanded. Store them once.
     if bool((bias == bias[:1]).all()):
         bias = bias[:1]
     if bool((bias == bias[:, :1]).all()):
         bias = bias[:, :1]
     num_queries = bias.shape[1]
     if num_queries > 1:
-        # The first column backwards and then the first row hold every distance once.
+        # The reversed first column and the first row contain every distance once.
         values = torch.cat([bias[:, :, 0].flip(-1), bias[:, 0, 1:]], dim=1)
         by_distance = DistanceBias(values, num_queries)
         if _same(by_distance, bias):
             return by_distance
-    # A copy: a slice would keep the model's whole buffer alive.
+    # Copy, because a slice would keep the model's whole buffer alive.
     return DenseBias(bias.clone())
 
 

@@ -1,8 +1,8 @@
-"""The record: what was captured of one example, and the one contract that everything reads.
+"""The record: captured attention of one example, the data that all other packages read.
 
-A record keeps queries and keys (or weights that it was given) and computes the weights of any
-layer, head, rows and columns when asked. It never holds the layers x heads x n x n tensor unless
-that is what it was made from.
+A record stores queries and keys, or weights that a caller passed, and computes the weights of any
+layer, head, rows and columns on demand. The complete tensor of layers x heads x n x n is in memory
+only if the record was created from it.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ __all__ = ["AttentionRecord", "AttentionStack", "derived_record", "load"]
 
 
 class AttentionRecord:
-    """Everything that was captured of one example.
+    """Captured attention of one example: stacks, tokens, images and notes.
 
     Parameters
     ----------
     stacks : mapping of str to AttentionStack
-        In the order in which they are offered; the first is the default.
+        Stacks by name, in the order of menus. The first one is the default.
     model : str
-        Name of the model, shown as the title of every picture.
+        Name of the model, the title of every picture.
     notes : sequence of str
-        What a reader of the pictures must be told.
+        Notes that every picture shows.
     images : sequence of ndarray
-        The pictures that the model saw, uint8, (height, width, 3); tokens say which are patches of
-        them (`Tokens.grids`).
+        Images that the model received, uint8, (height, width, 3). `Tokens.grids` assigns tokens to
+        their patches.
 
     Raises
     ------
     ValueError
-        If there is no stack, or tokens are patches of an image that isn't there.
+        If there is no stack, or tokens are patches of a missing image.
 
     Examples
     --------
@@ -82,12 +82,12 @@ class AttentionRecord:
         self.stacks: Mapping[str, AttentionStack] = MappingProxyType(dict(stacks))
         if not isinstance(model, str):
             raise TypeError(f"model must be a text, the title of pictures; got {model!r}")
-        # Half of a surrogate pair is not text: no file could hold the name.
+        # Lone surrogates cannot be encoded, so no file could contain the name.
         self.model = model.encode("utf-8", "replace").decode()
         self.notes = tuple(notes)
-        #: What others computed from the record and keep with it, by their names; never saved.
+        #: Results that other modules cache with the record, by name. They are not saved.
         self.computed: dict[str, object] = {}
-        #: The files that its numbers are read from when they are needed; none of one in memory.
+        #: Files that the arrays are read from on demand, empty for a record in memory.
         self.mapped_files: tuple[MappedFile, ...] = ()
         self.images = tuple(
             checked_image(image, f"images[{index}]") for index, image in enumerate(images)
@@ -121,62 +121,61 @@ class AttentionRecord:
         measure: str = "weight",
         stack: str = "self",
     ) -> Self:
-        """Make a record from weights that came from anywhere.
+        """Create a record from attention weights of any origin.
 
         Parameters
         ----------
         attentions : sequence of arrays or array
-            One array a layer, each (heads, queries, keys) or (1, heads, queries, keys), as in a
-            model's ``outputs.attentions``; or one array (layers, [1,] heads, queries, keys).
-            Layers may have different numbers of heads. Tensors, arrays or nested lists.
+            One array per layer, each (heads, queries, keys) or (1, heads, queries, keys), as in a
+            model's ``outputs.attentions``. Or one array (layers, [1,] heads, queries, keys). Layers
+            may have different numbers of heads. Tensors, arrays and nested lists are valid.
         tokens : sequence of str or Tokens
-            The queries' tokens, and the keys' unless `key_tokens` is given. Entries of a
-            vocabulary (``"Ġthe"``, ``"▁the"``) are shown as the text that they stand for;
-            `Tokens.of` keeps strings as they are.
+            Tokens of the queries, and of the keys unless `key_tokens` is passed. Vocabulary entries
+            (``"Ġthe"``, ``"▁the"``) are decoded to display text. `Tokens.of` keeps strings
+            unchanged.
         key_tokens : sequence of str, Tokens or ProjectedKeys, optional
-            The keys' tokens where queries and keys differ; `ProjectedKeys` names the columns of
+            Tokens of the keys if they differ from the queries. `ProjectedKeys` names the columns of
             Linformer and of pooled attention.
         sentence_b_start : int, optional
-            Where the second text of a pair begins, so that views can tell the two apart.
+            Position at which the second text of a pair begins.
         encoder_attentions, decoder_attentions, cross_attentions : like `attentions`, optional
-            The three kinds of an encoder-decoder model instead of `attentions`, any of them.
+            Weights of an encoder-decoder model instead of `attentions`, at least one of them.
         encoder_tokens, decoder_tokens : sequence of str or Tokens, optional
-            Their tokens. The cross attention's rows are the decoder's.
+            Their tokens. The rows of the cross-attention are the decoder's tokens.
         layers : sequence of int, optional
-            The model's numbers of the layers given; 0, 1, 2, ... when left out.
+            Layer numbers of the model, by default 0, 1, 2, ...
         model : str
-            Name shown as the title.
+            Name of the model, the title of pictures.
         images : sequence of ndarray
-            The pictures that the model saw, uint8, (height, width, 3), where `Tokens.grids` says
-            which tokens are patches of them.
+            Images that the model received, uint8, (height, width, 3). `Tokens.grids` assigns tokens
+            to their patches.
         normalized : bool, optional
-            Whether every row must sum to 1 (or be zero where all is masked), as it must by default
-            unless `signed`. With False any weights that are not negative are taken.
+            Whether each row must sum to 1 (or be zero if all keys are masked). The default is True
+            unless `signed`. With False, any weights that are not negative are valid.
         signed : bool, default False
-            Whether the numbers are differences, effects or attributions, of any size and either
-            sign. Views draw them in two colours around zero.
+            Whether the values are differences, effects or attributions, with any size and sign.
+            Views draw them in two colours around zero.
         measure : str, default "weight"
-            What the numbers are, in a word or two, such as ``"difference"``: legends, captions and
-            tables use it.
+            Short name of the values for legends, captions and tables, such as ``"difference"``.
         stack : str, default "self"
-            Name of the stack of `attentions`, as in `from_qk`: views show a name that they do not
-            know as it is.
+            Name of the stack of `attentions`, as in `from_qk`. Views show other names unchanged.
 
         Returns
         -------
         AttentionRecord
-            With the stack ``"self"`` (or `stack`), or ``"encoder"``, ``"decoder"`` and ``"cross"``.
-            Tensors on the CPU and arrays are not copied: do not change them afterwards.
+            The record has the stack ``"self"`` (or `stack`), or ``"encoder"``, ``"decoder"`` and
+            ``"cross"``. CPU tensors and arrays are not copied. Do not change them afterwards.
 
         Raises
         ------
         TypeError
-            If an argument that is needed is missing or is not an array, or `stack` is not a name,
-            or names the stacks of an encoder-decoder model.
+            If a required argument is missing or not an array, or `stack` is not a name, or is
+            passed for an encoder-decoder model.
         ValueError
-            If a shape does not fit or a weight is NaN, infinite, negative (unless `signed`) or in
-            a row that does not sum to 1; the layer, head and row are named, and what other axes may
-            mean. If `normalized` and `signed` are both True, or `measure` is not a word.
+            If a shape does not fit, or a weight is NaN, infinite, negative (unless `signed`) or in
+            a row that does not sum to 1. The message contains the layer, head and row. If the axes
+            have another order, it suggests a fix. Also if `normalized` and `signed` are both True,
+            or `measure` is invalid.
 
         Examples
         --------
@@ -233,72 +232,74 @@ class AttentionRecord:
         images: Sequence[Any] = (),
         stack: str = "self",
     ) -> Self:
-        """Make a record from queries and keys, of any model with a softmax attention.
+        """Create a record from queries and keys of any model with softmax attention.
 
-        Weights are computed from them when they are asked for, so that a record of 131,072 tokens
-        is no larger than its queries and keys. The formula is that of `attnviz.record.attention`:
-        softmax(cap(scale * q k^T) + bias) over the keys that the mask allows and the sink.
+        Weights are computed on demand, so that a record of 131,072 tokens is only as large as its
+        queries and keys. The formula is that of `attnviz.record.attention`: softmax(cap(scale * q
+        k^T) + bias) over the allowed keys and the sink.
 
         Parameters
         ----------
         queries, keys : sequence of arrays or array
-            One array a layer, (heads, queries, head_dim) and (key heads, keys, head_dim), as the
-            attention receives them: after rotary positions and normalisation. A batch of one may
-            stand before. Or one array for all layers, with these as its first axis. float32,
-            float16 or bfloat16; lists of numbers become float32. Heads may be a multiple of key
-            heads: each then serves a group of neighbouring heads.
+            One array per layer, (heads, queries, head_dim) and (key heads, keys, head_dim), as the
+            attention receives them: after rotary position embedding and normalization. A leading
+            batch axis of length 1 is valid. Or one array with the layers as its first axis.
+            float32, float16 or bfloat16. Lists of numbers become float32. The number of heads may
+            be a multiple of the number of key heads: each key head then serves a group of
+            consecutive heads.
         tokens : sequence of str or Tokens, optional
-            The queries' tokens, and the keys' unless `key_tokens` is given, as in `from_weights`.
-            When left out they are named by their places: ``[0]``, ``[1]``, ...
+            Tokens of the queries, and of the keys unless `key_tokens` is passed, as in
+            `from_weights`. By default they are named by position: ``[0]``, ``[1]``, ...
         key_tokens : sequence of str, Tokens or ProjectedKeys, optional
-            The keys' tokens where queries and keys differ.
+            Tokens of the keys if they differ from the queries.
         sentence_b_start : int, optional
-            Where the second text of a pair begins.
+            Position at which the second text of a pair begins.
         scale : float or list of float, optional
-            Factor of the products, one for all layers or a list of one a layer;
-            1 / sqrt(head_dim) when left out.
+            Factor of the products, for all layers or as a list with one per layer. The default is 1
+            / sqrt(head_dim).
         causal : bool, default False
-            Whether no query may look ahead. Where there are fewer queries than keys, they are
-            the last ones.
+            Whether no query may attend to a later key. If there are fewer queries than keys, the
+            queries are the last positions.
         window : int or list of int, optional
-            Keys are allowed that are fewer places away: a causal window of w reaches w keys back,
-            the query's own counted.
+            Keys are allowed if their distance is less than this. A causal window of w has w keys,
+            including the query's own position.
         mask : array or list of arrays, optional
-            (queries, keys) or (heads, queries, keys), for all layers, or a list of one a layer
-            (None where a layer has none). bool: True where a query may attend to a key, as in
+            (queries, keys) or (heads, queries, keys) for all layers, or a list with one per layer
+            (None for a layer without a mask). bool: True if a query may attend to a key, as in
             `torch.nn.functional.scaled_dot_product_attention` and unlike the masks of
-            `torch.nn.MultiheadAttention`. Floating point: added to the logits, minus infinity
-            where a query may not attend. With `causal` or `window`, both must allow a pair.
+            `torch.nn.MultiheadAttention`. Floating point: added to the logits, minus infinity if a
+            query may not attend to a key. If `causal` or `window` is passed as well, a pair is
+            allowed only if both allow it.
         bias : array or list of arrays, optional
-            Added to the logits, after the soft cap: (heads, queries, keys), (queries, keys), or
-            (heads, 1, keys) where it is the same for every query.
+            Values added to the logits after the soft cap: (heads, queries, keys), (queries, keys),
+            or (heads, 1, keys) if they are the same for every query.
         softcap : float or list of float, optional
-            Bound of the soft cap of the scaled products.
+            Limit of the soft cap of the scaled products.
         sinks : array or list of arrays, optional
-            (heads,), a learned logit a head that takes its share of each row; (layers, heads) or
-            a list where layers differ.
+            (heads,), a learned logit per head that takes a share of each row. (layers, heads) or a
+            list if layers differ.
         layers : sequence of int, optional
-            The model's numbers of the layers given; 0, 1, 2, ... when left out.
+            Layer numbers of the model, by default 0, 1, 2, ...
         model : str
-            Name shown as the title.
+            Name of the model, the title of pictures.
         images : sequence of ndarray
-            The pictures that the model saw, as in `from_weights`.
+            Images that the model received, as in `from_weights`.
         stack : str, default "self"
-            Name of the stack: ``"cross"`` is shown as cross-attention, and so on.
+            Name of the stack. Views show ``"cross"`` as cross-attention, for example.
 
         Returns
         -------
         AttentionRecord
-            With one stack. Tensors stay where they are, in their dtype, and are not copied: do
-            not change them afterwards.
+            The record has one stack. Tensors keep their device and dtype and are not copied. Do not
+            change them afterwards.
 
         Raises
         ------
         TypeError
-            If an argument is not an array, or has another dtype.
+            If an argument is not an array or has an invalid dtype.
         ValueError
-            If axes do not fit, there are several examples, or a number is NaN or infinite; the
-            argument is named, with the axes found and those wanted.
+            If axes do not fit, there are several examples, or a value is NaN or infinite. The
+            message contains the argument with its actual and expected axes.
 
         Examples
         --------
@@ -325,12 +326,12 @@ class AttentionRecord:
         return cls({stack: made}, model=model, notes=notes, images=images)
 
     def stack(self, name: str | None = None) -> AttentionStack:
-        """A stack by name, the first when no name is given.
+        """Return a stack by name, or the first stack.
 
         Parameters
         ----------
         name : str, optional
-            One of `stacks`.
+            Name of the stack, by default the first one.
 
         Returns
         -------
@@ -339,7 +340,7 @@ class AttentionRecord:
         Raises
         ------
         KeyError
-            If the stack does not exist; says which exist.
+            If the stack does not exist. The message lists the existing stacks.
         """
         if name is None:
             return next(iter(self.stacks.values()))
@@ -352,12 +353,12 @@ class AttentionRecord:
 
     @property
     def tokens(self) -> Tokens:
-        """The tokens, where all queries and keys are the same ones.
+        """Tokens of the record, if all queries and keys have the same.
 
         Raises
         ------
         ValueError
-            If there are several lists; names them.
+            If there are several token lists. The message lists their names.
         """
         distinct: dict[Tokens, str] = {}
         for stack in self.stacks.values():
@@ -370,13 +371,13 @@ class AttentionRecord:
         return next(iter(distinct))
 
     def only(self, layers: int | Iterable[int]) -> AttentionRecord:
-        """The same record with some of its layers; nothing is copied.
+        """Return a record of selected layers, without copying arrays.
 
         Parameters
         ----------
         layers : int or iterable of int
-            The model's numbers; in each stack those that it has are kept. Negative ones count from
-            the end of each stack, as in Python.
+            Layer numbers of the model. Each stack keeps those that it has. Negative numbers count
+            from the end of each stack.
 
         Returns
         -------
@@ -385,7 +386,7 @@ class AttentionRecord:
         Raises
         ------
         TypeError
-            If they are not numbers.
+            If `layers` are not integers.
         IndexError
             If no stack has one of the layers.
         """
@@ -410,25 +411,25 @@ class AttentionRecord:
         return derived_record(self, kept)
 
     def merge_words(self) -> AttentionRecord:
-        """The same record with tokens merged into words: keys summed, queries averaged.
+        """Return the record with tokens merged into words: keys summed, queries averaged.
 
-        Attention to a word is that to all of its tokens, attention from a word the mean of its
-        tokens'; rows still sum to 1 (Clark et al. 2019, arXiv 1906.04341, section 4.1). Words are
-        the tokenizer's own (`Tokens.words`), which most often cut punctuation off and may cut
-        "didn't" in two. Where they are not known, a token that is shown with a space before it
-        (``·``) begins a word, and one with ``##`` continues it. Special tokens and the patches of
-        an image stay as they are.
+        Attention to a word is the sum over its tokens, and attention from a word is the mean over
+        its tokens. Rows still sum to 1 (Clark et al. 2019, arXiv 1906.04341, section 4.1). Words
+        are those of the tokenizer (`Tokens.words`): most tokenizers separate punctuation, and some
+        split "didn't" in two. If words are unknown, a token that is displayed with a leading space
+        (``·``) begins a word, and a token with ``##`` continues one. Special tokens and image
+        patches are not merged.
 
         Returns
         -------
         AttentionRecord
-            Nothing is copied, and weights are computed when asked for. A note tells readers. The
-            record itself where there is nothing to merge, so that twice is the same as once.
+            Arrays are not copied, and weights are computed on demand. A note explains the merging.
+            The result is the record itself if there is nothing to merge.
 
         Raises
         ------
         ValueError
-            If nothing tells which tokens of a stack are one word.
+            If the words of a stack's tokens are unknown.
 
         Examples
         --------
@@ -444,18 +445,18 @@ class AttentionRecord:
         return derived_record(self, merged, notes=notes)
 
     def to_numpy(self, stack: str | None = None) -> list[NDArray[np.float32]]:
-        """All weights of a stack, computed now.
+        """Compute all weights of a stack.
 
         Parameters
         ----------
         stack : str, optional
-            The first when left out.
+            Name of the stack, by default the first one.
 
         Returns
         -------
         list of ndarray
-            One a layer, in the order of `AttentionStack.layers`, float32, (heads, queries, keys);
-            `numpy.stack` joins them where all layers have equally many heads.
+            One array per layer, in the order of `AttentionStack.layers`, float32, (heads, queries,
+            keys). `numpy.stack` joins them if all layers have the same number of heads.
         """
         chosen = self.stack(stack)
         return [chosen.weights(layer=number) for number in chosen.layers]
@@ -469,32 +470,33 @@ class AttentionRecord:
         top_k: int | None = None,
         min_weight: float | None = None,
     ) -> pd.DataFrame:
-        """One head's weights as a matrix, or those of many heads as a tidy table.
+        """Return the weights of one head as a matrix, or those of several heads as a tidy table.
 
         Parameters
         ----------
         layer, head : int, optional
-            Which head; -1 is the last layer. With both, and nothing but `stack` beside them, the
-            head's matrix. Left out, all of them.
+            Layer number, -1 for the last layer, and head. If both are passed, without `top_k` and
+            `min_weight`, the result is the head's matrix. The default is all.
         stack : str, optional
-            With `layer`, the first when left out; otherwise all stacks.
+            Name of the stack. The default is the first one with `layer`, else all stacks.
         top_k : int, optional
-            Of each query the strongest keys alone, so many, the strongest first: of signed numbers
-            those of the largest size. Keys without weight are left out.
+            Maximum number of keys per query: those with the largest weights, in descending order.
+            For signed values, those with the largest absolute values. Keys without weight are
+            excluded.
         min_weight : float, optional
-            Only weights of at least so much; signed numbers of at least this size.
+            Smallest weight of the table, or smallest absolute value for signed values.
 
         Returns
         -------
         pandas.DataFrame
-            Of one head: float32, rows are queries and columns keys, labelled by their tokens.
+            Matrix of one head: float32, rows are queries and columns keys, labelled by tokens.
 
-            Tidy: a row for each pair of query and key that the mask allows, with the columns
+            Tidy table: one row per pair of query and key that the mask allows, with the columns
             ``stack``, ``layer``, ``head``, ``query``, ``query_token``, ``key``, ``key_token`` and
-            ``weight`` (float32), which is called what the stack's numbers are
-            (`AttentionStack.measure`). Texts are categories. With `top_k` or `min_weight` also
-            ``kept``, the share of its query's weight (of sizes, where numbers are signed) that the
-            table has, 0 to 1; a query without any row has none.
+            ``weight`` (float32). The last one has the name of the stack's `AttentionStack.measure`.
+            Texts are categories. With `top_k` or `min_weight`, the column ``kept`` is the share of
+            the query's weight (or of absolute values, if signed) that the table contains, from 0
+            to 1. A query without any row has no value.
 
         Raises
         ------
@@ -504,7 +506,7 @@ class AttentionRecord:
             If the record does not have the layer, head or stack.
         TypeError, ValueError
             If `top_k` or `min_weight` is out of range, a weight is NaN, or the table would have
-            more than 20 million rows (half a gigabyte); says which `top_k` would do.
+            more than 20 million rows (half a gigabyte). The message suggests a valid `top_k`.
 
         Examples
         --------
@@ -544,45 +546,46 @@ class AttentionRecord:
             layers = each.layers if layer is None else (resolve_negative(layer, each.layers),)
             for number in layers:
                 heads = range(each.num_heads(number)) if head is None else (head,)
-                # Raises the error of a head that the stack does not have.
+                # Raise IndexError if the stack has no such head.
                 each.weights(layer=number, head=heads[0], rows=slice(0, 0))
                 wanted.append(HeadsOfLayer(each, number, tuple(heads)))
         return tidy_table(wanted, top_k=top_k, min_weight=min_weight)
 
     def sources(self, token: int | str = -1, stack: str | None = None) -> Sources:
-        """Where a produced token came from: what all heads attended to while it was chosen.
+        """Return the sources of a produced token: the attention of all heads at its prediction.
 
-        The row of the query that predicted the token, in every head of every layer: the mean over
-        all heads by key, beside what even attention would give.
+        The result contains the row of the query that predicted the token, in every head of every
+        layer, as the mean over all heads for each key. Uniform attention is included for
+        comparison.
 
         Parameters
         ----------
         token : int or str, default -1
-            The produced token: its position among the tokens, or its text where it is produced
-            once. Negative numbers count from the end of what was produced, -1 is the last token.
-            Of a text that the model did not produce, any token of a causal stack but the first.
+            Produced token: its position among the tokens, or its text if it was produced once.
+            Negative numbers count from the end of the produced tokens. If the model produced no
+            tokens, any token of a causal stack except the first.
         stack : str, optional
-            Whose rows; by default the first with produced tokens, else the first.
+            Name of the stack, by default the first one with produced tokens, else the first one.
 
         Returns
         -------
         Sources
-            Arrays, ``str()`` as a summary in words, and `Sources.to_pandas`.
+            Arrays, a summary as ``str()``, and `Sources.to_pandas`.
 
         Raises
         ------
         IndexError, KeyError
             If the record does not have the token or stack.
         TypeError, ValueError
-            If the text stands nowhere or several times among the produced tokens, nothing predicts
-            the token, or a weight is NaN.
+            If no produced token or several have the text, no query predicts the token, or a weight
+            is NaN.
 
         Notes
         -----
-        Weights say what was looked at, not what made a difference (Jain and Wallace 2019, arXiv
-        1902.10186; Wiegreffe and Pinter 2019, arXiv 1908.04626). The mean counts every head alike,
-        however much its values matter, and takes no account of what other layers did before
-        (Abnar and Zuidema 2020, arXiv 2005.00928).
+        Attention weights do not measure influence on the prediction (Jain and Wallace 2019, arXiv
+        1902.10186; Wiegreffe and Pinter 2019, arXiv 1908.04626). The mean weights all heads
+        equally, whatever the size of their values, and ignores what earlier layers computed (Abnar
+        and Zuidema 2020, arXiv 2005.00928).
 
         Examples
         --------
@@ -605,23 +608,23 @@ class AttentionRecord:
         Parameters
         ----------
         path : path-like
-            Where to write. ``.safetensors`` is added to a name without a suffix. An existing file
-            is replaced once the new one is complete.
+            Path of the file. ``.safetensors`` is added to a name without a suffix. An existing file
+            is replaced when the new one is complete.
 
         Returns
         -------
         Path
-            The file written.
+            Path of the written file.
 
         Raises
         ------
         OSError
-            If the file cannot be written, or the file that the record was loaded from was made
-            shorter since.
+            If the file cannot be written, or the file that the record was loaded from has been
+            truncated.
         TypeError, ValueError
-            If `path` is not a path, or nothing can have such a name. If a stack is only known as
-            more than 134 million computed numbers, as the difference of two models with different
-            tokenizers may be; save the records that it was made from.
+            If `path` is not a valid path, or a stack can only be saved as more than 134 million
+            computed values, such as the difference of two models with different tokenizers. Save
+            the original records instead.
         """
         from attnviz.record.storage.safetensors_file import write_arrays
         from attnviz.record.storage.schema import record_to_arrays
@@ -631,7 +634,7 @@ class AttentionRecord:
         return write_arrays(path, header, arrays)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A read-only view of a mapping can be neither copied nor pickled.
+        # A MappingProxyType can be neither copied nor pickled.
         return vars(self) | {"stacks": dict(self.stacks), "computed": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -649,7 +652,7 @@ def derived_record(
     model: str | None = None,
     notes: Sequence[str] | None = None,
 ) -> AttentionRecord:
-    """Make a record of other stacks that are read from the same files and show the same images."""
+    """Return a record of other stacks with the same images and mapped files."""
     derived = AttentionRecord(
         stacks,
         model=record.model if model is None else model,
@@ -661,20 +664,18 @@ def derived_record(
 
 
 def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionRecord:
-    """Read a saved record.
+    """Load a saved record.
 
-    Queries, keys and weights are mapped, not read: of a record of any size only what is looked at
-    comes into memory.
+    Queries, keys and weights are memory-mapped: only the parts that are used are read.
 
     Parameters
     ----------
     path : path-like
-        A file that `AttentionRecord.save` wrote, or a folder that ``attnviz.extract(...,
-        spool=folder)`` made.
+        File that `AttentionRecord.save` wrote, or folder that ``attnviz.extract(...,
+        spool=folder)`` created.
     verify : bool, default False
-        Whether to read everything once and hold it against its checksum. Without, that is done
-        where the numbers are 16 MB at most; header, tokens, names, shapes and lengths always are
-        checked.
+        Whether to read all arrays and compare them with their checksum. By default this is done if
+        they have at most 16 MB. The header, tokens, names, shapes and lengths are always checked.
 
     Returns
     -------
@@ -683,12 +684,13 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     Raises
     ------
     FileNotFoundError
-        If there is no such file, or the folder has no record, as where the writing of it was
+        If the file does not exist, or the folder has no record, for example after an interrupted
+        extraction.
         interrupted.
     TypeError
         If `path` is not a path.
     ValueError
-        If it is damaged, truncated or no record, or one layer of a folder's record.
+        If the file is damaged, truncated, not a record, or a single layer of a folder's record.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Some rows of a long text's attention, from which the rest is estimated.
+"""Sampled rows of a long text's attention, from which scores are estimated.
 
-All maps of a model of a hundred thousand tokens are days of computing; a few exact rows of each
-head are seconds, and say already what kind of head it is.
+Maps of all heads of a model with a hundred thousand tokens take days to compute. A few exact rows
+per head take seconds and are enough to characterize a head.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from attnviz.utils.arguments import whole_number
 
 __all__ = ["SAMPLED_QUERIES", "affords_maps", "sampled_queries", "scored_queries"]
 
-#: Queries that estimates are made from: the standard error of a share is then at most 0.063.
+#: Default number of sampled queries. The standard error of a share is then at most 0.063.
 SAMPLED_QUERIES = 64
 
-# Weights of a head of 4,096 queries and keys: a map of it takes a processor about 0.3 s, which all
-# heads in sight may cost. A device makes a hundred times as many in that time.
+# Entries of a head with 4,096 queries and keys. A CPU computes its map in about 0.3 s, the time
+# budget for all visible heads. A GPU computes a hundred times as many.
 _CELLS = 1 << 24
 _DEVICE_CELLS = 1 << 30
 
-# Its multiples fall evenly into any part of a circle, and into step with nothing.
+# Multiples of this number spread evenly over the unit interval and follow no periodic pattern.
 _GOLDEN = (5**0.5 - 1) / 2
 
 
 def affords_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
-    """Whether whole maps of all heads of some layers can be made while a reader waits.
+    """Whether complete maps of all heads of `layers` are fast enough for an interactive view.
 
-    `num_cells` is queries times keys: up to 4,096 of each; up to 32,768 where all queries and keys
-    lie on a device.
+    `num_cells` is queries times keys. The limit is 4,096 of each, or 32,768 of each if all queries
+    and keys are on a GPU.
 
     >>> affords_maps([], 4096 * 4096), affords_maps([], 4096 * 4097)
     (True, False)
@@ -44,9 +44,9 @@ def affords_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
 
 
 def scored_queries(stack: AttentionStack) -> int | None:
-    """How many queries views score a stack's heads from, None for all.
+    """Return the number of queries from which views compute head scores, or None for all.
 
-    Above what `affords_maps` says, scores of all heads would take too long.
+    Above the limit of `affords_maps`, scores of all queries would take too long.
     """
     layers = [stack.attention(layer) for layer in stack.layers]
     num_queries = len(stack.query_tokens)
@@ -56,12 +56,12 @@ def scored_queries(stack: AttentionStack) -> int | None:
 
 
 def sampled_queries(num_queries: int, most: int = SAMPLED_QUERIES) -> NDArray[np.int64]:
-    """Queries from all over a text, as many from each part of it, ascending.
+    """Return ascending query positions, spread evenly over the text.
 
-    All where there are no more than `most`. Otherwise one from each of `most` equal parts, at
-    multiples of the golden ratio of the part's length: always the same ones, and out of step with
-    whatever repeats, such as the rows of an image, where evenly spaced ones might all lie in one
-    column.
+    All queries are returned if there are at most `most`. Otherwise each of `most` equal parts
+    contributes one query, at multiples of the golden ratio of the part's length. The selection is
+    deterministic. It avoids periodic structure such as the rows of an image, where evenly spaced
+    queries could all be in one column.
 
     >>> sampled_queries(3).tolist()
     [0, 1, 2]
@@ -72,6 +72,6 @@ def sampled_queries(num_queries: int, most: int = SAMPLED_QUERIES) -> NDArray[np
     taken = min(num_queries, most)
     part = np.arange(taken)
     within = (0.5 + part * _GOLDEN) % 1.0
-    # Rounding must not lead into the next part, where all are wanted least of all.
+    # Rounding must not move a query into the next part.
     found = np.floor((part + within) * (num_queries / taken)).astype(np.int64)
     return np.minimum(found, (part + 1) * num_queries // taken - 1)

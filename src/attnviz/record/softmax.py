@@ -1,4 +1,4 @@
-"""A softmax piece by piece: how much is computed at once, and how pieces become weights."""
+"""A softmax in parts: sizes of tiles and blocks, and weights from logits and normalizers."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import torch
 
 __all__ = ["blocks", "normalized", "powers", "tiles"]
 
-# A tile of logits of at most this many entries (16 MiB of float32) is computed at once: large
-# enough for the matrix product to be efficient, small enough for any length.
+# Largest tile of logits, in entries (16 MiB of float32): large enough for an efficient matrix
+# product, small enough for any text length.
 _TILE_ENTRIES = 1 << 22
-# Blocks of keys are about as large as a processor's cache, whose memory would be waited
-# for, and much larger on a device that has to be kept busy.
+# Largest block of keys, in entries. On a CPU it fits into the cache. A GPU needs larger blocks to
+# be fully used.
 _BLOCK_ENTRIES = 1 << 19
 _DEVICE_BLOCK_ENTRIES = 1 << 24
 _LOG2_OF_E = math.log2(math.e)
 
 
 def tiles(rows: slice, num_keys: int) -> Iterator[slice]:
-    """Split rows into neighbours, in order, so that a tile of them with all keys stays small."""
+    """Yield consecutive slices of `rows` whose logits with all keys are at most one tile."""
     step = max(1, _TILE_ENTRIES // max(1, num_keys))
     for start in range(rows.start, rows.stop, step):
         yield slice(start, min(start + step, rows.stop))
 
 
 def blocks(columns: slice, num_rows: int, device: torch.device) -> Iterator[slice]:
-    """Split keys into neighbours, in order, whose blocks with some rows are computed fast."""
+    """Yield consecutive slices of `columns` whose logits with `num_rows` rows are one block."""
     entries = _BLOCK_ENTRIES if device.type == "cpu" else _DEVICE_BLOCK_ENTRIES
     step = 1 << max(0, (entries // max(1, num_rows)).bit_length() - 1)
     for start in range(columns.start, columns.stop, step):
@@ -35,25 +35,25 @@ def blocks(columns: slice, num_rows: int, device: torch.device) -> Iterator[slic
 
 
 def normalized(logits: torch.Tensor, log_normalizer: torch.Tensor) -> torch.Tensor:
-    """Weights of some keys, (..., rows, columns), from what their queries' weights are divided by.
+    """Return the weights of a subset of keys, (..., rows, columns), from logits and normalizers.
 
-    `logits` are overwritten; `log_normalizer` is (..., rows), as `QueryKeyAttention` gives it. The
-    weights are 0 where a query may attend to nothing.
+    `logits` are overwritten. `log_normalizer` is (..., rows), as `QueryKeyAttention` returns it.
+    The weights of a row without an allowed key are 0.
 
     >>> normalized(torch.zeros(1, 2), torch.tensor([8.0]).log())
     tensor([[0.1250, 0.1250]])
     """
-    # Nothing allowed is minus infinity on both sides, which have no difference.
+    # Rows without an allowed key: the difference of two infinities would be NaN.
     logits -= log_normalizer.masked_fill(torch.isneginf(log_normalizer), torch.inf)[..., None]
     return powers(logits)
 
 
 def powers(exponents: torch.Tensor) -> torch.Tensor:
-    """Exponential function, in place.
+    """Compute the exponential function in place.
 
     >>> powers(torch.tensor([0.0, -torch.inf]))
     tensor([1., 0.])
     """
-    # Powers of two take a processor a third of the time, and are most of what a softmax takes.
+    # Powers of two take a CPU a third of the time, and they dominate the cost of a softmax.
     exponents *= _LOG2_OF_E
     return exponents.exp2_()

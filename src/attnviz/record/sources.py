@@ -1,4 +1,4 @@
-"""Where a produced token came from: what every head attended to while the model chose it."""
+"""Sources of a produced token: the attention of all heads at its prediction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CAVEATS", "Sources", "sources_of_token"]
 
-#: What the numbers do not say.
+#: Limitations of the numbers.
 CAVEATS = (
     "Weights say what was looked at, not what made a difference: attention is not attribution.",
     "The mean counts every head alike, and hides heads that disagree.",
@@ -28,34 +28,34 @@ _IN_WORDS = 5
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """What all heads attended to, from the query that predicted a token.
+    """Attention of all heads from the query that predicted a token.
 
     Attributes
     ----------
     token : str
-        The token that was produced, as it is shown; empty where that is not known.
+        Display text of the produced token, or an empty string if it is unknown.
     query : int
-        The query that predicted it, whose row of weights this is.
+        Position of the query that predicted the token.
     stack : str
-        The stack.
+        Name of the stack.
     heads : ndarray of int64, (heads, 2)
-        Layer and head, of all heads.
+        Layer and head of each head.
     means : ndarray of float64, (keys,)
-        Mean weight of each key over all heads, each counted alike.
+        Mean weight of each key over all heads, with equal weighting.
     strongest_heads : ndarray of int64, (keys,)
-        Which of `heads` gives a key most.
+        Index into `heads` of the head with the largest weight for each key.
     most : ndarray of float32, (keys,)
-        What that head gives it.
+        Weight that this head gives the key.
     even : ndarray of float64, (keys,)
-        What each key would have if every head attended evenly to all keys that its mask allows.
+        Mean weight of each key if every head attended uniformly to all keys that its mask allows.
     query_tokens, key_tokens : Tokens
-        The tokens of the stack.
+        Tokens of the stack.
     caveats : tuple of str
-        What the numbers do not say.
+        Limitations of the numbers.
 
     See Also
     --------
-    attnviz.record.record.AttentionRecord.sources : makes them, with an example.
+    attnviz.record.record.AttentionRecord.sources : creates this object, with an example.
     """
 
     token: str
@@ -71,12 +71,12 @@ class Sources:
     caveats: tuple[str, ...] = CAVEATS
 
     def top(self, count: int = _IN_WORDS) -> NDArray[np.int64]:
-        """The keys with the largest means, the largest first; those without weight left out.
+        """Return the keys with the largest means, in descending order, without keys of mean 0.
 
         Parameters
         ----------
         count : int, default 5
-            How many.
+            Maximum number of keys.
 
         Returns
         -------
@@ -86,13 +86,14 @@ class Sources:
         return order[self.means[order] > 0]
 
     def to_pandas(self) -> pd.DataFrame:
-        """The numbers as a tidy table.
+        """Return the numbers as a tidy table.
 
         Returns
         -------
         pandas.DataFrame
-            A row for each key that has any weight, with ``key``, ``key_token``, ``mean``, ``even``,
-            ``strongest_layer``, ``strongest_head``, ``strongest_weight``, by falling mean.
+            One row per key with weight, in descending order of the mean. The columns are ``key``,
+            ``key_token``, ``mean``, ``even``, ``strongest_layer``, ``strongest_head`` and
+            ``strongest_weight``.
 
         Raises
         ------
@@ -134,7 +135,7 @@ class Sources:
 
 
 def sources_of_token(stack: AttentionStack, token: int | str) -> Sources:
-    """Sources of a produced token; see `AttentionRecord.sources`."""
+    """Return the sources of a produced token. See `AttentionRecord.sources`."""
     need_weights(stack, "sources of a token")
     query, text = _predicting(stack, token)
     num_keys = len(stack.key_tokens)
@@ -171,7 +172,7 @@ def sources_of_token(stack: AttentionStack, token: int | str) -> Sources:
 
 
 def _predicting(stack: AttentionStack, token: int | str) -> tuple[int, str]:
-    """The query that predicted a token, and the token's text."""
+    """Return the query that predicted a token, and the token's text."""
     tokens, predictions = stack.query_tokens, stack.query_tokens.predictions
     if predictions:
         each = predictions[_produced(predictions, token)]
@@ -191,7 +192,7 @@ def _predicting(stack: AttentionStack, token: int | str) -> tuple[int, str]:
 
 
 def _produced(predictions: tuple[Prediction, ...], token: int | str) -> int:
-    """Which of the produced tokens is meant."""
+    """Return the index of `token` among the produced tokens."""
     positions = [each.query + 1 if each.row is None else each.row for each in predictions]
     texts = Tokens.of([each.token.text for each in predictions])
     if isinstance(token, str):

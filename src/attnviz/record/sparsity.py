@@ -1,9 +1,9 @@
-"""Exact zeros among weights that were given: what sparsemax and entmax leave out.
+"""Exact zeros among stored weights: the keys that sparsemax and entmax exclude.
 
-A softmax gives every allowed key a weight above 0; sparsemax (Martins and Astudillo 2016, arXiv
-1602.02068) and entmax (Peters et al. 2019, arXiv 1905.05702) give most keys exactly 0, and how many
-is what they are used for. Weights alone do not say which zeros a mask has made, so those that look
-like a mask's are not counted (see `count_zeros`).
+A softmax gives every allowed key a weight above 0. Sparsemax (Martins and Astudillo 2016, arXiv
+1602.02068) and entmax (Peters et al. 2019, arXiv 1905.05702) give most keys exactly 0, and the
+share of zeros is the reason to use them. Weights alone do not show which zeros come from a mask.
+Zeros that look like those of a mask are therefore not counted (see `count_zeros`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["ZeroCount", "count_zeros"]
 
 @dataclass(frozen=True)
 class ZeroCount:
-    """How many of a head's weights are exactly 0 without a mask that would explain it.
+    """Number of a head's weights that are exactly 0 although no mask explains it.
 
-    `counted` are the pairs of query and key that a mask does not explain.
+    `counted` is the number of query-key pairs that a mask does not explain.
 
     >>> ZeroCount(zeros=3, counted=4).share
     0.75
@@ -37,22 +37,23 @@ class ZeroCount:
 
     @property
     def share(self) -> float:
-        """Share of the pairs counted, from 0 to 1; 0 where none is."""
+        """Share of zeros among the counted pairs, from 0 to 1, or 0 if none is counted."""
         return self.zeros / self.counted if self.counted else 0.0
 
 
 def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCount, ...]]:
-    """Count the exact zeros of each known head of the layers whose weights were given.
+    """Count the exact zeros of each head, for the layers whose weights are stored.
 
-    Taken for a mask, and not counted, are
+    The following zeros are attributed to a mask and not counted:
 
-    - all keys of a query without any weight: rows of sparsemax and entmax sum to 1;
-    - all keys ahead, where no query of any head and layer has weight there: causal attention (the
-      queries are taken for the last of the keys);
-    - all zeros of a layer whose heads, two at least, have theirs in the same places: padding,
-      windows, blocks. Of a single head, those outside a band that has none inside.
+    - All keys of a query without any weight, because rows of sparsemax and entmax sum to 1.
+    - All later keys, if no query of any head and layer has weight on a later key (causal
+      attention). The queries are the last of the keys.
+    - All zeros of a layer with at least two heads, if they are at the same positions in all heads
+      (padding, windows, blocks). For a single head, the zeros outside a band without zeros.
 
-    One key a query is not a mask in the last two cases, as it would leave nothing to attend to.
+    In the last two cases, a mask with one key per query does not count, because it would leave no
+    choice.
 
     >>> from attnviz.record.attention import GivenWeights
     >>> weights = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.0, 0.7]]])
@@ -70,16 +71,16 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
 
 @dataclass(frozen=True)
 class _Look:
-    """What one pass over a layer's weights says of its zeros.
+    """Result of one pass over the weights of a layer.
 
     Attributes
     ----------
     weighted : ndarray
-        int64, (heads, queries): keys with weight.
+        int64, (heads, queries): number of keys with weight.
     ahead : bool
-        Whether a query has weight on a key after its own, or there are no such keys.
+        Whether a query has weight on a later key, or no later keys exist.
     alike : bool
-        Whether all heads have weight in the same places.
+        Whether all heads have weight at the same positions.
     """
 
     values: torch.Tensor
@@ -89,7 +90,7 @@ class _Look:
 
     def counts(self, *, causal: bool) -> tuple[ZeroCount, ...]:
         num_queries, num_keys = self.values.shape[1:]
-        # How many keys each query may see.
+        # Number of keys that each query may attend to.
         ends = np.full(num_queries, num_keys)
         if causal:
             ends = np.arange(num_queries) + _offset(self.values) + 1
@@ -103,7 +104,7 @@ class _Look:
         return tuple(counts)
 
     def _is_mask(self) -> bool:
-        """Whether the places of the zeros are those of a mask that all heads share."""
+        """Whether the zeros are those of a mask that all heads share."""
         if not self.alike or int(self.weighted.max()) < 2:
             return False
         return len(self.values) > 1 or isinstance(compact_mask(self.values != 0), BandMask)
@@ -112,12 +113,13 @@ class _Look:
 def _look(values: torch.Tensor) -> _Look:
     heads, num_queries, num_keys = values.shape
     weighted = np.zeros((heads, num_queries), np.int64)
-    # Where the first query already sees every key, nothing lies ahead.
+    # If the first query may attend to every key, no key is later.
     ahead = _offset(values) < 0 or num_queries == 1
     alike = True
-    # Flags of all heads are held at once: those of all rows would take a quarter of the weights.
+    # Flags of one tile for all heads. Flags of all rows would take a quarter of the weights'
+    # memory.
     for rows in tiles(slice(0, num_queries), heads * num_keys):
-        # As numbers: flags are slow to reduce, and so is a comparison that makes them.
+        # View as uint8: bool tensors are slow to reduce and to compare.
         flags = values[:, rows].bool().view(torch.uint8)
         weighted[:, rows] = flags.sum(dim=2, dtype=torch.int32).cpu().numpy()
         some = flags.amax(dim=0)

@@ -1,4 +1,4 @@
-"""A stack: the attention of the same tokens through its layers."""
+"""A stack: the layers that attend over the same tokens."""
 
 from __future__ import annotations
 
@@ -24,48 +24,48 @@ from attnviz.utils.progress import Pace, Steps, run_steps
 
 __all__ = ["AttentionStack", "find_maximum", "need_weights", "rows_are_shares"]
 
-# Weights that are computed to find the largest of them: about a second on one core.
+# Largest number of weights that are read to find the maximum, about a second on one core.
 _LOOKED_THROUGH = 1 << 26
-# As much as a legend has room for.
+# Maximum number of letters that a legend has room for.
 _LONGEST_MEASURE = 40
 
 
 class AttentionStack:
-    """The attention of one stack: the same query tokens and key tokens through its layers.
+    """Attention of the layers that have the same query tokens and key tokens.
 
     Parameters
     ----------
     name : str
         ``"self"``, ``"encoder"``, ``"decoder"``, ``"cross"``, ``"vision"``, ...
     layers : mapping of int to LayerAttention
-        By the model's own layer numbers; hybrids have gaps. Numbers of heads may differ.
+        Layers by the model's layer numbers. Hybrid models have gaps. Numbers of heads may differ.
     query_tokens : Tokens
-        The rows.
+        Tokens of the rows.
     key_tokens : Tokens, optional
-        The columns; the same as the rows when left out.
+        Tokens of the columns, by default those of the rows.
     normalized : bool, optional
-        Whether rows are shares of one: they sum to 1 (less with sinks, 0 where all is masked). By
-        default they are, unless `signed`.
+        Whether each row sums to 1 (less with sinks, 0 if all keys are masked). The default is True
+        unless `signed`.
     signed : bool, default False
-        Whether numbers may be negative, as differences and effects are. Rows are not shares of one
-        then.
+        Whether values may be negative, such as differences and effects. Rows then need not sum to
+        1.
     measure : str, default "weight"
-        What the numbers are, in a word or two: legends, captions and tables use it.
+        Short name of the values for legends, captions and tables.
 
     Attributes
     ----------
     normalized, signed : bool
-        Whether rows are shares of one, and whether numbers may be negative.
+        Whether rows sum to 1, and whether values may be negative.
     measure : str
-        What the numbers are.
+        Short name of the values.
 
     Raises
     ------
     TypeError
-        If `measure` is not a text.
+        If `measure` is not a string.
     ValueError
         If there is no layer, a layer's shape does not fit the tokens, both `normalized` and
-        `signed` are given, or `measure` has no letters, more than 40, or several lines.
+        `signed` are True, or `measure` is empty, longer than 40 letters or has several lines.
 
     Examples
     --------
@@ -114,12 +114,12 @@ class AttentionStack:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """The model's own numbers of the layers, ascending."""
+        """Layer numbers of the model, ascending."""
         return tuple(self._layers)
 
     @property
     def num_layers(self) -> int:
-        """How many layers there are."""
+        """Number of layers."""
         return len(self._layers)
 
     @property
@@ -128,12 +128,12 @@ class AttentionStack:
         return tuple(attention.num_heads for attention in self._layers.values())
 
     def num_heads(self, layer: int) -> int:
-        """Number of heads of a layer.
+        """Return the number of heads of a layer.
 
         Parameters
         ----------
         layer : int
-            The model's number of the layer; negative from the end, as in Python.
+            Layer number of the model, or negative from the end, as in Python.
 
         Returns
         -------
@@ -155,35 +155,35 @@ class AttentionStack:
 
     @property
     def maximum(self) -> float:
-        """The largest weight that can occur: 1 where rows are shares of one, else the largest.
+        """Largest weight that can occur: 1 if rows sum to 1, else the largest weight.
 
-        Of a signed stack the largest size, whatever its sign; but 1 for differences of long texts,
-        whose weights are shares of one and too many to look through.
+        For a signed stack, the largest absolute value. It is 1 for differences of long texts, which
+        are too many to read and whose absolute values are at most 1.
         """
         return run_steps(find_maximum(self))
 
     @property
     def causal(self) -> bool:
-        """Whether no query of any layer may look ahead, as far as the masks say."""
+        """Whether the masks of all layers are known to hide later keys."""
         return all(attention.causal for attention in self._layers.values())
 
     @property
     def merged(self) -> bool:
-        """Whether rows and columns are words, each made of several tokens."""
+        """Whether rows and columns are words, merged from several tokens."""
         return any(attention.merged for attention in self._layers.values())
 
     @property
     def has_vectors(self) -> bool:
-        """Whether queries and keys of every layer are known, and not its weights alone."""
+        """Whether queries and keys of every layer are known, not only weights."""
         return all(layer.vectors is not None for layer in self._layers.values())
 
     def attention(self, layer: int) -> LayerAttention:
-        """What is kept of a layer.
+        """Return the attention of a layer.
 
         Parameters
         ----------
         layer : int
-            The model's number of the layer; negative from the end, as in Python.
+            Layer number of the model, or negative from the end, as in Python.
 
         Returns
         -------
@@ -192,17 +192,17 @@ class AttentionStack:
         Raises
         ------
         IndexError
-            If the stack has no such layer; says which there are.
+            If the stack has no such layer. The message lists the existing layers.
         """
         return self._layers[self.layer_number(layer)]
 
     def layer_number(self, layer: int) -> int:
-        """The model's own number of a layer.
+        """Return the model's number of a layer.
 
         Parameters
         ----------
         layer : int
-            That number; or, negative, the layer's place from the end: -1 is the last that there is.
+            Layer number, or negative from the end: -1 is the last captured layer.
 
         Returns
         -------
@@ -211,7 +211,7 @@ class AttentionStack:
         Raises
         ------
         IndexError
-            If the stack has no such layer; says which there are.
+            If the stack has no such layer. The message lists the existing layers.
 
         Examples
         --------
@@ -235,16 +235,16 @@ class AttentionStack:
         rows: slice | None = None,
         columns: slice | None = None,
     ) -> NDArray[np.float32]:
-        """Attention weights, computed now.
+        """Compute attention weights.
 
         Parameters
         ----------
         layer : int
-            The model's number of the layer; negative from the end, as in Python.
+            Layer number of the model, or negative from the end, as in Python.
         head : int, optional
-            Head within the layer, negative from the end; all heads when left out.
+            Head within the layer, negative from the end. The default is all heads.
         rows, columns : slice, optional
-            Queries and keys wanted (step 1); all when left out.
+            Queries and keys, with step 1. The default is all.
 
         Returns
         -------
@@ -278,20 +278,20 @@ class AttentionStack:
         rows: slice | None = None,
         columns: slice | None = None,
     ) -> NDArray[np.bool_]:
-        """Which pairs of query and key the model's mask lets through.
+        """Return whether the model's mask allows each pair of query and key.
 
         Parameters
         ----------
         layer, head : int
-            Which head.
+            Layer number and head.
         rows, columns : slice, optional
-            Queries and keys wanted (step 1); all when left out.
+            Queries and keys, with step 1. The default is all.
 
         Returns
         -------
         ndarray
-            bool, (rows, columns); all True where no mask is known. A word may attend to another
-            where any of its tokens may.
+            bool, (rows, columns). All True if no mask is known. A word may attend to another one if
+            any of its tokens may.
 
         Raises
         ------
@@ -308,21 +308,21 @@ class AttentionStack:
         )
 
     def exact_zeros(self, *, layer: int, head: int) -> ZeroCount | None:
-        """How many of a head's weights are exactly 0, where they were given.
+        """Count the weights of a head that are exactly 0, if weights are stored.
 
-        Sparse attention (sparsemax, entmax) leaves keys out by such weights. Zeros that look like
-        those of a mask are not counted; `attnviz.record.sparsity.count_zeros` says which do.
+        Sparse attention (sparsemax, entmax) excludes keys by such weights. Zeros that look like
+        those of a mask are not counted (see `attnviz.record.sparsity.count_zeros`).
 
         Parameters
         ----------
         layer, head : int
-            Which head.
+            Layer number and head.
 
         Returns
         -------
         ZeroCount or None
-            Counted in the weights as they were given, before any rounding; None where weights are
-            computed, as those of a softmax, or of words, and of signed numbers.
+            Counts of the stored weights, before any rounding. None if weights are computed from
+            queries and keys, words were merged, or values are signed.
 
         Raises
         ------
@@ -339,24 +339,24 @@ class AttentionStack:
         """
         layer, head = self.layer_number(layer), self.head_number(layer, head)
         if self._zeros is None:
-            # A 0 among signed numbers does not say that a sparse attention left the key out.
+            # A 0 among signed values does not show that sparse attention excluded the key.
             self._zeros = {} if self.signed else count_zeros(self._layers)
         zeros = self._zeros
         return zeros[layer][head] if layer in zeros else None
 
     def queries(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
-        """Query vectors of a head.
+        """Return the query vectors of a head.
 
         Parameters
         ----------
         layer, head : int
-            Which head.
+            Layer number and head.
 
         Returns
         -------
         ndarray or None
             float32, (queries, head_dim), as the attention receives them (after rotary position
-            and normalisation); None where only weights are known, and for words.
+            embedding and normalization). None if only weights are known or words were merged.
         """
         number = self.head_number(layer, head)
         attention = self.attention(layer).vectors
@@ -366,17 +366,17 @@ class AttentionStack:
         return vectors
 
     def keys(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
-        """Key vectors that a head reads.
+        """Return the key vectors that a head reads.
 
         Parameters
         ----------
         layer, head : int
-            Which query head; heads of a group share their keys.
+            Layer number and query head. The heads of a group share their keys.
 
         Returns
         -------
         ndarray or None
-            float32, (keys, head_dim); None where only weights are known, and for words.
+            float32, (keys, head_dim). None if only weights are known or words were merged.
         """
         number = self.head_number(layer, head)
         attention = self.attention(layer).vectors
@@ -387,12 +387,12 @@ class AttentionStack:
         return vectors
 
     def only(self, layers: int | Iterable[int]) -> AttentionStack:
-        """The same stack with some of its layers; nothing is copied.
+        """Return a stack of selected layers, without copying arrays.
 
         Parameters
         ----------
         layers : int or iterable of int
-            The model's numbers of the layers to keep; negative from the end.
+            Layer numbers of the model, or negative from the end.
 
         Returns
         -------
@@ -403,22 +403,22 @@ class AttentionStack:
         return self._like(kept, self.query_tokens, self.key_tokens)
 
     def merge_words(self) -> AttentionStack:
-        """The same attention from word to word: keys summed, queries averaged.
+        """Return the attention between words: keys summed, queries averaged.
 
         Returns
         -------
         AttentionStack
-            Weights are computed from the tokens' when asked for. The stack itself where every token
-            is a word (or a patch of an image).
+            Weights are computed from those of the tokens on demand. The result is the stack itself
+            if each token is a word (or an image patch).
 
         Raises
         ------
         ValueError
-            If nothing tells which tokens are one word.
+            If the words of the tokens are unknown.
 
         See Also
         --------
-        AttentionRecord.merge_words : what words are, with an example.
+        AttentionRecord.merge_words : definition of words, with an example.
         """
         merged = merged_layers(self.name, self._layers, self.query_tokens, self.key_tokens)
         if merged is None:
@@ -431,7 +431,7 @@ class AttentionStack:
         query_tokens: Tokens,
         key_tokens: Tokens | None,
     ) -> AttentionStack:
-        """A stack of the same kind of numbers."""
+        """Return a stack with the same name and kind of values."""
         return AttentionStack(
             self.name,
             layers,
@@ -443,14 +443,14 @@ class AttentionStack:
         )
 
     def head_number(self, layer: int, head: int) -> int:
-        """The model's own number of a head.
+        """Return the model's number of a head.
 
         Parameters
         ----------
         layer : int
-            Its layer, as for `layer_number`.
+            Layer, as in `layer_number`.
         head : int
-            That number; or, negative, its place from the end of the model's heads.
+            Head number, or negative from the end of the layer's heads.
 
         Returns
         -------
@@ -459,7 +459,7 @@ class AttentionStack:
         Raises
         ------
         IndexError
-            If the layer has no such head; says which there are.
+            If the layer has no such head. The message lists the existing heads.
 
         Examples
         --------
@@ -493,7 +493,7 @@ class AttentionStack:
 
 
 def rows_are_shares(*, normalized: bool | None, signed: bool) -> bool:
-    """Whether rows are shares of one, as they are by default unless numbers may be negative."""
+    """Return whether rows sum to 1. The default is True unless values are signed."""
     if signed and normalized:
         raise ValueError(
             "normalized=True and signed=True exclude each other: numbers of both signs are no "
@@ -516,7 +516,7 @@ def _checked_measure(measure: str) -> str:
 
 
 def find_maximum(stack: AttentionStack) -> Steps[float]:
-    """`AttentionStack.maximum` in steps: unless rows are shares of one, all weights are read."""
+    """Compute `AttentionStack.maximum` in steps. All weights are read unless rows sum to 1."""
     if stack.normalized:
         return 1.0
     if stack._maximum is None:
@@ -537,13 +537,13 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
                     if stack.signed:
                         most.append(abs(float(block.min())))
                     yield from pace.advance(block.size)
-        # As of a whole array, NaN is the largest.
+        # np.max propagates NaN, as for a single array.
         stack._maximum = float(np.max(most))
     return stack._maximum
 
 
 def need_weights(stack: AttentionStack, what: str) -> None:
-    """Refuse a signed stack where shares of a whole are needed, with the way out."""
+    """Raise ValueError for a signed stack if `what` needs weights that sum to 1."""
     if stack.signed:
         raise ValueError(
             f"{what} are defined for attention weights, and stack {stack.name!r} has signed "

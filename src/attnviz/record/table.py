@@ -1,4 +1,4 @@
-"""All weights of a record as one tidy table: a line for each pair of query and key of each head."""
+"""All weights of a record as one tidy table, with one row per head and query-key pair."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["HeadsOfLayer", "check_min_weight", "need_pandas", "tidy_table"]
 
-#: Lines that a table has at most: some 25 bytes each.
+#: Maximum number of rows of a table, about 25 bytes each.
 MAX_LINES = 20_000_000
 
 
 class HeadsOfLayer(NamedTuple):
-    """Some heads of a layer."""
+    """Selected heads of one layer."""
 
     stack: AttentionStack
     layer: int
@@ -32,7 +32,7 @@ class HeadsOfLayer(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Some lines of one head."""
+    """Table rows of one head."""
 
     layer: int
     place: int
@@ -44,7 +44,7 @@ class _Found(NamedTuple):
 
 
 def need_pandas() -> None:
-    """Raise an ImportError that says how to get pandas, where it is not there."""
+    """Raise ImportError with an installation command if pandas is missing."""
     try:
         import pandas  # noqa: F401, ICN001
     except ImportError as error:
@@ -52,7 +52,7 @@ def need_pandas() -> None:
 
 
 def check_min_weight(min_weight: Any) -> float:
-    """Refuse anything but a positive number.
+    """Return `min_weight` as a float. Raise TypeError or ValueError if it is not positive.
 
     >>> check_min_weight(0.05)
     0.05
@@ -67,7 +67,7 @@ def check_min_weight(min_weight: Any) -> float:
 def tidy_table(
     wanted: Sequence[HeadsOfLayer], *, top_k: int | None, min_weight: float | None
 ) -> pd.DataFrame:
-    """The table of some heads; see `AttentionRecord.to_pandas`."""
+    """Return the table of `wanted` heads. See `AttentionRecord.to_pandas`."""
     import pandas as pd
 
     lines = sum(len(each.heads) * _most_lines(each.stack, each.layer, top_k) for each in wanted)
@@ -97,7 +97,7 @@ def tidy_table(
         "key": keys,
         "key_token": _token_column(sides[1], place, keys, texts),
     }
-    # Of stacks of different numbers, or where a column has that name, as of weights.
+    # The fallback name applies if stacks have different measures or the measure is a column.
     measures = {stack.measure for stack in stacks} - columns.keys() - {"kept"}
     measure = measures.pop() if len(measures) == 1 else "weight"
     columns[measure] = joined("weights", np.float32)
@@ -109,7 +109,7 @@ def tidy_table(
 def _token_column(
     sides: Sequence[Tokens], place: NDArray[Any], positions: NDArray[Any], texts: Sequence[str]
 ) -> pd.Categorical[str]:
-    """Texts of tokens as categories, the same for queries and keys; `place` says of which list."""
+    """Return token texts as categories that queries and keys share. `place` selects a side."""
     import pandas as pd
 
     numbers = {text: number for number, text in enumerate(texts)}
@@ -122,7 +122,7 @@ def _token_column(
 
 
 def _most_lines(stack: AttentionStack, layer: int, top_k: int | None) -> int:
-    """Lines that a head has at most."""
+    """Return the maximum number of table rows of one head."""
     rows, keys = len(stack.query_tokens), len(stack.key_tokens)
     if top_k is not None:
         return rows * min(top_k, keys)
@@ -137,7 +137,7 @@ def _most_lines(stack: AttentionStack, layer: int, top_k: int | None) -> int:
 def _lines(
     wanted: Sequence[HeadsOfLayer], top_k: int | None, min_weight: float | None
 ) -> Steps[list[_Found]]:
-    """Lines of all heads, tile by tile."""
+    """Compute the rows of all heads, tile by tile."""
     stacks = list(dict.fromkeys(each.stack for each in wanted))
     total = sum(
         len(each.heads) * len(each.stack.query_tokens) * len(each.stack.key_tokens)
@@ -180,7 +180,7 @@ def _of_tile(
         strong, keys = torch.from_numpy(sizes).topk(min(top_k, weights.shape[1]), dim=1)
         values, places = strong.numpy(), keys.numpy()
         taken = values > 0 if min_weight is None else values >= min_weight
-        # Strongest first, and of equal ones the first key.
+        # Sort by weight. Equal weights are sorted by key.
         order = np.lexsort((places, -values), axis=1)
         values, places, taken = (
             np.take_along_axis(each, order, axis=1) for each in (values, places, taken)

@@ -1,8 +1,8 @@
-"""Display tokens: what a reader sees for every query and key, and what the model predicted.
+"""Display tokens: the text of every query and key in a view, and the model's predictions.
 
-A token's display text is not its vocabulary entry. White space, control characters and characters
-that change the direction of text are made visible here, once, so that every view, export and table
-shows the same thing and none of them can be misled by it.
+A token's display text differs from its vocabulary entry. White space, control characters and
+characters that change the direction of text are made visible here, for all views, exports and
+tables. Such characters therefore cannot mislead a reader.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from attnviz.utils.arguments import resolve_negative, whole_number
 __all__ = ["Candidate", "Prediction", "Tokens", "numbered_words", "quoted", "visible"]
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
-# So many of the tokens that have the same text an error lists.
+# Number of positions that an error lists if several tokens have the same text.
 _OCCURRENCES = 6
-# Joiners inside an emoji or an Indic word belong to the glyph. At an end of a text, or beside a
+# Joiners inside an emoji or an Indic word belong to the glyph. At either end of a text, or beside a
 # space or another joiner, they would be invisible.
 _JOINERS = {"\u200c", "\u200d"}
 _JOINS_NOTHING = _JOINERS | {" "}
@@ -30,9 +30,9 @@ _JOINS_NOTHING = _JOINERS | {" "}
 def visible(text: str) -> str:
     r"""Make every character of a token's text visible.
 
-    Spaces as ``·``, newlines as ``⏎``, tabs as ``⇥``, and every other character that is invisible,
-    controls something or changes the direction of text by its number, as in ``‹U+202E›``. An empty
-    text becomes ``∅``.
+    Spaces become ``·``, newlines ``⏎`` and tabs ``⇥``. Other characters that are invisible, control
+    something or change the direction of text become their code point, such as ``‹U+202E›``. An
+    empty text becomes ``∅``.
 
     >>> visible(" the"), visible("\n\n"), visible("\x00"), visible("\u202e")
     ('·the', '⏎⏎', '‹U+0000›', '‹U+202E›')
@@ -40,7 +40,7 @@ def visible(text: str) -> str:
     if not text:
         return "∅"
     if text.isprintable():
-        # Python's own word for the same categories; a text of 100,000 tokens asks as often.
+        # Fast path for most tokens: isprintable() tests the same categories.
         return text.replace(" ", _SHOWN_AS[" "])
     around = zip(f" {text}", text, f"{text[1:]} ", strict=False)
     return "".join(
@@ -68,15 +68,15 @@ def _visible_character(character: str, *, joins: bool) -> str:
     category = unicodedata.category(character)
     if character in _JOINERS and joins:
         return character
-    # By number rather than as a control picture, which few fonts for code have.
-    # Zs, Zl, Zp: spaces other than U+0020; Cf: directions and joiners; Cc, Cs, Co, Cn: no glyph.
+    # Code points, because few monospace fonts have the control pictures. Zs, Zl, Zp: spaces other
+    # than U+0020. Cf: directions and joiners. Cc, Cs, Co, Cn: no glyph.
     if category in {"Zs", "Zl", "Zp", "Cf", "Cc", "Cs", "Co", "Cn"}:
         return f"‹U+{code:04X}›"
     return character
 
 
 def _bare(token: str) -> str:
-    """A token's text without the signs for the beginning or the inside of a word."""
+    """Return a token's text without the marks for the beginning or the inside of a word."""
     if token.startswith("##") and len(token) > 2:
         token = token[2:]
     return token.strip(_SHOWN_AS[" "])
@@ -85,10 +85,10 @@ def _bare(token: str) -> str:
 def numbered_words(
     words: Sequence[int | None], special: Sequence[bool], sequence: Sequence[int | None]
 ) -> tuple[int | None, ...]:
-    """Number words from 0 through all texts; None for special tokens, which are in no word.
+    """Number words from 0 across all texts. Special tokens are in no word and get None.
 
-    Neighbours of one text with the same number in `words` make a word. ValueError if the three
-    sequences, one entry a token, have different lengths.
+    Consecutive tokens of one text with the same number in `words` are one word. Each sequence has
+    one entry per token. Raise ValueError if their lengths differ.
 
     >>> numbered_words([7, 7, None, 7], [False, False, True, False], [0, 0, None, 1])
     (0, 0, None, 1)
@@ -111,16 +111,16 @@ def numbered_words(
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token that the model might have produced.
+    """A token that the model could have produced.
 
     Attributes
     ----------
     text : str
-        What is shown for it, already visible.
+        Display text (see `visible`).
     id : int
-        Its vocabulary id.
+        Vocabulary id.
     probability : float
-        From 0 to 1: the softmax of the model's logits, before any sampling setting.
+        Softmax of the model's logits, from 0 to 1, before any sampling setting.
 
     Raises
     ------
@@ -138,32 +138,32 @@ class Candidate:
     probability: float
 
     def __post_init__(self) -> None:
-        """Refuse numbers that are not a probability."""
+        """Raise ValueError if the probability is out of range."""
         if not 0.0 <= self.probability <= 1.0 + 1e-6:
             raise ValueError(f"a probability lies between 0 and 1; got {self.probability!r}")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A token that the model produced, or was made to produce.
+    """A token that the model produced, or that a target prescribed.
 
     Attributes
     ----------
     query : int
-        The query that predicted it: the position before, whose row of weights shows what the model
-        looked at while it chose.
+        Position of the query that predicted the token, one before it. Its row of weights shows the
+        attention during this prediction.
     token : Candidate
-        The token that came.
+        The produced token.
     candidates : tuple of Candidate
-        The likeliest tokens there, best first.
+        The most probable tokens at this position, in descending order.
     row : int or None
-        The query that the token itself is; None where the model never read it (the last one of an
-        encoder-decoder model's target).
+        Position of the token itself among the queries. None if the model never read it (the last
+        token of an encoder-decoder model's target).
 
     Raises
     ------
     ValueError
-        If a place is negative.
+        If a position is negative.
 
     Examples
     --------
@@ -178,35 +178,35 @@ class Prediction:
     row: int | None
 
     def __post_init__(self) -> None:
-        """Refuse places that are none."""
+        """Raise ValueError if a position is negative."""
         if self.query < 0 or (self.row is not None and self.row < 0):
             raise ValueError(f"places count from 0; got query {self.query} and row {self.row}")
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of one side of a stack, in order.
+    """Tokens of one side of a stack, in order.
 
     Attributes
     ----------
     text : tuple of str
-        What is shown for each token, already visible (see `visible`).
+        Display text of each token (see `visible`).
     special : tuple of bool
         Whether the tokenizer added the token or counts it as special.
     sequence : tuple of (int or None)
-        0 for the first text of a pair (and for a single text), 1 for the second, None
-        for tokens that belong to neither.
+        0 for tokens of the first text of a pair or of a single text, 1 for the second text, None
+        for tokens of neither.
     ids : tuple of int, or None
-        Vocabulary ids, where they are known.
+        Vocabulary ids, if they are known.
     words : tuple of (int or None), or None
-        The number of the word that each token is a part of, None for special tokens; None as a
-        whole where it is not known. Neighbours with the same number make a word. They are the
-        tokenizer's own words: most cut punctuation off, and many cut "didn't" into ``didn`` and
-        ``'t``.
+        Number of the word that each token belongs to, or None for special tokens. The whole
+        attribute is None if words are unknown. Consecutive tokens with the same number are one
+        word. Words are those of the tokenizer: most tokenizers separate punctuation, and many split
+        "didn't" into ``didn`` and ``'t``.
     grids : tuple of PatchGrid
-        The runs of tokens that are patches of images, in order, each inside the tokens.
+        Token ranges that are patches of images, in order.
     predictions : tuple of Prediction
-        The tokens that the model produced, in order, with the queries that predicted them.
+        Tokens that the model produced, in order, with the queries that predicted them.
 
     Examples
     --------
@@ -224,7 +224,7 @@ class Tokens:
     predictions: tuple[Prediction, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse columns of different lengths, and places outside of the tokens."""
+        """Raise ValueError if lengths differ or positions are out of range."""
         for name, column in (
             ("special", self.special),
             ("sequence", self.sequence),
@@ -261,24 +261,24 @@ class Tokens:
         words: Sequence[int | None] | None = None,
         grids: Sequence[PatchGrid] = (),
     ) -> Tokens:
-        """Make tokens from plain strings.
+        """Create tokens from strings.
 
         Parameters
         ----------
         text : sequence of str
-            One string a token; made visible.
+            One string per token. `visible` is applied to each.
         special : sequence of bool, optional
-            Which tokens are special; none by default.
+            Whether each token is special, by default False.
         sequence : sequence of (int or None), optional
-            The text of a pair that each token belongs to; 0 by default, None for special tokens.
+            Text of a pair that each token belongs to, by default 0, or None for special tokens.
         ids : sequence of int, optional
             Vocabulary ids.
         words : sequence of (int or None), optional
-            The word that each token is a part of, as the ``word_ids()`` of a fast tokenizer's
-            output gives it; neighbours with the same number make a word. Numbered anew, so that
-            the two texts of a pair share no number.
+            Word that each token belongs to, such as the ``word_ids()`` of a fast tokenizer's
+            output. Consecutive tokens with the same number are one word. Words are renumbered, so
+            that the two texts of a pair share no number.
         grids : sequence of PatchGrid
-            The runs of tokens that are patches of images.
+            Token ranges that are patches of images.
 
         Returns
         -------
@@ -287,7 +287,7 @@ class Tokens:
         Raises
         ------
         TypeError
-            If `text` is a single string or holds anything but strings.
+            If `text` is a single string or contains other objects than strings.
         ValueError
             If the sequences have different lengths.
 
@@ -307,7 +307,8 @@ class Tokens:
                 raise TypeError(
                     f"tokens must be strings; tokens[{position}] is a {type(token).__name__}"
                 )
-        # One more than there may be tells that there are too many, also of what never ends.
+        # One more item than allowed is enough to detect a wrong length, even of an infinite
+        # iterable.
         most = len(strings) + 1
         special = None if special is None else list(islice(special, most))
         sequence = None if sequence is None else list(islice(sequence, most))
@@ -316,7 +317,7 @@ class Tokens:
         flags = tuple(map(bool, special)) if special is not None else (False,) * len(strings)
         if sequence is None:
             sequence = [None if flag else 0 for flag in flags]
-        # Plain numbers, which JSON can hold, also where an array was given.
+        # Convert numpy numbers to int, which JSON supports.
         texts = tuple(None if number is None else int(number) for number in sequence)
         return cls(
             text=tuple(visible(token) for token in strings),
@@ -328,25 +329,25 @@ class Tokens:
         )
 
     def positions(self, text: str) -> tuple[int, ...]:
-        """Where a text stands among the tokens.
+        """Return the positions of all tokens that have a text.
 
         Parameters
         ----------
         text : str
-            As a reader says it, ``"it"``; or with the sign that tells the beginning or the inside
-            of a word, as it is shown or as it stands in a vocabulary: ``" it"``, ``"·it"``,
-            ``"Ġit"``, ``"▁it"``, ``"##it"``. Without a sign a token counts whether it begins a word
-            or not; one with ``##`` only where no other has the text.
+            Text as a reader writes it, ``"it"``, or with the mark for the beginning or inside of a
+            word, as displayed or as in a vocabulary: ``" it"``, ``"·it"``, ``"Ġit"``, ``"▁it"``,
+            ``"##it"``. A text without a mark matches tokens at the beginning and inside of words.
+            Tokens with ``##`` match only if no other token does.
 
         Returns
         -------
         tuple of int
-            Ascending; empty where no token has the text.
+            Ascending positions, empty if no token has the text.
 
         Raises
         ------
         TypeError
-            If `text` is not a text.
+            If `text` is not a string.
 
         Examples
         --------
@@ -355,7 +356,7 @@ class Tokens:
         """
         if not isinstance(text, str):
             raise TypeError(f"text={text!r} must be the text of a token")
-        # Signs of vocabularies for a space.
+        # Vocabulary marks for a space.
         spoken = f" {text[1:]}" if text[:1] in ("Ġ", "▁") else text
         shown = {visible(text), visible(spoken)}
         exact = tuple(place for place, token in enumerate(self.text) if token in shown)
@@ -367,12 +368,12 @@ class Tokens:
         return tuple(whole or alike)
 
     def index(self, text: str) -> int:
-        """The position of the only token with a text.
+        """Return the position of the only token that has a text.
 
         Parameters
         ----------
         text : str
-            As `positions` reads it.
+            Text of the token, as in `positions`.
 
         Returns
         -------
@@ -381,7 +382,7 @@ class Tokens:
         Raises
         ------
         ValueError
-            If no token has the text, or several have it.
+            If no token or several tokens have the text.
 
         Examples
         --------
@@ -391,15 +392,15 @@ class Tokens:
         return self.position(text)
 
     def position(self, token: int | str, name: str = "token") -> int:
-        """The position of one token, by its number or its text.
+        """Return the position of one token, given by position or text.
 
         Parameters
         ----------
         token : int or str
-            Its number, negative from the end as in Python; or its text, as `positions` reads it,
-            which must stand there once.
+            Position, negative from the end as in Python, or text as in `positions`. Exactly one
+            token must have the text.
         name : str, default "token"
-            What errors call it.
+            Name of the argument in errors.
 
         Returns
         -------
@@ -408,11 +409,12 @@ class Tokens:
         Raises
         ------
         TypeError
-            If it is neither.
+            If `token` is neither an integer nor a string.
         IndexError
-            If the number is out of range.
+            If the position is out of range.
         ValueError
-            If no token has the text, with the nearest texts; or several, with their positions.
+            If no token or several tokens have the text. The message lists similar texts or the
+            positions.
 
         Examples
         --------
@@ -440,7 +442,7 @@ class Tokens:
         )
 
     def _around(self, place: int) -> str:
-        """A token with its neighbours, as in ``The [cat] sat``."""
+        """Return a token with its neighbours, such as ``The [cat] sat``."""
         space = _SHOWN_AS[" "]
         around = [
             f"[{self.text[each]}]" if each == place else self.text[each].strip(space)
@@ -449,7 +451,7 @@ class Tokens:
         return " ".join(filter(None, around))
 
     def _instead(self, text: str) -> str:
-        """What to give where no token has a text."""
+        """Return the hint of an error about a text that no token has."""
         wanted = _bare(visible(text.strip()))
         parts = self._parts(wanted)
         if parts:
@@ -468,7 +470,7 @@ class Tokens:
         return f"near it are {', '.join(repr(by_text[each]) for each in near)}; or give {numbers}"
 
     def _parts(self, text: str) -> range | None:
-        """The tokens that a text is divided into, where they stand side by side."""
+        """Return the consecutive tokens that make up a text, or None."""
         for start in range(len(self) if text else 0):
             rest = text
             for stop in range(start, len(self)):

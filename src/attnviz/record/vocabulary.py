@@ -1,9 +1,9 @@
-"""Display text from vocabulary entries.
+"""Display text of vocabulary entries.
 
-A vocabulary writes a token in its own alphabet: byte-level BPE writes bytes as other characters,
-sentencepiece writes a space as ``▁`` and rare characters as bytes, WordPiece marks the inside of a
-word with ``##``. The bytes are put together again over the whole text, so that a character that was
-split over several tokens is shown as that character, with the part that each token holds.
+A vocabulary encodes token text: byte-level BPE writes bytes as other characters, sentencepiece
+writes a space as ``▁`` and rare characters as bytes, and WordPiece marks word-internal tokens with
+``##``. Bytes are decoded over the whole text. A character that is split over several tokens is
+therefore shown as that character, with the part that each token has.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _WORD_END = "</w>"
 
 
 def alphabet_of_entries(entries: Sequence[str | None]) -> Alphabet:
-    """Guess how a vocabulary writes its entries, from the signs that begin them.
+    """Guess the encoding of a vocabulary from the first characters of its entries.
 
-    ``"plain"`` where nothing speaks for another alphabet.
+    The result is ``"plain"`` if no entry indicates another encoding.
 
     >>> alphabet_of_entries(["The", "Ġcat"]), alphabet_of_entries(["▁The", "▁cat"])
     ('bytes', 'metaspace')
@@ -42,9 +42,10 @@ def alphabet_of_entries(entries: Sequence[str | None]) -> Alphabet:
 
 @cache
 def _byte_of() -> dict[str, int]:
-    """Map the characters of byte-level BPE to bytes (Radford et al. 2019, GPT-2's encoder.py).
+    """Return the byte of each character of byte-level BPE (Radford et al. 2019, GPT-2 code).
 
-    Printable bytes stand for themselves; the others, in order, for the characters from U+0100 on.
+    Printable bytes represent themselves. The characters from U+0100 on represent the others in
+    order.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     table = {chr(byte): byte for byte in printable}
@@ -59,10 +60,10 @@ def display_text(
     alphabet: Alphabet = "plain",
     literal: Sequence[bool] | None = None,
 ) -> list[str]:
-    """Turn the vocabulary entries of a text's tokens into display texts.
+    """Convert the vocabulary entries of a text's tokens into display texts.
 
-    `literal` entries are written as they are (added tokens). A character that several tokens share
-    is shown in each, with its part.
+    `literal` entries (added tokens) are not decoded. A character that is split over several tokens
+    appears in each of them with its part.
 
     >>> display_text(["Ġcaf", "Ã", "©"], alphabet="bytes")
     ['·caf', 'é 1/2', 'é 2/2']
@@ -88,7 +89,7 @@ def display_text(
 
 
 def _content(entry: str, alphabet: Alphabet) -> bytes | None:
-    """Bytes of the text that an entry stands for; None where it is text already."""
+    """Return the bytes of an entry's text, or None if the entry is plain text."""
     if alphabet == "bytes":
         table = _byte_of()
         ending = " " if entry.endswith(_WORD_END) else ""
@@ -105,7 +106,7 @@ def _content(entry: str, alphabet: Alphabet) -> bytes | None:
 
 
 def _show(run: Sequence[tuple[int, bytes]], shown: list[str]) -> None:
-    """Decode neighbouring tokens together and give each its characters, whole or in part."""
+    """Decode consecutive tokens together, and store each token's display text in `shown`."""
     data = b"".join(content for _, content in run)
     starts = [0]
     for _, content in run:
@@ -121,7 +122,7 @@ def _show(run: Sequence[tuple[int, bytes]], shown: list[str]) -> None:
         while index < len(pieces) and pieces[index][0] < stop:
             begin, end, glyph = pieces[index]
             if begin >= start and end <= stop:
-                # Made visible together: a joiner belongs to the glyphs around it.
+                # Whole characters together, because a joiner belongs to the adjacent characters.
                 whole += glyph
             else:
                 part = f"{visible(glyph)}{_part(begin, end, start, starts)}"
@@ -134,15 +135,15 @@ def _show(run: Sequence[tuple[int, bytes]], shown: list[str]) -> None:
 
 
 def _part(begin: int, end: int, start: int, starts: Sequence[int]) -> str:
-    """Say which part of a character a token holds, such as `` 1/2 ``."""
-    # Tokens that begin within the character, and the one that holds its first byte.
+    """Return which part of a character a token has, such as `` 1/2 ``."""
+    # Tokens that begin inside the character, in addition to the one with its first byte.
     within = [place for place in starts[:-1] if begin < place < end]
     number = 1 + sum(place <= start for place in within)
     return f" {number}/{len(within) + 1} "
 
 
 def _characters(data: bytes) -> list[tuple[int, int, str]]:
-    """Split bytes into characters with their places; a byte of none is shown by its number."""
+    """Split bytes into characters with start and stop. Invalid bytes are shown in hexadecimal."""
     pieces: list[tuple[int, int, str]] = []
     place = 0
     while place < len(data):
@@ -157,7 +158,7 @@ def _characters(data: bytes) -> list[tuple[int, int, str]]:
 
 
 def _length(first: int) -> int:
-    """Length of a UTF-8 character by its first byte (RFC 3629, section 3)."""
+    """Return the length of a UTF-8 character from its first byte (RFC 3629, section 3)."""
     if first >= 0xF0:
         return 4
     if first >= 0xE0:

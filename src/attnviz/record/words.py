@@ -1,15 +1,15 @@
-"""Words: which tokens are one, what is shown for them together, and attention between them.
+"""Words: the tokens of each word, their display text, and attention between words.
 
-A tokenizer says which word each token is a part of (`Tokens.words`). Where it was not asked, the
-text that is shown tells: most vocabularies write the space before a word, WordPiece marks the
-inside of one.
+The tokenizer assigns tokens to words (`Tokens.words`). If this is unknown, words follow from the
+display text: most vocabularies mark the space before a word, and WordPiece marks word-internal
+tokens.
 
 With the tokens i of a word I as queries and the tokens j of a word J as keys,
 
     merged[I, J] = mean over i in I of (sum over j in J of weights[i, j])
 
-(Clark et al. 2019, arXiv 1906.04341, section 4.1): attention to a word is that to all of its
-tokens, attention from a word is the mean of its tokens'. Rows that sum to 1 stay so.
+(Clark et al. 2019, arXiv 1906.04341, section 4.1): attention to a word is the sum over its tokens,
+and attention from a word is the mean over its tokens. Rows that sum to 1 still do.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 MERGED_NOTE = "Subword tokens merged into words: keys summed, queries averaged."
 
 _INSIDE = "##"
-# A character that is divided over tokens, with all of its parts: see `display.display_text`.
+# A character that is split over tokens, with all of its parts: see `display_text`.
 _DIVIDED = re.compile(
     "|".join(
         rf"(?P<g{number}>‹[^›]*›|\S) 1/{number}"
@@ -56,18 +56,19 @@ def words_from_text(
     space: str = "·",
     breaks: str = "⏎⇥",
 ) -> tuple[int | None, ...] | None:
-    """Find words by the spaces that tokens hold, or by WordPiece's ``##``.
+    """Return the word of each token, from spaces in the tokens or WordPiece's ``##``.
 
-    `text` are display texts, or vocabulary entries with their own signs. A special token is not a
-    part of a word, and ends the one before it; no word goes from one text of a pair (`sequence`) to
-    the other. A token that begins with `space` begins a word, and so does the one after a token
-    that ends with it and is more than spaces; `breaks` (line breaks, tabs) are words of their own.
+    `text` are display texts or vocabulary entries. The result has the form of `Tokens.words`. It is
+    None if nothing marks words: no token begins or ends with a space or break, and none begins with
+    ``##``.
 
-    As `Tokens.words`; None where nothing tells words apart: no token begins or ends with a sign,
-    and none continues a word with ``##``.
+    A special token belongs to no word and ends the previous word. No word spans the two texts of a
+    pair (`sequence`). A token that begins with `space` begins a word. The token after one that ends
+    with `space` also begins a word, unless that one consists of spaces only. `breaks` (line breaks,
+    tabs) are separate words.
 
-    A display text does not tell a middle dot that was written from a space, so that ``l·l`` is
-    taken for two words where a token begins with its dot.
+    A display text does not distinguish a written middle dot from a space. ``l·l`` therefore becomes
+    two words if a token begins with its dot.
 
     >>> words_from_text(["un", "do", "·it"], [False] * 3, [0] * 3)
     (0, 0, 1)
@@ -99,10 +100,10 @@ def words_from_text(
 
 
 def word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
-    """Position of each word's first token, ascending from 0.
+    """Return the position of each word's first token, ascending from 0.
 
-    A special token, and one of which no word is known, stands for itself. ValueError, which calls
-    the tokens `name`, if neither `Tokens.words` nor the text tells which tokens are one word.
+    A special token, or a token without a word, counts as a word. Raise ValueError, with `name` for
+    the tokens, if neither `Tokens.words` nor the text determines the words.
 
     >>> word_starts(Tokens.of(["un", "do", " it"]))
     (0, 2)
@@ -128,9 +129,10 @@ def word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
 
 
 def merged_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
-    """Tokens of words, in place of their parts; the same object where no word has several.
+    """Return one token per word, or the same object if each word has one token.
 
-    Without ids and predictions, which are of single tokens. `starts` are as of `word_starts`.
+    `starts` are the result of `word_starts`. Ids and predictions are dropped, because they belong
+    to single tokens.
 
     >>> merged_tokens(Tokens.of(["un", "do", " it"]), [0, 2]).text
     ('undo', '·it')
@@ -152,13 +154,13 @@ def merged_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
         special=special,
         sequence=sequence,
         words=numbered_words(range(len(starts)), special, sequence),
-        # A patch is a word of its own, so that a grid stays whole.
+        # Each patch is a word, so that a grid keeps its tokens.
         grids=tuple(replace(grid, start=numbers[grid.start]) for grid in tokens.grids),
     )
 
 
 def _has_pieces(shown: Sequence[str], *, spaced: bool) -> bool:
-    """Whether these are WordPiece's: where spaces are written, ``##`` is text."""
+    """Whether ``##`` marks word-internal tokens. If spaces are marked, ``##`` is text."""
     return not spaced and any(_continues(token) for token in shown)
 
 
@@ -176,10 +178,10 @@ def _joined(parts: Sequence[str], *, pieces: bool) -> str:
 
 @dataclass(frozen=True)
 class MergedWeights(DerivedAttention):
-    """A layer's attention from word to word; only the rows asked for are computed.
+    """Attention of a layer between words, computed on demand for the requested rows.
 
-    `base` is the attention from token to token. `query_starts` and `key_starts` are int64,
-    (words,): the position of each word's first token, ascending from 0.
+    `base` is the attention between tokens. `query_starts` and `key_starts` are int64, (words,): the
+    position of each word's first token, ascending from 0.
 
     >>> import torch
     >>> from attnviz.record.attention import GivenWeights
@@ -194,7 +196,7 @@ class MergedWeights(DerivedAttention):
     key_starts: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        """Refuse starts that do not fit this attention."""
+        """Raise TypeError or ValueError if the starts do not fit the attention."""
         if self.base.merged:
             raise TypeError("base is merged already; give the attention of the tokens themselves")
         for name, starts, size in (
@@ -217,25 +219,22 @@ class MergedWeights(DerivedAttention):
 
     @property
     def merged(self) -> bool:
-        """True."""
         return True
 
     @property
     def num_queries(self) -> int:
-        """Number of words that are rows."""
         return len(self.query_starts)
 
     @property
     def num_keys(self) -> int:
-        """Number of words that are columns."""
         return len(self.key_starts)
 
     @property
     def causal(self) -> bool:
-        """Whether no word may look ahead to a later one.
+        """Whether no word may attend to a later word.
 
-        So it is where no token may, and the words of the queries are the last words of the keys: of
-        a later word all tokens come after all of this word's, and have no weight.
+        This holds if no token may attend to a later token and the queries' words are the last words
+        of the keys. All tokens of a later word then come after all tokens of the query's word.
         """
         if not self.base.causal or self.num_queries > self.num_keys:
             return False
@@ -244,7 +243,6 @@ class MergedWeights(DerivedAttention):
         return bool(np.array_equal(last - offset, self.query_starts))
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Weights of a head's block, float32, (rows, columns); rows and columns are words."""
         merged = np.zeros((rows.stop - rows.start, columns.stop - columns.start))
         if not merged.size:
             return merged.astype(np.float32)
@@ -259,7 +257,7 @@ class MergedWeights(DerivedAttention):
         return (merged / lengths[:, None]).astype(np.float32)
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Whether any token of a word may attend to any token of another, bool, (rows, columns)."""
+        """Return whether any token of a word may attend to any token of another one."""
         merged = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
         if not merged.size:
             return merged
@@ -274,7 +272,6 @@ class MergedWeights(DerivedAttention):
     def rows_of_heads(
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> Iterator[tuple[list[int], RowsOfHeads]]:
-        """Look at some words of heads, together where they read the same keys."""
         words = _WordTokens(self, rows)
         for numbers, tokens in self.base.rows_of_heads(heads, words.rows):
             yield numbers, _MergedRows(tokens, words)
@@ -283,37 +280,37 @@ class MergedWeights(DerivedAttention):
     def _tokens(
         starts: NDArray[np.int64], words: slice, size: int
     ) -> tuple[slice, NDArray[np.int64]]:
-        """All tokens of neighbouring words, and the position of each word's first among them."""
+        """Return the tokens of consecutive words, and the index of each word's first token."""
         begin = int(starts[words.start])
         end = int(starts[words.stop]) if words.stop < len(starts) else size
         return slice(begin, end), starts[words] - begin
 
 
 class _WordTokens:
-    """Which tokens some words that are queries, and any that are keys, are made of."""
+    """Tokens of selected query words, and of any key words."""
 
     def __init__(self, attention: MergedWeights, words: NDArray[np.int64]) -> None:
         starts = np.append(attention.query_starts, attention.base.num_queries)
         self._keys = np.append(attention.key_starts, attention.base.num_keys)
         self.lengths = (starts[1:] - starts[:-1])[words]
-        # Where each word begins among the tokens of all of them, and where the last one ends.
+        # Index of each word's first token among the selected tokens, and their total number.
         self._firsts = np.concatenate([[0], np.cumsum(self.lengths)])
         self.rows = np.concatenate([np.arange(starts[word], starts[word + 1]) for word in words])
 
     def tokens(self, some: slice) -> tuple[slice, NDArray[np.int64]]:
-        """Rows of some of the words, and where each word begins in them."""
+        """Return the rows of a slice of the words, and the index of each word's first row."""
         start, stop, _ = some.indices(len(self.lengths))
         begin, end = int(self._firsts[start]), int(self._firsts[stop])
         return slice(begin, end), self._firsts[start:stop] - begin
 
     def keys(self, words: slice) -> tuple[slice, NDArray[np.int64]]:
-        """Keys of some words, and where each word begins in them."""
+        """Return the keys of consecutive words, and the index of each word's first key."""
         begin, end = int(self._keys[words.start]), int(self._keys[words.stop])
         return slice(begin, end), self._keys[words] - begin
 
 
 class _MergedRows:
-    """Rows of words, from those of their tokens: keys are summed, queries averaged."""
+    """Rows of words, computed from rows of tokens: keys are summed, queries averaged."""
 
     def __init__(self, tokens: RowsOfHeads, words: _WordTokens) -> None:
         self._tokens = tokens
@@ -336,7 +333,10 @@ class _MergedRows:
 def _words_of(
     tile: slice, tokens: slice, starts: NDArray[np.int64]
 ) -> tuple[slice, NDArray[np.int64]]:
-    """Words that a tile of tokens touches, and where in it each begins; the first may be cut."""
+    """Return the words with tokens in a tile, and each word's start within the tile.
+
+    The first word may begin before the tile.
+    """
     begin, end = tile.start - tokens.start, tile.stop - tokens.start
     first = int(np.searchsorted(starts, begin, side="right")) - 1
     last = int(np.searchsorted(starts, end, side="left"))
@@ -346,10 +346,10 @@ def _words_of(
 def merged_layers(
     name: str, layers: Mapping[int, LayerAttention], query_tokens: Tokens, key_tokens: Tokens
 ) -> tuple[dict[int, LayerAttention], Tokens, Tokens | None] | None:
-    """The layers, queries and keys of a stack merged into words, keys None where the same.
+    """Merge the layers and tokens of a stack into words. Return None if each token is a word.
 
-    None as a whole where every token is a word. `name` is the stack's, for errors. ValueError if
-    nothing tells which tokens are one word.
+    The result is the layers, query tokens and key tokens, where None for keys means the same as the
+    queries. `name` is the stack's name in errors. Raise ValueError if words cannot be determined.
     """
     one_text = key_tokens is query_tokens
     queries = word_starts(query_tokens, f"query_tokens of stack {name!r}")
@@ -361,7 +361,7 @@ def merged_layers(
             f"stack {name!r}: its rows and columns are made of several tokens already; merge words "
             "of the records that it was made from, before they are compared"
         )
-    # The same arrays for all layers: they are saved once.
+    # All layers share these arrays, so that a file contains them once.
     rows = np.array(queries, np.int64)
     columns = rows if one_text else np.array(keys, np.int64)
     return (

@@ -1,1 +1,1 @@
-"""Attention that attnviz did not extract itself: weights, or queries and keys, from anywhere."""
+"""Records from data that attnviz did not extract: weights, or queries and keys."""

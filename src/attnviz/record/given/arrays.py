@@ -1,7 +1,7 @@
-"""Arrays of any library, nested lists and sequences of them as tensors, one a layer.
+"""Conversion of arrays of any library and of nested lists to tensors, one per layer.
 
-What was given may be a model's output, an array that was stacked by hand or a mask: whatever is no
-array, is empty or has other axes than are wanted is refused by its name, with the way out.
+The input may be a model's output, a stacked array or a mask. Input that is not an array, is empty
+or has other axes raises an error with the argument's name and a suggested fix.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ __all__ = ["array_tensor", "layer_numbers", "named_axes", "one_example", "split_
 
 
 def array_tensor(given: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> torch.Tensor:
-    """A detached tensor of an array or nested list of numbers; memory is shared where it can be.
+    """Return a detached tensor of an array or nested list. Memory is shared if possible.
 
-    Floating point stays as it is, as do dtypes in `keep`; others and plain numbers become float32.
-    TypeError, naming the argument, if it is not an array of real numbers.
+    Floating-point dtypes and those in `keep` are unchanged. Others and Python numbers become
+    float32. Raise TypeError with the argument's `name` if it is not an array of real numbers.
     """
     try:
         tensor = given if isinstance(given, torch.Tensor) else _from_array(given, keep)
         if why := _unreadable(tensor):
-            raise TypeError(why)  # noqa: TRY301 - told like all others
+            raise TypeError(why)  # noqa: TRY301 - wrapped below
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} is not an array of numbers ({error})") from error
     tensor = tensor.detach()
     if tensor.is_floating_point() and tensor.element_size() == 1:
-        # Nothing is computed in 8 bits; float32 has all of their numbers.
+        # No computation runs in 8 bits. float32 represents all values of 8-bit floats.
         return tensor.float()
     return tensor if tensor.is_floating_point() or tensor.dtype in keep else tensor.float()
 
 
 def _unreadable(tensor: torch.Tensor) -> str:
-    """Why a tensor cannot be read, and the way out; empty if it can."""
+    """Return why a tensor cannot be read and what to pass instead, or "" if it can be read."""
     if tensor.is_complex():
         return "complex numbers"
     if tensor.is_nested:
@@ -56,7 +56,7 @@ def _from_array(given: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:
     kept = array.dtype in (np.float16, np.float64) or (array.dtype == np.bool_ and keep)
     if not kept and array.dtype.kind in "biuf":
         array = array.astype(np.float32, copy=False)
-    # torch shares memory with native, writable arrays that run forwards only.
+    # torch shares memory only with writable arrays in native byte order and forward direction.
     array = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
     return torch.from_numpy(array)
 
@@ -67,11 +67,11 @@ def split_layers(
     axes: Sequence[str],
     explain: Callable[[tuple[int, ...]], str] = lambda _: "",
 ) -> list[Any]:
-    """Split a list of arrays, or an array with the layers as its first axis, into layers.
+    """Split a list of arrays, or an array whose first axis is the layers, into layers.
 
-    `axes` names those of a layer; `explain` says what an array of another shape may be, and what to
-    do about it. Nothing of the entries is checked. TypeError or ValueError if it is not a sequence,
-    is empty or an array with other axes.
+    `axes` are the names of a layer's axes. `explain` returns a hint for an array of another shape.
+    Entries are not checked. Raise TypeError or ValueError if `given` is not a sequence, is empty,
+    or is an array with other axes.
     """
     one = f"({', '.join(axes)})"
     either = f"{one} or (1, {', '.join(axes)})"
@@ -95,9 +95,9 @@ def split_layers(
 
 
 def layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> list[int]:
-    """The model's numbers of the `count` layers that argument `name` has; None numbers from 0.
+    """Return the layer numbers of an argument with `count` layers. None numbers them from 0.
 
-    TypeError or ValueError if they are not as many different whole numbers from 0 on.
+    Raise TypeError or ValueError unless `layers` has `count` different integers of at least 0.
     """
     given = range(count) if layers is None else layers
     hint = f"one for each of the {count} layers of {name}"
@@ -115,10 +115,10 @@ def one_example(
     axes: Sequence[str],
     explain: Callable[[tuple[int, ...]], str] = lambda _: "",
 ) -> torch.Tensor:
-    """Take a batch of one away; returns a tensor with the axes wanted.
+    """Remove the batch axis of a single example. Return a tensor with the given axes.
 
-    `name` is ``"attentions[2]"`` for a layer of several. ValueError if there are several examples,
-    other axes, or nothing in it; `explain` says what an array of another shape may be.
+    `name` is, for example, ``"attentions[2]"`` for a layer. `explain` returns a hint for an array
+    of another shape. Raise ValueError if there are several examples, other axes, or no values.
     """
     shape = tuple(tensor.shape)
     argument = name.partition("[")[0]
@@ -143,7 +143,7 @@ def one_example(
 
 
 def named_axes(shape: Sequence[int], axes: Sequence[str]) -> str:
-    """A shape with the name of every axis.
+    """Return a shape with the name of each axis.
 
     >>> named_axes((2, 5, 7), ("heads", "queries", "keys"))
     'heads 2, queries 5, keys 7'

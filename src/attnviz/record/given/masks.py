@@ -1,8 +1,7 @@
-"""Masks and biases from anywhere, as flags of what is allowed and finite values that are added.
+"""Masks and biases that a caller passes, as flags of allowed pairs and finite added values.
 
-Causal attention and windows are kept by their parameters, so that nothing with an entry for every
-pair of tokens is made of them; a mask that was given is put into the smallest form that says the
-same.
+Causal attention and windows are stored as parameters, so that no array has an entry for every pair
+of tokens. Other masks are stored in the smallest form that represents them exactly.
 """
 
 from __future__ import annotations
@@ -22,11 +21,9 @@ _AXES = ("heads", "queries", "keys")
 def band_of(
     num_queries: int, num_keys: int, *, causal: bool, window: int | None
 ) -> BandMask | None:
-    """What ``causal=`` and ``window=`` allow, the queries being the last keys; None is everything.
+    """Return the mask of ``causal=`` and ``window=``, or None if all pairs are allowed.
 
-    ValueError if there are more queries than keys.
-
-    <keep>
+    The queries are the last of the keys. Raise ValueError if there are more queries than keys.
     """
     if not causal and window is None:
         return None
@@ -45,11 +42,11 @@ def band_of(
 def mask_of(
     given: Any, name: str, shape: tuple[int, int, int], band: BandMask | None
 ) -> tuple[Mask | None, torch.Tensor | None]:
-    """Read a mask of `shape`, heads, queries and keys; and what an additive one adds beside.
+    """Return a mask of `shape` (heads, queries, keys), and the values that an additive one adds.
 
-    bool, True where a query may attend to a key, or floating point, added to the logits. Both it
-    and `band` must allow a pair. TypeError or ValueError, naming the argument, if it is not a mask,
-    has another shape, or holds NaN.
+    The mask is bool, True if a query may attend to a key, or floating point, added to the logits. A
+    pair is allowed only if `band` allows it as well. Raise TypeError or ValueError with the
+    argument's `name` if it is not a mask, has another shape or contains NaN.
     """
     if given is None:
         return band, None
@@ -65,7 +62,7 @@ def mask_of(
                 f"{name} holds NaN or plus infinity; it is added to the logits: 0 where a query "
                 "may attend, minus infinity where it may not"
             )
-        # The lowest number stands for minus infinity in many models.
+        # Many models use the lowest number of the dtype instead of minus infinity.
         allowed = tensor > torch.finfo(tensor.dtype).min / 2
         values = tensor.masked_fill(~allowed, 0.0)
         added = values if bool(values.any()) else None
@@ -78,10 +75,10 @@ def mask_of(
 def bias_of(
     given: Any, name: str, shape: tuple[int, int, int], added: torch.Tensor | None
 ) -> Bias | None:
-    """Read a floating-point bias of `shape`, heads, queries and keys, with what a mask adds.
+    """Return a bias of `shape` (heads, queries, keys), including the values that a mask adds.
 
-    TypeError or ValueError, naming the argument, if it is not an array, has another shape, or holds
-    numbers that are not finite.
+    Raise TypeError or ValueError with the argument's `name` if it is not an array, has another
+    shape, or contains values that are not finite.
     """
     if given is None:
         return None if added is None else compact_bias(added)
@@ -106,7 +103,7 @@ def _refuse_whole_numbers(given: Any, name: str) -> None:
 def _fitting(
     tensor: torch.Tensor, name: str, shape: tuple[int, int, int], *, rows: tuple[int, ...]
 ) -> torch.Tensor:
-    """(heads or 1, queries or 1, keys) of (queries, keys), of this, or of a batch of one."""
+    """Return `tensor` as (heads or 1, queries or 1, keys). Add or remove axes of length 1."""
     found = tuple(tensor.shape)
     if len(found) == 4 and found[0] == 1:
         tensor = tensor[0]

@@ -1,7 +1,6 @@
-"""Queries and keys from anywhere, with all else that goes into the logits.
+"""Queries and keys that a caller passes, with all other terms of the logits.
 
-What the formula of `weights` needs is found in what was given, and checked; each fault is named
-with the axes found and those wanted.
+The arguments are converted and checked. Errors contain the actual and the expected axes.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ def stack_of_vectors(
     key_tokens: Sequence[str] | Tokens | ProjectedKeys | None,
     sentence_b_start: int | None,
 ) -> tuple[AttentionStack, list[str]]:
-    """Make the stack of queries and keys, and notes for a reader.
+    """Return the stack of queries and keys, and notes for pictures.
 
-    All layers have the same numbers of queries and keys; tokens and errors are as in
+    All layers have the same numbers of queries and keys. Tokens and errors are as in
     `AttentionRecord.from_qk`.
     """
     first = next(iter(layers.values()))
@@ -86,7 +85,7 @@ def layers_of_vectors(
     softcap: float | Sequence[float | None] | None,
     sinks: Any,
 ) -> dict[int, QueryKeyAttention]:
-    """Put the arguments of `AttentionRecord.from_qk` together, layer by layer."""
+    """Combine the arguments of `AttentionRecord.from_qk`, layer by layer."""
     all_queries, all_keys = _vectors(queries, "queries"), _vectors(keys, "keys")
     count = len(all_queries)
     if len(all_keys) != count:
@@ -119,7 +118,7 @@ def layers_of_vectors(
 
 
 def _vectors(given: Any, argument: str) -> list[torch.Tensor]:
-    """The layers' queries or keys, each with its three axes and finite."""
+    """Return the queries or keys of all layers, with three axes and finite values."""
     axes = _AXES[argument]
     explain = _explain(argument)
     _check_dtype(given, argument, argument)
@@ -129,7 +128,7 @@ def _vectors(given: Any, argument: str) -> list[torch.Tensor]:
         _check_dtype(layer, name, argument)
         tensor = array_tensor(layer, name)
         if not hasattr(layer, "dtype"):
-            # Numbers that were written down have no precision of their own.
+            # Python numbers have no dtype.
             tensor = tensor.float()
         vectors.append(_finite(one_example(tensor, name, axes, explain), name, axes))
     return vectors
@@ -174,7 +173,7 @@ def _finite(tensor: torch.Tensor, name: str, axes: Sequence[str]) -> torch.Tenso
 
 
 def _check_pair(position: int, q: torch.Tensor, k: torch.Tensor) -> None:
-    """Refuse queries and keys that do not fit together."""
+    """Raise ValueError if queries and keys of a layer do not fit together."""
     found = (
         f"queries[{position}] has {named_axes(q.shape, _AXES['queries'])}, keys[{position}] has "
         f"{named_axes(k.shape, _AXES['keys'])}"
@@ -198,7 +197,7 @@ def _masks(
     mask: Any,
     bias: Any,
 ) -> list[tuple[Mask | None, Bias | None]]:
-    """Each layer's mask and bias; what is the same for several is made once."""
+    """Return the mask and bias of each layer. Layers with the same arguments share them."""
     count = len(queries)
     windows = [_window(each) for each in _per_layer(_listed(window), "window", count)]
     masks, biases = _per_layer(mask, "mask", count), _per_layer(bias, "bias", count)
@@ -235,7 +234,7 @@ def _per_layer(given: Any, argument: str, count: int) -> list[Any]:
 
 
 def _listed(numbers: Any) -> Any:
-    """An array with one number a layer as a list; anything else as it is."""
+    """Convert an array with one number per layer to a list. Return anything else unchanged."""
     if hasattr(numbers, "tolist") and len(getattr(numbers, "shape", ())) == 1:
         return numbers.tolist()
     return numbers
@@ -270,10 +269,10 @@ def _window(given: Any) -> int | None:
     try:
         number = 0 if isinstance(given, bool | str) else int(given)
         if number < 1 or number != given:
-            raise ValueError(refused)  # noqa: TRY301 - told like all others
+            raise ValueError(refused)  # noqa: TRY301 - converted below
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise ValueError(refused) from None
-    # Farther than any text reaches it limits nothing, and band masks hold no larger numbers.
+    # A larger window limits nothing, and band masks have a maximum.
     return min(number, 1 << 52)
 
 

@@ -1,4 +1,4 @@
-"""Tokens of what came from elsewhere: strings, entries of a vocabulary, or none at all."""
+"""Tokens that a caller passes: strings, vocabulary entries, or positions only."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ __all__ = ["ProjectedKeys", "key_tokens_of", "numbered_tokens", "tokens_of"]
 
 @dataclass(frozen=True)
 class ProjectedKeys:
-    """What the keys of a projected attention stand for, given as ``key_tokens=``.
+    """Description of the keys of a projected attention, passed as ``key_tokens=``.
 
     Linformer (Wang et al. 2020, arXiv 2006.04768) projects the n keys and values of a text to k
-    rows and attends to these: its weights are n x k. Section 4 of the paper names the projections:
-    a dense layer, a convolution, or pooling, the last two with a kernel and stride of n / k.
+    rows, so that its weights are n x k. Section 4 of the paper lists the projections: a dense
+    layer, a convolution, or pooling. The last two have a kernel and a stride of n / k.
 
     Attributes
     ----------
     kernel : int or None
-        How many neighbouring tokens a key is made of, by a convolution or pooling. None where
-        each is made of all of them, by a dense layer: columns are then named ``projection 0``,
-        ``projection 1``, ..., and the record notes that none can be read token by token.
+        Number of consecutive tokens per key of a convolution or pooling. None for a dense layer,
+        where each key combines all tokens: columns are then named ``projection 0``, ``projection
+        1``, ..., and a note of the record says that they do not correspond to tokens.
     stride : int or None
-        From how many tokens further on the next key is made; `kernel` when left out.
+        Number of tokens between the starts of consecutive keys, by default `kernel`.
     padding : int
-        Places before the first token and after the last one that the projection was filled up
-        with.
+        Number of padding positions before the first token and after the last one.
 
     Raises
     ------
@@ -40,7 +39,7 @@ class ProjectedKeys:
 
     Notes
     -----
-    Key j is made of the tokens from ``j * stride - padding`` on, `kernel` of them, as in
+    Key j combines the `kernel` tokens from ``j * stride - padding`` on, as in
     `torch.nn.Conv1d` and `torch.nn.AvgPool1d`.
 
     Examples
@@ -57,7 +56,7 @@ class ProjectedKeys:
     padding: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse numbers that no projection has."""
+        """Raise TypeError or ValueError for invalid numbers."""
         for name, number, least in (
             ("kernel", self.kernel, 1),
             ("stride", self.stride, 1),
@@ -72,24 +71,24 @@ class ProjectedKeys:
             )
 
     def tokens(self, tokens: Tokens, num_keys: int) -> Tokens:
-        """Names of the keys.
+        """Return the display names of the keys.
 
         Parameters
         ----------
         tokens : Tokens
-            What they are made of.
+            Tokens that the keys are computed from.
         num_keys : int
-            How many there are.
+            Number of keys.
 
         Returns
         -------
         Tokens
-            As many: the first and last token of each key's group with their places, or numbers.
+            One per key: the first and last token of its group with their positions, or a number.
 
         Raises
         ------
         ValueError
-            If these tokens don't make as many keys.
+            If the projection of these tokens has another number of keys.
         """
         if self.kernel is None:
             dense = [f"projection {number}" for number in range(num_keys)]
@@ -101,17 +100,17 @@ class ProjectedKeys:
             named = tokens[first] if first == last else f"{tokens[first]} … {tokens[last]}"
             places = f"{first}" if first == last else f"{first}–{last}"
             texts.append(f"{named} ({places})")
-        # A group over both texts of a pair belongs to neither.
+        # A group with tokens of both texts of a pair belongs to neither.
         sequences = [{tokens.sequence[place] for place in group} - {None} for group in groups]
         return self._named(texts, [each.pop() if len(each) == 1 else None for each in sequences])
 
     def notes(self, num_keys: int) -> list[str]:
-        """What a reader of the weights must be told.
+        """Return the notes that pictures of the weights must show.
 
         Parameters
         ----------
         num_keys : int
-            How many keys there are.
+            Number of keys.
 
         Returns
         -------
@@ -128,7 +127,7 @@ class ProjectedKeys:
         kernel = self.kernel or 1
         stride = self.stride or kernel
         steps = num_tokens + 2 * self.padding - kernel
-        # Pooling may round up: its last window then ends beyond the last token.
+        # Pooling may round up. Its last window then ends after the last token.
         counts = {steps // stride + 1, -(-steps // stride) + 1}
         starts = [key * stride - self.padding for key in range(num_keys)]
         groups = [range(max(0, start), min(num_tokens, start + kernel)) for start in starts]
@@ -143,13 +142,13 @@ class ProjectedKeys:
 
     @staticmethod
     def _named(texts: list[str], sequence: list[int | None]) -> Tokens:
-        # Each is a word of its own: it stays as it is where words are merged.
+        # One word per key, so that merging words leaves keys unchanged.
         made = Tokens.of(texts, sequence=sequence, words=range(len(texts)))
         return replace(made, text=tuple(texts))
 
 
 def _token_strings(tokens: Any, argument: str) -> list[str]:
-    """The tokens of one example; TypeError or ValueError where they are anything else."""
+    """Return the tokens of one example. Raise TypeError or ValueError for anything else."""
     one_string = isinstance(tokens, (str, bytes))
     if one_string or isinstance(tokens, Mapping) or not hasattr(tokens, "__getitem__"):
         what = f"one string ({tokens[:40]!r})" if one_string else type(tokens).__name__
@@ -177,10 +176,10 @@ def _token_strings(tokens: Any, argument: str) -> list[str]:
 def tokens_of(
     tokens: Sequence[str] | Tokens, argument: str, sentence_b_start: int | None
 ) -> Tokens:
-    """Display tokens from strings; entries of a vocabulary are shown as their text.
+    """Return display tokens of strings. Vocabulary entries are decoded to text.
 
-    `argument` is their name, for errors; `sentence_b_start` is where the second text of a pair
-    begins.
+    `argument` is the argument's name in errors. `sentence_b_start` is the position at which the
+    second text of a pair begins.
     """
     if isinstance(tokens, Tokens):
         made = tokens
@@ -206,9 +205,9 @@ def tokens_of(
 def key_tokens_of(
     tokens: Sequence[str] | Tokens | ProjectedKeys, argument: str, queries: Tokens, num_keys: int
 ) -> tuple[Tokens, list[str]]:
-    """Display tokens of keys that differ from the queries, and notes for a reader.
+    """Return display tokens of keys that differ from the queries, and notes for pictures.
 
-    `queries` are the tokens that projected keys are made of.
+    `queries` are the tokens that projected keys are computed from.
     """
     if isinstance(tokens, ProjectedKeys):
         return tokens.tokens(queries, num_keys), tokens.notes(num_keys)
@@ -216,7 +215,7 @@ def key_tokens_of(
 
 
 def numbered_tokens(count: int, start: int = 0) -> Tokens:
-    """Tokens of which only the positions are known.
+    """Return tokens that show their positions, for a text whose tokens are unknown.
 
     >>> numbered_tokens(3).text
     ('[0]', '[1]', '[2]')

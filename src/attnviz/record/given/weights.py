@@ -1,7 +1,7 @@
-"""Weights from anywhere: find the layers in what was given, and refuse what is not attention.
+"""Weights that a caller passes: find the layers and reject values that are not attention.
 
-A weight that is NaN would not be drawn; a batch, a missing layer or raw scores would be drawn as
-something else. Each fault is named with its place and the way out.
+NaN could not be drawn. A batch, a missing layer or raw scores would give a wrong picture. Errors
+contain the position of the fault and a suggested fix.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from attnviz.utils.arguments import short_repr
 
 __all__ = ["NOT_RETURNED", "checked_layers", "stacks_of_weights"]
 
-#: What an error says where a model's output has no weights in it.
+#: Hint of an error about a model output without weights.
 NOT_RETURNED = (
     "the model ran without returning weights, as all attention but eager does (sdpa, flash, flex). "
     "Give the model itself, attnviz.show_head_view(model, text) or attnviz.extract(model, text): "
@@ -36,12 +36,13 @@ NOT_RETURNED = (
 )
 
 _AXES = ("heads", "queries", "keys")
-# Rows of half-precision weights miss 1 by a few units in the last place of each entry, and many
-# come as float32, since numpy has no bfloat16: its 8 bits leave a row at most 0.004 away from 1.
+# Rows of half-precision weights deviate from 1 by a few units in the last place of each entry. They
+# often arrive as float32, because numpy has no bfloat16. With bfloat16's 8 bits, a row deviates by
+# at most 0.004.
 _TOLERANCE = 5e-3
-# Weights are read as float32.
+# Largest value of float32, the dtype in which weights are read.
 _LARGEST = torch.finfo(torch.float32).max
-# Each stack's arguments: its weights, its queries' tokens and its keys' where they may differ.
+# Arguments of each stack: weights, tokens of the queries, and of the keys if they may differ.
 _STACKS = {
     "self": ("attentions", "tokens", "key_tokens"),
     "encoder": ("encoder_attentions", "encoder_tokens", ""),
@@ -51,7 +52,7 @@ _STACKS = {
 
 
 def _refuse_unused(arguments: Mapping[str, Any], stacks: Sequence[str]) -> None:
-    """Refuse arguments that say nothing about the stacks that weights were given for."""
+    """Raise TypeError if an argument does not apply to any of the stacks."""
     unused = [name for name, value in arguments.items() if value is not None]
     if unused:
         raise TypeError(
@@ -73,10 +74,10 @@ def stacks_of_weights(
     measure: str,
     stack: object = "self",
 ) -> tuple[dict[str, AttentionStack], list[str]]:
-    """Make the stacks of weights that came from anywhere, and notes for a reader.
+    """Return the stacks of the weights, and notes for pictures.
 
-    `weights` and `tokens` hold what was given for the arguments of `AttentionRecord.from_weights`,
-    by their names; errors are as there.
+    `weights` and `tokens` are the arguments of `AttentionRecord.from_weights` by name. Errors are
+    as described there.
     """
     given = [name for name, (argument, *_) in _STACKS.items() if weights[argument] is not None]
     if not given:
@@ -146,9 +147,9 @@ def checked_layers(
     normalized: bool,
     signed: bool = False,
 ) -> dict[int, torch.Tensor]:
-    """Split what was given into layers, (heads, queries, keys) on the CPU, and check every value.
+    """Split `attentions` into layers, (heads, queries, keys) on the CPU, and check every value.
 
-    As in `AttentionRecord.from_weights`; `argument` is its name, for errors.
+    Errors are as in `AttentionRecord.from_weights`. `argument` is the argument's name.
     """
     if isinstance(attentions, list | tuple) and not attentions:
         raise ValueError(
@@ -213,7 +214,7 @@ def _explain_layer(argument: str) -> Callable[[tuple[int, ...]], str]:
 def _refuse_other_order(
     tensor: torch.Tensor, name: str, queries: Tokens, keys: Tokens | None
 ) -> None:
-    """Refuse axes in an order that the numbers of tokens tell."""
+    """Raise ValueError if the numbers of tokens show that axes are swapped."""
     shape = tuple(tensor.shape)
     wanted = len(queries), len(queries if keys is None else keys)
     if shape[1:] == wanted:
@@ -228,8 +229,8 @@ def _refuse_other_order(
 
 
 def _fits(weights: torch.Tensor, *, signed: bool) -> bool:
-    """Whether all are numbers that float32 has, and none is negative unless `signed`."""
-    # Both are NaN where any is.
+    """Whether all values are finite in float32, and none is negative unless `signed`."""
+    # Both are NaN if any value is.
     least, most = (float(end) for end in torch.aminmax(weights))
     return max(-least, most) <= _LARGEST and (signed or least >= 0)
 
@@ -257,7 +258,7 @@ def _check_head(values: torch.Tensor, name: str, *, signed: bool) -> None:
 
 
 def _check_sums(weights: torch.Tensor, name: str) -> None:
-    """Refuse rows that do not sum to 1, and say so where another axis does."""
+    """Raise ValueError if rows do not sum to 1. Mention another axis that does."""
 
     def wrong_along(axis: int) -> torch.Tensor:
         sums = weights.sum(dim=axis, dtype=torch.float32)

@@ -1,1 +1,1 @@
-"""Records in files and folders."""
+"""Saved records: files and folders."""

@@ -1,7 +1,7 @@
-"""The files that a record's numbers are read from while it is used.
+"""Files that a record's arrays are mapped from.
 
-A file that was deleted, or replaced by another, is still there for who has mapped it. One that was
-made shorter is not: to read what it has lost ends the process, with all that is in its memory.
+A deleted or replaced file remains readable for a process that has mapped it. Reading
+the missing part of a truncated file ends the process, and all of its data is lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["MappedFile", "check_mapped", "mapped_files"]
 
 @dataclass(frozen=True)
 class MappedFile:
-    """A file as it was when it was mapped."""
+    """Identity and size of a file at the time it was mapped."""
 
     path: Path
     device: int
@@ -23,7 +23,7 @@ class MappedFile:
     size: int
 
     def is_shorter(self) -> bool:
-        """Whether it has lost some of its bytes since."""
+        """Whether the file has been truncated since."""
         try:
             now = self.path.stat()
         except OSError:
@@ -33,7 +33,7 @@ class MappedFile:
 
 
 def mapped_files(place: Path) -> tuple[MappedFile, ...]:
-    """A saved record's file, or the files in its folder."""
+    """Return a saved record's file, or the files of its folder."""
     paths = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
     found = []
     for path in paths:
@@ -43,7 +43,7 @@ def mapped_files(place: Path) -> tuple[MappedFile, ...]:
 
 
 def check_mapped(files: Iterable[MappedFile]) -> None:
-    """Raise OSError where a file has lost some of its bytes, before they are read."""
+    """Raise OSError if a file has been truncated, before it is read."""
     for file in files:
         if file.is_shorter():
             raise OSError(

@@ -1,12 +1,11 @@
-"""Arrays and a header to a file and back, as safetensors.
+"""Reading and writing of arrays with a header as safetensors files.
 
-Nothing is unpickled, and a file is complete or not there: it is written beside its place and then
-renamed. Arrays are mapped, not read; a checksum tells a file that was damaged since, where
-safetensors would read other numbers.
+No data is unpickled. Writing is atomic: a file is complete or does not exist. Arrays are
+memory-mapped. A checksum detects damage, which safetensors does not.
 
-They are written block by block, so that no array has to be in memory as a whole: the library's own
-writer wants every array at once, twice over. The format is eight bytes that say how long the header
-is, the header as JSON, and the arrays one after the other
+Arrays are written block by block, so that no array must be in memory as a whole. The writer of the
+safetensors library needs all arrays in memory, twice. The format is the length of the header in
+eight bytes, the header as JSON, and the consecutive arrays
 (https://huggingface.co/docs/safetensors, section "Format").
 """
 
@@ -41,12 +40,12 @@ __all__ = [
     "write_safetensors",
 ]
 
-# Added to the name of a file that has no suffix.
+# Suffix of a file whose name has none.
 _SUFFIX = ".safetensors"
 _HEADER_KEY = "attnviz"
 _HEADER_CHECKSUM_KEY = "header_crc32"
-#: Arrays of so many bytes are held against their checksum without being asked. Of a long text one
-#: layer is gigabytes, and a reader of the record looks at a few of its rows.
+#: Arrays of up to this many bytes are always compared with their checksum. A layer of a long text
+#: has gigabytes, of which a reader uses a few rows.
 ALWAYS_SUMMED = 1 << 24
 _NAMES = {
     torch.float64: "F64",
@@ -60,36 +59,36 @@ _NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-# The library refuses to read a longer header.
+# Limit of the safetensors library, which rejects longer headers.
 _LONGEST_HEADER = 100_000_000
-#: The name of the checksum among the metadata.
+#: Name of the checksum in the metadata.
 CHECKSUM = "crc32"
 _UNKNOWN = "00000000"
-# What torch says in place of an interrupt that comes while it makes a tensor of mapped memory: it
-# asks the memory for its length, and takes any error for none. Of a whole file it says it never.
+# Error of torch when KeyboardInterrupt arrives while it creates a tensor of mapped memory. torch
+# reads the length of the memory and hides any exception. An intact file never causes this error.
 _SWALLOWED = "could not determine the shape of object"
-# So much is read from a mapped file, summed and written at once, while it is near.
+# Number of bytes that are read, summed and written together, while they are in the cache.
 _PIECE = 1 << 22
 
 
 def as_text(header: Mapping[str, Any]) -> str:
-    """A header that JSON can hold, as short as it can be."""
+    """Return a header as compact JSON."""
     text = json.dumps(dict(header), ensure_ascii=False, separators=(",", ":"))
     try:
         text.encode()
     except UnicodeEncodeError:
-        # Half of a surrogate pair is not text to a file, but it can be written as an escape.
+        # Lone surrogates cannot be encoded in UTF-8, but JSON can escape them.
         return json.dumps(dict(header), separators=(",", ":"))
     return text
 
 
 def with_suffix(path: Path) -> Path:
-    """The path under which `write_arrays` writes a file: a name without a suffix gets one."""
+    """Return the path that `write_arrays` uses. A name without a suffix gets one."""
     return path if path.suffix else path.with_suffix(_SUFFIX)
 
 
 def existing_file(path: Path) -> Path:
-    """The path of a saved file, which may have been given without its suffix."""
+    """Return the path of a saved file, whose suffix may be missing."""
     there = os.path.exists(path)  # noqa: PTH110 - Path.exists raises
     return path if there else with_suffix(path)
 
@@ -97,10 +96,10 @@ def existing_file(path: Path) -> Path:
 def write_arrays(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]
 ) -> Path:
-    """Write a header that JSON can hold and named arrays, a few MB of them at a time.
+    """Write a header (JSON values) and named arrays, a few MB at a time.
 
-    OSError if the file cannot be written; TypeError or ValueError if it could not be read again,
-    for a dtype that it cannot hold or a header of 100 MB.
+    Raise OSError if the file cannot be written. Raise TypeError or ValueError if it could not be
+    read again, because of an unsupported dtype or a header of 100 MB.
     """
     path = with_suffix(as_path("path", path, "file"))
     text = as_text(header)
@@ -111,7 +110,7 @@ def write_arrays(
 
 
 def _header_checksum(header: str, arrays: Mapping[str, torch.Tensor]) -> str:
-    """Eight hexadecimal digits that tell any change of everything but the numbers."""
+    """Return a CRC-32 of the header, names, dtypes and shapes, as eight hexadecimal digits."""
     code = zlib.crc32(header.encode())
     for name in sorted(arrays):
         array = arrays[name]
@@ -120,15 +119,15 @@ def _header_checksum(header: str, arrays: Mapping[str, torch.Tensor]) -> str:
 
 
 def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    """The metadata and the arrays of any safetensors file; nothing is read until it is needed.
+    """Return the metadata and the memory-mapped arrays of any safetensors file.
 
-    ValueError if it is not such a file, or not as long as it says.
+    Raise ValueError if it is not such a file or has a wrong length.
     """
     from safetensors import SafetensorError, safe_open
 
     try:
         with path.open("rb") as opened:
-            # safe_open opens its file twice, and another may have taken its place in between.
+            # safe_open opens the file twice, and it could be replaced in between.
             same = f"/dev/fd/{opened.fileno()}" if sys.platform == "linux" else path
             with safe_open(same, framework="pt") as file:
                 metadata = file.metadata() or {}
@@ -145,11 +144,11 @@ def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
 def read_arrays(
     path: str | os.PathLike[str], *, verify: bool = False
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Read what `write_arrays` wrote, memory-mapped where the platform allows it.
+    """Read a file of `write_arrays`, memory-mapped if the platform supports it.
 
-    Header, names and shapes are always held against their checksum, and so are arrays of up to 16
-    MB in all; with `verify` every byte is. FileNotFoundError if there is no such file, ValueError
-    if it is damaged or was not written by attnviz.
+    Header, names and shapes are always compared with their checksum. So are arrays of up to 16 MB
+    in total, or of any size with `verify`. Raise FileNotFoundError if the file does not exist, or
+    ValueError if it is damaged or was not written by attnviz.
     """
     source = as_path("path", path, "file")
     try:
@@ -185,9 +184,9 @@ def read_arrays(
 
 @dataclass(frozen=True)
 class Blocks:
-    """An array that comes block by block.
+    """An array that is produced block by block.
 
-    The blocks have `dtype`, come in order, and together have as many entries as `shape` says.
+    The blocks have `dtype`, are in order, and together have as many entries as `shape`.
     """
 
     dtype: torch.dtype
@@ -201,12 +200,12 @@ def write_safetensors(
     metadata: Mapping[str, str],
     first: str = "",
 ) -> str:
-    """Write arrays as safetensors to an empty, seekable file.
+    """Write arrays as safetensors to an empty, seekable file, and return the checksum.
 
-    Returns the checksum, which stands as ``crc32`` among the metadata: CRC-32 of the text `first`,
-    and of each array, by name, its description and its bytes. TypeError if a dtype has no place in
-    such a file; ValueError if blocks are not as large as was said, or the metadata are too long to
-    be read.
+    The metadata contain the checksum as ``crc32``: CRC-32 of the text `first`, and of the
+    description and bytes of each array in order of names. Raise TypeError if a dtype is not
+    supported. Raise ValueError if blocks have another size than declared or the metadata are too
+    long.
     """
     sized = {
         name: array
@@ -228,14 +227,14 @@ def write_safetensors(
         if file.tell() != stop:
             raise ValueError(f"{name} has {file.tell() - start} bytes, {stop - start} were said")
     checksum = f"{code:08x}"
-    # No text inside of it can look so: its quotes would be escaped.
+    # This pattern cannot occur inside a JSON string, where quotes are escaped.
     file.seek(header.index(f'"{CHECKSUM}":"{_UNKNOWN}"'.encode()) + len(CHECKSUM) + 4)
     file.write(checksum.encode())
     return checksum
 
 
 def array_checksum(arrays: Mapping[str, torch.Tensor], first: str = "") -> str:
-    """The checksum that `write_safetensors` gives, eight hexadecimal digits; reads every byte."""
+    """Compute the checksum of `write_safetensors`. This reads every byte."""
     code = zlib.crc32(first.encode())
     for name in sorted(arrays):
         array = arrays[name]
@@ -252,10 +251,10 @@ def _description(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> bytes
 def _header(
     arrays: Mapping[str, Blocks], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    """The header with its length, and where each array begins and ends behind it."""
+    """Return the header with its length, and start and stop of each array after it."""
     places: dict[str, tuple[int, int]] = {}
     end = 0
-    # Wide numbers first, so that all of them lie at multiples of their width.
+    # Wide dtypes first, so that all arrays are aligned to their item size.
     for name in sorted(arrays, key=lambda each: (-arrays[each].dtype.itemsize, each)):
         array = arrays[name]
         if array.dtype not in _NAMES:
@@ -283,12 +282,12 @@ def _header(
 
 
 def _pieces(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
-    """The bytes of an array, a few MB at once."""
+    """Yield the bytes of an array, a few MB at a time."""
     for block in blocks:
         if not block.numel():
-            continue  # Its strides may be 0, and it has no bytes.
+            continue  # An empty array may have strides of 0.
         as_it_is = block.is_contiguous() and block.device.type == "cpu"
-        # Head by head where copies have to be made: one of the whole could be too much.
+        # Copy head by head if copies are necessary: a copy of the whole array could be too large.
         for part in block.unbind() if block.dim() > 2 and not as_it_is else [block]:
             flat = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
             for start in range(0, len(flat), _PIECE):

@@ -1,11 +1,11 @@
-"""A record as a header and named arrays, and back.
+"""Conversion of a record to a header and named arrays, and back.
 
-Each distinct mask and bias is written once, however many layers share it, and so is a layer that
-is also a side of a difference. What comes back goes through the same checks as anything else that
-makes a record.
+Each distinct mask and bias is written once, even if several layers share it. The same holds for a
+layer that is also a side of a difference. A loaded record passes the same checks as any other
+record.
 
-A difference is written as its two sides, and stays computed when asked for. Where a side has no
-saved form, as where two tokenizers were aligned, its numbers are written instead.
+A difference is written as its two sides and remains computed on demand. If a side has no saved form
+(alignment of two tokenizers), its values are written instead.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from attnviz.record.words import MergedWeights
 
 __all__ = ["FORMAT", "record_from_arrays", "record_to_arrays"]
 
-#: The format that is written and read.
+#: Version of the file format.
 FORMAT = 3
 
-# Weights that are computed to be written, all together: half a gigabyte.
+# Maximum number of weights that are computed for a file, in total: half a gigabyte.
 _MOST_COMPUTED = 1 << 27
 
-# As `display.display_text` writes it.
+# Forms that `display_text` writes.
 _PART = re.compile(
     r"( [1-4]/[1-4](?: (?=\S))?"
-    # As `ProjectedKeys` names a group of tokens, and a mixture of all.
+    # Names of `ProjectedKeys` for a group of tokens, and for a mixture of all.
     r"| … | \(\d+(?:–\d+)?\)$|(?<=^projection) (?=\d+$))"
 )
 
@@ -53,7 +53,7 @@ _Header = dict[str, Any]
 
 
 def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
-    """Everything but the arrays, fit for JSON, and the arrays by names that it implies."""
+    """Return the header (JSON values) and the arrays of a record."""
     arrays: _Arrays = {}
     shared = _SharedParts(arrays)
     header = {
@@ -83,17 +83,17 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
         "images": len(record.images),
     }
     for index, image in enumerate(record.images):
-        # A copy where the array is read-only: torch warns of such.
+        # Copy read-only arrays, because torch warns about them.
         arrays[f"images/{index}"] = torch.from_numpy(np.require(image, requirements="W"))
     header |= {"shared": shared.header}
     return header, arrays
 
 
 def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
-    """Make the record again of what `record_to_arrays` gave.
+    """Create a record from the result of `record_to_arrays`.
 
-    ArithmeticError, AttributeError, LookupError, TypeError or ValueError if header and arrays do
-    not fit together.
+    Raise ArithmeticError, AttributeError, LookupError, TypeError or ValueError if header and arrays
+    do not fit together.
     """
     shared = {
         name: from_parts(numbers, partial(_array_of, arrays, name))
@@ -130,14 +130,14 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
 
 
 class _SharedParts:
-    """Masks, biases, starts of words and layers by identity, so that each is written once.
+    """Masks, biases, word starts and layers by identity, so that each is written once.
 
     Attributes
     ----------
     layers : dict
-        By identity, the name of each layer that was written.
+        Names of written layers by id.
     computed : int
-        Weights that were computed to be written.
+        Number of weights that were computed for the file.
     """
 
     def __init__(self, arrays: _Arrays) -> None:
@@ -148,7 +148,7 @@ class _SharedParts:
         self._names: dict[int, str] = {}
 
     def name(self, part: Mask | Bias | None) -> str | None:
-        """The name of a mask or bias, the same for the same object; None for none."""
+        """Return the name of a mask or bias, or None for None. Write it at the first call."""
         if part is None:
             return None
         if id(part) not in self._names:
@@ -159,7 +159,7 @@ class _SharedParts:
         return self._names[id(part)]
 
     def starts(self, starts: NDArray[np.int64]) -> str:
-        """The name of the positions where words begin, the same for the same array."""
+        """Return the name of an array of word starts. Write it at the first call."""
         if id(starts) not in self._names:
             name = self._names[id(starts)] = f"shared/{len(self._names)}"
             self._arrays[name] = torch.from_numpy(starts.astype(np.int64))
@@ -173,7 +173,7 @@ def _array_of(arrays: _Arrays, name: str, each: str) -> torch.Tensor:
 def _layer_to_header(
     attention: LayerAttention, prefix: str, arrays: _Arrays, shared: _SharedParts
 ) -> _Header:
-    """A layer, or a side of a difference, which may be a layer that was written already."""
+    """Return a layer or a side of a difference, or a reference if it is already written."""
     if id(attention) in shared.layers:
         return {"kind": "the same", "as": shared.layers[id(attention)]}
     shared.layers[id(attention)] = prefix
@@ -184,7 +184,7 @@ def _layer_to_header(
 
 
 def _has_form(attention: LayerAttention) -> bool:
-    """Whether what a layer is made from can be written."""
+    """Whether a layer can be written as the data that it is computed from."""
     match attention:
         case DifferenceAttention():
             sides = attention.a, attention.b
@@ -202,7 +202,7 @@ def _of_difference(attention: LayerAttention) -> bool:
 def _computed_to_header(
     attention: LayerAttention, prefix: str, arrays: _Arrays, shared: _SharedParts
 ) -> _Header:
-    """The numbers of a layer, where it has no other form."""
+    """Write the computed weights of a layer that has no other form."""
     heads, rows, columns = attention.num_heads, attention.num_queries, attention.num_keys
     shared.computed += heads * rows * columns
     if shared.computed > _MOST_COMPUTED:
@@ -254,7 +254,7 @@ def _form_to_header(
 
 
 class _ReadLayers:
-    """Makes layers again; one that is there twice is the same object."""
+    """Reader of layers. A layer that is referenced several times becomes one object."""
 
     def __init__(self, arrays: _Arrays, shared: dict[str, Mask | Bias]) -> None:
         self._arrays = arrays
@@ -262,7 +262,7 @@ class _ReadLayers:
         self._known: dict[str, LayerAttention] = {}
 
     def layer(self, prefix: str, fields: _Header) -> LayerAttention:
-        """A layer, or a side of a difference."""
+        """Return a layer or a side of a difference."""
         if fields["kind"] == "the same":
             return self._known[fields["as"]]
         made = self._form(prefix, fields)
@@ -272,7 +272,7 @@ class _ReadLayers:
     def _form(self, prefix: str, fields: _Header) -> LayerAttention:
         if fields["kind"] == "difference":
             sides = fields["a"], fields["b"]
-            # Neither goes deeper than what is written.
+            # Reject deeper nesting than is written.
             for side in sides:
                 if "difference" in (side["kind"], side.get("base", {}).get("kind")):
                     raise ValueError(f"{prefix} is a difference of differences")
@@ -340,7 +340,7 @@ def _tokens_to_header(tokens: Tokens) -> _Header:
 
 
 def _tokens_from_header(fields: _Header) -> Tokens:
-    # Through visible() again: a file is data, and its text must not mislead a reader either.
+    # Apply visible() again: a file is data, and its text must not mislead a reader.
     tokens = Tokens.of(
         fields["text"],
         special=fields["special"],
@@ -373,7 +373,7 @@ def _candidate_from_header(fields: _Header) -> Candidate:
 
 
 def _visible_with_parts(text: str) -> str:
-    """Make a text visible but for the spaces around a part of a character, as in ``é 1/2``."""
+    """Make a text visible except for the spaces around a part of a character, as in ``é 1/2``."""
     pieces = _PART.split(text)
     pieces[::2] = [visible(piece) if piece else "" for piece in pieces[::2]]
     return "".join(pieces) or visible("")

@@ -1,7 +1,7 @@
-"""A record in a folder that is written while a model runs: a file for each layer, and an index.
+"""A record that is written to a folder while a model runs: one file per layer, and an index.
 
-The index is written last, and without it the folder does not count as a record. It is a saved
-record without the arrays of the layers, and says in which file each of those lies.
+The index is written last. A folder without it is not a record. The index is a saved record without
+the arrays of the layers. It lists the file of each of these arrays.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ INDEX = "index.safetensors"
 
 
 class Spool:
-    """Writes one record to a folder; the folder around it must be there.
+    """Writer of one record to a folder, whose parent folder must exist.
 
     >>> spool = Spool("long")                                       # doctest: +SKIP
     >>> spool.begin()                                               # doctest: +SKIP
@@ -50,13 +50,13 @@ class Spool:
         self._given = str(folder)
         self._made = False
         self._count = 0
-        # The files, and the checksums of their arrays.
+        # Files, with the checksums of their arrays.
         self._files: dict[str, str] = {}
-        # For each array its file and its name there. The arrays too: their ids must stay theirs.
+        # File and name of each array by id. The arrays are kept alive, so that ids stay unique.
         self._written: dict[int, tuple[torch.Tensor, str, str]] = {}
 
     def check(self) -> None:
-        """Raise OSError if the folder is not empty or cannot be made."""
+        """Raise OSError if the folder is not empty or cannot be created."""
         with self._naming():
             if self.folder.is_dir():
                 if any(self.folder.iterdir()):
@@ -69,33 +69,33 @@ class Spool:
                 raise FileNotFoundError(errno.ENOENT, "there is no folder to make it in")
 
     def make(self) -> None:
-        """Make the folder if it is not there."""
+        """Create the folder if it does not exist."""
         with self._naming():
             self._made = not self.folder.exists()
             self.folder.mkdir(exist_ok=True)
 
     def begin(self) -> None:
-        """Take the folder. OSError if it is not empty or cannot be made."""
+        """Create the folder. Raise OSError if it is not empty or cannot be created."""
         self.check()
         self.make()
 
     def write(
         self, name: str, arrays: Mapping[str, torch.Tensor | Blocks]
     ) -> dict[str, torch.Tensor]:
-        """Write arrays to a file of their own, named after `name`; returns them memory-mapped.
+        """Write arrays to a new file named after `name`. Return them memory-mapped.
 
-        OSError if they cannot be written, naming the folder and what would help.
+        Raise OSError with the folder and a suggested fix if they cannot be written.
         """
         file_name = f"{self._count:04}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:100]}.safetensors"
         self._count += 1
         path = self.folder / file_name
         with self._naming():
-            # Noted before, so that an interrupt leaves nothing.
+            # Registered first, so that an interrupt leaves no file.
             self._files[file_name] = ""
             try:
                 file = path.open("xb")
             except FileExistsError:
-                # Another process writes here, too.
+                # Another process writes to the same folder.
                 del self._files[file_name]
                 raise
             with file:
@@ -106,14 +106,14 @@ class Spool:
         return mapped
 
     def clear(self) -> None:
-        """Remove everything that was written: it is to be written anew."""
+        """Remove everything that was written, before it is written again."""
         self._remove(list(self._files))
         self._written = {}
 
     def finish(self, record: AttentionRecord) -> AttentionRecord:
-        """Make the folder a record; returns it with everything mapped from the folder.
+        """Complete the folder and return its record, with all arrays mapped.
 
-        Arrays that `write` returned are not written again. All others lie in the index.
+        Arrays that `write` returned are not written again. All others are stored in the index.
         """
         header, arrays = record_to_arrays(record)
         layers: dict[str, dict[str, Any]] = {}
@@ -131,28 +131,28 @@ class Spool:
         return load(self.folder)
 
     def discard(self) -> None:
-        """Remove what was written, unless the record is complete. It may be called at any time."""
+        """Remove what was written unless the record is complete. This may be called at any time."""
         if not (self.folder / INDEX).exists():
             self._remove(list(self._files))
             self.remove_if_empty()
         self._written = {}
 
     def remove_if_empty(self) -> None:
-        """Remove the folder if `make` made it and nothing is in it."""
+        """Remove the folder if `make` created it and it is empty."""
         if self._made:
             with suppress(OSError):
                 self.folder.rmdir()
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
-            # Windows doesn't remove what is still mapped.
+            # Windows does not remove files that are mapped.
             with suppress(OSError):
                 (self.folder / name).unlink()
             self._files.pop(name, None)
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Name the folder, and what would help, in errors of the system."""
+        """Add the folder and a suggested fix to OSError."""
         try:
             yield
         except OSError as error:
@@ -171,9 +171,9 @@ class Spool:
 
 
 class SpoolFolders:
-    """Places for the records of one extraction: the folder itself, or one inside it for each.
+    """Spools for the records of one extraction: the folder, or subfolders ``0``, ``1``, ... of it.
 
-    Where there are `several` they get folders ``0``, ``1``, ... inside it.
+    With `several`, each record gets a subfolder.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, several: bool) -> None:
@@ -183,13 +183,13 @@ class SpoolFolders:
         self._next = 0
 
     def check(self) -> None:
-        """Raise OSError if the folder is not empty or cannot be made, before anything runs."""
+        """Raise OSError if the folder is not empty or cannot be created."""
         self._outer.check()
 
     def take(self, count: int, undo: Cleanup) -> list[Spool]:
-        """Take the next places, begun.
+        """Return the next `count` spools, ready for writing.
 
-        What is not finished when the block of `undo` ends is discarded.
+        Those that are not finished when the block of `undo` ends are discarded.
         """
         spools = [self._outer]
         if self._several:
@@ -207,10 +207,10 @@ class SpoolFolders:
 def read_folder(
     path: str | os.PathLike[str], *, verify: bool = False
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Read the header and the arrays of a folder that holds a record, memory-mapped.
+    """Read the header and the arrays of a folder that contains a record, memory-mapped.
 
-    The index and the lengths of all files are always held against what was written; so are all
-    numbers where they are 16 MB at most, or with `verify`. FileNotFoundError if it holds no record;
+    The index and the lengths of all files are always checked. All arrays are checked if they have
+    at most 16 MB, or with `verify`. Raise FileNotFoundError if the folder has no record, or
     ValueError if it is damaged.
     """
     folder = as_path("path", path, "folder")
@@ -219,10 +219,10 @@ def read_folder(
     header, arrays = read_arrays(folder / INDEX, verify=verify)
     try:
         layers = header.pop("layers", {})
-        # The index is data: it must not lead out of its folder.
+        # The index is data. Its names must not point outside the folder.
         for name in layers:
             if Path(name).name != name:
-                raise ValueError(f"{name!r} is not the name of a file")  # noqa: TRY301 - named below
+                raise ValueError(f"{name!r} is not the name of a file")  # noqa: TRY301 - wrapped below
         size = sum((folder / name).stat().st_size for name in layers)
         for name, layer in layers.items():
             metadata, mapped = map_arrays(folder / name)
@@ -230,7 +230,7 @@ def read_folder(
             if verify or size <= ALWAYS_SUMMED:
                 stated.add(array_checksum(mapped))
             if stated != {layer[CHECKSUM]}:
-                raise ValueError(f"{name} is not what was written")  # noqa: TRY301 - named below
+                raise ValueError(f"{name} is not what was written")  # noqa: TRY301 - wrapped below
             arrays |= {full: mapped[own] for full, own in layer["arrays"].items()}
     except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         raise ValueError(f"path={str(path)!r} is damaged ({error}); extract it again") from error
