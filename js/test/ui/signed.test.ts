@@ -357,7 +357,7 @@ describe("lines of signed numbers", () => {
       "Layer 0, head 0. Largest difference: “t0” to “t1”, −0.80 (less).",
     );
     expect(caption.coverage).toBe("All lines drawn.");
-    expect([caption.scale, caption.scaleNote]).toEqual(["0.8", "opacity = size"]);
+    expect([caption.scale, caption.scaleNote]).toEqual(["0.8", "less ← difference → more"]);
     expect(opacityLabels(caption, true)).toEqual(["−0.8", "0", "+0.8"]);
     expect(leftOutOf(plan, state.leave_out)).toEqual([]);
     const said = (token: number | null, key: number | null): string =>

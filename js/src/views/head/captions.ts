@@ -11,6 +11,7 @@ import {
   formatShare,
   headsInWords,
   pinInWords,
+  plainNumber,
   pluralOf,
   precision,
   type Quantity,
@@ -19,6 +20,7 @@ import {
   type RestingTokens,
   restingTokens,
   shareWithin,
+  signsInWords,
   stackName,
   tokensInWords,
   withWay,
@@ -26,7 +28,7 @@ import {
   writtenSmall,
 } from "../../ui/text/captions";
 import { changedInWords } from "../../ui/what-if/changed-run";
-import { drawnValue, type Focus, focusOf, type LinePlot } from "./line-plot";
+import { colorsSigns, drawnValue, type Focus, focusOf, type LinePlot } from "./line-plot";
 import { FAINTEST, type Lines, MOST_LINES, type Shares } from "./lines";
 import { type HeadState, isWindowed, leftOutOf, type Plan } from "./state";
 import { type StrongKey, strongestKeys } from "./strongest";
@@ -459,9 +461,11 @@ export function captionOf(
         : "",
       withChanged(plan.stack),
     ),
-    scale: String(Number(scale.toPrecision(2))),
-    scaleNote: quantity.signed
-      ? "opacity = size"
-      : `opacity = ${quantity.name}${scale === 1 ? "" : ` ÷ ${Number(scale.toPrecision(2))}`}`,
+    scale: plainNumber(scale),
+    scaleNote: colorsSigns(linePlot)
+      ? signsInWords(quantity)
+      : quantity.signed
+        ? "opacity = size"
+        : `opacity = ${quantity.name}${scale === 1 ? "" : ` ÷ ${plainNumber(scale)}`}`,
   };
 }

@@ -7,7 +7,7 @@ import { signColor } from "../../ui/colors/color-scales";
 import { rgbOf } from "../../ui/colors/palette";
 import { effectCells, effectColors, effectColumns } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
-import { aroundZero, signsInWords } from "../../ui/text/captions";
+import { aroundZero } from "../../ui/text/captions";
 import type { Caption } from "./captions";
 import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
 import { backMarks, backOpacity, frontMarks } from "./marks";
@@ -30,7 +30,6 @@ export function figure(
   };
   const { palette, layout } = linePlot;
   const signs = colorsSigns(linePlot);
-  const [first, middle, last] = scaleLabels(caption, signs);
   const parts: FigureParts = {
     palette,
     captions: caption,
@@ -54,8 +53,8 @@ export function figure(
         const color = signs ? signColor(value, palette) : palette.neutral;
         return [...rgbOf(color), 255 * Math.abs(value)];
       },
-      [first, middle, last],
-      signs ? signsInWords(linePlot.quantity) : undefined,
+      scaleLabels(caption, signs),
+      caption.scaleNote,
     ),
   };
   return composeFigure(parts, request);
@@ -63,10 +62,10 @@ export function figure(
 
 /** The labels of the scale of opacity: where colours say the sign, it has two ends. */
 export function scaleLabels(
-  { scale, scaleNote }: Pick<Caption, "scale" | "scaleNote">,
+  { scale }: Pick<Caption, "scale">,
   signs: boolean,
 ): [string, string, string] {
-  return signs ? aroundZero(scale) : ["0", scaleNote, scale];
+  return signs ? aroundZero(scale) : ["0", "", scale];
 }
 
 const LINE_COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "key_token"];

@@ -13,7 +13,6 @@ import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { WithImage, withImageKeys } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
-import { signsInWords } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
 import { assign, follow, valuesOf } from "../../ui/view/state";
@@ -189,11 +188,9 @@ function HeadFooter({ store }: { store: HeadStore }) {
         <EffectLegend scale={linePlot.effects} palette={palette} where="beside keys" />
       )}
       <ColorLegend
-        {...(signs && {
-          stops: [palette.negative, "transparent", palette.positive],
-          quantity: signsInWords(linePlot.quantity),
-        })}
+        {...(signs && { stops: [palette.negative, "transparent", palette.positive] })}
         labels={scaleLabels(caption, signs)}
+        quantity={caption.scaleNote}
         toggle={fitSwitch(
           "scale to the largest drawn",
           store.scaling,
