@@ -260,14 +260,14 @@ def test_an_answer_may_be_a_function() -> None:
     model, given = make_model("gpt2"), {"input_ids": IDS}
 
     def surprise(outputs: Any) -> torch.Tensor:
-        found: torch.Tensor = outputs.logits[:, -1, PAIR[0]] - outputs.logits[:, -1, PAIR[1]]
+        found: torch.Tensor = outputs.logits[0, -1, PAIR[0]] - outputs.logits[0, -1, PAIR[1]]
         return found
 
     for method in ("gradient", "integrated gradients"):
         by_name = av.attribute(model, given, answer=PAIR, method=method).stack()
         own = av.attribute(model, given, answer=surprise, method=method)
         assert close(own.stack().weights(layer=1), by_name.weights(layer=1))
-        assert "Of the answer that surprise gives." in own.notes
+        assert "Of the value of surprise." in own.notes
 
 
 def test_each_stack_is_attributed() -> None:
@@ -303,8 +303,9 @@ def test_what_makes_no_sense_is_refused() -> None:
         av.attribute(model, given, method="value norm", answer=3)
     with pytest.raises(ValueError, match="no logits"):
         av.attribute(make_model("albert"), given)
-    with pytest.raises(TypeError, match="answer must return a tensor"):
-        av.attribute(model, given, answer=lambda _: 1.0)
+    for way in ("gradient", "integrated gradients", "direct"):
+        with pytest.raises(ValueError, match="the function returns a number without a gradient"):
+            av.attribute(model, given, method=way, answer=lambda _: 1.0)
     with pytest.raises(NotImplementedError, match="cannot be attributed"):
         av.attribute(make_model("bloom"), given, answer=PAIR)
 

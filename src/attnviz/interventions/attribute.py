@@ -18,6 +18,7 @@ from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
+from attnviz.interventions.answer import Answer, answer_of, function_instead, reading_of
 from attnviz.interventions.attributed import (
     GradientAttribution,
     MixedLayers,
@@ -26,9 +27,8 @@ from attnviz.interventions.attributed import (
 )
 from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.direct import direct_slopes
-from attnviz.interventions.effect import Answer, answer_of
 from attnviz.interventions.projection import head_norms
-from attnviz.interventions.runs import Runs, row_of
+from attnviz.interventions.runs import Runs
 from attnviz.record.attention import LayerAttention
 from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.stack import AttentionStack
@@ -134,9 +134,9 @@ def attribute(
         arXiv 2103.15679) and ``"rollout"`` (Abnar and Zuidema 2020, arXiv 2005.00928; no answer):
         one matrix a layer, of what it holds of the input's tokens.
     answer : int, str, pair of these, or callable, optional
-        As for `attnviz.intervene`; or a function that takes the model's output and returns a tensor
-        of one number. When left out, the likeliest answer against the second: their difference of
-        logits, as gradients of a probability near 1 vanish.
+        As for `attnviz.intervene`; a function must return a tensor. When left out, the likeliest
+        answer against the second: their difference of logits, as gradients of a probability near 1
+        vanish.
     position : int or str, optional
         The token after which the answer is read; the last one when left out.
     target : str, optional
@@ -237,9 +237,15 @@ def _attributed(
         norms = head_norms(runs)
         made = {place: partial(_normed, found) for place, found in norms.items()}
         return _record(record, forward, made, method, [])
-    row, after = row_of(record, position, forward.outputs, runs.batch)
-    copies = Copies(runs.loaded.model, runs.batch, 1 if row is None else -row)
-    asked = _target(runs, copies.outputs, wanted, row, after)
+    reading = reading_of(record, position, forward.outputs, runs.batch, wanted)
+    copies = Copies(runs.loaded.model, runs.batch, reading.logits(wanted))
+    answer = answer_of(runs, copies.outputs, wanted, reading)
+    if answer.of_hidden_states:
+        raise ValueError(
+            f"answer: {type(runs.loaded.model).__name__} has no logits, and its hidden states are "
+            "nearest to themselves: their similarity has no slope. Load the model with its head, "
+            f"or {function_instead(copies.outputs)}"
+        )
     layers = {
         (run.name, run.turn)
         for name in record.stacks
@@ -248,18 +254,18 @@ def _attributed(
         )
         if number in record.stacks[name].layers
     }
-    notes = [f"Of the {asked.words}."]
+    notes = [f"Of the {answer.measure}."]
     if method == "integrated gradients":
-        vectors, off = yield from _integrated(runs.loaded.model, copies, asked, layers, points)
+        vectors, off = yield from _integrated(runs.loaded.model, copies, answer, layers, points)
         notes.append(
             f"Numbers of a layer add up to what the answer loses without it, but for {off:.2g} of "
             f"that at most ({points} points)."
         )
     elif method == "direct":
-        slopes = direct_slopes(runs, copies, asked.of, layers)
+        slopes = direct_slopes(runs, copies, answer, layers)
         vectors = {place: _vectors(call, slope) for place, (call, slope) in slopes.items()}
     else:
-        vectors = _gradients(runs.loaded.model, copies, asked, layers)
+        vectors = _gradients(runs.loaded.model, copies, answer, layers)
     by: Literal["weights", "logits"] = "logits" if method == "knockout gradient" else "weights"
     makers = {place: partial(_sloped, found, by) for place, found in vectors.items()}
     made_record = _record(record, forward, makers, method, notes)
@@ -322,48 +328,6 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
     return derived_record(record, stacks, notes=[*record.notes, *said])
 
 
-@dataclass(frozen=True)
-class _Target:
-    """A number of the model's output, to take the gradient of."""
-
-    words: str
-    of: Callable[[Any, int], torch.Tensor]
-
-
-def _target(runs: Runs, outputs: Any, wanted: Any, row: int | None, after: str) -> _Target:
-    model = runs.loaded.model
-    if callable(wanted):
-
-        def given(outputs: Any, example: int) -> torch.Tensor:
-            value = wanted(outputs)
-            if not isinstance(value, torch.Tensor) or value.dim() > 1:
-                raise TypeError(
-                    "answer must return a tensor of one number, or of one for each example; got "
-                    f"{short_repr(value)}"
-                )
-            return value[example] if value.dim() else value
-
-        return _Target(f"answer that {getattr(wanted, '__name__', 'the function')} gives", given)
-    if getattr(outputs, "logits", None) is None:
-        raise ValueError(
-            f"answer: {type(model).__name__} has no logits; load the model with its head, or give "
-            "a function of the model's output that returns one number, for example "
-            "answer=lambda outputs: outputs.last_hidden_state[0, 0].norm()"
-        )
-    tokenizer = runs.encoder.tokenizer(needed=False)
-    answer: Answer = answer_of(model, outputs, tokenizer, wanted, position=row, after=after)
-
-    def difference(outputs: Any, example: int) -> torch.Tensor:
-        logits = outputs.logits[example]
-        if answer.position is not None:
-            logits = logits[answer.position]
-        one, other = answer.ids or (0, 0)
-        found: torch.Tensor = logits[one] - logits[other]
-        return found
-
-    return _Target(answer.measure, difference)
-
-
 def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
     """Run a model with gradients; NotImplementedError where a module lets none of them pass.
 
@@ -412,7 +376,7 @@ def _passes(module: nn.Module, given: torch.Tensor, output: torch.Tensor) -> boo
 
 
 def _gradients(
-    model: nn.Module, copies: Copies, target: _Target, wanted: set[Place]
+    model: nn.Module, copies: Copies, answer: Answer, wanted: set[Place]
 ) -> dict[Place, _Vectors]:
     """Outputs of attentions and the target's gradient there, from one forward and backward."""
     calls: dict[Place, AttentionCall] = {}
@@ -432,7 +396,7 @@ def _gradients(
     if not found:
         return {}
     with torch.enable_grad():
-        gradients = torch.autograd.grad(target.of(outputs, 0), found, allow_unused=True)
+        gradients = torch.autograd.grad(answer.with_slope(outputs), found, allow_unused=True)
     return {
         place: _vectors(call, gradient)
         for (place, call), gradient in zip(calls.items(), gradients, strict=True)
@@ -448,7 +412,7 @@ def _vectors(call: AttentionCall, gradient: torch.Tensor | None) -> _Vectors:
 
 
 def _integrated(
-    model: nn.Module, copies: Copies, target: _Target, wanted: set[Place], points: int
+    model: nn.Module, copies: Copies, answer: Answer, wanted: set[Place], points: int
 ) -> Steps[tuple[dict[Place, _Vectors], float]]:
     """Gradients' means while a layer's outputs grow from 0, and how far sums are off at most."""
     nodes, shares = np.polynomial.legendre.leggauss(points)
@@ -457,7 +421,7 @@ def _integrated(
     weights = torch.tensor(shares / 2)
     found: dict[Place, _Vectors] = {}
     worst = 0.0
-    whole = float(target.of(copies.outputs, 0))
+    whole = answer.value(copies.outputs)
     for number, place in enumerate(sorted(wanted), 1):
         taken: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
 
@@ -478,7 +442,7 @@ def _integrated(
             continue
         value, own, scaled = taken[0]
         with torch.enable_grad():
-            results = [target.of(outputs, copy) for copy in range(points + 1)]
+            results = [answer.with_slope(outputs, copy) for copy in range(points + 1)]
             total = torch.stack(results[:-1]).sum()
             [slopes] = torch.autograd.grad(total, [scaled], allow_unused=True)
         mean = torch.zeros_like(own[0])

@@ -8,7 +8,7 @@ is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import nn
 from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.models import hook, in_this_thread
+from attnviz.interventions.answer import Answer
 from attnviz.interventions.copies import Copies, Place
 from attnviz.interventions.projection import projections_of
 from attnviz.interventions.runs import Runs
@@ -34,10 +35,10 @@ DirectSlopes = dict[Place, tuple[AttentionCall, torch.Tensor]]
 def direct_slopes(
     runs: Runs,
     copies: Copies,
-    target: Callable[[Any, int], torch.Tensor],
+    answer: Answer,
     wanted: set[Place],
 ) -> DirectSlopes:
-    """The slope of a target at the outputs of attentions, through additions and the last norm.
+    """The slope of an answer at the outputs of attentions, through additions and the last norm.
 
     NotImplementedError where that is not how the model makes its answer.
     """
@@ -82,7 +83,7 @@ def direct_slopes(
     places = [place for place in calls if place in added]
     tensors = [calls[place].output for place in places] + [added[place] for place in places]
     with torch.enable_grad():
-        value = target(outputs, 0)
+        value = answer.with_slope(outputs)
         # If the parameters are frozen, what depends on no attention has no gradient at all.
         if not all(each.requires_grad for each in (value, *tensors)):
             raise NotImplementedError(_not_direct(model))

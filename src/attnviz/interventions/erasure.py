@@ -37,7 +37,8 @@ class ErasureCurve:
     random_mean, random_error : ndarray of float64
         The same for random orders: the mean, and its standard error.
     flips_after : int or None
-        After how many tokens the other becomes as likely as the answer; None if it never does.
+        After how many tokens the other becomes as likely as the answer, or a function 0 or less;
+        None if it never does.
     random_flips_after : float
         The mean of that over the random orders; where the answer stays, all tokens count.
     measure : str
@@ -46,9 +47,8 @@ class ErasureCurve:
     Examples
     --------
     >>> values, zeros = np.array([2.0, -1.0, -1.0]), np.zeros(3)
-    >>> curve = ErasureCurve((1, 0), values, zeros, zeros, 1, 1.5, "")
-    >>> curve.flips_after
-    1
+    >>> ErasureCurve((1, 0), values, zeros, zeros, 1, 1.5, "logit of a minus logit of b")
+    <ErasureCurve of 2 tokens: logit of a minus logit of b flips after 1, at random after 1.5>
     """
 
     order: tuple[int, ...]
@@ -58,6 +58,13 @@ class ErasureCurve:
     flips_after: int | None
     random_flips_after: float
     measure: str
+
+    def __repr__(self) -> str:
+        flips = "never flips" if self.flips_after is None else f"flips after {self.flips_after}"
+        return (
+            f"<ErasureCurve of {len(self.order)} tokens: {self.measure} {flips}, at random after "
+            f"{self.random_flips_after:.1f}>"
+        )
 
 
 def erasure_curve(
@@ -89,7 +96,7 @@ def erasure_curve(
         costs the answer most is first. Tokens whose score is NaN are kept.
     leave_out : {"mask", "mean embedding", "delete", "mean color"}
         As for `attnviz.token_effects`. Erased tokens are left out in all layers.
-    answer : int, str or pair of these, optional
+    answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`. When left out, the likeliest answer against the second.
     position : int or str, optional
         The token after which the answer is read; the last one when left out. It is kept.
@@ -150,7 +157,8 @@ def _order(ranking: Any, text: LeftOut) -> list[int]:
     choice = [each for each in text.choice if not np.isnan(values[each])]
     if not choice:
         raise ValueError("ranking: no token is left that can be erased")
-    return sorted(choice, key=lambda token: (-values[token], token))
+    ranked = sorted(choice, key=lambda token: (-values[token], token))
+    return ranked[: len(text.tokens) - text.num_kept]
 
 
 def _curve(text: LeftOut, orders: Sequence[Sequence[int]]) -> Steps[ErasureCurve]:
@@ -229,9 +237,10 @@ def sufficient_tokens(
 ) -> SufficientTokens:
     """Find the fewest tokens that are enough for the answer, all others left out.
 
-    Enough means that the answer is likelier than the other. Of up to 16 tokens all sets are tried,
-    the smallest first; of equal ones the one with the clearest answer is taken. Of more, tokens are
-    left out one after the other, the one that costs least first, until none can be spared.
+    Enough means that the answer is likelier than the other, or a function above 0. Of up to 16
+    tokens all sets are tried, the smallest first; of equal ones the one with the clearest answer is
+    taken. Of more, tokens are left out one after the other, the one that costs least first, until
+    none can be spared.
 
     Parameters
     ----------
@@ -241,7 +250,7 @@ def sufficient_tokens(
         One example, as for `attnviz.extract`.
     leave_out : {"mask", "mean embedding", "delete", "mean color"}
         As for `attnviz.token_effects`.
-    answer : int, str or pair of these, optional
+    answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`. When left out, the likeliest answer against the second.
     position : int or str, optional
         The token after which the answer is read; the last one when left out.
@@ -269,11 +278,10 @@ def sufficient_tokens(
     """
     leave_out = read_leave_out(leave_out, options)
     text = LeftOut(Runs.one(model, inputs, target, None, options), leave_out, answer, position)
-    if text.answer.ids is None or text.before <= 0:
+    if text.answer.of_hidden_states or text.before <= 0:
         raise ValueError(
-            f"answer={short_repr(answer)}: {text.answer.measure} is {text.before:.4g}; give an "
-            "answer "
-            "that is likelier than the other"
+            f"answer={short_repr(answer)}: {text.answer.measure} is {text.before:.4g}; pass an "
+            "answer that is likelier than the other, or a function that is above 0"
         )
     steps = _smallest(text) if len(text.choice) <= _EXACT else _spared(text)
     return run_with_bar(steps, "tokens") if progress else run_steps(steps)
@@ -286,7 +294,7 @@ def _found(text: LeftOut, kept: Sequence[int], value: float, *, exact: bool) -> 
 
 
 def _smallest(text: LeftOut) -> Steps[SufficientTokens]:
-    for size in range(len(text.choice)):
+    for size in range(text.num_kept, len(text.choice)):
         kept = list(combinations(text.choice, size))
         gone = [tuple(each for each in text.choice if each not in some) for some in kept]
         values = yield from text.answers(gone, f"sets of {size}")
@@ -299,7 +307,7 @@ def _smallest(text: LeftOut) -> Steps[SufficientTokens]:
 def _spared(text: LeftOut) -> Steps[SufficientTokens]:
     kept, value = list(text.choice), text.before
     gone: list[int] = []
-    while kept:
+    while len(kept) > text.num_kept:
         values = yield from text.answers([(*gone, token) for token in kept], "tokens")
         best = int(np.argmax(values))
         if values[best] <= 0:

@@ -14,10 +14,10 @@ from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.inputs.encode import examples_of
 from attnviz.extraction.options import RecordOptions
+from attnviz.interventions.answer import answer_of, one_for_each, reading_of
 from attnviz.interventions.copies import SAME, SAME_HALF, Copies, Place
-from attnviz.interventions.effect import Answer, answer_of, measured
 from attnviz.interventions.means import Sums, means_of, sums_of
-from attnviz.interventions.runs import LEAST, Runs, row_of
+from attnviz.interventions.runs import LEAST, Runs
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.progress import Progress, Steps, run_steps, run_with_bar
 
@@ -120,7 +120,7 @@ def head_effects(
         As for `attnviz.extract`.
     inputs : object or list
         One example, as for `attnviz.extract`, or a list of texts.
-    answer : int, str, pair of these, or list, optional
+    answer : int, str, pair of these, callable, or list, optional
         As for `attnviz.intervene`; a list with one for each text. When left out, in each text the
         likeliest answer against the second.
     position : int or str, optional
@@ -173,12 +173,7 @@ def head_effects(
     examples, many = examples_of(inputs)
     if ablate == "mean" and len(examples) < 2:
         raise ValueError('ablate="mean" takes the mean over other texts; give two texts at least')
-    answers = answer if many and isinstance(answer, list) else [answer] * len(examples)
-    if len(answers) != len(examples):
-        raise ValueError(
-            f"answer is a list of {len(answers)}, and there are {len(examples)} texts; give one "
-            "for each, or one for all"
-        )
+    answers = one_for_each(answer, len(examples), many=many)
     # Check the memory for all texts before the model runs. Then run one text after the other.
     runs = [_runs(model, example, target, options) for example in examples]
     sums: list[Sums] = []
@@ -257,8 +252,8 @@ class _Text:
         self._model = runs.loaded.model
         plain = runs.forward(LEAST, None)
         record = runs.record(plain, LEAST)
-        row, after = row_of(record, position, plain.outputs, runs.batch)
-        logits = 1 if row is None else -row
+        reading = reading_of(record, position, plain.outputs, runs.batch, wanted)
+        row, logits = reading.row, reading.logits(wanted)
         self.stack = record.stack(stack).name
         found = plain.stacks[self.stack]
         self.layers = tuple(found.examples[0])
@@ -271,23 +266,20 @@ class _Text:
         self._trace_all = plain.collector.trace_all
         self._batch = runs.batch
         own = getattr(plain.outputs, "logits", None)
-        if row is not None and own is not None and own.shape[1] < -row:
+        if reading.lacks(plain.outputs, None):
             # Padding stands behind the text, and the language head was given the last token alone.
-            own = runs.forward(LEAST, None, -row).outputs.logits
+            own = runs.forward(LEAST, None, reading.logits(None)).outputs.logits
         own = None if row is None or own is None else own[0, row].float()
         del record, plain
-        for shorten in (True, False):
+        # A language head without logits of its own name (pretraining) keeps all its rows.
+        for shorten in (False,) if own is None else (True, False):
             self._copies = Copies(
                 self._model, runs.batch, logits, trace_all=self._trace_all, shorten=shorten
             )
             if own is None or self._is_same(self._copies.outputs.logits[0, row].float(), own):
                 break
-        self._outputs = self._copies.outputs
-        tokenizer = runs.encoder.tokenizer(needed=False)
-        self.answer: Answer = answer_of(
-            self._model, self._outputs, tokenizer, wanted, position=row, after=after
-        )
-        self._before = measured(self.answer, self._outputs, self._outputs)
+        self.answer = answer_of(runs, self._copies.outputs, wanted, reading)
+        self._before = self.answer.value(self._copies.outputs)
         self.noise = 0.0
         self._most = _most_copies(self._num_tokens)
 
@@ -318,7 +310,7 @@ class _Text:
             if outputs is None:
                 continue
             for copy, head in enumerate(some, int(check)):
-                values[head] = measured(self.answer, outputs, self._outputs, copy) - self._before
+                values[head] = self.answer.value(outputs, copy) - self._before
             start += len(some)
         return values
 
@@ -359,7 +351,7 @@ class _Text:
             )
         if not check:
             return outputs
-        off = abs(measured(self.answer, outputs, self._outputs) - self._before)
+        off = abs(self.answer.value(outputs) - self._before)
         if off <= self._tolerance():
             self.noise = max(self.noise, off)
             return outputs

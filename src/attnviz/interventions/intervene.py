@@ -23,6 +23,7 @@ from attnviz.extraction.inputs.generate import (
 from attnviz.extraction.models import load
 from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
 from attnviz.extraction.tokens.text import token_texts
+from attnviz.interventions.answer import answer_of, one_for_each, reading_of
 from attnviz.interventions.changes import (
     Ablate,
     Change,
@@ -34,9 +35,9 @@ from attnviz.interventions.changes import (
     with_means,
 )
 from attnviz.interventions.copies import Place
-from attnviz.interventions.effect import Effect, answer_of, effect_of
+from attnviz.interventions.effect import Effect, effect_of
 from attnviz.interventions.means import means_of, sums_of
-from attnviz.interventions.runs import LEAST, Runs, answering_stack, row_of
+from attnviz.interventions.runs import LEAST, Runs, answering_stack
 from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -153,11 +154,13 @@ def intervene(
     changes : Change or iterable of Change
         `Ablate`, `Knockout`, `HideTokens`, `SetWeights`; several of one layer are made in their
         order.
-    answer : int, str, pair of these, or list, optional
+    answer : int, str, pair of these, callable, or list, optional
         The token (or class) whose logit is measured, minus that of another: ``(" animal",
         " street")``. A single one is measured against the likeliest of the rest. When left out, the
         likeliest before the change is measured against the likeliest other after it. Models without
-        logits are measured by their last hidden states. A list for several texts has one for each.
+        logits are measured by their last hidden states, or by a function: it takes the model's
+        output for one example, with a first axis of 1, and returns one number, as in ``lambda
+        output: output.start_logits[0, 3]``. A list for several texts has one for each.
     position : int or str, optional
         The token after which the answer is read, by number or text. When left out the last one;
         with `generate` the last of the prompt.
@@ -222,12 +225,7 @@ def intervene(
         model = loaded.model if isinstance(model, str | PathLike) else model
         settings = read_generation_settings(options["generate"], loaded.model)
     runs, many = Runs.several(model, inputs, target, decoder_input_ids, options, settings=settings)
-    answers = answer if many and isinstance(answer, list) else [answer] * len(runs)
-    if len(answers) != len(runs):
-        raise ValueError(
-            f"answer is a list of {len(answers)}, and there are {len(runs)} texts; give one for "
-            "each, or one for all"
-        )
+    answers = one_for_each(answer, len(runs), many=many)
     means = _Means()
     records = []
     bar = tqdm(runs, desc="intervene", unit="text", disable=not (progress and many))
@@ -298,7 +296,8 @@ class _Intervention:
         made = run.producing(text, settings.method)
         before = made.forward(LEAST, None)
         record = outline_of(made.record(before, LEAST), before)
-        place = count - 1 if position is None else position
+        # A function reads the whole output, so that it takes no position.
+        place = count - 1 if position is None and not callable(answer) else position
         texts = tuple(self._text(each) for each in (unchanged_text, text))
         return self._compared(made, changes, (before, record), (answer, place), texts)
 
@@ -319,30 +318,17 @@ class _Intervention:
         before, record = read
         plan = plan_of(changes, record, places_of(before))
         answer, position = asked_for
-        row, after = row_of(record, position, before.outputs, run.batch)
-        logits = None if row is None else -row
-        if logits is not None and logits > 1:
+        reading = reading_of(record, position, before.outputs, run.batch, answer)
+        logits = reading.logits(answer)
+        if reading.lacks(before.outputs, answer):
             before = run.forward(LEAST, None, logits)
-        measured = partial(
-            answer_of,
-            self._model,
-            before.outputs,
-            self._tokenizer,
-            answer,
-            position=row,
-            after=after,
-        )
+        measured = partial(answer_of, run, before.outputs, answer, reading)
         # A wrong answer is refused before the model runs again.
         measured()
         same = run.forward(LEAST, _identity(plan), logits)
         changed = run.forward(self._kept, by_module(plan), logits)
         effect = effect_of(
-            measured(changed=changed.outputs),
-            self._model,
-            self._tokenizer,
-            before=before.outputs,
-            after=changed.outputs,
-            identity=same.outputs,
+            run, measured(changed.outputs), after=changed.outputs, identity=same.outputs
         )
         if not math.isfinite(effect.after):
             raise ValueError("the changed run gives NaN: these changes leave the model nothing")

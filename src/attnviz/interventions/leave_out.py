@@ -12,9 +12,9 @@ import torch
 
 from attnviz.extraction.capture.forward import arguments_of
 from attnviz.extraction.models import evaluate
+from attnviz.interventions.answer import answer_of, reading_of
 from attnviz.interventions.copies import SAME, SAME_HALF, expanded
-from attnviz.interventions.effect import Answer, answer_of, measured
-from attnviz.interventions.runs import LEAST, Runs, row_of
+from attnviz.interventions.runs import LEAST, Runs
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
@@ -82,19 +82,22 @@ class LeftOut:
         runs.check_runs("leaving out tokens", copies=lambda count: _together(count) + 1)
         forward = runs.forward(LEAST, None)
         record = runs.record(forward, LEAST)
-        row, after = row_of(record, position, forward.outputs, runs.batch)
+        reading = reading_of(record, position, forward.outputs, runs.batch, wanted)
+        row = reading.row
         encoder_decoder = "decoder" in record.stacks
         name = "encoder" if encoder_decoder else record.stack().name
         self.tokens = record.stack(name if name in record.stacks else None).query_tokens
         del record, forward
         count = len(self.tokens)
-        arguments = arguments_of(model, runs.batch, 1 if row is None else -row)
-        self._plain = _run(model, arguments)
-        tokenizer = runs.encoder.tokenizer(needed=False)
-        self.answer: Answer = answer_of(
-            model, self._plain, tokenizer, wanted, position=row, after=after
-        )
-        self.before = measured(self.answer, self._plain, self._plain)
+        arguments = arguments_of(model, runs.batch, reading.logits(wanted))
+        plain = _run(model, arguments)
+        self.answer = answer_of(runs, plain, wanted, reading)
+        if leave_out == "delete" and self.answer.of_hidden_states:
+            raise ValueError(
+                'leave_out="delete": hidden states of texts of different lengths cannot be '
+                'compared; pass "mask", or a function as answer='
+            )
+        self.before = self.answer.value(plain)
         self.noise = 0.0
         self._noise_measured = False
         example = _Example(
@@ -107,6 +110,8 @@ class LeftOut:
         self._change = _CHANGES[leave_out](model, example)
         #: Tokens that can be left out, not the one after which the answer is read.
         self.choice = [each for each in self._change.tokens() if each != example.read_at]
+        #: How many of these must stay: no model reads an empty text.
+        self.num_kept = int(leave_out == "delete" and len(self.choice) == count)
         self._together = _together(count)
 
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> Steps[list[float]]:
@@ -142,7 +147,7 @@ class LeftOut:
             here = self.answer
             if here.position is not None:
                 here = replace(here, position=self._change.row(tokens))
-            found.append(measured(here, outputs, self._plain, number))
+            found.append(here.value(outputs, number))
         if beside:
             self._check(abs(found.pop(0) - self.before))
         return found
@@ -156,7 +161,7 @@ class LeftOut:
 
     def _off(self, outputs: Any, copy: int = 0) -> float:
         """Return how far the answer of an unchanged copy is from that of the input alone."""
-        return abs(measured(self.answer, outputs, self._plain, copy) - self.before)
+        return abs(self.answer.value(outputs, copy) - self.before)
 
     def _tolerance(self) -> float:
         return SAME.get(self._model.dtype, SAME_HALF) * max(1.0, abs(self.before))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 from attnviz.extraction.capture.change import laid_out
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.options import CaptureOptions, RecordOptions
+from attnviz.interventions.answer import Reading, answer_of, exact_row, reading_of
 from attnviz.interventions.copies import Copies, Place
-from attnviz.interventions.runs import Runs, row_of
+from attnviz.interventions.runs import Runs
 from attnviz.utils.arguments import whole_number
 
 __all__ = ["PermutationEffect", "permutation_effect"]
@@ -28,21 +30,31 @@ class PermutationEffect:
     Attributes
     ----------
     values : ndarray of float64
-        (permutations,): total variation of the answer's distribution, 0 to 1.
+        (permutations,): total variation of the answer's distribution, 0 to 1; with ``answer=`` the
+        size of the answer's change.
     noise : float
         The same for a copy whose weights stay as they are.
     num_keys : int
         How many keys the weights were permuted among.
+    measure : str
+        What moves, in words.
 
     Examples
     --------
-    >>> PermutationEffect(np.array([0.1, 0.5, 0.3]), 0.0, 4).median
-    0.3
+    >>> PermutationEffect(np.array([0.1, 0.5, 0.3]), 0.0, 4, "value of loss")
+    <PermutationEffect: value of loss moves by 0.3, the median of 3 permutations (noise 0)>
     """
 
     values: NDArray[np.float64]
     noise: float
     num_keys: int
+    measure: str
+
+    def __repr__(self) -> str:
+        return (
+            f"<PermutationEffect: {self.measure} moves by {self.median:.4g}, the median of "
+            f"{len(self.values)} permutations (noise {self.noise:.2g})>"
+        )
 
     @property
     def median(self) -> float:
@@ -57,6 +69,7 @@ def permutation_effect(
     layer: int,
     head: int,
     query: int | str = -1,
+    answer: Any = None,
     position: int | str | None = None,
     permutations: int = 100,
     seed: int = 0,
@@ -79,6 +92,8 @@ def permutation_effect(
         The model's numbers.
     query : int or str, default -1
         The token whose weights are permuted, by number or text.
+    answer : int, str, pair of these, or callable, optional
+        As for `attnviz.intervene`. When left out, the distribution of all answers is compared.
     position : int or str, optional
         The token after which the answer is read; the last one when left out.
     permutations : int, default 100
@@ -124,7 +139,7 @@ def permutation_effect(
     runs.check_runs("permuting weights", copies=together, kept=lambda _: 1)
     forward = runs.forward(CaptureOptions(), None)
     record = runs.record(forward, CaptureOptions())
-    row, _ = row_of(record, position, forward.outputs, runs.batch)
+    reading = reading_of(record, position, forward.outputs, runs.batch, answer)
     here = record.stack(stack)
     layer = here.layer_number(layer)
     head = here.head_number(layer, head)
@@ -140,16 +155,15 @@ def permutation_effect(
     rows = np.repeat(weights, permutations + 1, axis=0)
     for number in range(1, permutations + 1):
         rows[number, keys] = weights[0, generator.permutation(keys)]
-    copies = Copies(runs.loaded.model, runs.batch, 1 if row is None else -row)
-    before = _distribution(copies.outputs, row)[0]
+    copies = Copies(runs.loaded.model, runs.batch, reading.logits(answer))
+    moved, measure = _moved(runs, copies.outputs, answer, reading)
     values: list[float] = []
     each = together(len(here.query_tokens))
     for start in range(0, len(rows), each):
         some = rows[start : start + each]
         changed = _changed(copies, place, head, token, some)
-        after = _distribution(changed, row)
-        values += ((after - before).abs().sum(dim=-1) / 2).tolist()
-    return PermutationEffect(np.array(values[1:]), values[0], len(keys))
+        values += [moved(changed, copy) for copy in range(len(some))]
+    return PermutationEffect(np.array(values[1:]), values[0], len(keys), measure)
 
 
 def _changed(copies: Copies, place: Place, head: int, token: int, rows: NDArray[np.float32]) -> Any:
@@ -178,12 +192,21 @@ def _changed(copies: Copies, place: Place, head: int, token: int, rows: NDArray[
     return outputs
 
 
-def _distribution(outputs: Any, row: int | None) -> torch.Tensor:
-    """Probabilities of the answer, float64, (copies, tokens or classes)."""
-    logits = getattr(outputs, "logits", None)
-    if not isinstance(logits, torch.Tensor):
-        raise ValueError(
-            f"model: its output ({type(outputs).__name__}) has no logits; load it with its head"
-        )
-    found = logits if logits.dim() == 2 else logits[:, -1 if row is None else row]
-    return torch.softmax(found.detach().double().cpu(), dim=-1)
+def _moved(
+    runs: Runs, outputs: Any, wanted: Any, reading: Reading
+) -> tuple[Callable[[Any, int], float], str]:
+    """How far the answer of a copy is from that of unchanged outputs, and the words for it."""
+    before = exact_row(outputs, reading.row)
+    if wanted is not None or before is None:
+        answer = answer_of(runs, outputs, wanted, reading)
+        value = answer.value(outputs)
+        return lambda changed, copy: abs(answer.value(changed, copy) - value), answer.measure
+    shares = torch.softmax(before, dim=-1)
+
+    def variation(changed: Any, copy: int) -> float:
+        row = exact_row(changed, reading.row, copy)
+        if row is None:
+            raise TypeError("outputs with logits were expected")
+        return float((torch.softmax(row, dim=-1) - shares).abs().sum() / 2)
+
+    return variation, "distribution of the answer"

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from attnviz.extraction.capture.change import ForwardChange, LayerChange
 from attnviz.extraction.options import CaptureOptions, RecordOptions
+from attnviz.interventions.answer import Answer, Reading, answer_of, reading_of
 from attnviz.interventions.changes import Ablate, Change, HideTokens, Knockout, description_of
-from attnviz.interventions.effect import Answer, Effect, answer_of, effect_of, share_of
+from attnviz.interventions.effect import Effect, effect_of, share_of
 from attnviz.interventions.intervene import (
     ChangedRecord,
     Places,
@@ -29,7 +30,7 @@ from attnviz.interventions.intervene import (
     unchanged,
 )
 from attnviz.interventions.projection import FollowedOutputs, ProjectedValues
-from attnviz.interventions.runs import LEAST, Runs, row_of
+from attnviz.interventions.runs import LEAST, Runs
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import quoted
 from attnviz.utils.cleanup import Cleanup
@@ -75,10 +76,9 @@ class _Unchanged:
     record: AttentionRecord
     places: Places
     outputs: Any
-    #: The default answer before any change, and the token after which it is read.
-    answer: Answer
-    after: str
-    rows: int | None
+    #: Where the answer is read, and how many rows of logits the outputs have.
+    reading: Reading
+    logits: int
     subject: str
     #: The outputs of the run for the noise; None where a module refuses it.
     identity: Any
@@ -150,13 +150,14 @@ class RepeatedInterventions:
         self._busy = True
         try:
             known = self._known
-            if known is None:
-                known = self._known = yield from self._prepared()
+            if known is None or known.logits < known.reading.logits(answer):
+                known = self._known = yield from self._prepared(answer)
+                self._last = None
             # A wrong answer is refused before the model runs again.
             unchanged_answer = self._answer(known, answer)
             if not changes:
                 return _outcome_unchanged(
-                    known, unchanged_answer, self._model, self._tokenizer, named=answer is not None
+                    known, unchanged_answer, self._reader, named=answer is not None
                 )
             wanted = read_changes(changes)
             last = self._last
@@ -167,15 +168,8 @@ class RepeatedInterventions:
             self._busy = False
 
     def _answer(self, known: _Unchanged, wanted: Any, changed: _Changed | None = None) -> Answer:
-        return answer_of(
-            self._model,
-            known.outputs,
-            self._tokenizer,
-            wanted,
-            position=known.answer.position,
-            after=known.after,
-            changed=None if changed is None else changed.outputs,
-        )
+        outputs = None if changed is None else changed.outputs
+        return answer_of(self._reader, known.outputs, wanted, known.reading, outputs)
 
     def norm_share(self, stack: str, layer: int, head: int, query: int, key: int) -> Steps[float]:
         """The share of a pair in what its row adds, by length (Kobayashi et al. 2020).
@@ -229,11 +223,11 @@ class RepeatedInterventions:
             self._runs = Runs.one(model, inputs, target, ids, self._options)
         return self._runs
 
-    def _run(self, change: ForwardChange | None, logits: int | None = None) -> Any:
+    def _run(self, change: ForwardChange | None, logits: int = 1) -> Any:
         return self._reader.forward(LEAST, change, logits)
 
-    def _prepared(self) -> Steps[_Unchanged]:
-        """Run the model unchanged, and once more for the noise."""
+    def _prepared(self, wanted: Any) -> Steps[_Unchanged]:
+        """Run the model unchanged, and once more for the noise, with the logits of an answer."""
         yield Progress("the unchanged run", 0, 3, "run")
         following = FollowedOutputs(self._model, _VALUE_BYTES)
         with Cleanup() as undo, undo:
@@ -249,22 +243,19 @@ class RepeatedInterventions:
             if module in following.found
         }
         position = self._masked_token(record)
-        row, after = row_of(record, position, forward.outputs, self._reader.batch)
-        rows = None if row is None else -row
-        answer = answer_of(
-            self._model, forward.outputs, self._tokenizer, None, position=row, after=after
-        )
-        outputs, num_rows = forward.outputs, rows
+        reading = reading_of(record, position, forward.outputs, self._reader.batch)
+        logits = reading.logits(wanted)
+        outputs = forward.outputs
+        if reading.lacks(outputs, wanted):
+            outputs = self._run(None, logits).outputs
         del forward
         yield Progress("the noise", 1, 3, "run")
         try:
-            identity = self._run(_everything(record, places), num_rows).outputs
+            identity = self._run(_everything(record, places), logits).outputs
         except NotImplementedError:
             identity = None
-        subject = self._subject(answer, position)
-        return _Unchanged(
-            record, places, outputs, answer, after, num_rows, subject, identity, values
-        )
+        subject = self._subject(reading, position)
+        return _Unchanged(record, places, outputs, reading, logits, subject, identity, values)
 
     def _changed_run(self, changes: tuple[Change, ...], known: _Unchanged) -> Steps[_Changed]:
         """Run the model with changes, and without them for the noise where that is not known."""
@@ -272,16 +263,16 @@ class RepeatedInterventions:
         identity = known.identity
         if identity is None:
             yield Progress("the noise", 0, 2, "run")
-            identity = self._run(identity_of(change), known.rows).outputs
+            identity = self._run(identity_of(change), known.logits).outputs
         yield Progress("the changed run", 1, 2, "run")
         if self._shown is not None:
             options = _as_shown(self._shown, known.record)
             # Without memory for the record the answer still comes: it needs none.
             with suppress(MemoryError):
-                forward = self._reader.forward(options, change, known.rows)
+                forward = self._reader.forward(options, change, known.logits)
                 record = self._reader.record(forward, options)
                 return _Changed(changes, forward.outputs, identity, record)
-        outputs = self._run(change, known.rows).outputs
+        outputs = self._run(change, known.logits).outputs
         return _Changed(changes, outputs, identity, None)
 
     def _masked_token(self, record: AttentionRecord) -> int | None:
@@ -297,25 +288,16 @@ class RepeatedInterventions:
         count = len(record.stack().query_tokens)
         return places[0] if len(places) == 1 and ids.shape[1] == count else None
 
-    def _subject(self, answer: Answer, position: int | None) -> str:
+    def _subject(self, reading: Reading, position: int | None) -> str:
         """The answer in words."""
-        if answer.ids is None:
-            return ""
-        if answer.position is None:
+        if reading.row is None:
             return "the class"
         if position is not None:
             return "the masked token"
         return "the next token" if self._model.can_generate() else "the last token's likeliest"
 
     def _compared(self, known: _Unchanged, changed: _Changed, answer: Answer) -> Outcome:
-        effect = effect_of(
-            answer,
-            self._model,
-            self._tokenizer,
-            before=known.outputs,
-            after=changed.outputs,
-            identity=changed.identity,
-        )
+        effect = effect_of(self._reader, answer, after=changed.outputs, identity=changed.identity)
         if not math.isfinite(effect.after):
             raise ValueError("the changed run gives NaN: these changes leave the model nothing")
         changes, record = changed.changes, None
@@ -325,27 +307,30 @@ class RepeatedInterventions:
         described = tuple(
             f"{description_of(each, known.record.stack(each.stack))}." for each in changes
         )
-        sentence = _sentence(known, changes, effect, changed.outputs)
+        sentence = _sentence(known, changes, answer, effect, changed.outputs)
         return Outcome(sentence, described, effect, record)
 
 
-def _sentence(known: _Unchanged, changes: tuple[Change, ...], effect: Effect, outputs: Any) -> str:
+def _sentence(
+    known: _Unchanged, changes: tuple[Change, ...], answer: Answer, effect: Effect, outputs: Any
+) -> str:
     """The answer before and after, what was measured, and the noise."""
     begin = _begin(changes, known.record)
+    nothing = "no more than the noise," if abs(effect.change) <= effect.noise else "noise"
+    numbers = f"{both(effect.before, effect.after)}, {nothing} {small(effect.noise)}."
     if not effect.likeliest_before:
+        if not answer.of_hidden_states:
+            return f"{begin}, the {effect.measure} goes from {numbers}"
         return (
             f"{begin}, the last hidden states have a cosine similarity of {effect.after:.4f} "
             f"with the unchanged ones; noise {small(effect.noise)}."
         )
     one, other = effect.likeliest_before[0], effect.likeliest_after[0]
-    left = share_of(known.answer, outputs, one.id)
+    left = share_of(outputs, known.reading.row, one.id)
     said = f"{known.subject} {'stays' if one.id == other.id else 'becomes'} {quoted(other.text)}"
     of = "" if one.id == other.id else f"{quoted(one.text)} "
-    nothing = "no more than the noise," if abs(effect.change) <= effect.noise else "noise"
     return (
-        f"{begin}, {said} ({of}{one.probability:.2f} to {left:.2f}). "
-        f"{_measure(effect)}: {both(effect.before, effect.after)}, "
-        f"{nothing} {small(effect.noise)}."
+        f"{begin}, {said} ({of}{one.probability:.2f} to {left:.2f}). {_measure(effect)}: {numbers}"
     )
 
 
@@ -402,16 +387,15 @@ def _everything(record: AttentionRecord, places: Places) -> ForwardChange:
     return change
 
 
-def _outcome_unchanged(
-    known: _Unchanged, answer: Answer, model: Any, tokenizer: Any, *, named: bool
-) -> Outcome:
+def _outcome_unchanged(known: _Unchanged, answer: Answer, runs: Runs, *, named: bool) -> Outcome:
     """The answer as it is, with its measure where the reader named one."""
-    outputs = known.outputs
-    effect = effect_of(answer, model, tokenizer, before=outputs, after=outputs, identity=outputs)
-    if not effect.likeliest_before:
+    effect = effect_of(runs, answer, after=known.outputs, identity=known.outputs)
+    if answer.of_hidden_states:
         return Outcome("The model has no logits: its last hidden states are compared.", (), effect)
-    one = effect.likeliest_before[0]
-    sentence = f"Unchanged, {known.subject} is {quoted(one.text)} ({one.probability:.2f})."
+    sentence = "Unchanged."
+    if effect.likeliest_before:
+        one = effect.likeliest_before[0]
+        sentence = f"Unchanged, {known.subject} is {quoted(one.text)} ({one.probability:.2f})."
     if named:
         sentence += f" {_measure(effect)}: {effect.before:.1f}."
     return Outcome(sentence, (), effect)

@@ -1,4 +1,4 @@
-"""One example that a model reads again and again, and where its answer is read."""
+"""One example that a model reads again and again."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["LEAST", "Runs", "answering_stack", "row_of"]
+__all__ = ["LEAST", "Runs", "answering_stack"]
 
 
 # Runs that are only compared by their answers keep no attention.
@@ -199,26 +198,3 @@ def answering_stack(record: AttentionRecord) -> AttentionStack:
     """The stack after whose tokens answers are read."""
     stacks = record.stacks
     return stacks["decoder" if "decoder" in stacks else record.stack().name]
-
-
-def row_of(
-    record: AttentionRecord, position: int | str | None, outputs: Any, batch: Batch
-) -> tuple[int | None, str]:
-    """Which row of the logits is read, from the end, and the token that stands there."""
-    logits = getattr(outputs, "logits", None)
-    if getattr(logits, "dim", lambda: 0)() != 3:
-        if position is not None:
-            raise ValueError(
-                f"position={short_repr(position)}: the model gives one answer for the whole input; "
-                "leave position out"
-            )
-        return None, ""
-    tokens = answering_stack(record).query_tokens
-    place = len(tokens) - 1 if position is None else tokens.position(position, "position")
-    sequence = batch.sequences.get("decoder" if "decoder" in record.stacks else "input")
-    unpadded = None if sequence is None else sequence.unpadded[0]
-    row = place - len(tokens)
-    if sequence is not None and unpadded is not None:
-        # Padding may stand behind the text.
-        row = int(unpadded[place]) - sequence.length
-    return row, tokens.text[place].strip("·")

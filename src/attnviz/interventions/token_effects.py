@@ -86,8 +86,9 @@ def token_effects(
         ``"mask"``: no other token reads it, by the model's attention mask. ``"mean embedding"``:
         its embedding is replaced by the mean of the text's. ``"delete"``: the text goes without it.
         ``"mean color"``: a patch gets the mean colour of its picture.
-    answer : int, str or pair of these, optional
-        As for `attnviz.intervene`. When left out, the likeliest answer against the second.
+    answer : int, str, pair of these, or callable, optional
+        As for `attnviz.intervene`. When left out, the likeliest answer against the second. With
+        ``"delete"`` a function reads the output for a shorter text.
     position : int or str, optional
         The token after which the answer is read; the last one when left out.
     target : str, optional

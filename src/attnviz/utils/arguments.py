@@ -17,6 +17,7 @@ __all__ = [
     "as_path",
     "did_you_mean",
     "format_numbers",
+    "function_name",
     "resolve_negative",
     "resolve_slice",
     "short_repr",
@@ -43,6 +44,16 @@ def short_repr(value: Any) -> str:
         return _SHORT.repr(value)
     except Exception:  # noqa: BLE001 - __repr__ of a foreign object may raise anything
         return f"<{type(value).__name__}>"
+
+
+def function_name(function: Any) -> str:
+    """A function's name; a lambda and a partial have none.
+
+    >>> function_name(short_repr), function_name(lambda x: x)
+    ('short_repr', 'the function')
+    """
+    name = str(getattr(function, "__name__", ""))
+    return name if name.isidentifier() else "the function"
 
 
 def did_you_mean(

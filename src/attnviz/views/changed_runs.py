@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +43,8 @@ _NAMED = 2
 _LONGEST_NAME = 160
 
 
-#: A token or class, or a pair of these; empty for the default of `attnviz.intervene`.
-Measured = tuple[int | str, ...]
+#: A token or class, or a pair of these, empty for the default of `attnviz.intervene`; a function.
+Measured = tuple[int | str, ...] | Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ChangedRuns:
         What the view shows of the unchanged run.
     source : tuple, optional
         The model, its inputs, the target and the options of `attnviz.extract`.
-    measured : tuple of int or str
+    measured : tuple of int or str, or callable
         The view's `answer`, which is also measured in runs that ask for no answer.
     hint : str
         A sentence that says how such a view is made with a model.
@@ -110,6 +110,9 @@ class ChangedRuns:
         self, changes: tuple[WantedChange, ...], measured: Measured = ()
     ) -> Steps[OutcomeHeader]:
         """What changes do together to the answer that is measured."""
+        if not measured and callable(self.measured):
+            # No request has a function.
+            measured = self.measured
         found = yield from self._answered(changes, measured)
         effect = found.effect
         return {

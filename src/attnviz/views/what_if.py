@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import traitlets
 
@@ -13,7 +13,7 @@ from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.stack import AttentionStack
 from attnviz.server.protocol import checked
 from attnviz.server.server import RecordServer, WantedChange
-from attnviz.utils.arguments import short_repr
+from attnviz.utils.arguments import function_name, short_repr
 from attnviz.utils.progress import Steps, run_steps
 from attnviz.views.changed_runs import ChangedRuns, Measured, change_of, check_count
 from attnviz.views.lifetime import weakly
@@ -43,10 +43,11 @@ class WhatIf(RecordView):
     ----------
     runs_model : bool
         Read only: whether the model can run again. If not, the view offers no changes.
-    answer : int, str, pair of these, or None
+    answer : int, str, pair of these, callable, or None
         What of the model's answer is measured, as for `attnviz.intervene`. None is its default: the
         logit of the likeliest token before the changes minus that of the likeliest other token
-        after them. An answer is checked when it is set, which runs the model if it has not run.
+        after them. An answer is checked when it is set, which runs the model if it has not run. The
+        browser gets the name of a function alone.
     changes : list of dict
         What is changed in the attention when the model runs again, all together, in the view's own
         words: ``{"kind": "knockout", "layer": 1, "head": 0, "query": 13, "key": 6}``, with
@@ -62,7 +63,7 @@ class WhatIf(RecordView):
     """
 
     runs_model = traitlets.Bool(read_only=True).tag(sync=True)
-    answer = traitlets.Any(None).tag(sync=True)
+    answer = traitlets.Any(None).tag(sync=True, to_json=lambda value, _: _as_json(value))
     changes: traitlets.List[Any] = traitlets.List(traitlets.Any()).tag(sync=True)
     shown_run = Choice(["before", "after", "difference"], "before").tag(sync=True)
 
@@ -153,6 +154,9 @@ class WhatIf(RecordView):
             self.answer = None
             self.set_trait("runs_model", value=False)
         super()._fit_to_record(before)
+
+    def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        return {**super()._page_state(state), "answer": _as_json(state.get("answer"))}
 
     def _fitting(self, name: str) -> Any:
         if name != "changes":
@@ -275,7 +279,14 @@ def _measured(answer: Any) -> Measured:
     """The trait `answer` as requests have it."""
     if answer is None:
         return ()
+    if callable(answer):
+        return cast("Measured", answer)
     return tuple(answer) if isinstance(answer, list | tuple) else (answer,)
+
+
+def _as_json(answer: Any) -> Any:
+    """The trait `answer` as the browser has it: of a function the name, and which one it is."""
+    return {"function": function_name(answer), "id": id(answer)} if callable(answer) else answer
 
 
 def _has_weights(record: Any) -> bool:

@@ -4,6 +4,7 @@
  */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { Reply } from "../../client/carrier";
 import { isAbort } from "../../client/kernel";
 import type {
   ChangedHeader,
@@ -32,12 +33,18 @@ export interface CarriedOutcome {
 /** A token or a class, by its number or its text. */
 type AnswerToken = number | string;
 
+/** A function of the model's output, by its name and a number; the kernel has the function. */
+interface AnswerFunction {
+  function: string;
+  id: number;
+}
+
 /** The traits; the names are Python's. Below them what a page carries, which live the kernel has. */
 export interface ChangedRunState {
   /** Whether the view has a model that can run again. Never set here. */
   runs_model: boolean;
-  /** What is measured: a token, or one against another; null is the default. */
-  answer: AnswerToken | AnswerToken[] | null;
+  /** What is measured: a token, one against another, or a function; null is the default. */
+  answer: AnswerToken | AnswerToken[] | AnswerFunction | null;
   changes: WantedChange[];
   shown_run: ShownRun;
   outcomes: CarriedOutcome[];
@@ -109,9 +116,14 @@ export interface Known {
   problem: string | null;
 }
 
-/** The trait `answer` as a request has it. */
+/** Whether a function is measured. */
+export function isFunction(answer: ChangedRunState["answer"]): answer is AnswerFunction {
+  return answer !== null && typeof answer === "object" && !Array.isArray(answer);
+}
+
+/** The trait `answer` as a request has it. The kernel knows whether it is a function. */
 export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] {
-  if (answer === null) return [];
+  if (answer === null || isFunction(answer)) return [];
   return Array.isArray(answer) ? answer : [answer];
 }
 
@@ -192,14 +204,20 @@ export function createChangedRun(
     changes: WantedChange[],
     measured: AnswerToken[],
     signal?: AbortSignal,
-  ): Promise<OutcomeHeader> =>
-    source.question(
-      "intervene",
-      { changes, measured },
-      ({ header }) => header as OutcomeHeader,
-      (outcome) => 2 * JSON.stringify(outcome).length,
-      signal,
-    );
+  ): Promise<OutcomeHeader> => {
+    const read = ({ header }: Reply): OutcomeHeader => header as OutcomeHeader;
+    const request = { changes, measured };
+    // The question does not say which function it is, so that no answer to it is kept.
+    return measured.length === 0 && isFunction(state.answer.peek())
+      ? source.carrier.ask("intervene", request, signal).then(read)
+      : source.question(
+          "intervene",
+          request,
+          read,
+          (outcome) => 2 * JSON.stringify(outcome).length,
+          signal,
+        );
+  };
 
   if (source.carrier.live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page")) {
     // Answers about another record say nothing of this one.

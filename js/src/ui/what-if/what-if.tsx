@@ -8,7 +8,7 @@ import { quoted } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { Place, RecordState } from "../view/record";
 import { assign, type Signals, same } from "../view/state";
-import { measuredOf, type ShownRun } from "./changed-run";
+import { isFunction, measuredOf, type ShownRun } from "./changed-run";
 import { changeInWords, offeredAt, type Reach, whyUnchanged, withChange } from "./state";
 
 export const CAVEAT =
@@ -182,9 +182,11 @@ function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: Out
   const answer = state.answer.value;
   const chosen = [...candidates].find(([id, text]) => answer === id || answer === text);
   const value = answer === null ? "" : chosen ? String(chosen[0]) : "own";
-  const own = measuredOf(answer)
-    .map((each) => (typeof each === "number" ? `token ${each}` : quoted(each)))
-    .join(" minus ");
+  const own = isFunction(answer)
+    ? `value of ${answer.function}`
+    : measuredOf(answer)
+        .map((each) => (typeof each === "number" ? `token ${each}` : quoted(each)))
+        .join(" minus ");
   const choose = (wanted: string): void => {
     problem.value = "";
     typing.value = wanted === "type";

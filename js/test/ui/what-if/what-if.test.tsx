@@ -251,6 +251,21 @@ it("offers no answers of a model without logits", async () => {
   expect(root.querySelector(".av-measured")).toBeNull();
 });
 
+it("names a function that is measured, and asks again for another of its name", async () => {
+  const answer = (id: number) => ({ function: "start_logit", id });
+  const { measured, state, open, said } = drawn({ state: { answer: answer(1) } });
+  await open();
+  await said("Answer to 0 changes.");
+  expect(root.querySelector(".av-measured option:checked")?.textContent).toBe(
+    "value of start_logit",
+  );
+  for (const next of [answer(2), null]) {
+    assign(state, { answer: next });
+    await vi.waitFor(() => expect(measured.length).toBe(next ? 2 : 3));
+  }
+  expect(measured).toEqual([[], [], []]);
+});
+
 it("shows the run after a new change, and leaves a difference", async () => {
   const { state, open, press, said } = drawn({});
   await open();

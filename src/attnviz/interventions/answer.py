@@ -1,0 +1,340 @@
+"""What is measured in a model's output: one number for each example, in every function the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, NamedTuple
+
+import torch
+
+from attnviz.extraction.inputs.batch import Batch
+from attnviz.extraction.preprocessors import call_reader
+from attnviz.extraction.tokens.text import token_texts
+from attnviz.interventions.runs import Runs, answering_stack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.tokens import quoted
+from attnviz.utils.arguments import function_name, short_repr
+
+__all__ = [
+    "Answer",
+    "Reading",
+    "answer_of",
+    "exact_row",
+    "function_instead",
+    "one_for_each",
+    "reading_of",
+    "texts_of",
+]
+
+
+class Reading(NamedTuple):
+    """Where an answer is read.
+
+    Attributes
+    ----------
+    row : int or None
+        Row of the logits, from the end; None if the model gives one answer for the whole input.
+    after : str
+        The token that stands there.
+    num_tokens : int
+        How many rows of logits the model can give.
+    """
+
+    row: int | None
+    after: str
+    num_tokens: int
+
+    def logits(self, wanted: Any) -> int:
+        """How many rows of logits, from the last, an answer needs; a function may read all."""
+        if self.row is None:
+            return 1
+        return self.num_tokens if callable(wanted) else -self.row
+
+    def lacks(self, outputs: Any, wanted: Any) -> bool:
+        """Whether an output has fewer rows of logits than an answer needs."""
+        return self.row is not None and outputs.logits.shape[1] < self.logits(wanted)
+
+
+def reading_of(
+    record: AttentionRecord,
+    position: int | str | None,
+    outputs: Any,
+    batch: Batch,
+    wanted: Any = None,
+) -> Reading:
+    """Find where the answer `wanted` is read in the logits of a run."""
+    if callable(wanted) and position is not None:
+        raise ValueError(
+            f"position={short_repr(position)}: answer is a function, which chooses the position "
+            "itself; leave position out"
+        )
+    logits = getattr(outputs, "logits", None)
+    if getattr(logits, "dim", lambda: 0)() != 3:
+        if position is not None:
+            raise ValueError(
+                f"position={short_repr(position)}: the model gives one answer for the whole input; "
+                "leave position out"
+            )
+        return Reading(None, "", 1)
+    tokens = answering_stack(record).query_tokens
+    place = len(tokens) - 1 if position is None else tokens.position(position, "position")
+    sequence = batch.sequences.get("decoder" if "decoder" in record.stacks else "input")
+    unpadded = None if sequence is None else sequence.unpadded[0]
+    count, row = len(tokens), place - len(tokens)
+    if sequence is not None and unpadded is not None:
+        # Padding may stand behind the text.
+        count, row = sequence.length, int(unpadded[place]) - sequence.length
+    return Reading(row, tokens.text[place].strip("·"), count)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is measured: a number of a model's output.
+
+    It is the difference of two logits, or what a function of the output returns. Without both it is
+    the cosine similarity of the last hidden states with those of the unchanged run.
+
+    Attributes
+    ----------
+    measure : str
+        What is measured, in words.
+    unchanged : object
+        The output of the unchanged run, for one example.
+    position : int or None
+        From the end of the logits, which are those of the last tokens; None where there is one row.
+    ids : tuple of int or None
+        The answer and the other.
+    function : callable or None
+        Takes the output for one example and returns one number.
+    """
+
+    measure: str
+    unchanged: Any
+    position: int | None = None
+    ids: tuple[int, int] | None = None
+    function: Callable[[Any], Any] | None = None
+
+    @property
+    def of_hidden_states(self) -> bool:
+        """Whether hidden states are compared: there is no answer that could become another."""
+        return self.ids is None and self.function is None
+
+    def of(self, outputs: Any, example: int = 0) -> torch.Tensor:
+        """The number of one example of a batch, float64 on the CPU; gradients pass it."""
+        if self.function is not None:
+            return _number(self.function, _example(outputs, self.unchanged, example))
+        row = _row(outputs, self.position, example)
+        if self.ids is None or row is None:
+            one, other = _hidden(self.unchanged), _hidden(outputs, example)
+            if one is None or other is None:
+                raise TypeError("an output without hidden states has no measure of its own")
+            return torch.nn.functional.cosine_similarity(one, other, dim=0)
+        found = row[list(self.ids)].double().cpu()
+        return found[0] - found[1]
+
+    def with_slope(self, outputs: Any, example: int = 0) -> torch.Tensor:
+        """The number of one example of a batch; ValueError if a function's has no gradient."""
+        number = self.of(outputs, example)
+        if self.function is not None and not number.requires_grad:
+            raise ValueError(
+                f"answer: {function_name(self.function)} returns a number without a gradient; "
+                "compute it from tensors of the output, without .item(), .detach() and numpy"
+            )
+        return number
+
+    def value(self, outputs: Any, example: int = 0) -> float:
+        """The number of one example of a batch."""
+        return float(self.of(outputs, example).detach())
+
+
+def exact_row(outputs: Any, position: int | None, example: int = 0) -> torch.Tensor | None:
+    """Logits of an answer, float64 on the CPU; None where the model has none."""
+    row = _row(outputs, position, example)
+    return None if row is None else row.detach().double().cpu()
+
+
+def _row(outputs: Any, position: int | None, example: int) -> torch.Tensor | None:
+    logits = getattr(outputs, "logits", None)
+    if not isinstance(logits, torch.Tensor) or logits.dim() not in (2, 3):
+        return None
+    row = logits[example]
+    return row if logits.dim() == 2 else row[-1 if position is None else position]
+
+
+def _example(value: Any, one: Any, example: int) -> Any:
+    """What a model gave for one example of a batch; `one` is what it gave for one alone.
+
+    An axis of a batch is 1 in the latter. A tensor is None if its examples cannot be told apart.
+    """
+    if isinstance(value, torch.Tensor):
+        if value.dim() and len(value) != len(one) != 1:
+            return None
+        for axis, (size, alone) in enumerate(zip(value.shape, one.shape, strict=True)):
+            if size > alone == 1:
+                value = value.narrow(axis, example, 1)
+        return value
+    if isinstance(value, Mapping):
+        parts = {name: _example(each, one[name], example) for name, each in value.items()}
+        return type(value)(**parts)
+    if type(value) in (tuple, list):
+        pairs = zip(value, one, strict=True)
+        return type(value)(_example(*pair, example) for pair in pairs)
+    return value
+
+
+def _number(function: Callable[[Any], Any], output: Any) -> torch.Tensor:
+    value = function(output)
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        return value.reshape(()).double().cpu()
+    if isinstance(value, Real):
+        return torch.tensor(float(value), dtype=torch.float64)
+    shape = getattr(value, "shape", None)
+    given = short_repr(value) if shape is None else f"an array of the shape {tuple(shape)}"
+    raise TypeError(
+        f"answer: {function_name(function)} must return one number for the output of one example, "
+        f"such as output.logits[0, 3, 5]; it returned {given}"
+    )
+
+
+def _hidden(outputs: Any, example: int = 0) -> torch.Tensor | None:
+    """What is compared of a model without logits of tokens or classes; None if it has none."""
+    for name in ("last_hidden_state", "hidden_states", "image_embeds", "logits"):
+        found = getattr(outputs, name, None)
+        if isinstance(found, torch.Tensor):
+            return found[example].double().flatten().cpu()
+    return None
+
+
+def answer_of(
+    runs: Runs, outputs: Any, wanted: Any, reading: Reading, changed: Any = None
+) -> Answer:
+    """Return what is measured: `wanted`, or the default if it is None.
+
+    The default is the likeliest token of `outputs` minus the likeliest other token of `changed`,
+    the outputs of the changed run. It is below 0 exactly if the change makes another token win.
+    Without `changed`, as for effects of many changes, both are the likeliest of `outputs`.
+    """
+    model, position = runs.loaded.model, reading.row
+    if callable(wanted):
+        measure = f"value of {function_name(wanted)}"
+        answer = Answer(measure, outputs, position, function=wanted)
+        value = answer.value(outputs)
+        if not math.isfinite(value):
+            raise ValueError(
+                f"answer: {function_name(wanted)} returns {value} for the unchanged model; it must "
+                "return a finite number"
+            )
+        return answer
+    row = exact_row(outputs, position)
+    if row is None:
+        return _without_logits(model, outputs, wanted)
+    if not bool(torch.isfinite(row).any()) or bool(torch.isnan(row).any()):
+        raise ValueError("model: its logits are NaN; look at its weights and its precision")
+    best = row.topk(2).indices.tolist()
+    classes = position is None
+    tokenizer = runs.encoder.tokenizer(needed=False)
+    if wanted is None:
+        ids = (best[0], _likeliest_other(exact_row(changed, position), best))
+    else:
+        pair = wanted if isinstance(wanted, tuple | list) else [wanted]
+        if len(pair) not in (1, 2):
+            raise ValueError(
+                f"answer={short_repr(wanted)} must be one token, or a pair (answer, other)"
+            )
+        read = [_id_of(each, model, tokenizer, len(row), classes=classes) for each in pair]
+        other = read[1] if len(read) == 2 else next(each for each in best if each != read[0])
+        ids = (read[0], other)
+        if ids[0] == ids[1]:
+            raise ValueError(f"answer={short_repr(wanted)}: answer and other are the same")
+    names = texts_of(ids, model, tokenizer, classes=classes)
+    place = "" if classes else f" after {quoted(reading.after)}"
+    measure = f"logit of {quoted(names[0])} minus logit of {quoted(names[1])}{place}"
+    return Answer(measure, outputs, position, ids)
+
+
+def _without_logits(model: Any, outputs: Any, wanted: Any) -> Answer:
+    """The answer of a model without logits, if none is asked for and it has hidden states."""
+    has_hidden = _hidden(outputs) is not None
+    if wanted is None and has_hidden:
+        measure = "cosine similarity of the last hidden states, over all tokens"
+        return Answer(measure, outputs)
+    raise ValueError(
+        f"answer={short_repr(wanted)}: {type(model).__name__} has no logits to choose from; "
+        + ("load it with its head, leave answer out to compare hidden states, or " * has_hidden)
+        + function_instead(outputs)
+    )
+
+
+def function_instead(outputs: Any) -> str:
+    """Say how a function measures a model's output, with an example."""
+    tensors = outputs.items() if isinstance(outputs, Mapping) else ()
+    name = next((name for name, value in tensors if isinstance(value, torch.Tensor)), "logits")
+    return (
+        "pass a function of the model's output that returns one number, such as "
+        f"answer=lambda output: output.{name}.max()"
+    )
+
+
+def one_for_each(answer: Any, count: int, *, many: bool) -> list[Any]:
+    """The answer of each of some texts: one for all, or a list with one for each."""
+    if not (many and isinstance(answer, list)):
+        return [answer] * count
+    if len(answer) != count:
+        raise ValueError(
+            f"answer is a list of {len(answer)}, and inputs has {count} texts; pass one answer for "
+            "each text, or one for all"
+        )
+    return answer
+
+
+def _likeliest_other(row: torch.Tensor | None, best: list[int]) -> int:
+    """The likeliest of a row but for the first of `best`; the second of `best` without a row."""
+    if row is None:
+        return best[1]
+    first, second = row.topk(2).indices.tolist()
+    return int(second if first == best[0] else first)
+
+
+def _id_of(wanted: Any, model: Any, tokenizer: Any, count: int, *, classes: bool) -> int:
+    if isinstance(wanted, bool) or not isinstance(wanted, int | str):
+        raise TypeError(
+            f"answer={short_repr(wanted)} must be a token or class: its text or its number"
+        )
+    if isinstance(wanted, int):
+        if not 0 <= wanted < count:
+            kind = "classes" if classes else "tokens of the vocabulary"
+            raise ValueError(
+                f"answer={wanted}: there are {kind} 0 to {count - 1}; give one of these, or a text"
+            )
+        return wanted
+    if classes:
+        known = getattr(model.config, "label2id", None) or {}
+        if wanted not in known:
+            raise ValueError(
+                f"answer={wanted!r}: the model's classes are {', '.join(map(repr, known))}"
+            )
+        return int(known[wanted])
+    if tokenizer is None:
+        raise ValueError(f"answer={wanted!r}: give tokenizer=, or the number of the token")
+    ids = call_reader(tokenizer, wanted, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1:
+        raise ValueError(
+            f"answer={wanted!r} is {len(ids)} tokens here ({token_texts(ids, tokenizer)}); give "
+            "one token, often with a space before it, or its number"
+        )
+    if ids[0] == getattr(tokenizer, "unk_token_id", None) and wanted != tokenizer.unk_token:
+        raise ValueError(
+            f"answer={wanted!r} is not in the vocabulary: the tokenizer reads it as "
+            f"{tokenizer.unk_token!r}; give a token of the vocabulary, or its number"
+        )
+    return int(ids[0])
+
+
+def texts_of(ids: Any, model: Any, tokenizer: Any, *, classes: bool) -> list[str]:
+    if classes:
+        labels = getattr(model.config, "id2label", None) or {}
+        return [str(labels.get(each, f"class {each}")) for each in ids]
+    return [text.strip("·") or text for text in token_texts(list(ids), tokenizer)]

@@ -1,0 +1,248 @@
+"""Answers that a function reads from the model's output, against forwards made by hand."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import traitlets
+
+import attnviz as av
+from models.make_models import make_model
+from models.tiny import IDS, SIZE, built
+from unit.asking import whole_reply
+
+GIVEN = {"input_ids": IDS}
+COUNT = IDS.shape[1]
+ABLATE = {"kind": "ablate", "layer": 1, "head": 2}
+
+
+def start_of_span(output: Any) -> torch.Tensor:
+    found: torch.Tensor = output.start_logits[0, 3] - output.end_logits[0, 5]
+    return found
+
+
+def widest(output: Any) -> float:
+    return float(output.start_logits.max() - output.end_logits.min())
+
+
+def early_logit(output: Any) -> torch.Tensor:
+    """Read a token that is not the last: a language head is given the last one alone elsewhere."""
+    found: torch.Tensor = output.logits[0, 2, 7]
+    return found
+
+
+def pretrained_word(output: Any) -> float:
+    return float(output.prediction_logits[0, 4, 7] - output.seq_relationship_logits[0, 1])
+
+
+KINDS: dict[str, tuple[str, str, Any]] = {
+    "question answering": (
+        "BertForQuestionAnswering",
+        "bert.encoder.layer.{}.attention.output.dense",
+        start_of_span,
+    ),
+    "pretraining": (
+        "BertForPreTraining",
+        "bert.encoder.layer.{}.attention.output.dense",
+        pretrained_word,
+    ),
+    "decoder": ("LlamaForCausalLM", "model.layers.{}.self_attn.o_proj", early_logit),
+}
+
+
+@pytest.fixture(params=list(KINDS))
+def asked(request: pytest.FixtureRequest) -> tuple[Any, str, Any]:
+    name, projection, function = KINDS[request.param]
+    return built(name, SIZE), projection, function
+
+
+def by_hand(model: Any, function: Any, projection: str = "", head: int = 0, **given: Any) -> float:
+    """The function of the model's output, without what a head gives its output projection."""
+
+    def ablate(module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        del module
+        output = arguments[0].clone()
+        size = SIZE["hidden_size"] // SIZE["num_attention_heads"]
+        output[..., head * size : (head + 1) * size] = 0
+        return (output, *arguments[1:])
+
+    hook = projection and model.get_submodule(projection).register_forward_pre_hook(ablate)
+    try:
+        with torch.no_grad():
+            return float(function(model(**{**GIVEN, **given})))
+    finally:
+        if hook:
+            hook.remove()
+
+
+def test_heads_are_ablated_as_by_hand(asked: tuple[Any, str, Any]) -> None:
+    model, projection, function = asked
+    before = by_hand(model, function)
+    effects = av.head_effects(model, GIVEN, answer=function)
+    assert effects.measure == f"value of {function.__name__}"
+    for layer in (0, 1):
+        expected = [by_hand(model, function, projection.format(layer), head) for head in range(4)]
+        assert effects[layer] == pytest.approx(np.array(expected) - before, abs=1e-5)
+        assert np.abs(effects[layer]).max() > 1e-3
+    effect = av.intervene(model, GIVEN, av.Ablate(1, 2), answer=function).effect
+    assert [effect.before, effect.after] == pytest.approx(
+        [before, before + effects[1][2]], abs=1e-5
+    )
+    assert str(effect).startswith(f"value of {function.__name__}: ")
+    # Several texts: a mean, and its error.
+    several = av.head_effects(
+        model, [IDS[0, :8], IDS[0]], answer=[function, function], progress=False
+    )
+    one = av.head_effects(model, IDS[:, :8], answer=function)
+    assert several[1] == pytest.approx((one[1] + effects[1]) / 2, abs=1e-5)
+    assert several.errors is not None
+    assert several.errors[1] == pytest.approx(np.abs(one[1] - effects[1]) / 2, abs=1e-5)
+
+
+@pytest.mark.parametrize("leave_out", ["mask", "delete"])
+def test_tokens_are_left_out_as_by_hand(leave_out: Any) -> None:
+    model = built("BertForQuestionAnswering", SIZE)
+    before = by_hand(model, widest)
+    expected, rest = [], dict[str, Any]()
+    for token in range(COUNT):
+        mask = torch.ones_like(IDS)
+        mask[0, token] = 0
+        rest = (
+            {"attention_mask": mask} if leave_out == "mask" else {"input_ids": IDS[mask > 0][None]}
+        )
+        expected.append(by_hand(model, widest, **rest))
+    effects = av.token_effects(model, GIVEN, answer=widest, leave_out=leave_out)
+    assert effects.values == pytest.approx(np.array(expected) - before, abs=1e-5)
+    curve = av.erasure_curve(model, GIVEN, effects, answer=widest, leave_out=leave_out, baselines=2)
+    assert curve.values[:2] == pytest.approx([before, min(expected)], abs=1e-5)
+    # One token stays where the text would be empty.
+    assert len(curve.order) == COUNT - (leave_out == "delete")
+    assert "value of widest" in repr(curve)
+
+
+def test_the_fewest_tokens_keep_a_function_above_0() -> None:
+    model = built("BertForQuestionAnswering", SIZE)
+    before = by_hand(model, start_of_span)
+
+    def above(output: Any) -> Any:
+        return start_of_span(output) - before + 0.05
+
+    found = av.sufficient_tokens(model, GIVEN, answer=above)
+    mask = torch.zeros_like(IDS)
+    mask[0, list(found.places)] = 1
+    assert found.value == pytest.approx(by_hand(model, above, attention_mask=mask), abs=1e-5)
+    assert found.value > 0
+    with pytest.raises(ValueError, match=r"value of the function is -1; pass .* function that is"):
+        av.sufficient_tokens(model, GIVEN, answer=lambda _: -1.0)
+
+
+def test_a_permutation_of_two_weights_is_an_exchange() -> None:
+    """The second query of a decoder has two keys, which stay or change places."""
+    model = make_model("gpt2")
+    [weights] = av.extract(model, GIVEN).stack().weights(layer=0, head=1, rows=slice(1, 2))
+    swapped = av.extract(model, GIVEN).stack().weights(layer=0, head=1).copy()
+    swapped[1, :2] = weights[1::-1]
+    change = av.SetWeights(layers=0, heads=1, weights=swapped)
+    effect = av.intervene(model, GIVEN, change, answer=early_logit).effect
+    found = av.permutation_effect(model, GIVEN, layer=0, head=1, query=1, answer=early_logit)
+    moved = found.values > 1e-6
+    assert 0 < moved.sum() < len(moved)
+    assert found.values[moved] == pytest.approx(abs(effect.change), abs=1e-6)
+    assert repr(found).startswith("<PermutationEffect: value of early_logit moves by ")
+
+
+WAYS: dict[str, Any] = {
+    "intervene": partial(av.intervene, changes=av.Ablate(1, 2)),
+    "head_effects": av.head_effects,
+    "token_effects": av.token_effects,
+    "attribute": av.attribute,
+    "erasure_curve": partial(av.erasure_curve, ranking=range(COUNT)),
+    "sufficient_tokens": av.sufficient_tokens,
+    "permutation_effect": partial(av.permutation_effect, layer=1, head=0),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_without_logits_asks_for_a_function(way: str) -> None:
+    words = r"no logits .*pass a function .* answer=lambda output: output.start_logits.max\(\)"
+    for answer in (None, 3):
+        with pytest.raises(ValueError, match=words):
+            WAYS[way](built("BertForQuestionAnswering", SIZE), inputs=GIVEN, answer=answer)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            lambda output: output.start_logits,
+            r"one number .* returned an array of the shape \(1, 10",
+        ),
+        (lambda _: "street", "one number .* returned 'street'"),
+        (lambda _: float("nan"), "the function returns nan for the unchanged model"),
+    ],
+)
+def test_a_function_returns_one_number(way: str, answer: Any, words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        WAYS[way](built("BertForQuestionAnswering", SIZE), inputs=GIVEN, answer=answer)
+
+
+def test_a_function_is_read_from_a_view() -> None:
+    model = built("BertForQuestionAnswering", SIZE)
+    view = av.HeadView(av.extract(model, GIVEN), model=model, inputs=GIVEN)
+
+    def said(*changes: Any) -> dict[str, Any]:
+        view.changes = list(changes)
+        request = {"changes": view.changes, "measured": []}
+        header = whole_reply(view._channel._server, "intervene", request).header
+        return dict(json.loads(json.dumps(header, allow_nan=False)))
+
+    with pytest.raises(ValueError, match=r"no logits .*pass a function"):
+        said()
+    view.answer = start_of_span
+    before, after = (
+        by_hand(model, start_of_span, *where)
+        for where in ((), (KINDS["question answering"][1].format(1), 2))
+    )
+    assert said()["sentence"] == f"Unchanged. Value of start_of_span: {before:.1f}."
+    outcome = said(ABLATE)
+    assert [outcome["before"], outcome["after"]] == pytest.approx([before, after], abs=1e-5)
+    assert outcome["sentence"].startswith("Without head 1.2, the value of start_of_span goes from ")
+    # The browser and a page can only name it.
+    assert view.get_state("answer")["answer"]["function"] == "start_of_span"
+    assert "the value of start_of_span goes from" in view.to_html()
+    # Another one is measured in the same runs.
+    view.answer = lambda output: 2 * start_of_span(output)
+    assert said(ABLATE)["after"] == pytest.approx(2 * after, abs=1e-5)
+    with pytest.raises(traitlets.TraitError, match="must return one number"):
+        view.answer = lambda output: output
+
+
+def test_a_view_of_a_language_model_measures_functions_beside_tokens(decoder: Any) -> None:
+    model, tokenizer = decoder
+    given: dict[str, Any] = {"model": model, "inputs": "the cat sat", "tokenizer": tokenizer}
+    view = av.HeadView(av.extract(model, "the cat sat", tokenizer=tokenizer), **given)
+
+    def first_logit(output: Any) -> Any:
+        return output.logits[0, 0, 7]
+
+    for answer in ("cat", first_logit, "cat"):
+        view.answer = answer
+        view.changes = [ABLATE]
+        changed = view.changed_record
+        expected = av.intervene(
+            model, "the cat sat", av.Ablate(1, 2), tokenizer=tokenizer, answer=answer
+        )
+        assert changed is not None
+        assert changed.effect.measure == expected.effect.measure
+        assert changed.effect.after == pytest.approx(expected.effect.after, abs=1e-4)
+        assert [each.id for each in changed.effect.likeliest_after] == [
+            each.id for each in expected.effect.likeliest_after
+        ]
+    with pytest.raises(ValueError, match="position=1: answer is a function, which chooses"):
+        av.token_effects(**given, answer=first_logit, position=1)
