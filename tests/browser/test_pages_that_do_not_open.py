@@ -200,7 +200,7 @@ def test_a_policy_that_forbids_unpacked_code_is_named(
     page = opened(in_a_host(policy.format(hashes=hashes.rpartition(" ")[0]), text))
     frame = page.frame_locator("iframe")
     expect(frame.locator("#attnviz-note")).to_contain_text(
-        "its code may not run, because a website around it forbids that"
+        "its code cannot run, because the website around it forbids that"
     )
     expect(frame.locator(".attnviz")).to_have_count(0)
 
@@ -246,7 +246,7 @@ def test_without_javascript_the_page_says_so(chromium: Browser, text: str, tmp_p
         page = context.new_page()
         page.goto(path.as_uri())
         expect(note(page)).to_be_visible()
-        expect(note(page)).to_contain_text("JavaScript is switched off")
+        expect(note(page)).to_contain_text("JavaScript is disabled")
         expect(note(page)).to_contain_text(BROWSERS)
         expect(page.locator("#attnviz-still img")).to_be_visible()
 

@@ -163,4 +163,4 @@ def test_without_a_browser_a_small_picture_stands_in(
     # The page in the frame has the same picture, for a website that forbids its scripts.
     assert frame.count(escape(picture)) == 1
     said = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
-    assert "a smaller picture stands in for that of the view" in said
+    assert "a smaller picture replaces that of the view" in said

@@ -93,7 +93,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nothing, ended, module = said[-3:]
     assert nothing.startswith("to: no run of MLflow")
     assert ended.startswith("to: this run of Comet has ended")
-    assert module.startswith("to=comet_ml: no run is under way")
+    assert module.startswith("to=comet_ml: no run is active")
     return folder
 
 

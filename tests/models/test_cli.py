@@ -192,7 +192,7 @@ def test_a_figure_has_the_size_that_is_asked_for(tmp_path: Path) -> None:
         (["-o", "x.html", "--font-size", "8"], "font_size= applies only to pictures"),
         (["-o", "x.gif"], ".html, .svg, .png or .pdf"),
         (["-o", "no/such/folder/x.html"], "'no/such/folder' does not exist"),
-        (["--max-mb", "-1"], "max_mb=-1 must lie above 0"),
+        (["--max-mb", "-1"], "max_mb=-1 must be greater than 0"),
     ],
 )
 def test_what_cannot_be_drawn_is_told_before_a_model_runs(

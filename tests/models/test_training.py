@@ -168,9 +168,9 @@ def test_other_processes_keep_the_last_step_only(tmp_path: Path) -> None:
 
 def test_where_no_run_is_under_way_it_says_so_once_and_keeps_the_records(tmp_path: Path) -> None:
     callback = AttentionCallback(TEXT, every=1, tokenizer=tokenizer())
-    with pytest.warns(UserWarning, match="no run of a tracker is under way") as caught:
+    with pytest.warns(UserWarning, match="no tracker has an active run") as caught:
         train(tmp_path, 2, callback)
-    assert len([each for each in caught if "no run" in str(each.message)]) == 1
+    assert len([each for each in caught if "no tracker" in str(each.message)]) == 1
     assert sorted(callback.records) == [0, 1, 2]
 
 

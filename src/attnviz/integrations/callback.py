@@ -86,7 +86,7 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         given: list[Any] = [texts] if isinstance(texts, str) else list(texts)
         if not given or not all(isinstance(text, str) and text.strip() for text in given):
             raise ValueError(
-                f"texts must be one text or several, none empty; got {short_repr(texts)}"
+                f"texts must be one or more non-empty strings; got {short_repr(texts)}"
             )
         made: Any = view
         if not (isinstance(made, type) and issubclass(made, RecordView)):
@@ -167,8 +167,8 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         if not runs:
             if not self._told:
                 warn_caller(
-                    "AttentionCallback: no run of a tracker is under way, so nothing is logged; "
-                    "give to='a folder', or read callback.records"
+                    "AttentionCallback: no tracker has an active run, so nothing is logged. Pass a "
+                    "folder as to=, or read callback.records."
                 )
                 self._told = True
             return

@@ -52,8 +52,8 @@ class Entry:
         view = self._shown
         if not isinstance(view, RecordView):
             raise TypeError(
-                f"to= is a tracker that shows pictures only, and a picture is drawn of heads; "
-                f"{type(view).__name__} has none: give a folder, or a tracker that shows pages"
+                f"to is a tracker that shows only pictures of heads, and {type(view).__name__} has "
+                "none. Pass a folder, or a tracker that shows pages."
             )
         return heads_picture(view.pictured_stack)
 
@@ -68,7 +68,7 @@ class Entry:
     @property
     def _shown(self) -> View:
         if self.view is None:
-            raise ValueError("this entry has metrics alone")
+            raise ValueError("this entry has no view")
         return self.view
 
 
@@ -125,18 +125,18 @@ def log(
             f"{short_repr(view)}"
         )
     if name is not None and not isinstance(name, str):
-        raise TypeError(f"name must be a text; got {short_repr(name)}")
+        raise TypeError(f"name must be a string; got {short_repr(name)}")
     if step is not None:
         step = whole_number("step", step, 0)
     targets = runs_of(to)
     if not targets:
         raise ValueError(
-            "to: no run of MLflow, Weights & Biases, Trackio or Comet is under way; start one, "
-            "give a run, or give a folder: log(view, 'attention')"
+            "to: no run of MLflow, Weights & Biases, Trackio or Comet is active. Start one, or "
+            "pass a run or a folder, such as log(view, 'attention')."
         )
     entry = Entry(view.file_name if name is None else name, view, step, max_mb)
     if not entry.path:
-        raise ValueError(f"name={name!r} has nothing in it that a file could be called")
+        raise ValueError(f"name={name!r} has no characters for a file name")
     write(entry, targets)
 
 
@@ -166,15 +166,15 @@ def runs_of(to: Any) -> list[Any]:
     if tracker is None or not any(hasattr(to, name) for name in tracker.does):
         kind = to.__name__ if isinstance(to, ModuleType) else type(to).__name__
         names = ", ".join(dict.fromkeys(each.name for each in _TRACKERS.values()))
-        made = f" ({tracker.starts} makes one)" if tracker else ""
+        made = f" ({tracker.starts} creates a run)" if tracker else ""
         raise TypeError(
             f"to must be a run of {names}, one of their modules, or a folder; got {kind} of the "
             f"package {_package(to)!r}{made}"
         )
     if tracker.has_ended(to):
         raise ValueError(
-            f"to: this run of {tracker.name} has ended, and what is logged to it now would be "
-            f"lost; log before its end, start one with {tracker.starts}, or give a folder"
+            f"to: this run of {tracker.name} has ended, and would lose the entry. Log before its "
+            f"end, start a run with {tracker.starts}, or pass a folder."
         )
     return [to]
 
@@ -182,7 +182,9 @@ def runs_of(to: Any) -> list[Any]:
 def _as_folder(to: str | os.PathLike[str]) -> Path:
     named = os.fspath(to)
     if not named.strip():
-        raise ValueError(f"to={named!r} names no folder; '.' is the current one")
+        raise ValueError(
+            f"to={named!r} must be the path of a folder. Pass '.' for the current one."
+        )
     return Path(named)
 
 
@@ -191,14 +193,14 @@ def _run_of_module(module: ModuleType, tracker: _Tracker) -> Any:
     named = f"to={module.__name__}"
     if tracker.under_way is None:
         raise TypeError(
-            f"{named}: {tracker.name} does not tell which run is under way; give the run, which "
-            f"{tracker.starts} makes"
+            f"{named}: {tracker.name} has no active run. Pass the run that "
+            f"{tracker.starts} creates."
         )
     # `module` may be a submodule of the package.
     run = _found(tracker, _package(module))
     if run is None:
         raise ValueError(
-            f"{named}: no run is under way; start one with {tracker.starts}, or give a folder"
+            f"{named}: no run is active. Start one with {tracker.starts}, or pass a folder."
         )
     return run
 
@@ -237,7 +239,7 @@ def _folder(folder: Path, entry: Entry) -> None:
         if entry.metrics:
             _append(folder / "metrics.csv", entry)
     except OSError as error:
-        said = f"to={str(folder)!r} cannot be written to ({error.strerror}); give another folder"
+        said = f"to={str(folder)!r} cannot be written to ({error.strerror}). Pass another folder."
         raise type(error)(error.errno, said, error.filename) from error
 
 

@@ -253,7 +253,7 @@ def _are_far_too_large(record: AttentionRecord, room: float) -> Steps[bool]:
     sampled = _ROWS_TRIED * sum(
         len(stack.key_tokens) * stack.num_heads(layer) for stack, layer in _layers(record)
     )
-    pace = Pace("some queries", 2 * sampled)
+    pace = Pace("sampled queries", 2 * sampled)
     for stack, layer in _layers(record):
         rows = sampled_queries(len(stack.query_tokens), _ROWS_TRIED)
         for _, weights, _ in weights_of_some(stack, layer, range(stack.num_heads(layer)), rows):
@@ -336,7 +336,7 @@ def forget_computed(record: AttentionRecord) -> None:
 def _computed(record: AttentionRecord) -> _Computed:
     found = record.computed.setdefault(_COMPUTED, _Computed())
     if not isinstance(found, _Computed):
-        raise TypeError("record.computed does not have what pages keep there")
+        raise TypeError(f"record.computed[{_COMPUTED!r}] must be results that pages cached")
     return found
 
 

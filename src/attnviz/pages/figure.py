@@ -117,7 +117,7 @@ def figure_options(given: Mapping[str, Any], theme: str = "auto") -> FigureOptio
     unknown = sorted(set(given) - FigureArguments.__annotations__.keys())
     if unknown:
         raise TypeError(
-            f"a picture has no argument {unknown[0]!r}; it takes "
+            f"a figure has no argument {unknown[0]!r}. Its arguments are "
             + ", ".join(FigureArguments.__annotations__)
         )
     dpi = _number("dpi", given.get("dpi"), _DPI)
@@ -159,8 +159,8 @@ def _length(
         pixels = _real(given, refused) * _PIXELS[unit]
         if name == "width" and 0 < pixels < _LEAST_BARE_WIDTH:
             raise ValueError(
-                f"width={given!r} without a unit are CSS pixels, {pixels / _PIXELS['mm']:.0f} mm; "
-                f'give the unit, such as width="{given}mm"'
+                f"width={given!r} without a unit means CSS pixels, which are "
+                f'{pixels / _PIXELS["mm"]:.0f} mm. Pass a unit, such as width="{given}mm".'
             )
     least, most = bounds
     if not least <= pixels <= most:
@@ -194,7 +194,7 @@ def _flag(name: str, given: Any) -> bool:
 
 def _text(name: str, given: Any) -> str | None:
     if given is not None and not isinstance(given, str):
-        raise TypeError(f'{name}={given!r} must be a text; "" leaves it out')
+        raise TypeError(f'{name}={given!r} must be a string. Pass "" to leave it out.')
     return given
 
 
@@ -210,12 +210,12 @@ def _fonts(given: Any) -> tuple[str, str] | None:
     names = (given, given) if isinstance(given, str) else given
     if not isinstance(names, (tuple, list)) or len(names) != 2:
         raise TypeError(
-            f"font={given!r} must be the name of a font, or of two, of words and of tokens, "
-            'such as ("Helvetica", "Courier New")'
+            f"font={given!r} must be the name of a font, or a pair of fonts for words and for "
+            'tokens, such as ("Helvetica", "Courier New")'
         )
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"font={given!r}: {name!r} must be the name of a font, a text")
+            raise TypeError(f"font={given!r}: {name!r} must be a string, the name of a font")
         if not name.strip() or _NO_FAMILY.search(name):
             raise ValueError(f'font={given!r}: {name!r} must be one name, such as "Helvetica"')
     return names[0].strip(), names[1].strip()
@@ -225,13 +225,11 @@ def _colors(given: Any, background: str | None, theme: str) -> tuple[str, ...] |
     if given is None:
         return None
     if isinstance(given, str) or not isinstance(given, Sequence) or len(given) == 0:
-        raise TypeError(
-            f'colors={given!r} must be a list of colours such as ["#1b6ab3", "#d96f0e"]'
-        )
+        raise TypeError(f'colors={given!r} must be a list of colors such as ["#1b6ab3", "#d96f0e"]')
     if len(given) > _MOST_COLORS:
         raise ValueError(
-            f"colors has {len(given)} colours; more than {_MOST_COLORS} heads share one ink, "
-            f"because more colours look alike: give {_MOST_COLORS} or fewer"
+            f"colors has {len(given)} colors. Pass at most {_MOST_COLORS}: more colors look alike, "
+            "so further heads share one color."
         )
     ground = background if background not in (None, "transparent") else _ground(theme)[0]
     for color in given:
@@ -240,8 +238,8 @@ def _colors(given: Any, background: str | None, theme: str) -> tuple[str, ...] |
         found = _contrast(color, str(ground))
         if found < _LEAST_CONTRAST:
             raise ValueError(
-                f"colors: {color!r} has a contrast of {found:.1f} to the background {ground}; "
-                f"lines need at least {_LEAST_CONTRAST:g}"
+                f"colors: {color!r} has a contrast of {found:.1f} to the background {ground}, "
+                f"but lines need at least {_LEAST_CONTRAST:g}"
             )
     return tuple(color.lower() for color in given)
 
@@ -250,16 +248,14 @@ def _background(given: Any, theme: str) -> str | None:
     if given is None or given == "transparent":
         return given if given is None else "transparent"
     if not isinstance(given, str) or not _COLOR.fullmatch(given):
-        raise ValueError(
-            f'background={given!r} must be "transparent" or a colour such as "#ffffff"'
-        )
+        raise ValueError(f'background={given!r} must be "transparent" or a color such as "#ffffff"')
     ink = _ground(theme)[1]
     found = _contrast(given, ink)
     if found < _TEXT_CONTRAST:
         other = "light" if theme == "dark" else "dark"
         raise ValueError(
-            f"background={given!r} has a contrast of {found:.1f} to the text; it needs "
-            f'{_TEXT_CONTRAST:g}: theme="{other}" has another text'
+            f"background={given!r} has a contrast of {found:.1f} to the text, but needs "
+            f'at least {_TEXT_CONTRAST:g}. Pass theme="{other}" for another text color.'
         )
     return given.lower()
 

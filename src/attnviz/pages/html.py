@@ -71,7 +71,7 @@ _WIDGET = Path(__file__).with_name("widget.js")
 
 # Pages need DecompressionStream (Chrome 80, Firefox 113, Safari 16.4), `roundRect` (Chrome 99) and
 # container queries (Chrome 105).
-_BROWSERS = "Chrome or Edge 105, Firefox 113, Safari 16.4, or any newer version of them"
+_BROWSERS = "Chrome or Edge 105, Firefox 113, Safari 16.4, or a newer version"
 
 # The note and the picture appear if no script runs, or if the view is not drawn within 3 seconds.
 _PAGE = """<!doctype html>
@@ -113,9 +113,9 @@ body {{ margin: 16px; }}
 <div id="attnviz-still">
 {still}
 </div>
-<p id="attnviz-note">This page draws attention weights with JavaScript, and has not begun to. If
-it does not begin soon, JavaScript is switched off, or forbidden by the website around the page:
-open the file itself, with JavaScript switched on, in
+<p id="attnviz-note">This page needs JavaScript to draw attention weights. If nothing is drawn
+soon, JavaScript is disabled, or forbidden by the website around the page. Open the file itself with
+JavaScript enabled, in
 <span id="attnviz-browsers">{browsers}</span>.</p>
 <div id="attnviz"></div>
 <script>{note}</script>
@@ -251,9 +251,8 @@ def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
         return _text(path, path.stat().st_mtime_ns)
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"the front-end of the {view} view is not built ({path} is missing). In a clone of "
-            "the repository run `make front-end`; an installed attnviz contains it, so install "
-            "it again"
+            f"the front-end of the {view} view is missing ({path}). In a clone of the repository, "
+            "run `make front-end`. Otherwise, install attnviz again."
         ) from None
 
 

@@ -96,8 +96,8 @@ _APPLICATIONS = (
 _WINDOWS_PLACES = ("ProgramFiles", "ProgramFiles(x86)", "LocalAppData")
 
 HOW_TO_GET_ONE = (
-    "no Chrome or Chromium was found: install one (on Debian `apt-get install chromium`, anywhere "
-    "else `python -m playwright install chromium`), or set ATTNVIZ_BROWSER to the path of one"
+    "no Chrome or Chromium was found. Install one (on Debian with `apt-get install chromium`, "
+    "elsewhere with `python -m playwright install chromium`), or set ATTNVIZ_BROWSER to its path."
 )
 
 
@@ -174,7 +174,7 @@ def _pdf(tab: Page, svg: str) -> bytes:
     width, height = (float(root.attrib[side]) for side in ("width", "height"))
     browser = tab.context.browser
     if browser is None:
-        raise RuntimeError("the browser has gone away while it drew")
+        raise RuntimeError("the browser closed while it drew the figure")
     # Use a context without scripts: the figure contains tokens of untrusted texts.
     printed = browser.new_context(java_script_enabled=False).new_page()
     # The page size is rounded, so fill the rest at the edges with the figure's background.
@@ -207,12 +207,12 @@ def check_browser() -> str:
         import playwright.sync_api  # noqa: F401 - checked here, used in the thread
     except ImportError as error:
         raise ImportError(
-            "SVG, PNG and PDF are drawn by an installed Chromium, which attnviz drives with "
-            "Playwright: pip install 'attnviz[image]'. (The view's Export menu needs neither.)"
+            "SVG, PNG and PDF need an installed Chromium and Playwright. Install Playwright with "
+            "pip install 'attnviz[image]'. (The view's Export menu needs neither.)"
         ) from error
     browser = find_browser()
     if browser is None:
-        raise RuntimeError(f"an SVG, PNG or PDF is drawn by a browser, and {HOW_TO_GET_ONE}")
+        raise RuntimeError(f"SVG, PNG and PDF need a browser, but {HOW_TO_GET_ONE}")
     return browser
 
 

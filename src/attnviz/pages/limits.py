@@ -51,7 +51,7 @@ MAX_KEYS = 64
 #: Maximum size of a page: browsers open no longer texts.
 MAX_MEGABYTES = 400
 
-_SHORTER = "take a shorter text"
+_SHORTER = "use a shorter text"
 
 _BYTES_PER_ROW = {"causal": 64, "both ways": 128}
 _MOST_BYTES = {"causal": 40_000_000, "both ways": 80_000_000}
@@ -72,8 +72,8 @@ def check_options(precision: str, max_mb: float | None) -> int | None:
     """
     if precision not in ("auto", "exact"):
         raise ValueError(
-            f'precision={precision!r} must be "auto", the most exact page that stays small, or '
-            '"exact", every weight in one byte'
+            f'precision={precision!r} must be "auto" (the most exact page that stays small) or '
+            '"exact" (every weight in one byte)'
         )
     if max_mb is None:
         return None
@@ -81,7 +81,8 @@ def check_options(precision: str, max_mb: float | None) -> int | None:
         raise TypeError(f"max_mb must be a number of megabytes, such as 10; got {max_mb!r}")
     if not 0 < max_mb <= MAX_MEGABYTES or math.isnan(max_mb):
         raise ValueError(
-            f"max_mb={max_mb!r} must lie above 0 and be at most {MAX_MEGABYTES}, what browsers open"
+            f"max_mb={max_mb!r} must be greater than 0 and at most {MAX_MEGABYTES}, which browsers "
+            "can open"
         )
     # Keep at least 1, so that a limit that is too low fails later, with the necessary size.
     return max(1, round(max_mb * 1_000_000))
@@ -95,7 +96,7 @@ def check_top_keys(top_keys: Any) -> int:
     >>> check_top_keys(5)
     5
     """
-    hint = "the number of keys of each query, such as 5; 0 draws no lines"
+    hint = "the number of keys of each query, such as 5 (0 draws no lines)"
     return whole_number("top_keys", top_keys, 0, MAX_KEYS, hint=hint)
 
 
@@ -150,9 +151,9 @@ def too_long(record: AttentionRecord) -> str:
     """Return the message for more weights than `MAX_LOOKED_AT`."""
     count, most = count_weights(record), MAX_LOOKED_AT
     return (
-        f"a page would be made from {count:,} weights, which takes too long to compute (at most "
-        f"{most:,}): {', or '.join(_fewer(record, most))}. Views in a notebook need no page, and "
-        "show texts of any length"
+        f"a page of {count:,} weights takes too long to compute (at most {most:,}). "
+        f"{_sentence(_fewer(record, most))} Views in a notebook need no page, and show texts of "
+        "any length."
     )
 
 
@@ -163,49 +164,55 @@ def too_many(record: AttentionRecord, max_bytes: int | None) -> str:
         ways, limit = _fewer(record, most), f"at most {most:,}"
     else:
         limit = f"max_mb={max_bytes / 1e6:g}"
-        ways = ["allow more with max_mb=", *_layers(record), _SHORTER]
+        ways = ["pass a larger max_mb", *_layers(record), _SHORTER]
     if count <= MAX_LOOKED_AT:
-        ways.append('let the page store the strongest keys with precision="auto"')
+        ways.append('store only the strongest keys with precision="auto"')
     return (
-        f'precision="exact": a page with all {count:,} weights would be too large ({limit}): '
-        f"{', or '.join(ways)}"
+        f'precision="exact": a page with all {count:,} weights would be too large ({limit}). '
+        f"{_sentence(ways)}"
     )
 
 
 def no_room(record: AttentionRecord, limit: int, *, without: int, needed: int | None = None) -> str:
     """Return the message for a limit that is too low. `needed` is the size of the smallest page."""
-    start = f"a page of at most {limit / 1e6:.10g} MB has no room for this record: "
-    more = "allow more with max_mb=" if needed is None else f"allow max_mb={megabytes(needed)}"
-    ways = ", or ".join([more, *_layers(record), _SHORTER])
-    if needed is None:
-        return f"{start}without any weights it takes {megabytes(without)} MB already; {ways}"
-    return (
-        f"{start}without any weights it takes {megabytes(without)} MB, and with each query's two "
-        f"strongest keys alone {megabytes(needed)} MB; {ways}"
+    start = (
+        f"a page of at most {limit / 1e6:.10g} MB is too small for this record. It takes "
+        f"{megabytes(without)} MB without weights"
     )
+    more = "pass a larger max_mb" if needed is None else f"pass max_mb={megabytes(needed)}"
+    ways = _sentence([more, *_layers(record), _SHORTER])
+    if needed is None:
+        return f"{start}. {ways}"
+    return f"{start}, and {megabytes(needed)} MB with each query's two strongest keys. {ways}"
 
 
 def code_too_large(limit: int, bare: int) -> str:
     """Return the message for a limit below `bare`, the size of a page without data."""
     return (
-        f"max_mb={limit / 1e6:.10g} has no room for any record: the view's own code takes "
-        f"{megabytes(bare)} MB of every page; allow more"
+        f"max_mb={limit / 1e6:.10g} is too small for any page: the code of the view takes "
+        f"{megabytes(bare)} MB. Pass a larger max_mb."
     )
 
 
 def vectors_too_large(record: AttentionRecord, limit: int, bare: int) -> str:
     """Return the message for queries and keys that do not fit."""
     return (
-        f"the page has no room for the queries and keys of all layers: they take more than "
-        f"{(limit - bare) / 1e6:.4g} MB, which is what max_mb={limit / 1e6:.10g} leaves beside the "
-        f"view's own code; {', or '.join(['allow more', *_layers(record), _SHORTER])}"
+        f"the page has no room for the queries and keys of all layers. They take more than the "
+        f"{(limit - bare) / 1e6:.4g} MB that max_mb={limit / 1e6:.10g} leaves beside the code of "
+        f"the view. {_sentence(['pass a larger max_mb', *_layers(record), _SHORTER])}"
     )
 
 
 def too_large(record: AttentionRecord, limit: int, size: int) -> str:
     """Return the message for a page that exceeds its limit."""
-    ways = ", or ".join(["allow more", *_layers(record), _SHORTER])
-    return f"the page has {megabytes(size)} MB, more than max_mb={limit / 1e6:.10g}; {ways}"
+    ways = _sentence(["pass a larger max_mb", *_layers(record), _SHORTER])
+    return f"the page has {megabytes(size)} MB, more than max_mb={limit / 1e6:.10g}. {ways}"
+
+
+def _sentence(ways: list[str]) -> str:
+    """Return a sentence that offers alternatives."""
+    text = ", or ".join(ways)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _layers(record: AttentionRecord) -> list[str]:

@@ -12,7 +12,7 @@
       run(new TextDecoder().decode(code));
       if (!page.view) {
         throw new Error(
-          "its code may not run, because a website around it forbids that or the file was changed",
+          "its code cannot run, because the website around it forbids that or the file was changed",
         );
       }
       page.view.openPage(element("attnviz"), data);

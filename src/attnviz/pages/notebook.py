@@ -120,14 +120,14 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
         document = page()
     if get_ipython() is None:
         raise RuntimeError(
-            "snapshot() adds outputs to a notebook, and none is running; save('x.html') or "
-            "save('x.png') write files"
+            "snapshot() adds outputs to a notebook, but no notebook is running. Use save('x.html') "
+            "or save('x.png') to write a file."
         )
     picture: HTML | Image
     try:
         drawn = draw_for_notebook(document)
     except (ImportError, RuntimeError) as error:
-        warn_caller(f"a smaller picture stands in for that of the view: {error}")
+        warn_caller(f"a smaller picture replaces that of the view: {error}")
         picture = HTML(still_of(document))
     else:
         png = _smaller(drawn.png)

@@ -197,7 +197,7 @@ def _heads_figure(stack: AttentionStack) -> Steps[str]:
     says = (
         f"{stack.measure.capitalize()}s of {numbered('layer', stack.layers)} from top to bottom "
         f"and {numbered('head', range(columns))} from left to right (stack {stack.name}). In each "
-        f"map queries go down and keys across; {scale_in_words(stack, largest)}."
+        f"map, queries go down and keys across. {scale_in_words(stack, largest)}"
     )
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
 
@@ -267,8 +267,8 @@ def numbered(what: str, numbers: Sequence[int]) -> str:
 def scale_in_words(stack: AttentionStack, largest: float) -> str:
     """Describe the color scale of a picture."""
     if stack.signed:
-        return f"blue is above zero and orange below, up to {largest:.2g}"
-    return f"darker is more, up to {largest:.2g}"
+        return f"Blue is above zero and orange below, up to {largest:.2g}."
+    return f"Darker is more, up to {largest:.2g}."
 
 
 def pooled_maps(

@@ -123,7 +123,7 @@ def heads_still(
     rest = f" (of {len(offered)}{chosen})" if more else ""
     says = (
         f"{stack.measure.capitalize()}s of layer {layer}, {of_heads}{rest}, stack {stack.name}. "
-        f"Queries go down and keys across; {scale_in_words(stack, largest)}."
+        f"Queries go down and keys across. {scale_in_words(stack, largest)}"
     )
     if labelled and token is not None:
         says += f" The pinned query is {quoted(queries.text[token])}, token {token}."

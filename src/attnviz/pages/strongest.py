@@ -714,7 +714,7 @@ def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int
     layers = [(stack, layer) for stack in stacks for layer in stack.layers]
     sampled = [sampled_queries(len(stack.query_tokens)) for stack, _ in layers]
     pace = Pace(
-        "some queries",
+        "sampled queries",
         sum(
             len(rows) * len(stack.key_tokens) * stack.num_heads(layer)
             for rows, (stack, layer) in zip(sampled, layers, strict=True)

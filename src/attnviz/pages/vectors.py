@@ -81,8 +81,8 @@ def vectors_in_steps(
     if size > MAX_VECTOR_BYTES:
         raise ValueError(
             f"a page with the queries and keys of all layers ({size:,} bytes) would be too large "
-            f"to open (at most {MAX_VECTOR_BYTES:,}); choose layers with include_layers=[...], or "
-            "a shorter text"
+            f"to open (at most {MAX_VECTOR_BYTES:,}). Choose layers with include_layers=[...], or "
+            "use a shorter text."
         )
     arrays = _Arrays(max_bytes, size)
     embedded = []
@@ -92,9 +92,7 @@ def vectors_in_steps(
     for place, (*_, each) in enumerate(layers):
         yield Progress("rounding errors", place, len(layers), "layer")
         steps = _measured(each, _rounded(each, unrounded)[1], most_queries)
-        embedded[place] |= yield from scale_progress(
-            steps, "what rounding does", place, len(layers)
-        )
+        embedded[place] |= yield from scale_progress(steps, "rounding errors", place, len(layers))
     return {"layers": embedded, "arrays": arrays.texts}
 
 
@@ -167,7 +165,7 @@ class _Arrays:
         parts.append(part)
         self._room -= len(part)
         if self._room < 0:
-            raise OverflowError("queries and keys take more bytes than they may")
+            raise OverflowError("queries and keys exceed max_bytes")
 
 
 def _encoding(attention: QueryKeyAttention, exact_bytes: int) -> Encoding:
@@ -292,7 +290,7 @@ def _measured(
     measured = count if most_queries is None else min(count, most_queries)
     weight_error = logit_error = 0.0
     # Each pair has a logit and a weight, for both attentions.
-    pace = Pace("what rounding does", 4 * attention.num_heads * measured * attention.num_keys)
+    pace = Pace("rounding errors", 4 * attention.num_heads * measured * attention.num_keys)
     for part in _parts(sampled_queries(count, measured), attention.num_keys):
         for head in range(attention.num_heads):
             logits = [each.logits(head, torch.from_numpy(part)) for each in (attention, embedded)]

@@ -111,9 +111,9 @@ class Encoded:
 def not_finite(of: str, which: str) -> ValueError:
     """Return the error for weights that are NaN or infinite."""
     return ValueError(
-        f"{of}: some weights are NaN or infinite ({which}); the model's own queries or keys are, "
-        "or the record was changed. Run the model in float32, or leave the layer out with "
-        "include_layers=[...]"
+        f"{of}: some weights are NaN or infinite ({which}). The model's queries or keys are NaN or "
+        "infinite, or the record was changed. Run the model in float32, or leave the layer out "
+        "with include_layers=[...]."
     )
 
 
@@ -137,25 +137,27 @@ def check_weights(
     --------
     >>> check_weights(np.array([[[-1.0]]], np.float32), of="these")
     Traceback (most recent call last):
-    ValueError: these: some weights are negative; attention weights never are
+    ValueError: these: some weights are negative. Attention weights must not be negative.
     """
     # Both are NaN if any weight is NaN.
     least, most = weights.min(initial=0.0), weights.max(initial=0.0)
     if not (np.isfinite(least) and np.isfinite(most)):
         head = int(np.argwhere(~np.isfinite(weights))[0][0])
-        raise not_finite(of, f"the first in head {head} of those asked for")
+        raise not_finite(of, f"the first at index {head} of the requested heads")
     if least < 0 and not signed:
-        raise ValueError(f"{of}: some weights are negative; attention weights never are")
+        raise ValueError(
+            f"{of}: some weights are negative. Attention weights must not be negative."
+        )
     most = max(most, -least)
     if most > maximum * _ROUNDING:
         if signed:
             raise ValueError(
-                f"{of}: some numbers have the size {most:.4g}, more than the largest of the stack, "
-                f"{maximum:.4g}: the record was changed; make it again"
+                f"{of}: some numbers have the absolute value {most:.4g}, which exceeds the maximum "
+                f"{maximum:.4g} of the stack. The record was changed. Create it again."
             )
         raise ValueError(
-            f"{of}: some weights are {most:.4g}, more than the {maximum:.4g} that can "
-            "occur; make the stack with normalized=False if this is intended"
+            f"{of}: some weights are {most:.4g}, which exceeds the maximum {maximum:.4g}. Create "
+            "the record with normalized=False if this is intended."
         )
 
 

@@ -46,7 +46,7 @@ def averaged_image(image: NDArray[np.uint8], largest: int) -> Steps[NDArray[np.u
     array([[[100, 100, 100]]], dtype=uint8)
     """
     if largest < 3:
-        raise ValueError(f"largest={largest} bytes hold no pixel; give 3 or more")
+        raise ValueError(f"largest={largest} must be at least 3, the bytes of a pixel")
     height, width = image.shape[:2]
     factor = max(1, math.isqrt(max(0, 3 * height * width - 1) // largest))
     while 3 * -(-height // factor) * -(-width // factor) > largest:

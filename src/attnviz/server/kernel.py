@@ -103,7 +103,7 @@ class KernelChannel:
             reply = self._server.reply(name, arguments)
         # Report it, so that the user sees that the interrupt stopped a view and not a cell.
         except KeyboardInterrupt:
-            said = "The kernel was interrupted; nothing was changed."
+            said = "The kernel was interrupted. Nothing was changed."
             self._send({"attnviz": "error", "id": identifier, "message": said}, [])
             return
         # The view must receive every error.

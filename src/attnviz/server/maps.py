@@ -65,7 +65,10 @@ def encoded_maps(
         cells *= min(side.stop - side.start, size)
     if cells > MAX_REPLY_BYTES:
         # Fail before the computation, which can take minutes.
-        raise ValueError(f"maps of size {size} are {cells} bytes; ask for smaller ones")
+        raise ValueError(
+            f"size={size} needs {cells} bytes, more than the {MAX_REPLY_BYTES} of a reply. "
+            "Request smaller maps."
+        )
     maximum = yield from find_maximum(stack)
     pairs = (rows.stop - rows.start) * (columns.stop - columns.start)
     queries = None

@@ -105,9 +105,7 @@ class Requests(Generic[_Server]):
 def checked(request: type[_Class], arguments: Mapping[str, Any], within: str = "") -> _Class:
     """Create a dataclass from JSON arguments. Ignore arguments that it has no field for."""
     if not isinstance(arguments, Mapping):
-        raise TypeError(
-            f"{within[:-1] or 'arguments'}={reprlib.repr(arguments)} must have names and values"
-        )
+        raise TypeError(f"{within[:-1] or 'arguments'}={reprlib.repr(arguments)} must be a mapping")
     values: dict[str, Any] = {}
     hints = _hints(request)  # type: ignore[arg-type]  # a class is hashable
     for each in fields(request):  # type: ignore[arg-type]  # a dataclass, as every request is
@@ -160,7 +158,9 @@ def _values(name: str, options: tuple[Any, ...], given: Any) -> tuple[Any, ...]:
         raise TypeError(f"{name}={reprlib.repr(given)} must be a list")
     values = tuple(given)
     if len(values) > MOST_ENTRIES:
-        raise ValueError(f"{name} has {len(values):,} entries; at most {MOST_ENTRIES:,} are taken")
+        raise ValueError(
+            f"{name} has {len(values):,} entries, but at most {MOST_ENTRIES:,} are allowed"
+        )
     if options == (int, Ellipsis) and all(type(each) is int for each in values):
         # Fast path for long lists, such as heads.
         return values
@@ -177,9 +177,9 @@ def _plain(name: str, kind: Any, given: Any) -> Any:
             raise TypeError(f"{name}={reprlib.repr(given)} must be a whole number")
         return operator.index(given)
     origin = typing.get_origin(kind) or kind
-    words = {str: "a text", bool: "true or false"}
+    words = {str: "a string", bool: "true or false"}
     if not isinstance(given, origin):
-        wanted = words.get(kind, "names and values")
+        wanted = words.get(kind, "a mapping")
         raise TypeError(f"{name}={reprlib.repr(given)} must be {wanted}")
     return given
 
@@ -197,7 +197,7 @@ def span(name: str, given: Range, size: int) -> slice:
     """Return a range of queries or keys as a slice. Raise ValueError if it is out of bounds."""
     start, stop = given
     if not 0 <= start < stop <= size:
-        raise ValueError(f"{name}=[{start}, {stop}] must lie within 0 to {size}")
+        raise ValueError(f"{name}=[{start}, {stop}] must satisfy 0 <= start < stop <= {size}")
     return slice(start, stop)
 
 
@@ -208,22 +208,24 @@ def heads_of(stack: AttentionStack, layer: int, heads: Sequence[int]) -> tuple[i
     """
     number = stack.layer_number(layer)
     if not heads:
-        raise ValueError("heads is empty; ask for at least one")
+        raise ValueError("heads is empty. Pass at least one head.")
     found = [stack.head_number(number, head) for head in heads]
     if len(set(found)) < len(found):
-        raise ValueError(f"heads={reprlib.repr(list(heads))} names one twice; ask for each once")
+        raise ValueError(f"heads={reprlib.repr(list(heads))} must not contain duplicates")
     return number, found
 
 
 def refuse_large(what: str, size: int, hint: str) -> None:
     """Raise ValueError if an answer of `size` bytes exceeds a reply."""
     if size > MAX_REPLY_BYTES:
-        raise ValueError(f"{what} are {size} bytes; {MAX_REPLY_BYTES} are sent at once, so {hint}")
+        raise ValueError(
+            f"{what} have {size} bytes, more than the {MAX_REPLY_BYTES} of a reply. {hint}"
+        )
 
 
 def part_of(content: bytes, part: int, of: str) -> tuple[bytes, int]:
     """Return part number `part` (from 0) of `content`, and the number of parts."""
     parts = max(1, -(-len(content) // MAX_REPLY_BYTES))
     if not 0 <= part < parts:
-        raise ValueError(f"part {part} of {of} of {parts} parts was asked for")
+        raise ValueError(f"part={part} of {of} must be from 0 to {parts - 1}")
     return content[part * MAX_REPLY_BYTES : (part + 1) * MAX_REPLY_BYTES], parts

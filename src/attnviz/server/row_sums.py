@@ -190,7 +190,7 @@ def _vectors(attention: LayerAttention) -> QueryKeyAttention:
     """Return the queries and keys of `attention`. Raise ValueError if it has none."""
     vectors = attention.vectors
     if vectors is None:
-        raise ValueError("only weights are known, and no queries and keys")
+        raise ValueError("this attention has weights, but no queries and keys")
     return vectors
 
 

@@ -145,7 +145,8 @@ class RecordServer:
     def _request(name: str, arguments: Mapping[str, Any]) -> Request[RecordServer]:
         if name not in RECORD_REQUESTS.classes:
             raise ValueError(
-                f"request {reprlib.repr(name)} is unknown; this kernel's attnviz may be older"
+                f"request {reprlib.repr(name)} is unknown. The attnviz of the kernel may be older "
+                "than the view."
             )
         return RECORD_REQUESTS.request(name, arguments)
 
@@ -190,7 +191,7 @@ class BlockRequest:
         rows = span("rows", self.rows, len(stack.query_tokens))
         columns = span("columns", self.columns, len(stack.key_tokens))
         shape = (len(heads), rows.stop - rows.start, columns.stop - columns.start)
-        refuse_large("the weights of a block", 4 * math.prod(shape), "ask for a smaller one")
+        refuse_large("the weights of a block", 4 * math.prod(shape), "Request a smaller block.")
         maximum = yield from find_maximum(stack)
         weights = np.empty(shape, np.float32)
         pace = Pace("weights", shape[0] * shape[1] * len(stack.key_tokens))
@@ -358,7 +359,7 @@ class ScoresRequest:
     def answer(self, server: RecordServer) -> Steps[Reply]:
         stack = server.stack(self.stack)
         count = sum(stack.heads_per_layer)
-        refuse_large(f"scores of {count:,} heads", _SCORE_BYTES * count, "capture fewer layers")
+        refuse_large(f"scores of {count:,} heads", _SCORE_BYTES * count, "Capture fewer layers.")
         queries = scored_queries(stack)
         scores = yield from head_scores_in_steps(stack, self.pattern, queries)
         return Reply({"scores": finite_scores(scores)})
@@ -405,7 +406,7 @@ class ImageRequest:
         images = server.record.images
         if not 0 <= self.index < len(images):
             given = reprlib.repr(self.index)
-            raise IndexError(f"image {given} was asked for; the record has {len(images)}")
+            raise IndexError(f"index={given}: the record has {len(images)} images, numbered from 0")
         header, data = yield from encoded_image(images[self.index], MAX_REPLY_BYTES)
         return Reply(header, data)
 
@@ -552,7 +553,7 @@ class Interventions(Protocol):
         ...
 
 
-_NO_MODEL = "this view runs no model"
+_NO_MODEL = "this view has no model"
 
 
 @RECORD_REQUESTS.add("intervene", OutcomeHeader)
@@ -610,7 +611,8 @@ class EdgeRequest:
         ):
             if not 0 <= value < len(tokens):
                 raise IndexError(
-                    f"{name}={reprlib.repr(value)}: stack {stack.name!r} has 0 to {len(tokens) - 1}"
+                    f"{name}={reprlib.repr(value)} must be from 0 to {len(tokens) - 1} "
+                    f"in stack {stack.name!r}"
                 )
         if server.interventions is None:
             raise ValueError(_NO_MODEL)

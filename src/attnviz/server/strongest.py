@@ -120,8 +120,8 @@ def strongest_keys(
     size = 4 * len(groups) * shape[1] * (2 * k + 3)
     if largest is not None and size > largest:
         raise ValueError(
-            f"the strongest keys are {size} bytes; {largest} are sent at once, so ask for fewer "
-            "rows or keys"
+            f"the strongest keys have {size} bytes, more than the {largest} of a reply. Request "
+            "fewer rows or keys."
         )
     out = torch.from_numpy(_left_out(stack.key_tokens, leave_out))
     found = Strongest(

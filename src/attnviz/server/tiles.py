@@ -178,7 +178,7 @@ def _checked(
     if pooled not in {"mean", "max"}:
         raise ValueError(f'pooled={pooled!r} must be "mean" or "max"')
     if not 0 <= level <= _MAX_LEVEL:
-        raise ValueError(f"level={level} must lie between 0 and {_MAX_LEVEL}")
+        raise ValueError(f"level={level} must be from 0 to {_MAX_LEVEL}")
     return (
         _span("row", place[0], level, len(stack.query_tokens)),
         _span("column", place[1], level, len(stack.key_tokens)),
@@ -195,9 +195,9 @@ def _refuse_minutes(stack: AttentionStack, layer: int, heads: Sequence[int], row
     queries = rows.stop - rows.start
     if queries * len(stack.key_tokens) * len(heads) > _MOST_PAIRS_OF_WORDS:
         raise ValueError(
-            f"a tile of {queries:,} by {len(stack.key_tokens):,} words would take the kernel "
-            "minutes: choose a smaller part with query_window=(start, stop), fewer heads, or "
-            "show the tokens that words are made of (without words=True, merge_words())"
+            f"a tile of {queries:,} by {len(stack.key_tokens):,} words would take minutes to "
+            "compute. Choose a smaller part with query_window=(start, stop), choose fewer heads, "
+            "or show tokens instead of words (without words=True or merge_words())."
         )
 
 
@@ -210,5 +210,5 @@ def _sizes(span: slice, cell: int) -> NDArray[np.int64]:
 def _span(name: str, place: int, level: int, count: int) -> slice:
     span = TILE * 2**level
     if not 0 <= place * span < count:
-        raise ValueError(f"{name}={place}: at level {level} there are {-(-count // span)} tiles")
+        raise ValueError(f"{name}={place} must be from 0 to {(count - 1) // span} at level {level}")
     return slice(place * span, min((place + 1) * span, count))

@@ -85,7 +85,7 @@ class Unfinished:
         """Continue the reply to `request`, or begin it with `steps` if it is not pending."""
         asked = self._found(request, steps)
         if asked is None:
-            return _later(Later(doing="other answers first", progress=0.0, seconds_left=None))
+            return _later(Later(doing="waiting for other replies", progress=0.0, seconds_left=None))
         done = False
         try:
             done = asked.work.run_for(REPLY_SECONDS if seconds is None else seconds)
@@ -98,7 +98,7 @@ class Unfinished:
             return asked.work.result
         progress = asked.work.progress
         if progress is None:
-            raise RuntimeError("an answer stopped before its first step")
+            raise RuntimeError("a reply stopped before its first step")
         return _later(
             Later(
                 doing=progress.doing,

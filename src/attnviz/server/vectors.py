@@ -93,8 +93,8 @@ def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
     attention = stack.attention(layer).vectors
     if attention is None:
         raise ValueError(
-            f"queries and keys of stack {stack.name!r}, layer {layer}, are not known: the record "
-            "was made from weights, or its tokens are merged into words, or it is a difference"
+            f"stack {stack.name!r}, layer {layer}, has no queries and keys: the record was created "
+            "from weights, its tokens are merged into words, or it is a difference"
         )
     return attention
 
@@ -109,13 +109,15 @@ def encoded_vectors(
         ("token", token, attention.num_queries),
     ):
         if not 0 <= given < count:
-            raise IndexError(f"{name}={given}: stack {stack.name!r} has {name}s 0 to {count - 1}")
+            raise IndexError(
+                f"{name}={given} must be from 0 to {count - 1} in stack {stack.name!r}"
+            )
     count, head_dim = keys.stop - keys.start, attention.queries.shape[2]
     size = _FLOAT_BYTES * (head_dim * (count + 1) + 4 * count)
     if size > largest:
         raise ValueError(
-            f"vectors of {count} keys are {size} bytes; {largest} are sent at once, so ask for "
-            "fewer keys"
+            f"vectors of {count} keys have {size} bytes, more than the {largest} of a reply. "
+            "Request fewer keys."
         )
     row = slice(token, token + 1)
     with torch.no_grad():
@@ -137,8 +139,8 @@ def encoded_vectors(
     parts["weights"] = weights[keys]
     if not (np.isfinite(parts["query"]).all() and np.isfinite(weights).all()):
         raise ValueError(
-            f"layer {layer}, head {head}, query {token}: some numbers are NaN or infinite; the "
-            "model's own queries or keys are"
+            f"layer {layer}, head {head}, query {token}: some numbers are NaN or infinite, "
+            "because queries or keys of the model are"
         )
     strongest = np.argsort(-weights, kind="stable")[:STRONGEST]
     header: VectorsHeader = {

@@ -81,7 +81,7 @@ def test_a_page_that_has_no_room_for_all_edges_has_fewer() -> None:
 
 def test_a_page_that_cannot_be_small_enough_says_what_would_do() -> None:
     view = AtlasView(made_statistics())
-    with pytest.raises(ValueError, match=r"max_mb=0\.01 has no room for any record"):
+    with pytest.raises(ValueError, match=r"max_mb=0\.01 is too small for any page"):
         view.to_html(max_mb=0.01)
     least = len(make_atlas_page(view.statistics, view.state, max_bytes=None).encode())
     with pytest.raises(

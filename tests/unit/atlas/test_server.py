@@ -144,7 +144,7 @@ def test_many_heads_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         ("block", {}, "request 'block' is unknown of an atlas"),
         ("statistics", {}, "'stack' is missing"),
         ("statistics", {"stack": "cross"}, "stack 'cross' does not exist; this atlas has 'self'"),
-        ("statistics", {"stack": "self", "part": 7}, "part 7 of statistics of 1 parts"),
+        ("statistics", {"stack": "self", "part": 7}, "part=7 of statistics must be from 0 to 0"),
         ("edges", {"stack": "self", "layer": 5}, r"layer=5: stack 'self' has the layers 0, 1"),
         ("offsets", {"stack": "self", "layer": "0"}, "layer='0' must be a whole number"),
         (

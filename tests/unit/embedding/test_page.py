@@ -104,12 +104,12 @@ def test_a_page_has_the_places_of_the_view_and_their_trust() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_mb": 0.001}, "the view's own code takes"),
+        ({"max_mb": 0.001}, "the code of the view takes"),
         ({"top_keys": -1}, "top_keys=-1 must be from 0 to 64, the number of keys of each query"),
         ({"top_keys": 65}, "top_keys=65 must be from 0 to 64"),
         ({"top_keys": True}, "top_keys=True must be a whole number, the number of keys"),
         ({"top_keys": 2.5}, "top_keys=2.5 must be a whole number, the number of keys"),
-        ({"max_mb": 0}, "max_mb=0 must lie above 0"),
+        ({"max_mb": 0}, "max_mb=0 must be greater than 0"),
         ({"max_mb": "6"}, "max_mb must be a number of megabytes"),
         ({"precision": "exact"}, "precision='exact' must be \"auto\": pages of this view have one"),
         ({"precision": "float32"}, "precision='float32' must be \"auto\": pages of this view"),

@@ -60,13 +60,13 @@ def test_metrics_are_appended_to_a_table(tmp_path: Path) -> None:
     [
         ({"view": "a view"}, "view must be a view of attnviz", TypeError),
         ({"to": []}, "to: no run of MLflow", ValueError),
-        ({"to": ""}, "to='' names no folder", ValueError),
-        ({"to": torch}, "to=torch: TensorBoard does not tell", TypeError),
+        ({"to": ""}, "to='' must be the path of a folder", ValueError),
+        ({"to": torch}, "to=torch: TensorBoard has no active run", TypeError),
         ({"to": np}, "to must be a run of Comet.*got numpy of the package 'numpy'", TypeError),
         ({"step": -1}, "step=-1", ValueError),
-        ({"name": 3}, "name must be a text", TypeError),
-        ({"name": "///"}, "name='///' has nothing in it", ValueError),
-        ({"max_mb": 0}, "max_mb=0 must lie above 0", ValueError),
+        ({"name": 3}, "name must be a string", TypeError),
+        ({"name": "///"}, "name='///' has no characters", ValueError),
+        ({"max_mb": 0}, "max_mb=0 must be greater than 0", ValueError),
     ],
 )
 def test_what_cannot_be_logged_is_an_error_that_names_the_argument(
@@ -89,7 +89,7 @@ def test_nothing_is_imported_that_is_not_loaded(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, inside: str) -> None:
     (tmp_path / "file").write_text("in the way")
     folder = tmp_path / "file" / inside
-    with pytest.raises(OSError, match=r"cannot be written to .*give another folder") as caught:
+    with pytest.raises(OSError, match=r"cannot be written to .*Pass another folder") as caught:
         log(av.HeadView(record()), folder)
     assert f"to={str(folder)!r}" in str(caught.value)
     with pytest.raises(OSError, match="cannot be written to"):
@@ -108,8 +108,8 @@ def test_a_folder_that_is_called_like_a_tracker_is_no_run(
     """Weights & Biases leaves a folder "wandb", which Python can import."""
     for name in ("mlflow", "wandb", "trackio", "comet_ml"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-        with pytest.raises(ValueError, match=f"to={name}: no run is under way; start one with"):
+        with pytest.raises(ValueError, match=f"to={name}: no run is active. Start one with"):
             log(av.HeadView(record()), sys.modules[name])
-    with pytest.raises(ValueError, match="give a folder"):
+    with pytest.raises(ValueError, match="pass a run or a folder"):
         log(av.HeadView(record()))
     log(av.HeadView(record()), tmp_path)

@@ -51,16 +51,18 @@ def test_no_record_fits_where_the_code_does_not(
     view: Callable[[av.AttentionRecord], RecordView], max_mb: float
 ) -> None:
     said = refused(view(captured_record()), max_mb=max_mb)
-    assert re.search(r"has no room for any record: the view's own code takes 0\.[01]\d+ MB", said)
+    assert re.search(r"is too small for any page: the code of the view takes 0\.[01]\d+ MB", said)
     # Nothing that would not help.
-    assert said.endswith("of every page; allow more")
+    assert said.endswith("Pass a larger max_mb.")
 
 
 @pytest.mark.parametrize("max_mb", [0.16, 0.18])
 def test_what_strongest_keys_need_is_what_they_need(max_mb: float) -> None:
     view = HeadView(noise(4, 6, 256))
     said = refused(view, max_mb=max_mb)
-    needed = re.search(rf"at most {max_mb} MB .* alone ([\d.]+) MB; allow max_mb=\1, or ", said)
+    needed = re.search(
+        rf"at most {max_mb} MB .* and ([\d.]+) MB with .* keys\. Pass max_mb=\1, or ", said
+    )
     assert needed is not None
     size = float(needed[1])
     assert size > max_mb
@@ -77,19 +79,19 @@ def test_a_page_that_has_no_room_for_its_tokens() -> None:
     bare = re.search(r"takes ([\d.]+) MB", refused(view, max_mb=0.001))
     assert bare is not None
     said = refused(view, max_mb=float(bare[1]) + 0.001)
-    assert re.search(r"without any weights it takes [\d.]+ MB already; allow more", said)
+    assert re.search(r"It takes [\d.]+ MB without weights\. Pass a larger max_mb, or use", said)
     # There is but one layer.
     assert "include_layers" not in said
 
 
 def test_ways_to_exact_pages_exist() -> None:
     said = refused(HeadView(alike(1, 1, 131_072)), precision="exact")
-    assert said.endswith("(at most 200,000,000): take a shorter text")
+    assert said.endswith("(at most 200,000,000). Use a shorter text.")
     said = refused(HeadView(alike(1, 1, 40_000)), precision="exact")
-    assert said.endswith('or let the page store the strongest keys with precision="auto"')
+    assert said.endswith('or store only the strongest keys with precision="auto".')
     assert "include_layers" not in said
     said = refused(HeadView(alike(12, 1, 8192)), precision="exact")
-    assert "include_layers=[...], up to 2 of 12, or take a shorter text, or let" in said
+    assert "include_layers=[...], up to 2 of 12, or use a shorter text, or store" in said
 
 
 def test_layers_of_all_stacks_count_together() -> None:
@@ -110,15 +112,19 @@ def test_layers_of_all_stacks_count_together() -> None:
 def test_queries_and_keys_that_do_not_fit_are_refused_before_computing() -> None:
     view = NeuronView(long_record(8192, layers=2, heads=2, key_heads=2, head_dim=32))
     said = refused(view, max_mb=1)
-    assert "the queries and keys of all layers: they take more than 0.9" in said
-    assert "which is what max_mb=1 leaves beside the view's own code; allow more, or choose" in said
+    assert "the queries and keys of all layers. They take more than the 0.9" in said
+    assert (
+        "that max_mb=1 leaves beside the code of the view. Pass a larger max_mb, or choose" in said
+    )
 
 
 def test_a_neuron_page_that_is_a_little_too_large() -> None:
     view = NeuronView(captured_record())
     size = len(view.to_html().encode())
     said = refused(view, max_mb=(size - 10) / 1e6)
-    found = re.search(r"the page has ([\d.]+) MB, more than max_mb=([\d.]+); allow more, or", said)
+    found = re.search(
+        r"the page has ([\d.]+) MB, more than max_mb=([\d.]+)\. Pass a larger max_mb, or", said
+    )
     assert found is not None
     assert float(found[1]) > float(found[2])
     assert len(view.to_html(max_mb=float(found[1])).encode()) == size

@@ -85,7 +85,7 @@ def test_a_page_has_every_weight_of_a_short_text_as_a_pixel() -> None:
     light, dark = (int(first[1, key].sum()) for key in (0, 1))
     assert sum(DARKEST) < dark < light < sum(WHITE)
     assert "Weights of layer 0 from top to bottom and 2 heads (0 to 1) from left to right" in still
-    assert "darker is more, up to 1." in still
+    assert "Darker is more, up to 1." in still
     assert "tiny · head view" in still
 
 
@@ -97,7 +97,7 @@ def test_signed_numbers_of_a_page_have_two_colours() -> None:
     assert cells[0] == [BLUE, WHITE]
     assert cells[1][0] == ORANGE
     assert cells[1][1][2] > cells[1][1][0], "0.25 is a light blue"
-    assert "blue is above zero and orange below, up to 0.5" in still
+    assert "Blue is above zero and orange below, up to 0.5" in still
 
 
 def test_layers_with_fewer_heads_leave_room() -> None:

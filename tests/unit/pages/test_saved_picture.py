@@ -76,7 +76,7 @@ def test_it_says_what_it_shows() -> None:
     assert "m · head view" in says
     largest = float(weights_of(record.stack(), 1, 2).max())
     assert "Weights of layer 1, head 2, stack self. Queries go down and keys across" in says
-    assert f"; darker is more, up to {largest:.2g}." in says
+    assert f" Darker is more, up to {largest:.2g}." in says
     assert "The pinned query is “t3”, token 3." in says
     assert "This picture was saved with a live view." in says
     view.close()
@@ -87,7 +87,7 @@ def test_signed_numbers_have_a_scale_to_both_sides() -> None:
     record = av.AttentionRecord.from_weights(weights, ["a", "b"], signed=True, measure="difference")
     still = heads_still(record.stack(), 0, [0])
     assert "Differences of layer 0, head 0" in still
-    assert "blue is above zero and orange below, up to 0.5." in still
+    assert "Blue is above zero and orange below, up to 0.5." in still
     cells, scale = (levels_of(image) for image in svg_of(still).iter(f"{SVG}image"))
     # Seven levels to each side: 8 to 14 are below zero.
     assert cells.tolist() == [[7, 11], [0, 2]]

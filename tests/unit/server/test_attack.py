@@ -234,12 +234,20 @@ def test_what_takes_long_is_made_in_bounded_steps(
 @pytest.mark.parametrize(
     ("name", "given", "said"),
     [
-        ("block", ALL | {"heads": [0, 0]}, "names one twice"),
-        ("block", ALL | {"heads": [0, -4]}, "names one twice"),
-        ("maps", {"stack": "self", "layer": 0, "size": 1, "heads": [0] * 100_000}, "one twice"),
-        ("tile", {"heads": [1, 1], "level": 0, "row": 0, "column": 0}, "names one twice"),
-        ("block", {"heads": [0] * 100_001}, "heads has 100,001 entries; at most 100,000"),
-        ("strongest", {"heads": [0], "rows": [0, TOKENS], "k": TOKENS}, "keys are 3200"),
+        ("block", ALL | {"heads": [0, 0]}, "must not contain duplicates"),
+        ("block", ALL | {"heads": [0, -4]}, "must not contain duplicates"),
+        (
+            "maps",
+            {"stack": "self", "layer": 0, "size": 1, "heads": [0] * 100_000},
+            "must not contain duplicates",
+        ),
+        (
+            "tile",
+            {"heads": [1, 1], "level": 0, "row": 0, "column": 0},
+            "must not contain duplicates",
+        ),
+        ("block", {"heads": [0] * 100_001}, "heads has 100,001 entries, but at most 100,000"),
+        ("strongest", {"heads": [0], "rows": [0, TOKENS], "k": TOKENS}, "keys have 3200"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_any_work(
@@ -301,7 +309,7 @@ def test_answers_that_nobody_asks_for_make_place(counted: Counted) -> None:
     for each in asked:
         later = server.reply("block", each).header["later"]
     # There is no place for the last one, which waits for its turn.
-    assert (later["progress"], later["doing"]) == (0.0, "other answers first")
+    assert (later["progress"], later["doing"]) == (0.0, "waiting for other replies")
     assert len(server.unfinished) == unfinished.MOST_UNFINISHED
     # A browser says what it has given up.
     server.cancel("block", asked[0])

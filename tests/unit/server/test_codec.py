@@ -138,14 +138,14 @@ def test_rounding_above_the_maximum_is_no_fault() -> None:
 @pytest.mark.parametrize(
     ("value", "signed", "message"),
     [
-        (np.nan, False, r"NaN or infinite \(the first in head 1 of those asked for\)"),
-        (np.inf, False, r"NaN or infinite \(the first in head 1"),
+        (np.nan, False, r"NaN or infinite \(the first at index 1 of the requested heads\)"),
+        (np.inf, False, r"NaN or infinite \(the first at index 1"),
         (-0.1, False, "some weights are negative"),
-        (1.01, False, r"some weights are 1\.01, more than the 1 that can occur"),
+        (1.01, False, r"some weights are 1\.01, which exceeds the maximum 1\."),
         (np.nan, True, "NaN or infinite"),
         (-np.inf, True, "NaN or infinite"),
-        (-3.5, True, r"some numbers have the size 3\.5, more than the largest of the stack, 1"),
-        (3.5, True, r"some numbers have the size 3\.5"),
+        (-3.5, True, r"some numbers have the absolute value 3\.5, which exceeds the maximum 1"),
+        (3.5, True, r"some numbers have the absolute value 3\.5"),
     ],
 )
 def test_what_would_be_drawn_wrongly_is_refused(

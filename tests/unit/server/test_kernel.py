@@ -62,9 +62,9 @@ def test_a_request_is_answered_with_a_header_and_a_buffer() -> None:
         ("block", BLOCK | {"stack": "x"}, "stack='x': this record has 'self'"),
         ("block", {}, "'stack' is missing"),
         ("block", None, "'stack' is missing"),
-        ("block", [1], "arguments=[1] must have names and values"),
+        ("block", [1], "arguments=[1] must be a mapping"),
         ("page", {"part": 0, "state": {}}, "this view has no HTML export"),
-        ("", {}, "request '' is unknown; this kernel's attnviz may be older"),
+        ("", {}, "request '' is unknown. The attnviz of the kernel may be older than the view."),
     ],
 )
 def test_what_went_wrong_is_said(name: str, arguments: Any, said: str) -> None:
@@ -105,7 +105,7 @@ def test_an_interrupt_is_said_and_the_next_request_answered() -> None:
 
     browser = Browser(Interrupted(given_record()))
     browser.ask("1", "block", BLOCK)
-    assert browser.error().startswith("The kernel was interrupted; nothing was changed")
+    assert browser.error().startswith("The kernel was interrupted. Nothing was changed")
     browser.ask("2", "block", BLOCK)
     assert browser.received[1][0]["attnviz"] == "reply"
 

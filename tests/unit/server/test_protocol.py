@@ -69,7 +69,7 @@ def test_arguments_become_the_fields() -> None:
 @pytest.mark.parametrize(
     ("changes", "kind", "message"),
     [
-        ({"name": 3}, TypeError, "name=3 must be a text"),
+        ({"name": 3}, TypeError, "name=3 must be a string"),
         ({"rows": [0]}, ValueError, "rows=[0] must be 2 values"),
         ({"rows": "01"}, TypeError, "rows='01' must be a list"),
         ({"rows": [0, "x"]}, TypeError, "rows='x' must be a whole number"),
@@ -77,8 +77,8 @@ def test_arguments_become_the_fields() -> None:
         ({"heads": [1.5]}, TypeError, "heads=1.5 must be a whole number"),
         ({"heads": [True]}, TypeError, "heads=True must be a whole number"),
         ({"inner": {"scale": "cubic"}}, ValueError, """inner.scale='cubic' must be "linear" or"""),
-        ({"inner": 3}, TypeError, "inner=3 must have names and values"),
-        ({"state": []}, TypeError, "state=[] must be names and values"),
+        ({"inner": 3}, TypeError, "inner=3 must be a mapping"),
+        ({"state": []}, TypeError, "state=[] must be a mapping"),
         ({"leave_out": [None]}, TypeError, "leave_out=None must be a whole number"),
         ({"size": 4}, ValueError, "size=4 must be 2 or 3"),
         ({"exact": 1}, TypeError, "exact=1 must be true or false"),

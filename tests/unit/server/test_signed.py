@@ -430,7 +430,7 @@ def test_requests_that_are_of_weights_refuse_a_difference() -> None:
     asked: dict[str, Any] = {"stack": "self", "layer": 3}
     with pytest.raises(ValueError, match="scores of patterns are defined for attention weights,"):
         server.reply("scores", asked | {"pattern": "self"})
-    with pytest.raises(ValueError, match="queries and keys of stack 'self', layer 3, are not"):
+    with pytest.raises(ValueError, match="stack 'self', layer 3, has no queries and keys"):
         server.reply("vectors", asked | {"head": 0, "token": 3, "keys": [0, 3]})
 
 

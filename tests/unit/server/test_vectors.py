@@ -230,7 +230,7 @@ def test_what_layers_share_is_carried_once() -> None:
 def test_more_than_a_reply_holds_is_refused() -> None:
     attention = QueryKeyAttention(vectors(1, 4, 256), vectors(1, 1000, 256), 0.1)
     record = record_of(attention)
-    with pytest.raises(ValueError, match=r"1000 keys.*1000000 are sent at once"):
+    with pytest.raises(ValueError, match=r"1000 keys.*more than the 1000000 of a reply"):
         asked(record, layer=3, head=0, token=0, keys=[0, 1000])
     _, parts = asked(record, layer=3, head=0, token=0, keys=[0, 900])
     assert parts["keys"].shape == (900, 256)

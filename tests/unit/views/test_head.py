@@ -291,7 +291,7 @@ def test_a_front_end_that_is_not_built_says_how_to(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     monkeypatch.setattr(attnviz.pages.html, "_STATIC", tmp_path)
-    with pytest.raises(FileNotFoundError, match="the front-end of the head view is not built"):
+    with pytest.raises(FileNotFoundError, match="the front-end of the head view is missing"):
         HeadView(given_record())
 
 

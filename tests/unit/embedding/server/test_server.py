@@ -135,7 +135,7 @@ def test_a_text_is_asked_for_by_its_number() -> None:
         ("projection", PLOT | {"dimensions": 4}, "dimensions=4 must be 2 or 3"),
         ("projection", PLOT | {"method": "mds"}, 'must be "pca", "tsne" or "umap"'),
         ("projection", PLOT | {"way": WAY | {"scaling": "most"}}, "scaling='most'"),
-        ("projection", PLOT | {"part": 1}, "of 1 parts was asked for"),
+        ("projection", PLOT | {"part": 1}, "must be from 0 to 0"),
         ("lines", HEAD | {"point": 20}, "points 0 to 19"),
         ("lines", HEAD | {"point": -1}, "points 0 to 19"),
         ("aggregate", HEAD | {"size": 0}, "size=0 must lie between 1 and 256"),
