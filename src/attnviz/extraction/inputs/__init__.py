@@ -1,1 +1,1 @@
-"""What a caller gives, as a batch that a model takes."""
+"""Conversion of a caller's inputs into a batch for a model."""

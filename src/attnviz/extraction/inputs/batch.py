@@ -1,4 +1,4 @@
-"""What one forward takes: its arguments, and its sequences of tokens with their padding."""
+"""Inputs of one forward: the model's arguments, and token sequences with their padding."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """One list of tokens of a batch: the model's input, or what a decoder is given.
+    """List of tokens of a batch: the input of the model or of its decoder.
 
     Attributes
     ----------
     length : int
-        Number of positions, padding included.
+        Number of positions, with padding.
     unpadded : list of (Tensor or None)
-        For each example the positions that are not padding, int64; None keeps all.
+        For each example the positions that are not padding, int64, or None for all positions.
     """
 
     length: int
@@ -45,20 +45,20 @@ class TokenSequence:
 
 @dataclass(frozen=True)
 class ProducedText:
-    """A text that the model produces, or is made to produce.
+    """Text that the model produces, or is forced to produce.
 
     Attributes
     ----------
     sequence : str
         The list of tokens that it belongs to: ``"input"`` or ``"decoder"``.
     first : int
-        The token, counted without padding, that predicts the first of it; those behind predict the
-        others.
+        Index, without padding, of the token that predicts the first token of the text. The tokens
+        after it predict the others.
     ids : tuple of int
         Its vocabulary ids.
     likeliest : tuple of (int, float)
-        Where it was generated: for each of its tokens what was likeliest in that step, and how
-        likely. Empty where that is not known.
+        For each token of a generated text the most probable id in that step, and its probability.
+        Empty if it is not known.
     """
 
     sequence: str
@@ -69,7 +69,7 @@ class ProducedText:
 
 @dataclass
 class Batch:
-    """What one forward takes.
+    """Inputs of one forward.
 
     Attributes
     ----------
@@ -80,15 +80,15 @@ class Batch:
     sequences : dict of str to TokenSequence
         Lists of tokens with their padding: ``"input"`` and ``"decoder"``.
     tokens : dict of str to list of Tokens
-        The same without padding, one entry an example.
+        The same lists without padding, one entry per example.
     notes : list of str
-        What a reader must know.
+        Notes for the reader of the records.
     produced : list of (ProducedText or None)
-        What each example produces; empty where none does.
+        The text that each example produces. Empty if no example produces any.
     processor : object or None
-        What made pixel values of images, or features of a sound.
+        The processor that made pixel values of images, or features of a sound.
     own_notes : list of list of str
-        What a reader of one example must know, an entry an example; empty where there is nothing.
+        Notes for the reader of one example, one entry per example. Empty if there are none.
     """
 
     arguments: dict[str, Any]
@@ -102,10 +102,10 @@ class Batch:
 
 
 def moved_to_model(model: Any, value: Any) -> Any:
-    """Put a value where a model is, and into its precision."""
+    """Return a value on the model's device and, if it is a float tensor, in the model's dtype."""
     if not isinstance(value, torch.Tensor):
         return value
-    # Weights that lie on disk are moved in when they are needed, and inputs with them.
+    # Weights on disk are loaded when they are needed, and inputs are moved with them.
     device = value.device if model.device.type == "meta" else model.device
     if value.is_floating_point():
         return value.to(device=device, dtype=model.dtype)
@@ -115,8 +115,8 @@ def moved_to_model(model: Any, value: Any) -> Any:
 def split_examples(batch: Batch) -> list[Batch]:
     """Split a batch into its examples, without the padding of the input.
 
-    Raises ValueError if it is unclear what belongs to which example (of images, each may have
-    several).
+    Raise ValueError if it is unclear which part belongs to which example. An example may have
+    several images.
     """
     ids = batch.arguments.get("input_ids")
     singles = []
@@ -160,8 +160,8 @@ def split_examples(batch: Batch) -> list[Batch]:
     return singles
 
 
-# Arguments with a number for each token of a sequence, and what padding is given there; ids get the
-# model's own.
+# Arguments with a number for each token of a sequence, and their padding. Ids use the model's
+# padding id.
 _OF_TOKENS = {
     "input": {"input_ids": None, "attention_mask": 0, "token_type_ids": 0},
     "decoder": {"decoder_input_ids": None, "decoder_attention_mask": 0},
@@ -169,11 +169,11 @@ _OF_TOKENS = {
 
 
 def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] | None:
-    """What examples that may run in one forward have in common; None where one runs by itself.
+    """Return a key that examples must share to run in one forward, or None for a separate forward.
 
-    `accepted` are the arguments that the model takes. An example is one text (and the text of its
-    decoder): an image, a sound, or whatever is not a number for each token has no padding that
-    could be taken off again.
+    `accepted` are the model's arguments. Only examples that are one text (with the text of a
+    decoder) get a key: padding of images, sounds and other arguments could not be removed
+    afterwards.
     """
     if batch.size != 1 or "input" not in batch.sequences:
         return None
@@ -194,10 +194,10 @@ def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] 
 
 
 def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
-    """Join examples of one kind into a batch, padded behind with the id `padding`.
+    """Join examples of one kind into a batch, padded at the end with the id `padding`.
 
-    What comes behind the tokens of a text changes neither their positions nor, in a causal model,
-    anything that they see.
+    Tokens after a text change neither its positions nor, in a causal model, the tokens that it
+    attends to.
     """
     first = batches[0]
     arguments: dict[str, Any] = {}
@@ -236,7 +236,7 @@ def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
 
 
 def tensor_of(name: str, value: Any) -> torch.Tensor:
-    """Make a tensor of what a tokenizer or processor returned under a name."""
+    """Return the tensor of a value that a tokenizer or processor returned under a name."""
     if isinstance(value, torch.Tensor):
         return value
     if not isinstance(value, np.ndarray | list | tuple | int | float):
@@ -253,9 +253,10 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
 
 
 def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedText | None:
-    """What a decoder is made to produce: each label by the token that is fed at its position.
+    """Return the text that labels force a decoder to produce, or None without labels.
 
-    `labels` are int64, (labels,), `unpadded` bool of that shape. None where there is no label.
+    `labels` are int64, (labels,), and `unpadded` is bool of that shape. Each label is predicted by
+    the token at its position.
     """
     ids = tuple(labels[unpadded.to(labels.device)].tolist())
     return ProducedText("decoder", 0, ids) if ids else None
@@ -264,10 +265,10 @@ def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedTe
 def unpadded_positions(
     ids: torch.Tensor, mask: torch.Tensor | None, argument: str
 ) -> list[torch.Tensor | None]:
-    """Find the positions that are not padding: for each example int64, or None for all.
+    """Return for each example the positions that are not padding, int64, or None for all.
 
-    `ids` and `mask` are (examples, tokens), 0 in the mask being padding; a mask with another number
-    of axes says nothing of padding. `argument` is the mask's name, for errors.
+    `ids` and `mask` are (examples, tokens), with 0 in the mask for padding. A mask with another
+    number of axes has no information on padding. `argument` is the mask's name, for errors.
     """
     if mask is None or mask.dim() != 2:
         return [None] * ids.shape[0]
@@ -286,13 +287,13 @@ def unpadded_positions(
 
 
 def pair_numbers(arguments: Mapping[str, torch.Tensor], index: int) -> list[int | None] | None:
-    """Which text of a pair each token of an example belongs to; None where nothing says it."""
+    """Return the number of the text in a pair that each token of an example belongs to, or None."""
     types = arguments.get("token_type_ids")
     return None if types is None else [int(number) for number in types[index]]
 
 
 def selected_tokens(tokens: Tokens, positions: torch.Tensor) -> Tokens:
-    """Some of the tokens, by ascending positions, int64; they have no grids and predictions."""
+    """Return the tokens at ascending positions, int64, without grids and predictions."""
     chosen = positions.tolist()
     return Tokens(
         text=tuple(tokens.text[position] for position in chosen),

@@ -1,4 +1,4 @@
-"""From what a caller gave to examples, and from one of them to a batch that a model takes."""
+"""Conversion of a caller's inputs into examples, and of an example into a batch."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ _IDS = ("input_ids", "decoder_input_ids")
 
 
 class Encoder:
-    """Encodes examples for one model, with the tokenizer and processor that the caller gave.
+    """Encoder of examples for one model, with the caller's tokenizer and processor.
 
-    `truncation` cuts texts that are too long, as `read_truncation` gives it.
+    `truncation` is a result of `read_truncation` and cuts texts that are too long.
     """
 
     def __init__(self, loaded: Loaded, *, truncation: bool | int = False) -> None:
@@ -73,7 +73,7 @@ class Encoder:
         self._tokenizer: Any = loaded.tokenizer
         self._looked_in: set[str] = set()
         self._positions: dict[str, int | None] = {}
-        #: The arguments that the model takes.
+        #: Arguments that the model takes.
         self.accepted = accepted_arguments(self._model)
         self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
 
@@ -86,11 +86,11 @@ class Encoder:
         generating: bool = False,
         to_come: int = 0,
     ) -> Batch:
-        """Encode one example as `examples_of` gives it, or one batch that is encoded already.
+        """Encode one example of `examples_of`, or one batch that is already encoded.
 
-        `target` is a text that the model is made to produce, `decoder_input_ids` what its decoder
-        is given; with `generating` the model is to go on by itself, for `to_come` tokens at most.
-        Errors name the argument, what was given and what would work.
+        `target` is a text that the model is forced to produce, and `decoder_input_ids` are the
+        inputs of its decoder. With `generating` the model will produce up to `to_come` tokens.
+        Errors name the argument, its value and a valid one.
         """
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
         if isinstance(target, str):
@@ -115,7 +115,7 @@ class Encoder:
         return batch
 
     def _encode(self, example: Any, *, ends_open: bool, to_come: int) -> Batch:
-        """Encode one example by what it is."""
+        """Encode one example according to its type."""
         is_text = isinstance(example, str) or _kind(example) in ("pair", "chat")
         if self._truncation and not (is_text or _is_message(example)):
             raise TypeError(
@@ -135,11 +135,14 @@ class Encoder:
         return self._encode_ids(example)
 
     def add_generated(self, batch: Batch, generated: Generated, method: str) -> None:
-        """Append what the model produced to a batch of one example; `method` says how in words."""
+        """Append generated ids to a batch of one example.
+
+        `method` describes the generation in words.
+        """
         added = generated.ids[generated.prefix :]
         tokenizer = self.tokenizer(needed=False)
         if self.encoder_decoder:
-            # What comes last is predicted and not read.
+            # The last token is predicted but not read.
             batch.arguments["decoder_input_ids"] = generated.ids[None, :-1]
             batch.arguments.pop("decoder_attention_mask", None)
             self._add_sequence(batch, "decoder", "generate", None)
@@ -156,7 +159,7 @@ class Encoder:
         batch.notes.append(note)
 
     def tokenizer(self, *, needed: bool) -> Any:
-        """Find the tokenizer, once; raise ValueError if it is needed and there is none."""
+        """Return the tokenizer. Raise ValueError if it is needed and none is found."""
         where = "hub" if needed else "here"
         if self._tokenizer is None and where not in self._looked_in:
             self._tokenizer = find_tokenizer(self._loaded, from_hub=needed)
@@ -201,8 +204,8 @@ class Encoder:
                 "inputs: chat messages were given, and the tokenizer has no chat template; set "
                 "tokenizer.chat_template, or give the text"
             )
-        # As ids at once: the template's text may hold the first token already, and encoding it
-        # again would add another one.
+        # Encode the template directly: its text may already contain the first token, and encoding
+        # the text would add that token again.
         return self._cut(
             lambda verbose=True, **options: call_reader(
                 tokenizer.apply_chat_template,
@@ -218,7 +221,7 @@ class Encoder:
         )
 
     def _cut(self, encode: Callable[..., Any], *, to_come: int) -> Batch:
-        """Make a batch of a text, cut where it is to be and is too long."""
+        """Return the batch of a text, truncated if requested and too long."""
         tokenizer = self.tokenizer(needed=True)
         encoded, note = self._truncation.cut(encode, tokenizer, "inputs", to_come=to_come)
         batch = self._tokenized(encoded)
@@ -226,7 +229,7 @@ class Encoder:
         return batch
 
     def _tokenized(self, encoded: Any) -> Batch:
-        """Make a batch of a tokenizer's output, leaving out what this model doesn't take."""
+        """Return the batch of a tokenizer's output, without arguments that the model ignores."""
         for name in list(encoded):
             if name not in ("input_ids", "attention_mask") and name not in self.accepted:
                 del encoded[name]
@@ -261,9 +264,9 @@ class Encoder:
             labels = labels[None] if labels is not None and labels.dim() == 1 else labels
         check_finite(arguments)
         check_length_of_sound(self._model, arguments)
-        # A tower's patches are in one row, whatever number of images they are of.
+        # The patches of all images of a vision tower are in one row.
         in_a_row = grid_of(arguments) is not None
-        # And so are a sound's frames, where they are given as (bins, frames).
+        # The frames of a sound with the shape (bins, frames) are in one row too.
         joint = in_a_row or (main is arguments.get("input_features") and main.dim() == 2)
         batch = Batch(
             arguments, size=1 if joint and "input_ids" not in arguments else main.shape[0]
@@ -301,7 +304,7 @@ class Encoder:
         return self._encode_mapping({"input_ids": ids if ids.dim() == 2 else ids[None]})
 
     def _processor(self, of: Literal["of both", "of images", "of sounds"]) -> Any:
-        """Find what encodes images or sounds; None where there is nothing."""
+        """Return the processor of images or sounds, or None if none is found."""
         return find_processor(self._loaded, of)
 
     def _processed(self, processed: Processed) -> Batch:
@@ -316,12 +319,12 @@ class Encoder:
     def _add_sequence(
         self, batch: Batch, name: str, argument: str, encodings: Sequence[Any] | None
     ) -> None:
-        """Note a list of tokens: which places are padding, and what is shown for the others."""
+        """Add a list of tokens to a batch: its padding, and the texts of its tokens."""
         prefix = "" if name == "input" else "decoder_"
         ids = batch.arguments[f"{prefix}input_ids"]
         apart = ids.dim() == 3 or ids.shape[0] != batch.size
         if apart and has_codebooks(self._model.config):
-            # Codecs of sound: a token is several ids, side by side or in rows below each other.
+            # Audio codecs: a token has several ids, along an axis or in several rows.
             batch.notes.append("A token has several ids: tokens are shown by their place.")
             return
         if ids.dim() != 2:
@@ -376,7 +379,8 @@ class Encoder:
             batch.notes += [note] if note else []
             check_ids(self._model, encoded["input_ids"], "target")
             batch.arguments["decoder_input_ids"] = shifted(self._model, encoded["input_ids"])
-            # The decoder is given one token before each of the target's: as many are padding.
+            # The decoder reads one token before each token of the target, so the padding has the
+            # same length.
             batch.arguments["decoder_attention_mask"] = encoded["attention_mask"]
             batch.produced = [
                 produced_text_of(row, mask != 0)
@@ -392,7 +396,7 @@ class Encoder:
         )
 
     def _labels_its_text(self, batch: Batch) -> bool:
-        """Whether the decoder is to read the encoder's text: the class generates none."""
+        """Whether the decoder reads the encoder's text, because the class does not generate."""
         return (
             "input_ids" in batch.arguments
             and "decoder_input_ids" in self.accepted
@@ -402,7 +406,7 @@ class Encoder:
 
 
 def _stands_for_tokens(name: str, value: Any) -> bool:
-    """Whether an argument would hold what came of other tokens; ValueError if it does hold it."""
+    """Whether an argument could replace tokens. Raise ValueError if it does."""
     if name not in (*CACHES, "encoder_outputs"):
         return False
     if value is None:
@@ -426,9 +430,9 @@ _KINDS = (
 
 
 def examples_of(inputs: Any) -> tuple[list[Any], bool]:
-    """The examples in what the caller gave, one forward each, and whether it was a list of them.
+    """Return the examples in `inputs`, one per forward, and whether `inputs` was a list.
 
-    Raises ValueError if it is empty, and TypeError if it is a mixture or something unknown.
+    Raise ValueError if it is empty, and TypeError if it is a mixture or of an unknown type.
     """
     if inputs is None:
         raise ValueError(f"inputs: nothing was given; give {_KINDS}")
@@ -458,12 +462,12 @@ def examples_of(inputs: Any) -> tuple[list[Any], bool]:
 
 
 def _is_message(entry: object) -> bool:
-    """Whether it is a chat message."""
+    """Whether an entry is a chat message."""
     return isinstance(entry, Mapping) and "role" in entry
 
 
 def _kind(entry: object) -> str | None:
-    """Name what an entry of a list is, so that mixtures are noticed; None for anything unknown."""
+    """Return the kind of an entry of a list, or None if it is unknown. Kinds reveal mixtures."""
     filled = isinstance(entry, list) and bool(entry)
     parts = entry if isinstance(entry, list | tuple) else ()
     is_kind = {
@@ -482,7 +486,7 @@ def _kind(entry: object) -> str | None:
 
 
 def _ids(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Ids in a dtype that models look up; TypeError if they are not whole numbers."""
+    """Return ids as integers that models can look up. Raise TypeError unless they are integers."""
     if tensor.layout != torch.strided or tensor.dtype == torch.bool or tensor.is_floating_point():
         kind = str(tensor.dtype) if tensor.layout == torch.strided else str(tensor.layout)
         raise TypeError(f"inputs: {name} must be whole numbers in a dense tensor; got {kind}")
@@ -490,7 +494,7 @@ def _ids(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _check_characters(name: str, text: str) -> None:
-    """Refuse half of a surrogate pair, which no tokenizer reads."""
+    """Raise ValueError if a text has half of a surrogate pair, which no tokenizer reads."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -502,7 +506,7 @@ def _check_characters(name: str, text: str) -> None:
 
 
 def one_each(argument: str, given: Any, count: int) -> Sequence[Any]:
-    """An argument's entry for each of so many examples; ValueError if there are not as many."""
+    """Return an argument's entries, one per example. Raise ValueError if their number differs."""
     if given is None:
         return [None] * count
     if isinstance(given, str) or len(given) != count:

@@ -1,7 +1,8 @@
-"""The text that a model produces by itself, behind a prompt or in its decoder.
+"""Generation of text by the model, after a prompt or in its decoder.
 
-It is generated as usual, and then read in one forward, whose rows equal those of the steps: a step
-sees no more than the tokens before it. Nothing of the steps has to be kept.
+The text is generated as usual and then read in one forward. The rows of that forward equal those of
+the steps, because a step only attends to the tokens before it. So nothing has to be kept of the
+steps.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _HOW_TO_GIVE_IT = (
     "as in generate={'max_new_tokens': 40, 'do_sample': True}"
 )
 
-# What would change how the method is called or what it gives back.
+# Arguments that would change the method's inputs or results.
 _RESERVED = {
     "inputs",
     "input_ids",
@@ -51,27 +52,27 @@ _RESERVED = {
     "return_dict_in_generate",
 }
 
-# A number alone asks for no sampling and no beams, whatever the model's own configuration says.
-# Temperature and its like are left there: Whisper would sample if it were given one.
+# With only a number, generate greedily whatever the model's configuration says. Temperature and
+# similar settings are not passed: Whisper samples if it gets a temperature.
 _GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """How a model is to generate.
+    """Settings of a generation.
 
     Attributes
     ----------
     options : dict
-        Arguments of the model's own generate method.
+        Arguments of the model's generate method.
     max_new_tokens : int or None
-        The most tokens that may come; None where only the whole length is bounded.
+        Maximum number of new tokens, or None if only the total length is limited.
     method : str
-        How a token is chosen, in words.
+        The choice of a token, in words.
     quiet : bool
-        Whether only a number was given, so that warnings about settings are kept back.
+        Whether only a number was passed, so that warnings about settings are suppressed.
     max_length : int or None
-        The most tokens that there may be in all; None where only those that may come are bounded.
+        Maximum total number of tokens, or None if only the number of new tokens is limited.
     """
 
     options: dict[str, Any]
@@ -81,7 +82,7 @@ class GenerationSettings:
     max_length: int | None = None
 
     def longest(self, before: int) -> int:
-        """The most tokens in the end, after so many in the prompt or at the decoder's beginning."""
+        """Return the maximum final number of tokens, given the number before the generation."""
         if self.max_new_tokens is not None:
             return before + self.max_new_tokens
         return max(before + 1, self.max_length or 0)
@@ -89,16 +90,16 @@ class GenerationSettings:
 
 @dataclass
 class Generated:
-    """What a model produced for one example.
+    """Text that a model generated for one example.
 
     Attributes
     ----------
     ids : Tensor
-        (tokens,), int64, on the CPU: what stood before, and what came.
+        (tokens,), int64, on the CPU: the initial ids and the generated ones.
     prefix : int
-        How many of them stood before: the prompt, or what the decoder began with.
+        Number of initial ids: the prompt, or the first ids of the decoder.
     likeliest : list of (int, float)
-        For each step the likeliest id and its probability; empty where a step did not give one
+        For each step the most probable id and its probability. Empty if a step did not return one
         row of logits.
     """
 
@@ -108,10 +109,10 @@ class Generated:
 
 
 def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSettings:
-    """Read what was given as `generate`.
+    """Convert the argument `generate` into settings.
 
-    Raises TypeError or ValueError if it cannot be read, asks for no tokens or for several answers,
-    or the model cannot generate.
+    Raise TypeError or ValueError if it cannot be read, requests no tokens or several answers, or if
+    the model cannot generate.
     """
     options = _options(given)
     _check_model(model)
@@ -186,24 +187,24 @@ def generate_text(
     watch: Callable[[Cleanup], None] | None = None,
     on_token: Callable[[Generated], bool] | None = None,
 ) -> Generated:
-    """Let a model, held in evaluation mode, produce text for one example without padding.
+    """Generate text for one example without padding, with the model in evaluation mode.
 
-    A progress bar is shown once it takes longer than a second. `watch` changes the model until the
-    block that it is given ends. `on_token` gets the text so far behind each token, where it is one
-    row; it may run the model, and ends the generation where it gives True. Raises ValueError if
-    that many tokens exceed the model's positions, and NotImplementedError if the model produces
-    anything but one row of tokens.
+    A progress bar appears if it takes longer than a second. `watch` changes the model until the
+    block of its argument ends. `on_token` is called with the text so far after each token, unless
+    there are several rows. It may run the model, and ends the generation if it returns True. Raise
+    ValueError if the tokens exceed the model's positions, and NotImplementedError if the model
+    produces anything but one row of tokens.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
     if not encoder_decoder:
-        # Without one transformers guesses from the ids which of them are padding.
+        # Without a mask transformers guesses from the ids which tokens are padding.
         arguments.setdefault("attention_mask", torch.ones_like(arguments["input_ids"]))
     _check_positions(model, batch, settings, encoder_decoder=encoder_decoder)
     options = dict(settings.options)
     criteria = StoppingCriteriaList(options.pop("stopping_criteria", None) or [])
-    # An answer that is there at once needs no bar. Where none is wanted tqdm is left alone: an
-    # interrupt in it may have left its lock with another thread for good.
+    # Fast answers need no bar. Without a bar tqdm is not used at all: an interrupt in tqdm may
+    # leave its lock with another thread forever.
     progress_bar = (
         tqdm(total=settings.max_new_tokens, desc="generate", unit="token", leave=False, delay=1.0)
         if progress
@@ -219,7 +220,7 @@ def generate_text(
             options |= _min_length(model, batch, settings)
             _quieten(undo)
         if watch is not None:
-            # Compiled code does not ask the dispatcher.
+            # Compiled code does not call the dispatcher.
             options |= {"disable_compile": True}
             watch(undo)
         criteria.append(watcher)
@@ -230,7 +231,7 @@ def generate_text(
             f"generate: {type(model).__name__} generates in a way that cannot be followed; "
             "generate yourself and give the text as target="
         )
-    # A search with beams follows several answers and gives the best at the end.
+    # Beam search has several rows and returns the best one at the end.
     ids = watcher.ids[0] if watcher.ids.shape[0] == 1 else sequences[0]
     generated = watcher.generated(ids)
     count = generated.ids.shape[0] - generated.prefix
@@ -243,7 +244,7 @@ def generate_text(
 
 
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
-    """Sees the tokens as they come."""
+    """Observer of the tokens of a generation."""
 
     def __init__(
         self, bar: Any, before: int | None, on_token: Callable[[Generated], bool] | None
@@ -258,8 +259,8 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         self._reads = False
 
     def see_step(self, _module: Any, _inputs: Any, output: Any) -> None:
-        """Note what a step held for the likeliest."""
-        # The same model may run in another thread, or read the text so far meanwhile.
+        """Record the most probable token of a step."""
+        # Another thread may run the same model, and `on_token` may run it too.
         if self._reads or threading.get_ident() != self._thread:
             return
         logits = getattr(output, "logits", None)
@@ -268,10 +269,10 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
             self.likeliest.append((int(token), float(probability)))
 
     def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
-        """See all tokens that are there."""
+        """Record all tokens so far. Return whether to stop."""
         width = input_ids.shape[1]
         if self.ids is None or width <= self.ids.shape[1]:
-            # Some models begin again when they doubt an answer (Whisper).
+            # Some models restart if they reject an answer (Whisper).
             self.prefix = width - 1
             self.likeliest = self.likeliest[-1:]
         self.ids = input_ids
@@ -287,7 +288,7 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         return torch.full((input_ids.shape[0],), stop, dtype=torch.bool, device=input_ids.device)
 
     def generated(self, ids: torch.Tensor) -> Generated:
-        """The text of some ids, (tokens,), with what the steps held for the likeliest."""
+        """Return the text of ids, (tokens,), with the most probable tokens of the steps."""
         ids = ids.detach().cpu()
         prefix = self.prefix if self._before is None else self._before
         likeliest = self.likeliest if len(self.likeliest) == len(ids) - prefix else []
@@ -302,7 +303,7 @@ def _check_positions(
         return
     name = "decoder_input_ids" if encoder_decoder else "input_ids"
     before = batch.arguments[name].shape[1] if name in batch.arguments else 1
-    # The last token of a decoder is predicted and never read.
+    # The last token of a decoder is predicted but never read.
     free = bound - before + encoder_decoder
     if settings.max_new_tokens > free:
         raise ValueError(
@@ -314,7 +315,7 @@ def _check_positions(
 def _min_length(
     model: PreTrainedModel, batch: Batch, settings: GenerationSettings
 ) -> dict[str, int]:
-    """Bound the model's own least length by the number that was asked for."""
+    """Return the option that limits the model's minimum length to the requested length."""
     own = getattr(getattr(model, "generation_config", None), "min_length", None) or 0
     ids = batch.arguments.get("decoder_input_ids", batch.arguments.get("input_ids"))
     before = 1 if getattr(model.config, "is_encoder_decoder", False) or ids is None else len(ids[0])
@@ -323,10 +324,7 @@ def _min_length(
 
 
 def _quieten(undo: Cleanup) -> None:
-    """Keep back what transformers says, in this thread, about settings that were not given.
-
-    Until the block of `undo` ends.
-    """
+    """Suppress this thread's warnings of transformers about settings until `undo` ends."""
     here = threading.get_ident()
 
     def passes(record: logging.LogRecord) -> bool:

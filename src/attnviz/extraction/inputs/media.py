@@ -1,4 +1,4 @@
-"""Images and sounds, alone or with a text: checked, and encoded by a model's processor."""
+"""Images and sounds, alone or with a text: validation, and encoding by a model's processor."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = [
 
 
 def is_image(entry: object) -> bool:
-    """Whether it is an image of PIL, which need not be installed."""
+    """Whether an entry is an image of PIL, which need not be installed."""
     return type(entry).__module__.partition(".")[0] == "PIL"
 
 
 def is_media_and_text(entry: object) -> bool:
-    """Whether it is a text with an image (of PIL, or an array) or a sound, in any order."""
+    """Whether an entry is a text with an image (of PIL, or an array) or a sound, in any order."""
     if not isinstance(entry, tuple) or len(entry) != 2:
         return False
     texts = [part for part in entry if isinstance(part, str)]
@@ -51,7 +51,7 @@ def is_media_and_text(entry: object) -> bool:
 
 
 def is_sound(entry: object) -> bool:
-    """Whether it is a sound: an array of one axis that is not a list of ids, or with its rate."""
+    """Whether an entry is a sound: a float array of one axis, or a mapping with its rate."""
     if isinstance(entry, Mapping):
         return "array" in entry
     if isinstance(entry, np.ndarray):
@@ -60,7 +60,7 @@ def is_sound(entry: object) -> bool:
 
 
 def has_media(messages: Sequence[Any]) -> bool:
-    """Whether any of some chat messages holds an image, a video or a sound."""
+    """Whether any chat message contains an image, a video or a sound."""
     contents = [message.get("content") for message in messages]
     parts = [part for content in contents if isinstance(content, list) for part in content]
     return any(isinstance(part, Mapping) and part.get("type", "text") != "text" for part in parts)
@@ -68,16 +68,16 @@ def has_media(messages: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Processed:
-    """An encoded image or sound.
+    """Encoded image or sound.
 
     Attributes
     ----------
     encoded : mapping
-        What the model takes.
+        The model's arguments.
     processor : object or None
-        What made it; None where it was given like that.
+        The processor that made them, or None if the caller passed them.
     samples : int
-        How many samples a sound had.
+        Number of samples of a sound.
     """
 
     encoded: Mapping[str, Any]
@@ -92,11 +92,11 @@ def encode_media(
     *,
     ends_open: bool,
 ) -> Processed | None:
-    """Encode an image or a sound, alone or with a text; None where the example is neither.
+    """Encode an image or a sound, alone or with a text. Return None if the example is neither.
 
-    `find` finds the processor of what is to be encoded, or None; `ends_open` says whether an answer
-    is to come. Raises TypeError if the model takes no such thing, and ValueError if the example is
-    empty or there is no processor.
+    `find` returns the processor for the kind of example, or None. `ends_open` says whether an
+    answer follows. Raise TypeError if the model does not take such an example, and ValueError if
+    the example is empty or no processor is found.
     """
     capabilities = capabilities_of(model)
     if is_media_and_text(example):
@@ -150,7 +150,7 @@ def _image(
 def _with_text(
     model: PreTrainedModel, pair: tuple[Any, Any], processor: Any, *, ends_open: bool
 ) -> Mapping[str, Any]:
-    """Encode both, as a chat message where the processor knows chats."""
+    """Encode a text with an image or a sound, as a chat message if the processor has a template."""
     given, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
     sound = is_sound(given)
     kind = "audio" if sound else "image"
@@ -172,7 +172,7 @@ def _with_text(
 
 
 def _rate(processor: Any) -> int | None:
-    """Samples a second of the sounds that a processor takes."""
+    """Return the sampling rate of the sounds that a processor takes."""
     rate = getattr(getattr(processor, "feature_extractor", processor), "sampling_rate", None)
     return None if rate is None else int(rate)
 
@@ -180,10 +180,10 @@ def _rate(processor: Any) -> int | None:
 def encode_chat(
     model: PreTrainedModel, messages: Sequence[Any], processor: Any, *, ends_open: bool
 ) -> Mapping[str, Any]:
-    """Encode chat messages that hold images or sounds, by the processor's chat template.
+    """Encode chat messages with images or sounds by the processor's chat template.
 
-    `ends_open` says whether an answer is to come. Raises TypeError if the model takes no such
-    thing, and ValueError if there is no processor, or it has no chat template.
+    `ends_open` says whether an answer follows. Raise TypeError if the model does not take such
+    messages, and ValueError if there is no processor or it has no chat template.
     """
     capabilities = capabilities_of(model)
     if not (capabilities.reads and (capabilities.sees or capabilities.hears)):
@@ -229,11 +229,11 @@ def _sound(model: PreTrainedModel, sound: Any, processor: Any) -> Mapping[str, A
 
 
 def checked_image(model: PreTrainedModel, image: Any) -> Any:
-    """Make of an image what an image processor takes: three colours from 0 to 255.
+    """Return an image as an image processor takes it: three colours from 0 to 255.
 
-    An image of PIL, or an array: (height, width), or with 1, 3 or 4 colours, last or first; whole
-    numbers from 0 to 255, or fractions from 0 to 1. One colour where the model takes one. Raises
-    TypeError or ValueError if it is something else, or empty.
+    The image is one of PIL, or an array: (height, width), or with 1, 3 or 4 colours as the last or
+    first axis. Its values are integers from 0 to 255, or floats from 0 to 1. The result has one
+    colour if the model takes one. Raise TypeError or ValueError if it is anything else, or empty.
     """
     one_colour = 1 in config_values(model.config, "num_channels")
     if is_image(image):
@@ -279,11 +279,11 @@ def _colours(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
-    """Make of a sound what a feature extractor takes: samples of one channel, float32.
+    """Return a sound as a feature extractor takes it: samples of one channel, float32.
 
-    Floating point, (samples,), or ``{"array": ..., "sampling_rate": ...}``; `rate` is the samples a
-    second that the model was made for. Raises TypeError or ValueError if it is something else,
-    empty, or was taken at another rate.
+    The sound is an array of floats, (samples,), or ``{"array": ..., "sampling_rate": ...}``. `rate`
+    is the model's sampling rate. Raise TypeError or ValueError if the sound is anything else, is
+    empty, or has another rate.
     """
     if isinstance(sound, Mapping):
         given = sound.get("sampling_rate")
@@ -312,14 +312,14 @@ def checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
 
 
 def check_length_of_sound(model: PreTrainedModel, arguments: Mapping[str, Any]) -> None:
-    """Raise ValueError if a model's convolutions leave nothing of a sound."""
+    """Raise ValueError if a sound is shorter than one frame of the model."""
     values = arguments.get("input_values")
     frames = getattr(model, "_get_feat_extract_output_lengths", None)
     if isinstance(values, torch.Tensor) and values.dim() == 2 and callable(frames):
         try:
             left = int(frames(torch.tensor(values.shape[1])))
         except AttributeError:
-            # transformers' own method asks for what some encoders' configurations lack.
+            # transformers' method reads attributes that some encoders' configurations lack.
             return
         if left < 1:
             raise ValueError(

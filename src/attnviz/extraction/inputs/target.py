@@ -1,4 +1,4 @@
-"""The text that a model is made to produce: given to a decoder, or put behind the prompt."""
+"""Text that a model is forced to produce, in its decoder or after the prompt."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _WRITTEN = 1
 def check_target(
     model: PreTrainedModel, example: Any, target: Any, decoder_input_ids: Any, *, generating: bool
 ) -> None:
-    """Raise ValueError if it is said twice, not at all, or in vain what a model is to produce.
+    """Raise ValueError if the text to produce is passed twice, is missing, or cannot be used.
 
-    `target` and `decoder_input_ids` are None where they were not given; with `generating` the model
+    `target` and `decoder_input_ids` are None if they were not passed. With `generating` the model
     chooses the text.
     """
     name = type(model).__name__
@@ -70,7 +70,7 @@ def check_target(
     given = generating or labelled or target is not None or decoder_input_ids is not None
     if isinstance(example, Mapping):
         given = given or "decoder_input_ids" in example
-    # A decoder of another kind (of objects in an image, of a series to come) starts by itself.
+    # Decoders of other kinds (of objects in an image, of a time series) need no initial text.
     reads = "decoder_input_ids" in accepted_arguments(model)
     if generates and reads and not given:
         raise _missing_target(model)
@@ -84,14 +84,14 @@ def _missing_target(model: PreTrainedModel) -> ValueError:
 
 
 class _ReachedError(Exception):
-    """The end of a forward that was needed only up to its decoder."""
+    """Signal that ends a forward at its decoder."""
 
 
 def own_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) -> torch.Tensor:
-    """Return the ids that a model gives its decoder if it is given none.
+    """Return the ids that a model passes to its decoder by default.
 
-    Classes that label a text (BART's for classification and for questions) make them of the
-    encoder's text, one token later. Raises ValueError if the model makes none.
+    Classes that label a text (BART's for classification and for questions) shift the encoder's text
+    by one token. Raise ValueError if the model makes no ids.
     """
     found: list[Any] = []
 
@@ -119,12 +119,12 @@ def _is_causal(model: PreTrainedModel) -> bool:
     ]
     if family_of(model.config).prompt_looks_both_ways:
         return True
-    # Some attention says nothing of it: BLOOM's, GPT-J's.
+    # Some attention modules do not have the flag: BLOOM's, GPT-J's.
     return any(flags) if flags else bool(model.can_generate())
 
 
 def target_texts(target: Any, count: int) -> list[str]:
-    """Read what was given as target: one text for each of `count` examples."""
+    """Convert the argument `target` into one text for each of `count` examples."""
     texts = [target] if isinstance(target, str) else target
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise TypeError(
@@ -138,11 +138,11 @@ def target_texts(target: Any, count: int) -> list[str]:
 
 
 def shifted(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
-    """Make decoder inputs of labels, (examples, tokens) with -100 as padding: one step later.
+    """Return decoder inputs for labels, (examples, tokens) with -100 as padding, one step later.
 
-    The first is the token that the decoder starts with; ValueError if the model doesn't say which.
+    The first id is the decoder's start token. Raise ValueError if the model does not define it.
     """
-    # Some models start otherwise (mBART with the language), and have a method for it.
+    # Some models start differently (mBART with the language) and have a method for it.
     own: Any = getattr(model, "prepare_decoder_input_ids_from_labels", None)
     if own is not None:
         ids: torch.Tensor = own(labels=labels.to(model.device)).cpu()
@@ -162,10 +162,10 @@ def shifted(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
 
 
 def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: Any) -> None:
-    """Append the target to a prompt: a decoder-only model produces it there.
+    """Append the target to a prompt, as the text that a decoder-only model produces.
 
-    Raises TypeError or ValueError if `target` is not one text, or `batch` is more than one prompt
-    without padding.
+    Raise TypeError or ValueError if `target` is not one text, or `batch` is not one prompt without
+    padding.
     """
     (text,) = target_texts(target, 1)
     if (
@@ -177,8 +177,8 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
             f"target: it goes behind one prompt of ids without padding; got {batch.size} encoded "
             "examples. Give a list of texts and a list of targets"
         )
-    # By itself, as the model would produce it: joining the texts first could change the prompt's
-    # last token.
+    # Encode the target alone, as the model would produce it. Joining the texts first could change
+    # the prompt's last token.
     encoded = call_reader(tokenizer, text, add_special_tokens=False, return_tensors="pt")
     added = encoded["input_ids"]
     check_ids(model, added, "target")
@@ -192,7 +192,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
     """Append ids, (1, tokens), to a prompt without padding, as a second text that it predicted."""
     ids = batch.arguments["input_ids"]
     for name, value in batch.arguments.items():
-        # Masks and kinds of tokens go on as the prompt ends.
+        # Masks and token types continue with the last value of the prompt.
         if isinstance(value, torch.Tensor) and value.shape == ids.shape:
             more = value[:, -1:].cpu().expand(added.shape)
             if name == "position_ids":
@@ -210,7 +210,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
 
 
 def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
-    """Two lists of tokens, one after the other: ids and words where both have them, all grids."""
+    """Join two lists of tokens, with ids and words if both have them, and with all grids."""
     ids = None if first.ids is None or second.ids is None else first.ids + second.ids
     special, sequence = first.special + second.special, first.sequence + second.sequence
     words = None

@@ -1,4 +1,4 @@
-"""Cutting a text to the tokens that a model takes, and saying what was cut."""
+"""Truncation of a text to the number of tokens that a model takes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from attnviz.extraction.capabilities import num_positions
 
 __all__ = ["Truncation", "read_truncation"]
 
-# Tokenizers without a limit say 10**30.
+# Tokenizers without a limit report 10**30.
 _NO_LIMIT = 10**9
 
 
 def read_truncation(given: Any) -> bool | int:
-    """Read the argument `truncation`: False, True, or the most tokens; None is False."""
+    """Convert the argument `truncation`: False, True, or a maximum number of tokens.
+
+    None is False.
+    """
     if given is None or isinstance(given, bool):
         return bool(given)
     if not hasattr(given, "__index__"):
@@ -31,7 +34,7 @@ def read_truncation(given: Any) -> bool | int:
 
 
 class Truncation:
-    """How many tokens of a text a model is to read; `given` is as `read_truncation` gives it."""
+    """Maximum number of tokens of a text. `given` is a result of `read_truncation`."""
 
     def __init__(self, model: PreTrainedModel, given: bool | int) -> None:  # noqa: FBT001 - a union
         self._model = model
@@ -50,10 +53,10 @@ class Truncation:
         decoder: bool = False,
         to_come: int = 0,
     ) -> tuple[Any, str | None]:
-        """Encode a text, cut where it is too long, and give a note that says so.
+        """Encode a text, truncated if it is too long, and return it with a note on the truncation.
 
-        `encode` is called with further arguments for the tokenizer, `to_come` is how many tokens
-        will follow. ValueError where nothing of the text would be left.
+        `encode` is called with further arguments for the tokenizer. `to_come` is the number of
+        tokens that will follow. Raise ValueError if nothing of the text would be left.
         """
         encoded = encode(verbose=False) if self else encode()
         whole = len(encoded["input_ids"][0])
@@ -77,7 +80,7 @@ class Truncation:
         )
 
     def _most(self, tokenizer: Any, *, decoder: bool, to_come: int) -> int | None:
-        """The most tokens there may be; None for any number."""
+        """Return the maximum number of tokens, or None without a limit."""
         if not self:
             return None
         if decoder not in self._positions:
@@ -91,7 +94,7 @@ class Truncation:
         if room is not None:
             limits.append(room)
         elif not limits:
-            # Rotary positions have no table; this is what the model was trained with.
+            # Rotary positions have no table. Use the length that the model was trained with.
             config: Any = self._model.config.get_text_config()
             trained = getattr(config, "max_position_embeddings", None)
             limits += [trained - to_come] if isinstance(trained, int) else []
