@@ -383,7 +383,7 @@ def test_what_is_wrong_with_an_argument_of_all_texts_is_not_said_of_one(
 def test_a_target_that_is_missing_is_no_texts_and_one_that_is_empty_is() -> None:
     model, tokenizer = demos.load("encoder-decoder")
     made = {"tokenizer": tokenizer, "progress": False}
-    with pytest.raises(ValueError, match=r"^target: .* needs the text that it produces"):
+    with pytest.raises(ValueError, match=r"^target: .* needs a text"):
         extract_corpus(model, ["3 March 2021"] * 2, **made)
     with pytest.raises(ValueError, match=r"^texts\[\d\]: target: the text is empty"):
         extract_corpus(model, ["3 March 2021"] * 2, target=["", ""], **made)

@@ -141,7 +141,7 @@ class TestTexts:
     def test_a_target_of_an_encoder_decoder_model(self, kind: str, piece_tokenizer: Any) -> None:
         model = make_model(kind)
         record = extract(model, "The cat sat", tokenizer=piece_tokenizer, target="the dog")
-        with pytest.raises(ValueError, match=r"target: .* has a decoder"):
+        with pytest.raises(ValueError, match=r"target: the decoder of .* needs a text"):
             extract(model, "The cat sat", tokenizer=piece_tokenizer)
         # What training gives the model: the same tokens one step later.
         encoded = piece_tokenizer("The cat sat", return_tensors="pt")
@@ -186,7 +186,7 @@ class TestTexts:
         # mBART begins with the last token, T5 with one that only begins.
         first = ids[-1] if kind == "MBart" else 0
         assert record.stacks["decoder"].query_tokens.ids == (first, *ids[:-1])
-        assert any("makes by itself" in note for note in record.notes)
+        assert any("makes by default" in note for note in record.notes)
 
     def test_a_decoder_with_several_ids_for_a_token_is_given_them(self) -> None:
         side = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16}
@@ -213,7 +213,7 @@ class TestTexts:
         record = extract(model, inputs)
         assert len(record.stacks["decoder"].query_tokens) == 8
         assert len(runs) == 1
-        assert not any("makes by itself" in note for note in record.notes)
+        assert not any("makes by default" in note for note in record.notes)
 
     def test_targets_of_a_list(self, bart: Any, piece_tokenizer: Any) -> None:
         texts, targets = ["The cat", "The dog sat"], ["the mat on the street", "it"]
@@ -226,16 +226,16 @@ class TestTexts:
                 found = other.stacks[name].weights(layer=1)
                 assert np.abs(one.stacks[name].weights(layer=1) - found).max() < 1e-5
         with pytest.raises(
-            ValueError, match="target must be a list with an entry for each of the 2"
+            ValueError, match="target must be a list with one entry for each of the 2"
         ):
             extract(bart, texts, tokenizer=piece_tokenizer, target="it")
 
     def test_text_without_a_tokenizer(self, gpt2: Any, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"tokenizer: text was given.*tokenizer="):
+        with pytest.raises(ValueError, match=r"tokenizer: inputs contain text.*tokenizer="):
             extract(gpt2, TEXT)
         # transformers makes an empty tokenizer for such a folder.
         gpt2.save_pretrained(tmp_path)
-        with pytest.raises(ValueError, match="tokenizer: text was given"):
+        with pytest.raises(ValueError, match="tokenizer: inputs contain text"):
             extract(tmp_path, TEXT)
 
     def test_a_tokenizer_of_another_vocabulary(self, gpt2: Any, checkpoint_folder: Path) -> None:
@@ -344,7 +344,7 @@ def test_ids_without_a_tokenizer_are_said_once_for_both_sides() -> None:
     ids = torch.tensor([[3, 4, 5]])
     record = extract(make_model("t5"), {"input_ids": ids, "decoder_input_ids": ids})
     assert [note for note in record.notes if "#id" in note] == [
-        "No tokenizer was given: tokens are shown as #id."
+        "No tokenizer was passed: tokens are shown as #id."
     ]
 
 
@@ -356,7 +356,7 @@ def test_ids_of_any_whole_numbers_and_texts_that_no_tokenizer_reads() -> None:
         record = extract(model, {"input_ids": ids.to(dtype)}, tokenizer=tokenizer)
         assert record.tokens == wanted.tokens
     for wrong in (ids.bool(), ids.float(), ids.to_sparse()):
-        with pytest.raises(TypeError, match="inputs: input_ids must be whole numbers"):
+        with pytest.raises(TypeError, match="inputs: input_ids must be integers"):
             extract(model, {"input_ids": wrong}, tokenizer=tokenizer)
     for inputs, name in (("a \ud800", "the text"), (("a", "\udc00"), "the second text")):
         with pytest.raises(ValueError, match=f"inputs: {name} has half of a surrogate pair"):
@@ -397,7 +397,7 @@ def test_loading_a_model_shows_no_bar_of_transformers(
 
 REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
     # Nothing.
-    ("gpt2", None, {}, ValueError, "inputs: nothing was given"),
+    ("gpt2", None, {}, ValueError, "inputs must not be None"),
     ("gpt2", "", {}, ValueError, "inputs: the text is empty"),
     ("gpt2", ("The cat", ""), {}, ValueError, "inputs: the second text is empty"),
     ("gpt2", [], {}, ValueError, "inputs: the list is empty"),
@@ -413,26 +413,26 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
     ("gpt2", IDS, {"produce": 3}, TypeError, "produce"),
     # Targets.
     ("gpt2", TEXT, {"target": ""}, ValueError, "target: the text is empty"),
-    ("gpt2", TEXT, {"target": 3}, TypeError, "target must be a text"),
-    ("gpt2", TEXT, {"decoder_input_ids": [1]}, ValueError, "GPT2LMHeadModel has no decoder"),
-    ("gpt2", torch.tensor([IDS, IDS]), {"target": "a"}, ValueError, "it goes behind one prompt"),
-    ("bart", IDS, {"target": "a", "decoder_input_ids": [1]}, ValueError, "give one of them"),
+    ("gpt2", TEXT, {"target": 3}, TypeError, "target must be a string"),
+    ("gpt2", TEXT, {"decoder_input_ids": [1]}, ValueError, "is not an encoder-decoder model"),
+    ("gpt2", torch.tensor([IDS, IDS]), {"target": "a"}, ValueError, "target needs one prompt"),
+    ("bart", IDS, {"target": "a", "decoder_input_ids": [1]}, ValueError, "Pass one of them"),
     (
         "bart",
         IDS,
         {"decoder_input_ids": torch.ones(2, 3, dtype=torch.long)},
         ValueError,
-        "decoder_input_ids must be whole numbers",
+        "decoder_input_ids must be integers",
     ),
     ("bart", IDS, {"decoder_input_ids": [9] * 65}, ValueError, "target: 65 tokens are too many"),
-    ("bert", TEXT, {"target": "the dog"}, ValueError, "BertForMaskedLM produces no text"),
+    ("bert", TEXT, {"target": "the dog"}, ValueError, "BertForMaskedLM cannot produce text"),
     # Encoded batches.
     (
         "gpt2",
         {"input_ids": torch.tensor([IDS, IDS]), "attention_mask": torch.ones(2, 3)},
         {},
         ValueError,
-        "attention_mask must be as large as the ids",
+        "attention_mask must have the shape of the ids",
     ),
     (
         "gpt2",

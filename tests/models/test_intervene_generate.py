@@ -263,7 +263,7 @@ def test_what_cannot_be_changed_is_refused_before_a_text_is_generated(
             av.intervene(model, {"input_ids": IDS}, change, generate=5)
     with pytest.raises(ValueError, match="at least 1 token"):
         av.intervene(model, {"input_ids": IDS}, av.Ablate(0), generate=0)
-    with pytest.raises(ValueError, match="produces no text"):
+    with pytest.raises(ValueError, match="cannot generate text"):
         av.intervene(make_model("bert"), {"input_ids": IDS}, av.Ablate(0), generate=5)
     assert not begun
 

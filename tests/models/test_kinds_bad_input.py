@@ -60,54 +60,54 @@ def gpt2() -> Any:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (Image.fromarray(IMAGE), "an image was given; give a text"),
-        ((IMAGE, TEXT), "an image with a text was given; give a text"),
-        (chat(IMAGE, TEXT), "a chat with images or sounds was given; give a text"),
-        (SOUND, "a sound .* was given; give a text"),
-        ((SOUND, TEXT), "a sound with a text was given; give a text"),
-        ({"array": SOUND, "sampling_rate": 16_000}, "a sound .* was given; give a text"),
+        (Image.fromarray(IMAGE), "got an image. Pass a text"),
+        ((IMAGE, TEXT), "got an image with a text. Pass a text"),
+        (chat(IMAGE, TEXT), "got a chat with images or sounds. Pass a text"),
+        (SOUND, "got a sound .* Pass a text"),
+        ((SOUND, TEXT), "got a sound with a text. Pass a text"),
+        ({"array": SOUND, "sampling_rate": 16_000}, "got a sound .* Pass a text"),
     ],
 )
 def test_a_model_of_texts(given: Any, words: str, gpt2: Any, byte_tokenizer: Any) -> None:
-    with pytest.raises(TypeError, match=rf"^inputs: GPT2LMHeadModel takes texts, and {words}"):
+    with pytest.raises(TypeError, match=rf"^inputs: GPT2LMHeadModel takes texts; {words}"):
         extract(gpt2, given, tokenizer=byte_tokenizer)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (TEXT, "a text was given; give an image"),
-        ((IMAGE, TEXT), "an image with a text was given; give an image"),
-        (chat(IMAGE, TEXT), "a chat with images or sounds was given; give an image"),
-        (3.5, "a float was given; give an image"),
+        (TEXT, "got a text. Pass an image"),
+        ((IMAGE, TEXT), "got an image with a text. Pass an image"),
+        (chat(IMAGE, TEXT), "got a chat with images or sounds. Pass an image"),
+        (3.5, "got a float. Pass an image"),
     ],
 )
 def test_a_model_of_images(given: Any, words: str, byte_tokenizer: Any) -> None:
-    with pytest.raises(TypeError, match=rf"^inputs: ViTModel takes images, and {words}"):
+    with pytest.raises(TypeError, match=rf"^inputs: ViTModel takes images; {words}"):
         extract(vit(), given, processor=seeing(), tokenizer=byte_tokenizer)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (TEXT, "a text was given; give a sound"),
-        (Image.fromarray(IMAGE), "an image was given; give a sound"),
-        ((SOUND, TEXT), "a sound with a text was given; give a sound"),
+        (TEXT, "got a text. Pass a sound"),
+        (Image.fromarray(IMAGE), "got an image. Pass a sound"),
+        ((SOUND, TEXT), "got a sound with a text. Pass a sound"),
     ],
 )
 def test_a_model_of_sounds(given: Any, words: str) -> None:
-    with pytest.raises(TypeError, match=rf"^inputs: Wav2Vec2Model takes sounds, and {words}"):
+    with pytest.raises(TypeError, match=rf"^inputs: Wav2Vec2Model takes sounds; {words}"):
         extract(wav2vec2(), given, processor=hearing())
 
 
 def test_a_model_of_texts_and_images(llava: tuple[Any, Any]) -> None:
     model, processor = llava
-    name = "inputs: LlavaForConditionalGeneration takes texts and images, and"
+    name = "inputs: LlavaForConditionalGeneration takes texts and images;"
     for given, words in (
-        (Image.fromarray(IMAGE), r"an image without a text was given; give \(image, text\)"),
-        (IMAGE, r"an image without a text was given; give \(image, text\)"),
-        ((SOUND, TEXT), "a sound with a text was given; give a text or an image"),
-        (SOUND, "a sound .* was given"),
+        (Image.fromarray(IMAGE), r"got an image without a text. Pass \(image, text\)"),
+        (IMAGE, r"got an image without a text. Pass \(image, text\)"),
+        ((SOUND, TEXT), "got a sound with a text. Pass a text or an image"),
+        (SOUND, "got a sound .* Pass"),
     ):
         with pytest.raises(TypeError, match=f"^{name} {words}"):
             extract(model, given, processor=processor)
@@ -117,9 +117,11 @@ def test_a_model_of_texts_and_images(llava: tuple[Any, Any]) -> None:
 
 def test_no_processor(llava: tuple[Any, Any]) -> None:
     model, processor = llava
-    with pytest.raises(ValueError, match=r"^processor: an image was given, .* give it as"):
+    with pytest.raises(ValueError, match=r"^processor: inputs contain an image, .* Pass"):
         extract(vit(), IMAGE)
-    with pytest.raises(ValueError, match=r"^processor: a sound was given, .* give Wav2Vec2Model's"):
+    with pytest.raises(
+        ValueError, match=r"^processor: inputs contain a sound, .* Pass Wav2Vec2Model's"
+    ):
         extract(wav2vec2(), SOUND)
     for more in (
         {},
@@ -127,7 +129,7 @@ def test_no_processor(llava: tuple[Any, Any]) -> None:
         {"tokenizer": processor.tokenizer, "processor": processor.image_processor},
     ):
         for given in ((IMAGE, TEXT), chat(IMAGE, TEXT)):
-            with pytest.raises(ValueError, match=r"^processor: .* no processor of both was found"):
+            with pytest.raises(ValueError, match=r"^processor: .* no processor for both"):
                 extract(model, given, **more)
 
 
@@ -148,14 +150,14 @@ def with_a_hole() -> Any:
     [
         (np.zeros((0, 32, 3), np.uint8), ValueError, r"the image is empty, \(0, 32, 3\)"),
         (Image.new("RGB", (0, 5)), ValueError, "the image is empty, 0 x 5"),
-        (with_a_hole(), ValueError, "the image holds NaN"),
-        (IMAGE.astype(float), ValueError, r"float64 holds values from 0 to 1; got 0 to 255"),
-        (IMAGE.astype(int) + 100, ValueError, "int64 holds values from 0 to 255; got 100 to 355"),
-        (-IMAGE.astype(int), ValueError, "int64 holds values from 0 to 255; got -255 to 0"),
+        (with_a_hole(), ValueError, "the image contains NaN"),
+        (IMAGE.astype(float), ValueError, r"float64 must have values from 0 to 1; got 0 to 255"),
+        (IMAGE.astype(int) + 100, ValueError, "int64 .* values from 0 to 255; got 100 to 355"),
+        (-IMAGE.astype(int), ValueError, "int64 must have values from 0 to 255; got -255 to 0"),
         (np.zeros((32, 32, 5), np.uint8), ValueError, r"1, 3 or 4 colours; got \(32, 32, 5\)"),
-        (np.zeros(32, np.uint8), ValueError, r"an image is .*; got \(32,\)"),
-        (np.zeros((2, 32, 32, 3), np.uint8), ValueError, r"an image is .*; got \(2, 32, 32, 3\)"),
-        (np.zeros((32, 32, 3), bool), TypeError, "an image holds numbers .* got bool"),
+        (np.zeros(32, np.uint8), ValueError, r"an image must be .*; got \(32,\)"),
+        (np.zeros((2, 32, 32, 3), np.uint8), ValueError, r"an image .*; got \(2, 32, 32, 3\)"),
+        (np.zeros((32, 32, 3), bool), TypeError, "an image must contain numbers .* got bool"),
     ],
 )
 def test_what_is_no_image(
@@ -231,12 +233,12 @@ def test_a_huge_image_is_as_large_as_the_model_sees_it() -> None:
     ("given", "kind", "words"),
     [
         (np.zeros(0, np.float32), ValueError, "the sound is empty"),
-        (np.full(8000, np.nan, np.float32), ValueError, "the sound holds NaN"),
+        (np.full(8000, np.nan, np.float32), ValueError, "the sound contains NaN"),
         ((SOUND * 1000).astype(np.int16), TypeError, "got int16. Divide it by 32768"),
         (np.stack([SOUND, SOUND]), ValueError, r"of one channel; got \(2, 8000\)"),
         (SOUND[:100], ValueError, "a sound of 100 samples is shorter than one frame"),
-        ({"array": SOUND, "sampling_rate": 44_100}, ValueError, "has 44100 samples .* for 16000"),
-        ({"input_values": torch.full((1, 8000), torch.inf)}, ValueError, "input_values holds NaN"),
+        ({"array": SOUND, "sampling_rate": 44_100}, ValueError, "has 44100 samples .* needs 16000"),
+        ({"input_values": torch.full((1, 8000), torch.inf)}, ValueError, "values contains NaN"),
     ],
 )
 def test_what_is_no_sound(given: Any, kind: type[Exception], words: str) -> None:
@@ -246,7 +248,7 @@ def test_what_is_no_sound(given: Any, kind: type[Exception], words: str) -> None
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_pixel_values_that_are_no_numbers(value: float) -> None:
-    with pytest.raises(ValueError, match=r"^inputs: pixel_values holds NaN or infinite values"):
+    with pytest.raises(ValueError, match=r"^inputs: pixel_values contains NaN or infinity"):
         extract(vit(), torch.full((1, 3, 32, 32), value))
     with pytest.raises(ValueError, match=r"^inputs: pixel_values is empty"):
         extract(vit(), torch.zeros(1, 3, 0, 32))

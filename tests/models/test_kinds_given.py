@@ -99,7 +99,7 @@ def test_a_cache_that_is_given_is_refused(kind: str) -> None:
     with torch.no_grad():
         cache = model(IDS[:1, :4], use_cache=True).past_key_values
     arguments = {"input_ids": IDS[:1, 4:], "past_key_values": cache}
-    with pytest.raises(ValueError, match=r"inputs: past_key_values is a cache .* give th"):
+    with pytest.raises(ValueError, match=r"inputs: past_key_values is a cache .* pass th"):
         extract(model, arguments)
     # It is not used up, and nothing is no cache.
     assert cache.get_seq_length() == 4
@@ -116,7 +116,7 @@ def test_an_encoder_that_ran_before_is_refused() -> None:
     model = make_model("t5")
     with torch.no_grad():
         outputs = model.get_encoder()(IDS[:1])
-    with pytest.raises(ValueError, match=r"encoder_outputs take the place .*; leave them out"):
+    with pytest.raises(ValueError, match=r"encoder_outputs replace .* Remove them"):
         extract(model, {"decoder_input_ids": IDS[:1, :3], "encoder_outputs": outputs})
 
 

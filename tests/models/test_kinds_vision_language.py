@@ -235,5 +235,5 @@ def test_a_batch_whose_images_lie_in_one_row(made: Callable[[str], tuple[Any, An
     text = "<|vision_start|><|image_pad|><|vision_end|>The cat"
     images = [picture(56, 84), picture(56, 56)]
     batch = processor(images=images, text=[text, text], padding=True, return_tensors="pt")
-    with pytest.raises(ValueError, match=r"inputs: 2 examples .* encode one example at a time"):
+    with pytest.raises(ValueError, match=r"images of 2 examples .* Encode one example at a time"):
         extract(model, batch, processor=processor)

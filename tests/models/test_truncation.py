@@ -17,7 +17,7 @@ LONG = "The animal did not cross the street because it was too tired . " * 100
 
 
 def note_of(record: av.AttentionRecord) -> str:
-    (note,) = [note for note in record.notes if "was cut" in note]
+    (note,) = [note for note in record.notes if "was truncated" in note]
     return note
 
 
@@ -30,7 +30,7 @@ def test_as_many_tokens_as_the_model_takes(minilm: tuple[Any, Any]) -> None:
     own = tokenizer(LONG, truncation=True, max_length=512)["input_ids"]
     assert record.tokens.ids == tuple(own)
     assert note_of(record) == (
-        "The text was cut: these are the first 512 of its 1,302 tokens, special ones counted."
+        "The text was truncated to the first 512 of its 1,302 tokens, including special ones."
     )
     assert record.tokens[-1] == "[SEP]"
 
@@ -54,7 +54,7 @@ def test_pairs_and_lists(minilm: tuple[Any, Any]) -> None:
     assert {0, 1} <= set(pair.tokens.sequence)
     records = extract(model, ["The cat.", LONG], tokenizer=tokenizer, truncation=True)
     assert [len(record.tokens) for record in records] == [5, 512]
-    assert ["was cut" in " ".join(record.notes) for record in records] == [False, True]
+    assert ["was truncated" in " ".join(record.notes) for record in records] == [False, True]
 
 
 def test_the_side_that_the_tokenizer_cuts(minilm: tuple[Any, Any]) -> None:
@@ -64,7 +64,7 @@ def test_the_side_that_the_tokenizer_cuts(minilm: tuple[Any, Any]) -> None:
         record = extract(model, LONG, tokenizer=tokenizer, truncation=8)
     finally:
         tokenizer.truncation_side = "right"
-    assert "these are the last 8 of" in note_of(record)
+    assert "truncated to the last 8 of" in note_of(record)
     assert record.tokens[-2] == "."
 
 
@@ -80,7 +80,7 @@ def test_room_is_left_for_what_comes() -> None:
     record = extract(model, long, tokenizer=tokenizer, target="the street", truncation=True)
     assert len(record.tokens) == bound
     assert f"the first {bound - 2} of" in note_of(record)
-    with pytest.raises(ValueError, match=f"leaves room for 0 tokens before the {bound} to come"):
+    with pytest.raises(ValueError, match=f"leaves 0 tokens before {bound} new ones"):
         extract(model, long, tokenizer=tokenizer, generate=bound, truncation=True)
 
 
@@ -91,7 +91,7 @@ def test_a_decoders_target_is_cut_too() -> None:
     with pytest.raises(ValueError, match=r"target: .* too many"):
         extract(model, example["inputs"], tokenizer=tokenizer, target=long)
     record = extract(model, example["inputs"], tokenizer=tokenizer, target=long, truncation=True)
-    assert "The target was cut: these are the first" in note_of(record)
+    assert "The target was truncated to the first" in note_of(record)
 
 
 def test_a_model_without_a_table_of_positions(minilm: tuple[Any, Any]) -> None:
@@ -120,7 +120,7 @@ def test_a_model_without_a_table_of_positions(minilm: tuple[Any, Any]) -> None:
         (-3, ValueError, "truncation=-3 must be at least 1"),
         ("yes", TypeError, "truncation='yes' must be True"),
         (1.5, TypeError, r"truncation=1\.5 must be True"),
-        (2, ValueError, "truncation leaves room for 2 tokens, 2 of which are special"),
+        (2, ValueError, "truncation leaves 2 tokens, and 2 special tokens"),
     ],
 )
 def test_bad_values(
@@ -133,7 +133,7 @@ def test_bad_values(
 
 def test_what_is_encoded_is_not_cut(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
-    with pytest.raises(TypeError, match="truncation cuts texts, and inputs is BatchEncoding"):
+    with pytest.raises(TypeError, match="truncation: inputs is BatchEncoding"):
         extract(model, tokenizer(LONG, return_tensors="pt"), tokenizer=tokenizer, truncation=True)
 
 
@@ -144,7 +144,7 @@ def test_views_and_corpora_take_it(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     view = av.show_head_view(model, LONG, tokenizer=tokenizer, truncation=16)
     assert len(view.record.tokens) == 16
-    assert "was cut: these are the first 16 of its 1,302" in view.to_html()
+    assert "was truncated to the first 16 of its 1,302" in view.to_html()
     corpus = av.extract_corpus(model, ["The cat sat.", LONG], tokenizer=tokenizer, truncation=20)
     assert len(corpus) == 2
     assert "the first 20 of its 1,302" in " ".join(corpus.notes)

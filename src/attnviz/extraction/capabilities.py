@@ -56,8 +56,8 @@ class Capabilities:
                 "a sound (an array)": self.hears,
             }
             fitting = [kind for kind, takes in kinds.items() if takes]
-            way_out = f"give {' or '.join([*fitting, 'the output of its tokenizer or processor'])}"
-        return TypeError(f"inputs: {self.name} takes {self}, and {given} was given; {way_out}")
+            way_out = " or ".join([*fitting, "the output of its tokenizer or processor"])
+        return TypeError(f"inputs: {self.name} takes {self}; got {given}. Pass {way_out}.")
 
 
 # By the function that is the model's forward: reading a signature takes longer than a small layer.

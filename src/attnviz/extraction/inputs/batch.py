@@ -136,8 +136,8 @@ def split_examples(batch: Batch) -> list[Batch]:
                 arguments[name] = value[index : index + 1]
             else:
                 raise ValueError(
-                    f"inputs: it is unclear which part of {name}, {tuple(value.shape)}, belongs to "
-                    f"which of the {batch.size} examples; encode them one at a time"
+                    f"inputs: it is unclear which part of {name}, {tuple(value.shape)}, "
+                    f"belongs to which of the {batch.size} examples. Encode them one at a time."
                 )
         sequences = {
             name: TokenSequence(len(batch.tokens[name][index]), [None])
@@ -247,8 +247,9 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
         return torch.as_tensor(np.asarray(value))
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"inputs: {name} cannot be made a tensor ({type(value).__name__} of rows of different "
-            "lengths?); call the tokenizer with return_tensors='pt', padding=True"
+            f"inputs: {name} cannot be converted to a tensor ({type(value).__name__} of rows "
+            "of different lengths?). Call the tokenizer with return_tensors='pt', "
+            "padding=True."
         ) from error
 
 
@@ -274,13 +275,14 @@ def unpadded_positions(
         return [None] * ids.shape[0]
     if mask.shape != ids.shape:
         raise ValueError(
-            f"{argument} must be as large as the ids, {tuple(ids.shape)}; got {tuple(mask.shape)}"
+            f"{argument} must have the shape of the ids, {tuple(ids.shape)}; got "
+            f"{tuple(mask.shape)}"
         )
     unpadded: list[torch.Tensor | None] = []
     for index, row in enumerate(mask.cpu() != 0):
         if not bool(row.any()):
             raise ValueError(
-                f"{argument}: example {index} is all padding; leave it out of the batch"
+                f"{argument}: example {index} is all padding. Remove it from the batch."
             )
         unpadded.append(None if bool(row.all()) else torch.nonzero(row).flatten())
     return unpadded

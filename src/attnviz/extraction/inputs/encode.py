@@ -119,8 +119,9 @@ class Encoder:
         is_text = isinstance(example, str) or _kind(example) in ("pair", "chat")
         if self._truncation and not (is_text or _is_message(example)):
             raise TypeError(
-                f"truncation cuts texts, and inputs is {type(example).__name__}; leave it out, or "
-                "give the text (a tokenizer cuts by truncation=True, max_length=...)"
+                f"truncation: inputs is {type(example).__name__} and not a text. Remove "
+                "truncation=, or pass the text (a tokenizer cuts by truncation=True, "
+                "max_length=...)."
             )
         processed = encode_media(self._model, example, self._processor, ends_open=ends_open)
         if processed is not None:
@@ -166,12 +167,10 @@ class Encoder:
             self._looked_in.add(where)
         if self._tokenizer is None and needed:
             source = getattr(self._model, "name_or_path", "")
-            reason = (
-                f"none lies beside {source!r}" if source else "the model does not name its source"
-            )
+            reason = f"none was found in {source!r}" if source else "the model has no name_or_path"
             raise ValueError(
-                f"tokenizer: text was given, and no tokenizer was found ({reason}); give it as "
-                "tokenizer=, or give ids as inputs"
+                f"tokenizer: inputs contain text, and no tokenizer was found ({reason}). Pass "
+                "tokenizer=, or pass ids as inputs."
             )
         return self._tokenizer
 
@@ -179,7 +178,7 @@ class Encoder:
         parts = (text,) if isinstance(text, str) else text
         for part, which in zip(parts, ("the text", "the second text"), strict=False):
             if not part:
-                raise ValueError(f"inputs: {which} is empty; give at least one word")
+                raise ValueError(f"inputs: {which} is empty. Pass at least one word.")
             _check_characters(f"inputs: {which}", part)
         capabilities = capabilities_of(self._model)
         if not capabilities.reads and (capabilities.sees or capabilities.hears):
@@ -201,8 +200,8 @@ class Encoder:
         tokenizer = self.tokenizer(needed=True)
         if not getattr(tokenizer, "chat_template", None):
             raise ValueError(
-                "inputs: chat messages were given, and the tokenizer has no chat template; set "
-                "tokenizer.chat_template, or give the text"
+                "inputs: chat messages were passed, but the tokenizer has no chat template. "
+                "Set tokenizer.chat_template, or pass the text."
             )
         # Encode the template directly: its text may already contain the first token, and encoding
         # the text would add that token again.
@@ -242,7 +241,7 @@ class Encoder:
             if not _stands_for_tokens(name, value)
         }
         if not arguments:
-            raise ValueError("inputs: the encoded batch is empty; give a tokenizer's output")
+            raise ValueError("inputs: the encoded batch is empty. Pass a tokenizer's output.")
         labels = arguments.get("labels")
         for name in TOKENIZER_EXTRAS & arguments.keys():
             del arguments[name]
@@ -252,8 +251,8 @@ class Encoder:
         )
         if main is None or main.dim() == 0:
             raise ValueError(
-                f"inputs: no model input among {', '.join(given)}; give a tokenizer's or "
-                "processor's own output"
+                f"inputs: none of {', '.join(given)} is a model input. Pass the output of a "
+                "tokenizer or processor."
             )
         if main is arguments.get("input_ids") and main.dim() == 1:
             arguments = {
@@ -273,8 +272,9 @@ class Encoder:
         )
         if in_a_row and batch.size > 1:
             raise ValueError(
-                f"inputs: {batch.size} examples with the patches of all their images in one row: "
-                "it is unclear which belong to which; encode one example at a time"
+                f"inputs: the patches of all images of {batch.size} examples are in one row, "
+                "and it is unclear which patches belong to which example. Encode one example "
+                "at a time."
             )
         encodings = getattr(given, "encodings", None)
         if "input_ids" in arguments:
@@ -294,11 +294,11 @@ class Encoder:
 
     def _encode_ids(self, given: Any) -> Batch:
         if not isinstance(given, torch.Tensor | np.ndarray | list):
-            raise TypeError(f"inputs: {type(given).__name__} cannot be read; give {_KINDS}")
+            raise TypeError(f"inputs: {type(given).__name__} cannot be read. Pass {_KINDS}.")
         ids = torch.as_tensor(given)
         if ids.dtype == torch.bool or ids.is_floating_point() or ids.dim() not in (1, 2):
             raise TypeError(
-                "inputs: ids must be whole numbers, (tokens,) or (examples, tokens); got "
+                "inputs: ids must be integers, (tokens,) or (examples, tokens); got "
                 f"{ids.dtype} of shape {tuple(ids.shape)}"
             )
         return self._encode_mapping({"input_ids": ids if ids.dim() == 2 else ids[None]})
@@ -325,7 +325,7 @@ class Encoder:
         apart = ids.dim() == 3 or ids.shape[0] != batch.size
         if apart and has_codebooks(self._model.config):
             # Audio codecs: a token has several ids, along an axis or in several rows.
-            batch.notes.append("A token has several ids: tokens are shown by their place.")
+            batch.notes.append("A token has several ids: tokens are shown by their position.")
             return
         if ids.dim() != 2:
             raise ValueError(
@@ -336,7 +336,7 @@ class Encoder:
         unpadded = unpadded_positions(ids, mask, f"{prefix}attention_mask")
         tokenizer = self.tokenizer(needed=False)
         if tokenizer is None and not encodings:
-            batch.notes.append("No tokenizer was given: tokens are shown as #id.")
+            batch.notes.append("No tokenizer was passed: tokens are shown as #id.")
         batch.sequences[name] = TokenSequence(ids.shape[1], unpadded)
         batch.tokens[name] = []
         for index, positions in enumerate(unpadded):
@@ -356,7 +356,7 @@ class Encoder:
             ids = ids[None] if ids.dim() == 1 else ids
             if ids.is_floating_point() or ids.dim() != 2 or ids.shape[0] != batch.size:
                 raise ValueError(
-                    f"decoder_input_ids must be whole numbers ({batch.size}, tokens), a row an "
+                    f"decoder_input_ids must be integers, ({batch.size}, tokens), one row per "
                     f"example; got {ids.dtype} of shape {tuple(ids.shape)}"
                 )
             batch.arguments["decoder_input_ids"] = ids
@@ -388,7 +388,7 @@ class Encoder:
             ]
         elif self._labels_its_text(batch):
             batch.arguments["decoder_input_ids"] = own_decoder_ids(self._model, batch.arguments)
-            batch.notes.append("The decoder was given the ids that this class makes by itself.")
+            batch.notes.append("The decoder's ids are those that this class makes by default.")
         else:
             return
         self._add_sequence(
@@ -413,19 +413,19 @@ def _stands_for_tokens(name: str, value: Any) -> bool:
         return True
     if name == "encoder_outputs":
         raise ValueError(
-            "inputs: encoder_outputs take the place of the encoder, whose attention would not be "
-            "seen; leave them out and give input_ids, or what else they were made of"
+            "inputs: encoder_outputs replace the encoder, so its attention would not be "
+            "captured. Remove them and pass input_ids, or the other inputs of the encoder."
         )
     raise ValueError(
-        f"inputs: {name} is a cache of tokens that were read before, of which the record would "
-        "know nothing; leave it out and give the whole text: the rows of its tokens are the same"
+        f"inputs: {name} is a cache of earlier tokens, which the record would not contain. "
+        "Remove it and pass the whole text: the rows of its tokens are the same."
     )
 
 
 _KINDS = (
-    "a text, a pair of texts (first, second), a list of texts, a list of chat messages, a "
-    "tokenizer's or processor's own output, a tensor of ids, or where the model takes them an "
-    "image, a sound as an array, or either with a text (image, text)"
+    "a string, a pair of strings (first, second), a list of strings, a list of chat messages, "
+    "the output of a tokenizer or processor, or a tensor of ids. If the model takes them, "
+    "pass an image, a sound as an array, or either with a string (image, text)"
 )
 
 
@@ -435,21 +435,21 @@ def examples_of(inputs: Any) -> tuple[list[Any], bool]:
     Raise ValueError if it is empty, and TypeError if it is a mixture or of an unknown type.
     """
     if inputs is None:
-        raise ValueError(f"inputs: nothing was given; give {_KINDS}")
+        raise ValueError(f"inputs must not be None. Pass {_KINDS}.")
     if isinstance(inputs, tuple):
         if _kind(inputs) not in ("pair", "media and text"):
             names = ", ".join(type(part).__name__ for part in inputs[:3])
             raise TypeError(
                 "inputs: a tuple is a pair of texts (first, second), or (image, text); got "
-                f"{len(inputs)} entries ({names}). For several texts give a list; for several "
-                "images with a text chat messages; for attentions use "
+                f"{len(inputs)} entries ({names}). For several texts pass a list, for several "
+                "images with a text chat messages, and for attentions "
                 "AttentionRecord.from_weights(attentions, tokens)"
             )
         return [inputs], False
     if not isinstance(inputs, list):
         return [inputs], False
     if not inputs:
-        raise ValueError(f"inputs: the list is empty; give {_KINDS}")
+        raise ValueError(f"inputs: the list is empty. Pass {_KINDS}.")
     if _kind(inputs) == "chat":
         return [inputs], False
     if _kind(inputs) == "ids":
@@ -457,7 +457,7 @@ def examples_of(inputs: Any) -> tuple[list[Any], bool]:
     kinds = {_kind(entry) for entry in inputs}
     if len(kinds) > 1 or None in kinds:
         names = ", ".join(sorted({type(entry).__name__ for entry in inputs}))
-        raise TypeError(f"inputs: a list of {names} cannot be read; give {_KINDS}")
+        raise TypeError(f"inputs: a list of {names} cannot be read. Pass {_KINDS}.")
     return list(inputs), True
 
 
@@ -489,7 +489,7 @@ def _ids(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """Return ids as integers that models can look up. Raise TypeError unless they are integers."""
     if tensor.layout != torch.strided or tensor.dtype == torch.bool or tensor.is_floating_point():
         kind = str(tensor.dtype) if tensor.layout == torch.strided else str(tensor.layout)
-        raise TypeError(f"inputs: {name} must be whole numbers in a dense tensor; got {kind}")
+        raise TypeError(f"inputs: {name} must be integers in a dense tensor; got {kind}")
     return tensor if tensor.dtype in (torch.int32, torch.int64) else tensor.long()
 
 
@@ -500,8 +500,8 @@ def _check_characters(name: str, text: str) -> None:
     except UnicodeEncodeError as error:
         raise ValueError(
             f"{name} has half of a surrogate pair ({text[error.start]!r}) at position "
-            f"{error.start}, which no tokenizer reads; take it out, for example with "
-            'text.encode(errors="replace").decode()'
+            f"{error.start}, which no tokenizer reads. Remove it, for example with "
+            'text.encode(errors="replace").decode().'
         ) from None
 
 
@@ -510,8 +510,8 @@ def one_each(argument: str, given: Any, count: int) -> Sequence[Any]:
     if given is None:
         return [None] * count
     if isinstance(given, str) or len(given) != count:
-        found = "one text" if isinstance(given, str) else f"{len(given)} entries"
+        found = "one string" if isinstance(given, str) else f"{len(given)} entries"
         raise ValueError(
-            f"{argument} must be a list with an entry for each of the {count} inputs; got {found}"
+            f"{argument} must be a list with one entry for each of the {count} inputs; got {found}"
         )
     return list(given)

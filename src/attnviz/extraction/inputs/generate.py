@@ -34,8 +34,8 @@ __all__ = [
 ]
 
 _HOW_TO_GIVE_IT = (
-    "give a number of tokens, as in generate=40, or arguments of the model's own generate method, "
-    "as in generate={'max_new_tokens': 40, 'do_sample': True}"
+    "Pass a number of tokens, as in generate=40, or arguments of the model's generate method, "
+    "as in generate={'max_new_tokens': 40, 'do_sample': True}."
 )
 
 # Arguments that would change the method's inputs or results.
@@ -119,8 +119,8 @@ def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSe
     refused = sorted(_RESERVED & options.keys())
     if refused:
         raise ValueError(
-            f"generate: {', '.join(refused)} cannot be given here; what the model reads is inputs, "
-            "and the record holds what it attended to"
+            f"generate: {', '.join(refused)} cannot be passed here. Pass the model's inputs as "
+            "inputs. The record contains the attention."
         )
     configs = (options.get("generation_config"), getattr(model, "generation_config", None))
 
@@ -131,18 +131,20 @@ def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSe
     count, limit = setting("num_return_sequences"), setting("max_new_tokens")
     if count not in (None, 1):
         raise ValueError(
-            f"generate: a record holds one answer, and num_return_sequences asks for {count}; "
-            "extract once for each"
+            f"generate: a record contains one answer, and num_return_sequences is {count}. "
+            "Call extract once per answer."
         )
     if limit is None and setting("max_length") is None:
-        raise ValueError(f"generate: the number of tokens is missing; {_HOW_TO_GIVE_IT}")
+        raise ValueError(f"generate: the number of tokens is missing. {_HOW_TO_GIVE_IT}")
     if limit is not None and (not _is_number(limit) or limit < 1):
         raise ValueError(f"generate: max_new_tokens must be at least 1; got {limit!r}")
     method = "greedily"
     if setting("do_sample"):
-        method = "by sampling (probabilities are the model's own, before temperature and the like)"
+        method = (
+            "by sampling (probabilities are the model's own, before temperature and other settings)"
+        )
     if (setting("num_beams") or 1) > 1:
-        method = f"by a search with {setting('num_beams')} beams"
+        method = f"by a beam search with {setting('num_beams')} beams"
     return GenerationSettings(
         options,
         None if limit is None else int(limit),
@@ -161,7 +163,7 @@ def _options(given: Any) -> dict[str, Any]:
         return {"generation_config": given}
     if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
         return dict(given)
-    raise TypeError(f"generate: {type(given).__name__} cannot be read; {_HOW_TO_GIVE_IT}")
+    raise TypeError(f"generate: {type(given).__name__} cannot be read. {_HOW_TO_GIVE_IT}")
 
 
 def _is_number(given: object) -> bool:
@@ -172,9 +174,9 @@ def _check_model(model: PreTrainedModel) -> None:
     name = type(model).__name__
     if not model.can_generate():
         raise ValueError(
-            f"generate: {name} produces no text: it has no language head, or its attention looks "
-            "both ways. Leave generate out, or load the model with its head "
-            "(AutoModelForCausalLM, AutoModelForSeq2SeqLM)"
+            f"generate: {name} cannot generate text: it has no language head, or its attention "
+            "is bidirectional. Remove generate, or load the model with its head "
+            "(AutoModelForCausalLM, AutoModelForSeq2SeqLM)."
         )
 
 
@@ -228,8 +230,8 @@ def generate_text(
     sequences = getattr(given, "sequences", given)
     if watcher.ids is None or not isinstance(sequences, torch.Tensor) or watcher.prefix < 1:
         raise NotImplementedError(
-            f"generate: {type(model).__name__} generates in a way that cannot be followed; "
-            "generate yourself and give the text as target="
+            f"generate: the tokens of {type(model).__name__} cannot be observed during its "
+            "generation. Generate the text yourself and pass it as target=."
         )
     # Beam search has several rows and returns the best one at the end.
     ids = watcher.ids[0] if watcher.ids.shape[0] == 1 else sequences[0]
@@ -237,8 +239,8 @@ def generate_text(
     count = generated.ids.shape[0] - generated.prefix
     if ids.dim() != 1 or ids.is_floating_point() or count < 1 or sequences.shape[0] != 1:
         raise NotImplementedError(
-            f"generate: {type(model).__name__} produces something other than one text of tokens; "
-            "generate yourself and give the text as target="
+            f"generate: {type(model).__name__} produces something other than one text of "
+            "tokens. Generate the text yourself and pass it as target=."
         )
     return generated
 
@@ -307,8 +309,8 @@ def _check_positions(
     free = bound - before + encoder_decoder
     if settings.max_new_tokens > free:
         raise ValueError(
-            f"generate: {settings.max_new_tokens} tokens are too many, {type(model).__name__} has "
-            f"positions for {bound} and {before} are taken; ask for {max(free, 0)} at most"
+            f"generate: {settings.max_new_tokens} tokens are too many. {type(model).__name__} "
+            f"has {bound} positions, {before} of them used. Pass at most {max(free, 0)}."
         )
 
 

@@ -132,7 +132,7 @@ def _image(
     if not capabilities.sees:
         raise capabilities.refuse("an image")
     if capabilities.reads:
-        raise capabilities.refuse("an image without a text", "give (image, text)")
+        raise capabilities.refuse("an image without a text", "(image, text)")
     pixels = isinstance(image, torch.Tensor) and image.is_floating_point()
     if pixels and image.dim() in (3, 4):
         return Processed({"pixel_values": image if image.dim() == 4 else image[None]})
@@ -141,8 +141,8 @@ def _image(
     image, processor = checked_image(model, image), find("of images")
     if processor is None:
         raise ValueError(
-            "processor: an image was given, and no image processor was found beside the "
-            "model; give it as processor=, or give pixel values as inputs"
+            "processor: inputs contain an image, and the model has no image processor. Pass "
+            "processor=, or pass pixel values as inputs."
         )
     return Processed(call_reader(processor, images=image, return_tensors="pt"), processor)
 
@@ -154,7 +154,7 @@ def _with_text(
     given, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
     sound = is_sound(given)
     kind = "audio" if sound else "image"
-    _need_both(model, processor, f"{'a sound' if sound else 'an image'} and a text were given")
+    _need_both(model, processor, f"inputs contain {'a sound' if sound else 'an image'} and a text")
     rate = _rate(processor)
     given = checked_sound(given, rate) if sound else checked_image(model, given)
     marks = [getattr(processor, name, None) for name in (f"{kind}_token", "boi_token")]
@@ -188,11 +188,11 @@ def encode_chat(
     capabilities = capabilities_of(model)
     if not (capabilities.reads and (capabilities.sees or capabilities.hears)):
         raise capabilities.refuse("a chat with images or sounds")
-    _need_both(model, processor, "chat messages with images or sounds were given")
+    _need_both(model, processor, "inputs contain chat messages with images or sounds")
     if not getattr(processor, "chat_template", None):
         raise ValueError(
-            "processor: chat messages were given, and the processor has no chat template; set "
-            "processor.chat_template, or give the processor's own output"
+            "processor: inputs contain chat messages, and the processor has no chat template. "
+            "Set processor.chat_template, or pass the processor's output."
         )
     encoded: Mapping[str, Any] = call_reader(
         processor.apply_chat_template,
@@ -208,9 +208,9 @@ def encode_chat(
 def _need_both(model: PreTrainedModel, processor: Any, given: str) -> None:
     if processor is None or not hasattr(processor, "apply_chat_template"):
         raise ValueError(
-            f"processor: {given}, and no processor of both was found beside the model; give "
-            f"{type(model).__name__}'s as processor= (AutoProcessor.from_pretrained), or give its "
-            "output as inputs"
+            f"processor: {given}, and the model has no processor for both. Pass "
+            f"{type(model).__name__}'s as processor= (AutoProcessor.from_pretrained), or pass "
+            "its output as inputs."
         )
 
 
@@ -219,8 +219,8 @@ def _sound(model: PreTrainedModel, sound: Any, processor: Any) -> Mapping[str, A
     extractor = getattr(processor, "feature_extractor", processor)
     if extractor is None:
         raise ValueError(
-            "processor: a sound was given, and no feature extractor was found beside the model; "
-            f"give {type(model).__name__}'s as processor=, or give its output as inputs"
+            "processor: inputs contain a sound, and the model has no feature extractor. Pass "
+            f"{type(model).__name__}'s as processor=, or pass its output as inputs."
         )
     encoded: Mapping[str, Any] = extractor(
         samples, sampling_rate=extractor.sampling_rate, return_tensors="pt"
@@ -244,8 +244,8 @@ def checked_image(model: PreTrainedModel, image: Any) -> Any:
     array = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
     if array.ndim not in (2, 3) or (array.ndim == 3 and not {1, 3, 4} & {*array.shape[::2]}):
         raise ValueError(
-            "inputs: an image is (height, width), (height, width, colours) or (colours, height, "
-            f"width) with 1, 3 or 4 colours; got {array.shape}"
+            "inputs: an image must be (height, width), (height, width, colours) or (colours, "
+            f"height, width) with 1, 3 or 4 colours; got {array.shape}"
         )
     if not array.size:
         raise ValueError(f"inputs: the image is empty, {array.shape}")
@@ -264,16 +264,17 @@ def _colours(array: NDArray[Any]) -> NDArray[np.uint8]:
         return array
     if array.dtype.kind not in "iuf":
         raise TypeError(
-            f"inputs: an image holds numbers (uint8, or float from 0 to 1); got {array.dtype}"
+            "inputs: an image must contain numbers (uint8, or float from 0 to 1); got "
+            f"{array.dtype}"
         )
     if not np.isfinite(array).all():
-        raise ValueError("inputs: the image holds NaN or infinite values")
+        raise ValueError("inputs: the image contains NaN or infinity")
     highest = 1 if array.dtype.kind == "f" else 255
     if array.min() < 0 or array.max() > highest:
         raise ValueError(
-            f"inputs: an image of {array.dtype} holds values from 0 to {highest}; got "
-            f"{array.min():.4g} to {array.max():.4g}. For pixel values as the model takes them "
-            "give {'pixel_values': ...}"
+            f"inputs: an image of {array.dtype} must have values from 0 to {highest}; got "
+            f"{array.min():.4g} to {array.max():.4g}. Pass the model's pixel values as "
+            "{'pixel_values': ...}."
         )
     return np.rint(array * (255 / highest)).astype(np.uint8)
 
@@ -289,25 +290,25 @@ def checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
         given = sound.get("sampling_rate")
         if given is not None and rate is not None and int(given) != int(rate):
             raise ValueError(
-                f"inputs: the sound has {given} samples a second, and the model was made for "
-                f"{rate}; resample it (librosa.resample, torchaudio.functional.resample)"
+                f"inputs: the sound has {given} samples per second, and the model needs "
+                f"{rate}. Resample it (librosa.resample, torchaudio.functional.resample)."
             )
         sound = sound["array"]
     samples = sound.detach().cpu().numpy() if isinstance(sound, torch.Tensor) else np.asarray(sound)
     if samples.ndim != 1:
         raise ValueError(
-            f"inputs: a sound is (samples,) of one channel; got {samples.shape}. Of several "
-            "channels give one, or their mean"
+            f"inputs: a sound must be (samples,) of one channel; got {samples.shape}. Pass one "
+            "channel, or the mean of all."
         )
     if samples.dtype.kind in "iu":
         raise TypeError(
-            f"inputs: a sound is floating point from -1 to 1; got {samples.dtype}. Divide it by "
-            f"{2 ** (8 * samples.dtype.itemsize - 1)}"
+            f"inputs: a sound must be floats from -1 to 1; got {samples.dtype}. Divide it by "
+            f"{2 ** (8 * samples.dtype.itemsize - 1)}."
         )
     if not samples.size:
         raise ValueError("inputs: the sound is empty")
     if not np.isfinite(samples).all():
-        raise ValueError("inputs: the sound holds NaN or infinite values")
+        raise ValueError("inputs: the sound contains NaN or infinity")
     return samples.astype(np.float32, copy=False)
 
 
@@ -324,7 +325,7 @@ def check_length_of_sound(model: PreTrainedModel, arguments: Mapping[str, Any]) 
         if left < 1:
             raise ValueError(
                 f"inputs: a sound of {values.shape[1]} samples is shorter than one frame of "
-                f"{type(model).__name__}; give a longer one"
+                f"{type(model).__name__}. Pass a longer sound."
             )
 
 
@@ -335,4 +336,4 @@ def check_finite(arguments: Mapping[str, Any]) -> None:
             if not value.numel():
                 raise ValueError(f"inputs: {name} is empty, {tuple(value.shape)}")
             if value.is_floating_point() and not bool(value.isfinite().all()):
-                raise ValueError(f"inputs: {name} holds NaN or infinite values")
+                raise ValueError(f"inputs: {name} contains NaN or infinity")

@@ -51,21 +51,21 @@ def check_target(
     labelled = isinstance(example, Mapping) and "labels" in example
     if generating and (target is not None or labelled):
         raise ValueError(
-            "generate lets the model choose the text, and "
-            f"{'target gives' if target is not None else 'the labels in inputs give'} it; "
-            "give one of them"
+            "generate: the model would choose the text, and "
+            f"{'target already sets' if target is not None else 'the labels in inputs set'} it. "
+            "Pass one of them."
         )
     if target is not None and decoder_input_ids is not None:
-        raise ValueError("target and decoder_input_ids say the same thing; give one of them")
+        raise ValueError("target and decoder_input_ids set the same text. Pass one of them.")
     if decoder_input_ids is not None and not encoder_decoder:
         raise ValueError(
-            f"decoder_input_ids: {name} has no decoder beside an encoder; "
-            "give the text that it is to produce as target="
+            f"decoder_input_ids: {name} is not an encoder-decoder model. Pass the text to "
+            "produce as target=."
         )
     if (target is not None or generating) and not encoder_decoder and not _is_causal(model):
         raise ValueError(
-            f"{'generate' if generating else 'target'}: {name} produces no text (its attention "
-            "looks both ways); for a second text give inputs=(first, second)"
+            f"{'generate' if generating else 'target'}: {name} cannot produce text (its attention "
+            "is bidirectional). Pass a second text as inputs=(first, second)."
         )
     given = generating or labelled or target is not None or decoder_input_ids is not None
     if isinstance(example, Mapping):
@@ -78,8 +78,8 @@ def check_target(
 
 def _missing_target(model: PreTrainedModel) -> ValueError:
     return ValueError(
-        f"target: {type(model).__name__} has a decoder, and needs the text that it produces; give "
-        "the text as target=, ids as decoder_input_ids=, or let it choose by generate="
+        f"target: the decoder of {type(model).__name__} needs a text. Pass the text as "
+        "target=, ids as decoder_input_ids=, or generate= to let the model choose it."
     )
 
 
@@ -128,12 +128,12 @@ def target_texts(target: Any, count: int) -> list[str]:
     texts = [target] if isinstance(target, str) else target
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise TypeError(
-            f"target must be a text, or a list of {count} texts; got {type(target).__name__}"
+            f"target must be a string, or a list of {count} strings; got {type(target).__name__}"
         )
     if len(texts) != count:
-        raise ValueError(f"target must have a text an example, {count}; got {len(texts)}")
+        raise ValueError(f"target must have one string per example, {count}; got {len(texts)}")
     if not all(texts):
-        raise ValueError("target: the text is empty; give at least one word")
+        raise ValueError("target: the text is empty. Pass at least one word.")
     return list(texts)
 
 
@@ -153,8 +153,8 @@ def shifted(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
         start = getattr(generation, "decoder_start_token_id", None)
     if start is None:
         raise ValueError(
-            f"target: {type(model).__name__} doesn't say which token its decoder starts with "
-            "(config.decoder_start_token_id); give ids as decoder_input_ids="
+            f"target: {type(model).__name__} does not define the start token of its decoder "
+            "(config.decoder_start_token_id). Pass ids as decoder_input_ids=."
         )
     padding = getattr(model.config, "pad_token_id", None) or 0
     ids = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
@@ -174,8 +174,8 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
         or batch.sequences["input"].unpadded[0] is not None
     ):
         raise ValueError(
-            f"target: it goes behind one prompt of ids without padding; got {batch.size} encoded "
-            "examples. Give a list of texts and a list of targets"
+            f"target needs one prompt of ids without padding; got {batch.size} encoded "
+            "examples. Pass a list of texts and a list of targets."
         )
     # Encode the target alone, as the model would produce it. Joining the texts first could change
     # the prompt's last token.

@@ -66,17 +66,18 @@ class Truncation:
         special = int(tokenizer.num_special_tokens_to_add(pair=False))
         if most <= special:
             raise ValueError(
-                f"{argument}: truncation leaves room for {max(0, most)} tokens"
-                + (f" before the {to_come} to come" if to_come else "")
-                + f", {special} of which are special; give a larger number, or less to come"
+                f"{argument}: truncation leaves {max(0, most)} tokens"
+                + (f" before {to_come} new ones" if to_come else "")
+                + f", and {special} special tokens are needed. Pass a larger number, or a "
+                "smaller number of new tokens."
             )
         encoded = encode(verbose=False, truncation=True, max_length=most)
         which = "last" if getattr(tokenizer, "truncation_side", "right") == "left" else "first"
         left = len(encoded["input_ids"][0])
         name = {"inputs": "text"}.get(argument, argument)
         return encoded, (
-            f"The {name} was cut: these are the {which} {left:,} of its {whole:,} tokens, special "
-            "ones counted."
+            f"The {name} was truncated to the {which} {left:,} of its {whole:,} tokens, "
+            "including special ones."
         )
 
     def _most(self, tokenizer: Any, *, decoder: bool, to_come: int) -> int | None:
