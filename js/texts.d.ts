@@ -1,4 +1,4 @@
-// A style sheet is imported as its text; the view puts it into the page.
+// A style sheet is imported as a string, which the view inserts into the page.
 declare module "*.css" {
   const text: string;
   export default text;

@@ -95,7 +95,7 @@ def parse(arguments: list[str]) -> None:
         # Named in a sentence, without what it works on.
         arguments = [*arguments, "--help"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "_written", lambda *_: Path("x.html"))
+        patch.setattr(cli, "_write", lambda *_: Path("x.html"))
         patch.setattr(cli, "offer_file", lambda _: None)
         try:
             code = cli.main(arguments)

@@ -1,6 +1,6 @@
 """Vision-language
 
-A tiny LLaVA reads a picture of two shapes and goes on with "the red". One head of its language
+A tiny LLaVA reads a picture of two shapes and continues "the red". One head of its language
 model finds the patches of that colour.
 """
 

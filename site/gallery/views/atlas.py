@@ -1,8 +1,8 @@
 """Head atlas
 
 What every head does over many texts: its role, with the evidence for it, its mean weight by
-offset, and edges in their text. A head has a role only where its score exceeds a baseline with
-confidence.
+offset, and edges in their text. A head has a role only if its score exceeds a baseline
+significantly.
 """
 
 import attnviz as av

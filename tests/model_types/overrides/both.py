@@ -124,8 +124,8 @@ BOTH: dict[str, dict[str, Any]] = {
     "deepseek_ocr2_encoder": {
         "inputs": {"inputs_embeds": ("normal", 1, 144, 64), "num_patches": 144}
     },
-    "dots3_note": {"skip": "its sliding layers have sizes of their own, which stay large"},
-    "dots3_note_text": {"skip": "its sliding layers have sizes of their own, which stay large"},
+    "dots3_note": {"skip": "its sliding layers have separate sizes, which stay large"},
+    "dots3_note_text": {"skip": "its sliding layers have separate sizes, which stay large"},
     "dots3_note_vision_encoder": {"config": {"adapter_in_dim": 64}},
     "florence2": {
         "config": {"vision_config": FLORENCE},
@@ -150,7 +150,7 @@ BOTH: dict[str, dict[str, Any]] = {
     "minicpmv4_7_vision": _MINICPM,
     "muse_glimmer_vision": {"inputs": {"pixel_values": ("normal", 16, 384)}},
     "muse_spark_vision": {"inputs": {"pixel_values": ("normal", 16, 384)}},
-    "nemo_speechlm": {"skip": "its text model and its encoders are tried by themselves"},
+    "nemo_speechlm": {"skip": "its text model and its encoders are tested separately"},
     "unlimited_ocr": {"config": {"text_config": _EQUAL_HEADS}, "inputs": {"pixel_values": None}},
     "unlimited_ocr_vision_encoder": {
         "inputs": {
@@ -167,8 +167,8 @@ BOTH: dict[str, dict[str, Any]] = {
     "sam3_lite_text_mask_decoder": _PART,
     "blt_local_decoder": _PART,
     "blt_local_encoder": _PART,
-    "qwen3_omni_moe": {"skip": "its thinker, talker and encoders are tried by themselves"},
-    "qwen2_5_omni": {"skip": "its thinker, talker and encoders are tried by themselves"},
+    "qwen3_omni_moe": {"skip": "its thinker, talker and encoders are tested separately"},
+    "qwen2_5_omni": {"skip": "its thinker, talker and encoders are tested separately"},
     "muse_spark": {
         "config": {"audio_config": {"hidden_sizes": [16, 16, 16, 32], "out_hidden_size": 64}}
     },
