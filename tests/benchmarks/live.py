@@ -162,7 +162,7 @@ class LiveView:
         """What the kernel keeps of its answers' making."""
         if isinstance(self._server, CorpusServer):
             return self._server.answers._plots.num_bytes + self._server.parts.num_bytes
-        return self._server.row_sums.num_bytes
+        return self._server.row_normalizers.num_bytes
 
     def _answers(
         self, message: dict[str, Any], drawn: str | None

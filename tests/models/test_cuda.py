@@ -197,7 +197,7 @@ def test_weights_of_few_bits(tmp_path: Path, bits: int) -> None:
 
 @pytest.mark.parametrize("level", [0, 2, 6])
 def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
-    from attnviz.server.row_sums import RowSums
+    from attnviz.server.row_normalizers import RowNormalizers
     from attnviz.server.tiles import encoded_tile
     from attnviz.utils.progress import run_steps
     from unit.long_records import long_record
@@ -212,7 +212,7 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
         for heads in ([0], [0, 1]):
             steps = encoded_tile(
                 each,
-                RowSums(),
+                RowNormalizers(),
                 layer=0,
                 heads=heads,
                 level=level,

@@ -52,7 +52,7 @@ from attnviz.server.protocol import (
     refuse_large,
     span,
 )
-from attnviz.server.row_sums import KEPT_BYTES, RowSums
+from attnviz.server.row_normalizers import CACHE_BYTES, RowNormalizers
 from attnviz.server.strongest import Combine, Pair, StrongestHeader, encoded_strongest
 from attnviz.server.tiles import Pooled, TileHeader, encoded_tile
 from attnviz.server.unfinished import MOST_UNFINISHED, Unfinished
@@ -114,7 +114,7 @@ class RecordServer:
         self.record = record
         self.make_page = page
         self.interventions = interventions
-        self.row_sums = RowSums(KEPT_BYTES // share)
+        self.row_normalizers = RowNormalizers(CACHE_BYTES // share)
         self.pages = Pages()
         self.description: Description | bytes | None = None
         self.unfinished = Unfinished()
@@ -196,7 +196,7 @@ class BlockRequest:
         weights = np.empty(shape, np.float32)
         pace = Pace("weights", shape[0] * shape[1] * len(stack.key_tokens))
         for place, head in enumerate(heads):
-            weights[place] = yield from server.row_sums.block(
+            weights[place] = yield from server.row_normalizers.block(
                 stack, layer=layer, head=head, rows=rows, columns=columns, pace=pace
             )
         of = f"stack {stack.name!r}, layer {layer}, heads {format_numbers(sorted(heads))}"
@@ -296,7 +296,7 @@ class StrongestRequest:
             combine=self.combine,
             leave_out=self.leave_out,
             pair=self.pair,
-            row_sums=server.row_sums,
+            row_normalizers=server.row_normalizers,
         )
         return Reply(header, data)
 
@@ -322,7 +322,7 @@ class TileRequest:
     def answer(self, server: RecordServer) -> Steps[Reply]:
         cells, every = yield from encoded_tile(
             server.stack(self.stack),
-            server.row_sums,
+            server.row_normalizers,
             layer=self.layer,
             heads=self.heads,
             level=self.level,

@@ -20,7 +20,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import not_finite
 from attnviz.server.protocol import heads_of
-from attnviz.server.row_sums import RowSums
+from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.utils.progress import Pace, Steps
 
 __all__ = [
@@ -87,7 +87,7 @@ def strongest_keys(
     combine: Combine = "separate",
     leave_out: LeaveOut = (),
     pair: Pair = "all",
-    row_sums: RowSums | None = None,
+    row_normalizers: RowNormalizers | None = None,
     largest: int | None = None,
 ) -> Steps[Strongest]:
     """Find the strongest keys of each query, and sum the weights of all keys, in steps.
@@ -112,7 +112,7 @@ def strongest_keys(
         raise ValueError(f'combine={combine!r} must be "separate", "mean" or "max"')
     if pair not in get_args(Pair):
         raise ValueError(f"pair={pair!r} must be one of {', '.join(get_args(Pair))}")
-    row_sums = row_sums or RowSums()
+    row_normalizers = row_normalizers or RowNormalizers()
     num_keys = len(stack.key_tokens)
     groups = [[head] for head in heads] if combine == "separate" else [list(heads)]
     k = min(k, num_keys)
@@ -136,7 +136,7 @@ def strongest_keys(
         for start in range(rows.start, rows.stop, step):
             part = slice(start, min(start + step, rows.stop))
             here = slice(part.start - rows.start, part.stop - rows.start)
-            one = partial(row_sums.whole_rows, stack, layer=layer, rows=part)
+            one = partial(row_normalizers.whole_rows, stack, layer=layer, rows=part)
             weights = yield from _together(one, group, combine, pace, signed=stack.signed)
             signs = torch.sign(weights) if stack.signed else None
             weights = weights if signs is None else weights.abs()

@@ -19,7 +19,7 @@ from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, PieceHeader, encode
 from attnviz.server.pooling import joined, parted
 from attnviz.server.protocol import heads_of
-from attnviz.server.row_sums import RowSums, softmax_sides, some_rows
+from attnviz.server.row_normalizers import RowNormalizers, slice_rows, softmax_sides
 from attnviz.utils.arguments import format_numbers
 from attnviz.utils.progress import Pace, Steps
 
@@ -57,7 +57,7 @@ class TileHeader(PieceHeader):
 
 def encoded_tile(
     stack: AttentionStack,
-    row_sums: RowSums,
+    row_normalizers: RowNormalizers,
     *,
     layer: int,
     heads: Sequence[int],
@@ -71,7 +71,7 @@ def encoded_tile(
     ----------
     stack : AttentionStack
         The stack.
-    row_sums : RowSums
+    row_normalizers : RowNormalizers
         Cache of softmax normalizers.
     layer : int
         Layer number in the model.
@@ -116,13 +116,13 @@ def encoded_tile(
     cells = np.zeros((1 + stack.signed, int(row[-1]) + 1, len(starts)))
     # A row of cells of a long text covers many queries, so their weights are computed in parts.
     for part in tiles(slice(0, len(row)), attention.num_keys):
-        some = some_rows(queries, part)
+        some = slice_rows(queries, part)
         key_range = attention.key_range(some)
         if columns.start >= key_range.stop or columns.stop <= key_range.start:
             continue
         weights = np.zeros((part.stop - part.start, columns.stop - columns.start))
         for head in heads:
-            weights += yield from row_sums.block(
+            weights += yield from row_normalizers.block(
                 stack, layer=layer, head=head, rows=some, columns=columns, pace=pace
             )
         weights /= len(heads)

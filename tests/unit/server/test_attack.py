@@ -19,7 +19,7 @@ import torch
 import attnviz as av
 from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.server import row_sums, unfinished
+from attnviz.server import row_normalizers, unfinished
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.server.server import RECORD_REQUESTS, RecordServer
 from attnviz.utils.progress import STEP, Progress, Steps
@@ -174,7 +174,7 @@ def test_a_reply_about_a_record_is_bounded(
     ]
     assert isinstance(server, RecordServer)
     assert len(server.unfinished) <= unfinished.MOST_UNFINISHED
-    assert server.row_sums.num_bytes <= row_sums.KEPT_BYTES
+    assert server.row_normalizers.num_bytes <= row_normalizers.CACHE_BYTES
     # Some have sense: else all would be refused, and nothing be tried. There is no image, no model.
     assert name in ("changed", "edge", "image", "intervene") or "reply" in {
         each["attnviz"] for each in answers

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import attnviz as av
 import attnviz.record.softmax
-import attnviz.server.row_sums
+import attnviz.server.row_normalizers
 import attnviz.server.tiles
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import (
@@ -27,7 +27,7 @@ from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import Encoded, decode
-from attnviz.server.row_sums import RowSums
+from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.server import RecordServer
 from attnviz.server.tiles import _every, encoded_tile
 from attnviz.utils.progress import run_steps
@@ -43,7 +43,7 @@ def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every matrix is large, and everything is done a few rows at a time."""
     monkeypatch.setattr(attnviz.server.tiles, "LARGE", 0)
     monkeypatch.setattr(attnviz.server.tiles, "TILE", TILE)
-    monkeypatch.setattr(attnviz.server.row_sums, "_LONG", 0)
+    monkeypatch.setattr(attnviz.server.row_normalizers, "_MAX_RECOMPUTED_KEYS", 0)
     monkeypatch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", 500)
     monkeypatch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", 64)
 
@@ -64,7 +64,7 @@ def stack_of(attention: QueryKeyAttention) -> AttentionStack:
 
 
 def tile_of(
-    stack: AttentionStack, sums: RowSums, *where: int, **more: Any
+    stack: AttentionStack, sums: RowNormalizers, *where: int, **more: Any
 ) -> tuple[Encoded, int | None]:
     level, row, column = where
     asked: dict[str, Any] = {"layer": 3, "heads": (0,), "pooled": "mean"}
@@ -75,7 +75,7 @@ def whole_of(
     stack: AttentionStack, level: int, **more: Any
 ) -> tuple[NDArray[np.float32], set[Any]]:
     """All tiles of a level together, and what they say of their queries."""
-    sums, span, seen = RowSums(), TILE << level, set()
+    sums, span, seen = RowNormalizers(), TILE << level, set()
     lines = []
     for row in range(-(-len(stack.query_tokens) // span)):
         line = []
@@ -211,7 +211,7 @@ def test_given_weights_are_all_pooled() -> None:
 def test_a_tile_is_the_same_whatever_was_asked_before() -> None:
     stack = stack_of(attention_of("causal"))
     places = [(level, 0, column) for level in (2, 1, 3) for column in (0, 1)]
-    sums = RowSums()
+    sums = RowNormalizers()
     first = [tile_of(stack, sums, *place)[0].data for place in places]
     again = [tile_of(stack, sums, *place)[0].data for place in reversed(places)]
     assert first == again[::-1]
@@ -226,7 +226,7 @@ def test_tiles_that_no_query_reaches_take_no_work(monkeypatch: pytest.MonkeyPatc
         raise AssertionError("weights were computed")
 
     monkeypatch.setattr(QueryKeyAttention, "shared_logits", fail)
-    encoded, _ = tile_of(stack_of(attention), RowSums(), 1, 0, 2)
+    encoded, _ = tile_of(stack_of(attention), RowNormalizers(), 1, 0, 2)
     assert not decode(encoded).any()
 
 
@@ -237,9 +237,9 @@ def test_what_is_nan_is_named(side: str) -> None:
     getattr(attention, side)[1, 40, 2] = torch.nan
     stack = stack_of(attention)
     with pytest.raises(ValueError, match=r"layer 3, mean of heads \d, \d: some weights are NaN"):
-        tile_of(stack, RowSums(), 5, 0, 0, heads=(2, 3) if side == "keys" else (1, 2))
+        tile_of(stack, RowNormalizers(), 5, 0, 0, heads=(2, 3) if side == "keys" else (1, 2))
     # Heads that nothing is wrong with are drawn.
-    tile_of(stack, RowSums(), 5, 0, 0)
+    tile_of(stack, RowNormalizers(), 5, 0, 0)
 
 
 def test_a_server_says_how_many_queries_one_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:

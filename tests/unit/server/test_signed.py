@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import attnviz.record.softmax
 import attnviz.record.stack
-import attnviz.server.row_sums
+import attnviz.server.row_normalizers
 import attnviz.server.tiles
 from attnviz import analysis
 from attnviz.interventions.attributed import GradientAttribution, NormAttribution
@@ -28,7 +28,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.server.codec import decode
 from attnviz.server.description import describe
 from attnviz.server.maps import encoded_maps
-from attnviz.server.row_sums import RowSums
+from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.server import RecordServer
 from attnviz.server.strongest import strongest_keys
 from attnviz.server.tiles import encoded_tile
@@ -85,7 +85,9 @@ def cells_of(numbers: Numbers, each: int, pooled: str) -> Numbers:
 def tile(stack: AttentionStack, **request: Any) -> Numbers:
     asked: dict[str, Any] = {"layer": 0, "heads": [0], "level": 0, "place": (0, 0)}
     asked |= {"pooled": "mean"}
-    return np.asarray(decode(run_steps(encoded_tile(stack, RowSums(), **(asked | request)))[0])[0])
+    return np.asarray(
+        decode(run_steps(encoded_tile(stack, RowNormalizers(), **(asked | request)))[0])[0]
+    )
 
 
 def test_as_much_of_either_sign_is_positive_whatever_is_rounded() -> None:
@@ -244,7 +246,7 @@ def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
         (attnviz.server.tiles, "_SAMPLED_PAIRS", 1 << 40),
         (attnviz.server.tiles, "_MOST_OF_A_ROW", 1 << 20),
         (attnviz.server.tiles, "TILE", 8),
-        (attnviz.server.row_sums, "_LONG", 0),
+        (attnviz.server.row_normalizers, "_MAX_RECOMPUTED_KEYS", 0),
         (attnviz.record.softmax, "_TILE_ENTRIES", 500),
         (attnviz.record.softmax, "_BLOCK_ENTRIES", 64),
     ]:
@@ -253,7 +255,7 @@ def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def large_tiles(stack: AttentionStack, heads: Sequence[int], level: int, pooled: str) -> Numbers:
     """The whole matrix at a level, tile by tile."""
-    sums, span = RowSums(), 8 << level
+    sums, span = RowNormalizers(), 8 << level
 
     def tile(row: int, column: int) -> Numbers:
         steps = encoded_tile(
@@ -324,7 +326,7 @@ def test_large_attributions_step_by_step_equal_all_numbers_at_once(masks: str, k
         found = large_tiles(stack, heads, level, pooled)
         wanted = cells_of(whole, 2**level, pooled)
         assert_allclose(np.abs(found), np.abs(wanted), atol=2e-5, rtol=digits)
-    sums = RowSums()
+    sums = RowNormalizers()
     for head in (1, 3):
         block = run_steps(
             sums.block(stack, layer=3, head=head, rows=slice(4, 50), columns=slice(3, 30))
@@ -375,7 +377,7 @@ def test_sinks_of_both_sides_and_rows_that_one_lacks() -> None:
 @pytest.mark.parametrize("masks", MASKS)
 def test_blocks_and_whole_rows_of_a_difference_by_what_its_sides_are_divided_by(masks: str) -> None:
     a, b = sides(masks)
-    stack, sums = difference_stack(a, b), RowSums()
+    stack, sums = difference_stack(a, b), RowNormalizers()
     for head in (0, 3):
         whole = whole_difference(a, b, head)
         for _ in range(2):
@@ -487,4 +489,4 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
     assert strongest.keys[0, 3].tolist() == most.indices.tolist()
     assert_allclose(strongest.weights[0, 3], (b - a)[most.indices].numpy(), atol=1e-8)
     # A megabyte of what rows are divided by, and cells; nothing grows with the pairs.
-    assert server.row_sums.num_bytes == 2 * 4 * count
+    assert server.row_normalizers.num_bytes == 2 * 4 * count

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 import attnviz.record.softmax
-import attnviz.server.row_sums
+import attnviz.server.row_normalizers
 import attnviz.server.strongest
 from attnviz.record.attention import LayerAttention, QueryKeyAttention
 from attnviz.record.masks import BandMask, WindowMask
@@ -28,7 +28,7 @@ from unit.records import captured_record, given_record, vectors, words
 def _size(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short rows as they are, and in the way that long ones take."""
     if request.param == "in parts":
-        monkeypatch.setattr(attnviz.server.row_sums, "_LONG", 0)
+        monkeypatch.setattr(attnviz.server.row_normalizers, "_MAX_RECOMPUTED_KEYS", 0)
         monkeypatch.setattr(attnviz.server.strongest, "_ENTRIES", 20)
         monkeypatch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", 12)
 

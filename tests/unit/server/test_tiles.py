@@ -17,7 +17,7 @@ from attnviz.record.attention import GivenWeights
 from attnviz.record.record import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import decode
-from attnviz.server.row_sums import RowSums
+from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.tiles import TILE, encoded_tile
 from attnviz.utils.progress import run_steps
 from rounding import UNIT
@@ -50,7 +50,9 @@ def tile(stack: AttentionStack, **request: Any) -> Any:
         "pooled": "mean",
     }
     place = request.pop("row", 0), request.pop("column", 0)
-    encoded, every = run_steps(encoded_tile(stack, RowSums(), place=place, **(asked | request)))
+    encoded, every = run_steps(
+        encoded_tile(stack, RowNormalizers(), place=place, **(asked | request))
+    )
     assert every is None
     return decode(encoded)[0]
 

@@ -10,7 +10,7 @@ import pytest
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.server.row_sums import RowSums
+from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.utils.progress import run_steps
 from rounding import relative_error
 from unit.records import vectors, words
@@ -31,7 +31,7 @@ def stack_of(name: str = "self", seed: int = 0) -> AttentionStack:
 
 @pytest.mark.parametrize("method", ["block", "whole_rows"])
 def test_rows_are_divided_by_their_own_sums(method: str) -> None:
-    sums = RowSums()
+    sums = RowNormalizers()
     stacks = [stack_of(), stack_of("cross", seed=20)]
     rows, columns = slice(0, 3), slice(100, 140)
     for _ in range(2):

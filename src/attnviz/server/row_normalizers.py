@@ -16,12 +16,12 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.cache import ByteCache
 from attnviz.utils.progress import Pace, Steps
 
-__all__ = ["KEPT_BYTES", "RowSums", "softmax_sides", "some_rows"]
+__all__ = ["CACHE_BYTES", "RowNormalizers", "slice_rows", "softmax_sides"]
 
 # Default size of the cache. A head with 131,072 tokens takes half a megabyte (4 bytes per query).
-KEPT_BYTES = 48_000_000
+CACHE_BYTES = 48_000_000
 # Up to this many keys, recomputing a row is as fast as a cache lookup.
-_LONG = 4096
+_MAX_RECOMPUTED_KEYS = 4096
 
 
 def softmax_sides(attention: LayerAttention) -> tuple[LayerAttention, ...]:
@@ -38,7 +38,7 @@ def softmax_sides(attention: LayerAttention) -> tuple[LayerAttention, ...]:
     return sides if all(side.vectors is not None for side in sides) else ()
 
 
-class RowSums:
+class RowNormalizers:
     """Cache of softmax normalizers, with methods that compute weights from them.
 
     The softmax divides each row by a sum over all keys. With the cached sum, the cost of a small
@@ -46,7 +46,7 @@ class RowSums:
 
     Parameters
     ----------
-    kept_bytes : int
+    max_bytes : int
         Maximum size in bytes. The least recently used heads are dropped first.
 
     Examples
@@ -55,13 +55,17 @@ class RowSums:
     >>> vectors = torch.zeros(1, 2, 4)
     >>> stack = av.AttentionRecord.from_qk([vectors], [vectors], ["a", "b"], causal=True).stack()
     >>> from attnviz.utils.progress import run_steps
-    >>> steps = RowSums().block(stack, layer=0, head=0, rows=slice(1, 2), columns=slice(0, 1))
+    >>> steps = RowNormalizers().block(
+    ...     stack, layer=0, head=0, rows=slice(1, 2), columns=slice(0, 1)
+    ... )
     >>> run_steps(steps)
     array([[0.5]], dtype=float32)
     """
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
-        self._kept: ByteCache[torch.Tensor] = ByteCache(kept_bytes, lambda sums: sums.nbytes)
+    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
+        self._cache: ByteCache[torch.Tensor] = ByteCache(
+            max_bytes, lambda normalizers: normalizers.nbytes
+        )
 
     def block(
         self,
@@ -84,8 +88,8 @@ class RowSums:
         block = np.zeros((count, columns.stop - columns.start), np.float32)
         pace = pace or Pace("weights", count * len(stack.key_tokens))
         for part in tiles(slice(0, count), len(stack.key_tokens)):
-            some = some_rows(rows, part)
-            block[part], computed = self._part(stack, layer, head, some, columns)
+            part_rows = slice_rows(rows, part)
+            block[part], computed = self._part(stack, layer, head, part_rows, columns)
             yield from pace.advance(computed)
         return block
 
@@ -96,25 +100,25 @@ class RowSums:
         attention, num_keys = stack.attention(layer), len(stack.key_tokens)
         head = stack.head_number(layer, head)
         sides = softmax_sides(attention)
-        if not sides or num_keys <= max(_LONG, columns.stop - columns.start):
+        if not sides or num_keys <= max(_MAX_RECOMPUTED_KEYS, columns.stop - columns.start):
             if isinstance(rows, torch.Tensor):
                 block = attention.weights_of_rows(head, rows.numpy())[0][:, columns]
             else:
                 block = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
             return block, len(block) * num_keys
         numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        found, computed = [], 0
-        for number, side in enumerate(sides):
-            known = _vectors(side)
-            sums = self.of(stack, layer, head, number)
+        blocks, computed = [], 0
+        for side_index, side in enumerate(sides):
+            vectors = _require_vectors(side)
+            normalizers = self.log_normalizers(stack, layer, head, side_index)
             with torch.no_grad():
-                missing = numbers[torch.isnan(sums[rows])]
+                missing = numbers[torch.isnan(normalizers[rows])]
                 if len(missing):
-                    sums[missing] = known.log_normalizer(head, missing).cpu()
-                logits = known.logits(head, rows, columns)
-                found.append(normalized(logits, sums[rows].to(logits.device)))
+                    normalizers[missing] = vectors.log_normalizer(head, missing).cpu()
+                logits = vectors.logits(head, rows, columns)
+                blocks.append(normalized(logits, normalizers[rows].to(logits.device)))
             computed += len(missing) * num_keys + logits.numel()
-        block = _together(found, attention, head, rows, columns).cpu().numpy()
+        block = _combine_sides(blocks, attention, head, rows, columns).cpu().numpy()
         return block, computed
 
     def whole_rows(
@@ -130,17 +134,22 @@ class RowSums:
         attention = stack.attention(layer)
         head = stack.head_number(layer, head)
         sides = softmax_sides(attention)
-        if not sides or len(stack.key_tokens) <= _LONG:
+        if not sides or len(stack.key_tokens) <= _MAX_RECOMPUTED_KEYS:
             return torch.from_numpy(stack.weights(layer=layer, head=head, rows=rows))
-        found = [
-            self._whole_rows(_vectors(side), head, self.of(stack, layer, head, number), rows)
-            for number, side in enumerate(sides)
+        blocks = [
+            self._whole_rows(
+                _require_vectors(side),
+                head,
+                self.log_normalizers(stack, layer, head, side_index),
+                rows,
+            )
+            for side_index, side in enumerate(sides)
         ]
-        return _together(found, attention, head, rows, slice(0, attention.num_keys))
+        return _combine_sides(blocks, attention, head, rows, slice(0, attention.num_keys))
 
     @staticmethod
     def _whole_rows(
-        attention: QueryKeyAttention, head: int, sums: torch.Tensor, rows: slice
+        attention: QueryKeyAttention, head: int, normalizers: torch.Tensor, rows: slice
     ) -> torch.Tensor:
         device, num_keys = attention.queries.device, attention.num_keys
         with torch.no_grad():
@@ -149,15 +158,17 @@ class RowSums:
                 part = weights[tile.start - rows.start : tile.stop - rows.start]
                 key_range = attention.key_range(tile)
                 if key_range.start >= key_range.stop:
-                    sums[tile] = -torch.inf
+                    normalizers[tile] = -torch.inf
                     continue
                 logits = attention.logits(head, tile, key_range)
-                total = attention.log_normalizer_from(head, logits)
-                part[:, key_range] = normalized(logits, total)
-                sums[tile] = total.cpu()
+                log_normalizer = attention.log_normalizer_from(head, logits)
+                part[:, key_range] = normalized(logits, log_normalizer)
+                normalizers[tile] = log_normalizer.cpu()
         return weights
 
-    def of(self, stack: AttentionStack, layer: int, head: int, side: int = 0) -> torch.Tensor:
+    def log_normalizers(
+        self, stack: AttentionStack, layer: int, head: int, side: int = 0
+    ) -> torch.Tensor:
         """Return the cached log-sum-exp of each query of a head, for reading and writing.
 
         `side` is the index of the attention in `softmax_sides`.
@@ -168,25 +179,25 @@ class RowSums:
             float32, (queries,), on the CPU. NaN for queries whose value is not cached.
         """
         key = (stack.name, layer, head, side)
-        sums = self._kept.get(key)
-        if sums is None:
-            self._kept[key] = sums = torch.full((len(stack.query_tokens),), torch.nan)
-        return sums
+        normalizers = self._cache.get(key)
+        if normalizers is None:
+            self._cache[key] = normalizers = torch.full((len(stack.query_tokens),), torch.nan)
+        return normalizers
 
     @property
     def num_bytes(self) -> int:
         """Size of the cached values in bytes."""
-        return self._kept.num_bytes
+        return self._cache.num_bytes
 
 
-def some_rows(rows: Rows, part: slice) -> Rows:
+def slice_rows(rows: Rows, part: slice) -> Rows:
     """Return ``rows[part]``, also if `rows` is a slice."""
     if isinstance(rows, torch.Tensor):
         return rows[part]
     return slice(rows.start + part.start, rows.start + part.stop)
 
 
-def _vectors(attention: LayerAttention) -> QueryKeyAttention:
+def _require_vectors(attention: LayerAttention) -> QueryKeyAttention:
     """Return the queries and keys of `attention`. Raise ValueError if it has none."""
     vectors = attention.vectors
     if vectors is None:
@@ -194,7 +205,7 @@ def _vectors(attention: LayerAttention) -> QueryKeyAttention:
     return vectors
 
 
-def _together(
+def _combine_sides(
     sides: Sequence[torch.Tensor],
     attention: LayerAttention,
     head: int,
@@ -210,7 +221,7 @@ def _together(
     if len(sides) == 1:
         return sides[0]
     a, b = sides
-    each = [rows] if isinstance(rows, slice) else [slice(n, n + 1) for n in rows.tolist()]
-    has_key = np.concatenate([attention.has_allowed_key(head, some) for some in each])
-    there = torch.from_numpy(has_key).to(b.device)
-    return (b - a.to(b.device)).masked_fill_(~there[:, None], 0.0)
+    slices = [rows] if isinstance(rows, slice) else [slice(n, n + 1) for n in rows.tolist()]
+    has_key = np.concatenate([attention.has_allowed_key(head, part) for part in slices])
+    defined = torch.from_numpy(has_key).to(b.device)
+    return (b - a.to(b.device)).masked_fill_(~defined[:, None], 0.0)
