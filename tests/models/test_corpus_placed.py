@@ -89,7 +89,7 @@ def test_every_way_of_placing_gives_the_models_own_weights(kind: str, made: Make
 
 
 @pytest.mark.parametrize(
-    ("kind", "say"), [("gemma2", "caps its logits softly"), ("gpt_oss", "has a sink")]
+    ("kind", "say"), [("gemma2", "soft-caps its logits"), ("gpt_oss", "has a sink")]
 )
 def test_soft_caps_and_sinks_make_moving_the_keys_inexact(kind: str, say: str, made: Make) -> None:
     corpus, own = made(kind)

@@ -139,11 +139,11 @@ def test_steps_lie_closer_together_at_the_beginning() -> None:
 
 
 def test_what_checkpoints_do_not_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="'induction'; got 'bert'"):
+    with pytest.raises(ValueError, match="'induction', not 'bert'"):
         demos.checkpoints("bert", [0])
     after: Any
     for after in ([], [-1], [0, 481], [0.5], ["2"]):
-        with pytest.raises(ValueError, match="was kept: 0, 100, 200, 300, 480"):
+        with pytest.raises(ValueError, match="at least one of 0, 100, 200, 300, 480"):
             demos.checkpoints("induction", after)
     out = ["--out", str(tmp_path)]
     for arguments, said in (

@@ -413,7 +413,7 @@ def test_a_demo_model_is_the_real_class_ready_to_use(name: str) -> None:
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     for function in (demos.load, demos.example):
-        with pytest.raises(ValueError, match="'vision', 'vision-language'; got 'bert'"):
+        with pytest.raises(ValueError, match="'vision', 'vision-language', not 'bert'"):
             function("bert")
 
 

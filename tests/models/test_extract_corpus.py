@@ -127,7 +127,7 @@ def test_a_first_text_that_is_too_long_is_there_in_part(
 def test_empty_texts_are_left_out_and_counted(decoder: tuple[Any, Any], texts: Any) -> None:
     corpus = read(decoder, texts)
     assert corpus.places == (0, 4)
-    assert corpus.notes[-1] == "3 texts are empty, and left out."
+    assert corpus.notes[-1] == "3 texts are left out: empty."
     assert corpus.left_out == 3
 
 
@@ -136,7 +136,7 @@ def test_texts_that_are_too_long_for_the_model_are_left_out_and_counted(
 ) -> None:
     corpus = read(decoder, ["the cat", "the " * 200, "the dog"])
     assert corpus.places == (0, 2)
-    assert corpus.notes[-1] == "1 text is left out: longer than the model has positions for."
+    assert corpus.notes[-1] == "1 text is left out: too long for the model."
     assert corpus.left_out == 1
     with pytest.raises(
         ValueError, match=r"texts: all 1 are empty or too long .*200 tokens are too"
@@ -194,7 +194,7 @@ def test_options_are_those_of_extract(decoder: tuple[Any, Any]) -> None:
     assert corpus.model == "mine"
     assert corpus.stack().layers == (0, 2)
     assert corpus.attention(None, 0, 1).queries.dtype == torch.float16
-    with pytest.raises(TypeError, match="extract_corpus takes no layer=; beside its own"):
+    with pytest.raises(TypeError, match="extract_corpus has no argument layer"):
         read(decoder, TEXTS, layer=2)
 
 
@@ -264,9 +264,14 @@ def test_a_dataset_of_the_datasets_library(decoder: tuple[Any, Any]) -> None:
     wrong: Any
     for wrong, options, error, words in (
         (dataset, {"column": "sentence"}, ValueError, "the dataset has the columns 'text'"),
-        (dataset, {"columns": ["topic"]}, ValueError, "'topic' is not one of the dataset's"),
-        (datasets.DatasetDict(train=dataset), {}, TypeError, "got a mapping of 'train': give one"),
-        (dataset.to_iterable_dataset(), {}, TypeError, r"a stream list\(texts\.take\(1000\)\)"),
+        (
+            dataset,
+            {"columns": ["topic"]},
+            ValueError,
+            "'topic' is not one of the columns of the dataset",
+        ),
+        (datasets.DatasetDict(train=dataset), {}, TypeError, "texts is a mapping of 'train'"),
+        (dataset.to_iterable_dataset(), {}, TypeError, r"list\(texts\.take\(1000\)\) for a stream"),
     ):
         with pytest.raises(error, match=words):
             read(decoder, wrong, **options)
@@ -283,7 +288,7 @@ def test_a_table_is_read_by_its_column(decoder: tuple[Any, Any]) -> None:
     label = corpus.column(None, "label")
     assert_array_equal(label.queries, corpus.points().query_text % 2)
     assert read(decoder, reviews[["review", "text"]]).names == ("the dog",) * 4
-    with pytest.raises(ValueError, match="column='text': the table has the columns 'review'; give"):
+    with pytest.raises(ValueError, match="column='text': the table has the columns 'review'"):
         read(decoder, reviews[["review"]])
     twice = pd.concat([reviews["text"], reviews["text"]], axis=1)
     with pytest.raises(ValueError, match="the table has the columns 'text', 'text'"):
@@ -300,24 +305,32 @@ def test_arrays_and_rows_are_texts(decoder: tuple[Any, Any]) -> None:
 @pytest.mark.parametrize(
     ("texts", "error", "words"),
     [
-        ([], ValueError, "texts is empty; give a list of texts"),
-        ("the cat", TypeError, r"got one text: put it into a list, \[text\]"),
-        ({"train": ["the cat"]}, TypeError, "got a mapping of 'train'"),
-        (3, TypeError, "got int"),
-        (np.array("the cat"), TypeError, r"got one text: put it into a list, \[text\]"),
-        (np.array(3), TypeError, "got int"),
-        (np.array([["the cat", "the dog"]]), TypeError, r"texts\[0\] holds 2 examples; give each"),
-        ((text for text in TEXTS), TypeError, r"got generator, .* give list\(texts\)"),
+        ([], ValueError, "texts is empty. Pass a list of texts"),
+        ("the cat", TypeError, r"texts is one text\. Pass a list, \[text\]"),
+        ({"train": ["the cat"]}, TypeError, "texts is a mapping of 'train'"),
+        (3, TypeError, "int has no random access"),
+        (np.array("the cat"), TypeError, r"texts is one text\. Pass a list, \[text\]"),
+        (np.array(3), TypeError, "int has no random access"),
+        (
+            np.array([["the cat", "the dog"]]),
+            TypeError,
+            r"texts\[0\] contains 2 examples\. Pass each",
+        ),
+        (
+            (text for text in TEXTS),
+            TypeError,
+            r"generator has no random access\. Pass list\(texts\)",
+        ),
         (
             ["", None],
             ValueError,
-            "all 2 are empty or too long for the model; give texts with words",
+            "all 2 are empty or too long for the model",
         ),
         ([3], TypeError, r"texts\[0\]: inputs: int cannot be read"),
         (
             [["the cat", "the dog"]],
             TypeError,
-            r"texts\[0\] holds 2 examples; give each one as a separate text",
+            r"texts\[0\] contains 2 examples\. Pass each one as a separate text",
         ),
         ([torch.tensor([[99999]])], ValueError, r"texts\[0\]: .* out of range"),
     ],
@@ -340,9 +353,9 @@ def test_texts_that_are_none_are_refused(
             ValueError,
             r"columns\['a'\] has 1 values, but there are 40 texts",
         ),
-        ({"columns": ["a"]}, ValueError, "'a' must be a column of the dataset given as texts"),
-        ({"spool": "kept"}, TypeError, "extract_corpus takes no spool="),
-        ({"target": "the cat"}, ValueError, "target must be a list .* got one text"),
+        ({"columns": ["a"]}, ValueError, "'a' must be a column of the dataset, but texts"),
+        ({"spool": "kept"}, TypeError, "extract_corpus has no argument spool"),
+        ({"target": "the cat"}, ValueError, "target must be a list .* not one string"),
     ],
 )
 def test_bad_options_are_refused_before_anything_runs(

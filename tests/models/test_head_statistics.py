@@ -220,7 +220,7 @@ class TestCheckpoint:
             with pytest.raises(KeyboardInterrupt):
                 head_statistics(model, self.TEXTS, **options)
         assert HeadStatistics.load(path).texts == 5
-        with pytest.raises(FileExistsError, match="give resume=True to go on with it"):
+        with pytest.raises(FileExistsError, match="Pass resume=True to continue it"):
             head_statistics(model, self.TEXTS, **options)
         found = head_statistics(model, self.TEXTS, resume=True, **options)
         whole = head_statistics(model, self.TEXTS, tokenizer=tokenizer, progress=False)
@@ -244,15 +244,15 @@ class TestCheckpoint:
         other = make_model("bert")
         with torch.no_grad():
             next(iter(other.parameters())).mul_(2)
-        with pytest.raises(ValueError, match="made with another model's weights: "):
+        with pytest.raises(ValueError, match="model's weights is "):
             head_statistics(other, SENTENCES, **options)
-        with pytest.raises(ValueError, match="made of other texts; use the same"):
+        with pytest.raises(ValueError, match="made with different texts"):
             head_statistics(model, SENTENCES[::-1], **options)
         for argument, value in (("layers", [0]), ("edges", 5), ("seed", 1), ("truncation", True)):
-            with pytest.raises(ValueError, match=f"made with another {argument}: "):
+            with pytest.raises(ValueError, match=f"{argument} is .* in the file but"):
                 head_statistics(model, SENTENCES, **{**options, argument: value})
         HeadStatistics().save(path)
-        with pytest.raises(ValueError, match="holds statistics, but no checkpoint"):
+        with pytest.raises(ValueError, match="contains statistics that are not a checkpoint"):
             head_statistics(model, SENTENCES, **options)
         path.write_text("nothing")
         with pytest.raises(ValueError, match="is damaged or is not a saved record"):
@@ -302,7 +302,9 @@ def test_records_with_some_layers_and_another_name(byte_tokenizer: Any) -> None:
             one, other = (each.stack(name).mean(score)[0] for each in (found, expected))
             # Texts were read one by one and in a batch: float32 sums in another order.
             assert_allclose(one, other, atol=1e-5)
-    with pytest.raises(ValueError, match="there is no layer 7; there are 'encoder' 0"):
+    with pytest.raises(
+        ValueError, match=r"layer 7 does not exist\. The records have layers 'encoder' 0"
+    ):
         head_statistics(records, layers=[0, 7], progress=False)
 
 
@@ -321,7 +323,7 @@ def test_records_with_some_layers_and_another_name(byte_tokenizer: Any) -> None:
 def test_records_refuse_what_is_for_a_model(options: dict[str, Any]) -> None:
     record = attnviz.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
     [name] = options
-    with pytest.raises(TypeError, match=f"{name}=.* is for a model and its texts"):
+    with pytest.raises(TypeError, match=f"{name}=.* has no meaning without texts"):
         head_statistics([record], **options)
 
 
@@ -330,16 +332,21 @@ class TestBadInput:
         ("given", "options", "kind", "words"),
         [
             (([],), {}, ValueError, "records is empty"),
-            ((["text"],), {}, TypeError, r"records\[0\] must be an AttentionRecord; got str"),
-            ((3,), {}, TypeError, "texts is missing: give a model and texts"),
+            ((["text"],), {}, TypeError, r"records\[0\] must be an AttentionRecord, not str"),
+            ((3,), {}, TypeError, "texts is missing. Pass a model and texts"),
             (("model", []), {}, ValueError, "texts is empty"),
-            (("model", "text"), {}, TypeError, "texts must be a list"),
+            (("model", "text"), {}, TypeError, "texts is one text"),
             (("model", ["a"]), {"engine": "dask"}, ValueError, "engine='dask'"),
             (("model", ["a"]), {"batch_size": 0}, ValueError, "batch_size=0 must be"),
             (("model", ["a"]), {"parse": [1, 2]}, ValueError, "parse has 2 entries"),
             (("model", ["a"]), {"parse": {}}, TypeError, "parse must be a sequence"),
             (("model", ["a"]), {"target": ["a", "b"]}, ValueError, "target must be a list"),
-            (("model", ["a"]), {"columns": {"kind": ["a"]}}, ValueError, "'kind' is taken"),
+            (
+                ("model", ["a"]),
+                {"columns": {"kind": ["a"]}},
+                ValueError,
+                "names must be distinct, and not 'kind'",
+            ),
             (("model", ["a"]), {"edges": -1}, ValueError, "edges=-1 must be"),
         ],
     )

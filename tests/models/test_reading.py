@@ -128,7 +128,9 @@ def test_texts_that_begin_to_change_each_other_are_an_error(word_tokenizer: Any)
         return output + output.mean(dim=(0, 1), keepdim=True) if seen > 1 else output
 
     handle = model.bert.embeddings.register_forward_hook(leak)
-    with pytest.raises(ValueError, match=r"^batch_size: read with others, texts\[\d\] has weights"):
+    with pytest.raises(
+        ValueError, match=r"^batch_size: in a batch, the weights of texts\[\d\] differ"
+    ):
         read(model, TEXTS, tokenizer=word_tokenizer, batch_size=3)
     handle.remove()
 

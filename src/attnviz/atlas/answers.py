@@ -38,7 +38,7 @@ _STATISTICS: Mapping[str, tuple[str, str]] = {
     "first token": (_SHARE, "Weight on the first token of the text."),
     "self": (_SHARE, "Weight on the query's own token."),
     "same token": (_SHARE, "Weight on earlier occurrences of the query's token."),
-    "induction": (_SHARE, "Weight on what followed an earlier occurrence of the query's token."),
+    "induction": (_SHARE, "Weight on the token after an earlier occurrence of the query's token."),
     "same word": (_SHARE, "Weight on the other tokens of the query's word."),
     "delimiter": (_SHARE, "Weight on punctuation, and on special tokens after the first token."),
     "punctuation": (_SHARE, "Weight on punctuation."),
@@ -47,9 +47,9 @@ _STATISTICS: Mapping[str, tuple[str, str]] = {
     "positional share": (
         _SHARE,
         "Share of the variance of the weights that the offset of key from query explains "
-        "(epsilon squared: 0 for weights without order).",
+        "(epsilon squared: 0 for weights in random order).",
     ),
-    "entropy": ("nats", "Entropy of a query's weights, mean over queries."),
+    "entropy": ("nats", "Mean over queries of the entropy of a query's weights."),
 }
 
 
@@ -124,7 +124,7 @@ def _of_statistic(name: str) -> tuple[str, str]:
     if name in _STATISTICS:
         return _STATISTICS[name]
     # A syntactic relation.
-    return _SHARE, f"How far a head {definition_of(name)}."
+    return _SHARE, f"Extent to which a head {definition_of(name)}."
 
 
 def table_of(stack: StackStatistics) -> AtlasTable:

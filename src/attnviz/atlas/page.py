@@ -50,8 +50,8 @@ MOST_CLASSES = 24
 _MOST_TRIES = 12
 _ROWS_IN_TABLE = 12
 _STILL_SAYS = (
-    f"\n<p>The {_ROWS_IN_TABLE} surest roles at most; all heads, their scores and their strongest "
-    "edges are in the interactive view.</p>"
+    f"\n<p>This table shows at most {_ROWS_IN_TABLE} roles. All heads, their scores and their "
+    "strongest edges are in the interactive view.</p>"
 )
 
 
@@ -166,9 +166,9 @@ def _text(data: bytes) -> str:
 def _too_large(stacks: Mapping[str, StackStatistics], size: int, limit: int) -> str:
     heads = sum(sum(stack.heads_per_layer) for stack in stacks.values())
     return (
-        f"the page of {heads:,} heads has {megabytes(size)} MB without any edges (at most "
-        f"{megabytes(limit)}): allow it with max_mb={megabytes(size)}, or choose layers where you "
-        "make the statistics, layers=[...]. Views in a notebook need no page"
+        f"the page of {heads:,} heads needs {megabytes(size)} MB without any edges, but the limit "
+        f"is {megabytes(limit)} MB. Pass max_mb={megabytes(size)}, or make the statistics with "
+        "fewer layers, layers=[...]. Views in a notebook need no page."
     )
 
 

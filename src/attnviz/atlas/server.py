@@ -69,7 +69,7 @@ class AtlasServer:
         """Return the statistics of a stack, or raise KeyError."""
         if name not in self.statistics.stack_names:
             known = ", ".join(map(repr, self.statistics.stack_names))
-            raise KeyError(f"stack {reprlib.repr(name)} does not exist; this atlas has {known}")
+            raise KeyError(f"stack={reprlib.repr(name)}: this atlas has the stacks {known}")
         return self.statistics.stack(name)
 
     def layer(self, stack: str, layer: int) -> tuple[StackStatistics, int]:
@@ -77,7 +77,7 @@ class AtlasServer:
         found = self.stack(stack)
         if layer not in found.layers:
             raise IndexError(
-                f"layer={reprlib.repr(layer)}: stack {stack!r} has the layers "
+                f"layer={reprlib.repr(layer)}: stack {stack!r} has layers "
                 f"{', '.join(map(str, found.layers))}"
             )
         return found, layer
@@ -93,7 +93,7 @@ class AtlasServer:
     @staticmethod
     def _request(name: str, arguments: Mapping[str, Any]) -> Request[AtlasServer]:
         if name not in ATLAS_REQUESTS.classes:
-            raise ValueError(f"request {reprlib.repr(name)} is unknown of an atlas")
+            raise ValueError(f"request {reprlib.repr(name)} does not exist for an atlas")
         return ATLAS_REQUESTS.request(name, arguments)
 
 
@@ -161,7 +161,9 @@ class ClassesRequest:
             )
         if self.system not in stack.class_systems:
             known = ", ".join(map(repr, stack.class_systems))
-            raise KeyError(f"classes {reprlib.repr(self.system)} do not exist; known are {known}")
+            raise KeyError(
+                f"system={reprlib.repr(self.system)}: stack {self.stack!r} has the systems {known}"
+            )
         weights = stack.class_weights(layer, self.system)[self.head]
         return Reply({"classes": len(weights)}, np.asarray(weights, dtype="<f4").tobytes())
 

@@ -110,8 +110,8 @@ def show_atlas_view(
         return show(AtlasView(model, **traits))
     if texts is None:
         raise TypeError(
-            "texts is missing: what the model reads, for example show_atlas_view(model, texts); "
-            "or give statistics alone, show_atlas_view(statistics)"
+            "texts is missing. Pass the texts that the model reads, show_atlas_view(model, "
+            "texts), or only statistics, show_atlas_view(statistics)."
         )
     statistics = head_statistics(model, progress=progress, **measuring)
     return show(AtlasView(statistics, **traits))
@@ -148,5 +148,6 @@ def _leave_out(given: Mapping[str, Any]) -> None:
     ]
     if unused:
         raise TypeError(
-            "model is statistics, which contain all that is shown; leave out " + ", ".join(unused)
+            "model is a HeadStatistics, so these arguments have no effect. Omit "
+            + ", ".join(unused)
         )

@@ -109,11 +109,11 @@ class AtlasView(HeadsView):
         self.check_names(traits)
         if not isinstance(statistics, HeadStatistics):
             raise TypeError(
-                "statistics must be HeadStatistics, of attnviz.head_statistics(model, texts) or "
-                f"HeadStatistics.load(path); got {type(statistics).__name__}"
+                f"statistics must be a HeadStatistics, not {type(statistics).__name__}. Use "
+                "attnviz.head_statistics(model, texts) or HeadStatistics.load(path)."
             )
         if not statistics.stack_names:
-            raise ValueError("statistics are of no text yet: fold one, statistics.fold(record)")
+            raise ValueError("statistics has no texts yet. Add one with statistics.fold(record).")
         self._statistics = statistics
         super().__init__(**self._opening(traits) | traits)
 
@@ -287,7 +287,8 @@ class AtlasView(HeadsView):
         names = self._statistics.stack_names
         if name not in names:
             raise traitlets.TraitError(
-                f"stack={short_repr(name)}: these statistics have {', '.join(map(repr, names))}"
+                f"stack={short_repr(name)}: the statistics have the stacks "
+                f"{', '.join(map(repr, names))}"
             )
         return self._statistics.stack(name)
 
@@ -316,14 +317,13 @@ class AtlasView(HeadsView):
         if name == "offsets":
             if len(pair) != 2 or pair[0] > pair[1]:
                 raise traitlets.TraitError(
-                    f"offsets={short_repr(value)} must be [from, to], tokens from query to key, "
-                    "such "
-                    "as [-3, -1] for keys one to three before their query; None is all"
+                    f"offsets={short_repr(value)} must be [from, to], key position minus query "
+                    "position, such as [-3, -1] for keys up to three tokens before their query. "
+                    "Pass None for all."
                 )
         elif len(pair) != 2 or min(pair) < 0:
             raise traitlets.TraitError(
-                f"edge={short_repr(value)} must be [query, key], positions in the text; None is "
-                "none"
+                f"edge={short_repr(value)} must be [query, key], positions in the text, or None"
             )
         return pair
 
@@ -331,7 +331,7 @@ class AtlasView(HeadsView):
     def _validate_text(self, proposal: Mapping[str, Any]) -> int | None:
         text: int | None = proposal["value"]
         if text is not None and text < 0:
-            raise traitlets.TraitError(f"text={text!r} must be the number of a text, from 0")
+            raise traitlets.TraitError(f"text={text!r} must be at least 0, the number of a text")
         return text
 
     def __repr__(self) -> str:

@@ -66,8 +66,7 @@ def check_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) ->
     for argument, value in here.items():
         if there.get(argument) != value:
             raise ValueError(
-                f"checkpoint={str(path)!r} was made with another {argument}: "
-                f"{short_repr(there.get(argument))} there, {short_repr(value)} here; use the same, "
-                "or "
-                "another file"
+                f"checkpoint={str(path)!r}: {argument} is {short_repr(there.get(argument))} in the "
+                f"file but {short_repr(value)} in this call. Pass the same {argument} or another "
+                "file."
             )

@@ -21,26 +21,27 @@ def checked_records(records: Any) -> tuple[AttentionRecord, ...]:
     """Return `records` as a tuple. Raise unless it has at least one record, all of one model."""
     if isinstance(records, AttentionRecord):
         raise TypeError(
-            "records must be a list of records, one a text; got one record: put it in []"
+            "records must be a list with one record for each text. Pass [record] for one record."
         )
     if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
         raise TypeError(
-            f"records must be a list of AttentionRecord, one a text; got {type(records).__name__}. "
-            "For a model and texts use attnviz.extract_corpus(model, texts)"
+            "records must be a list with one AttentionRecord for each text, not "
+            f"{type(records).__name__}. For a model and texts, use attnviz.extract_corpus(model, "
+            "texts)."
         )
     found = tuple(records)
     if not found:
-        raise ValueError("records is empty; a corpus needs at least one text")
+        raise ValueError("records is empty. Pass at least one record.")
     for number, record in enumerate(found):
         if not isinstance(record, AttentionRecord):
             raise TypeError(
-                f"records[{number}] must be an AttentionRecord; got {type(record).__name__}"
+                f"records[{number}] must be an AttentionRecord, not {type(record).__name__}"
             )
         if record.model != found[0].model:
             raise ValueError(
-                f"records[{number}] is of {record.model or 'a model without a name'!r} and "
-                f"records[0] of {found[0].model or 'a model without a name'!r}; a corpus is of one "
-                "model: make one for each"
+                f"records[{number}] belongs to {record.model or 'a model without a name'!r} and "
+                f"records[0] to {found[0].model or 'a model without a name'!r}. Make one corpus "
+                "for each model."
             )
     return found
 
@@ -59,28 +60,30 @@ def stacks_with_vectors(
         without = sum(name not in record.stacks for record in records)
         if without:
             notes.append(
-                f"Stack {quoted(name)} is left out: {without} of the {len(records)} texts have "
-                "none."
+                f"Stack {quoted(name)} is left out: {without} of {len(records)} texts do not "
+                "have it."
             )
         elif all(record.stacks[name].has_vectors for record in records):
             common.append(name)
         else:
-            notes.append(f"Stack {quoted(name)} is left out: only its weights are known.")
+            notes.append(
+                f"Stack {quoted(name)} is left out: it has weights but no queries and keys."
+            )
     if common:
         return tuple(common), notes
     if any(stack.merged for record in records for stack in record.stacks.values()):
         raise ValueError(
-            "records are merged into words, which have no queries and keys of their own; give the "
-            "records of the tokens, before merge_words()"
+            "records are merged into words, which have no queries and keys. Pass the records of "
+            "tokens, before merge_words()."
         )
     if all(set(record.stacks) == set(names) for record in records):
         raise ValueError(
-            "records contain only weights, but points are queries and keys; extract them from the "
-            "model with attnviz.extract_corpus, or use AttentionRecord.from_qk"
+            "records contain only weights, but points are queries and keys. Extract them from the "
+            "model with attnviz.extract_corpus, or use AttentionRecord.from_qk."
         )
     raise ValueError(
-        f"records have no stack in common with queries and keys; together they have "
-        f"{', '.join(map(repr, names))}: make a corpus for each kind of text"
+        "records have no stack with queries and keys in common. Their stacks are "
+        f"{', '.join(map(repr, names))}. Make one corpus for each kind of text."
     )
 
 
@@ -97,12 +100,12 @@ def check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
         else:
             (heads, size), (others, other_size) = shape[layer], first[layer]
             difference = (
-                f"in layer {layer} {heads} heads with head_dim {size}, and {others} heads with "
+                f"layer {layer} has {heads} heads with head_dim {size}, and {others} heads with "
                 f"head_dim {other_size}"
             )
         raise ValueError(
-            f"records[{number}] and records[0] differ in stack {name!r}: {difference}; a corpus is "
-            "of one model, extracted with the same layers="
+            f"records[{number}] and records[0] differ in stack {name!r}: {difference}. Extract all "
+            "records from one model with the same layers=."
         )
 
 

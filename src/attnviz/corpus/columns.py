@@ -91,12 +91,12 @@ def check_column_names(names: Iterable[Any]) -> None:
     """
     for name in names:
         if not isinstance(name, str) or not name:
-            raise TypeError(f"columns: a name must be a text that is not empty; got {name!r}")
+            raise TypeError(f"columns: names must be non-empty strings, not {name!r}")
         # Otherwise two colourings would have the same name.
         if name in COLORINGS:
             raise ValueError(
-                f"columns: every corpus can be coloured by {name!r} already; give your column "
-                f"another name, such as columns={{{'my ' + name!r}: [...]}}"
+                f"columns: {name!r} is the name of a built-in colouring. Use another name, such as "
+                f"columns={{{'my ' + name!r}: [...]}}."
             )
 
 
@@ -108,7 +108,7 @@ def read_columns(
         return {}
     if not isinstance(columns, Mapping):
         raise TypeError(
-            f"columns must be a mapping of names to values, {{name: values}}; got "
+            "columns must be a mapping of names to values, {name: values}, not "
             f"{type(columns).__name__}"
         )
     check_column_names(columns)
@@ -139,7 +139,7 @@ def check_entry(name: str, text: int, entry: Any, counts: Collection[int] = ()) 
     if several and counts and len(values) not in counts:
         raise ValueError(
             f"columns[{name!r}][{text}] has {len(values)} values but text {text} has "
-            f"{_either(counts)} tokens; give one value for each, or one for the whole text"
+            f"{_either(counts)} tokens. Pass one value for each token or one for the whole text."
         )
 
 
@@ -163,7 +163,7 @@ def _by_text(
     """Return one entry for each text: a value, or a list with a value for each token."""
     if not _is_sequence(given):
         raise TypeError(
-            f"columns[{name!r}] must be a sequence with a value for each text or token; got "
+            f"columns[{name!r}] must be a sequence with a value for each text or token, not "
             f"{type(given).__name__}"
         )
     entries = list(given)
@@ -179,9 +179,9 @@ def _by_text(
     if fitting is None:
         raise ValueError(
             f"columns[{name!r}] has {len(entries)} values, but there are {num_texts} texts with "
-            f"{_either(totals)} tokens in all; give one value for each text, or one sequence for "
+            f"{_either(totals)} tokens in total. Pass one value for each text, one sequence for "
             "each text with a value for each of its tokens, or one value for each token of all "
-            "texts"
+            "texts."
         )
     ends = np.cumsum(fitting).tolist()
     values = [_plain(value) for value in entries]
@@ -200,8 +200,8 @@ def _check_kinds(name: str, values: Iterable[Any]) -> None:
         # numpy.timedelta64 is registered as a number (numbers.Integral).
         if isinstance(value, np.timedelta64) or not isinstance(value, str | numbers.Real):
             raise TypeError(
-                f"columns[{name!r}] must hold texts, numbers or True and False; got "
-                f"{type(value).__name__}: give str(value) of each, for categories, or a number"
+                f"columns[{name!r}] must contain strings, numbers or booleans, not "
+                f"{type(value).__name__}. Pass str(value) of each for categories, or a number."
             )
 
 

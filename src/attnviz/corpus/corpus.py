@@ -79,20 +79,20 @@ def caveats_of(attention: QueryKeyAttention) -> list[Caveat]:
     found = []
     if attention.softcap is not None:
         words = (
-            f"This layer caps its logits softly at {attention.softcap:g}: moving the keys is not "
-            "exact here, the moved points would give other weights."
+            f"This layer soft-caps its logits at {attention.softcap:g}, so moving the keys is not "
+            "exact: the moved points would give other weights."
         )
         found.append(Caveat("moving", words))
     if attention.sinks is not None:
         words = (
-            "Each head of this layer has a sink, a learned logit that takes a share of every row: "
-            "moving the keys is not exact here, it would change that share."
+            "Each head of this layer has a sink, a learned logit that gets a share of every row, "
+            "so moving the keys is not exact: it would change that share."
         )
         found.append(Caveat("moving", words))
     if attention.bias is not None:
         words = (
-            "This layer adds a position bias to its logits: the weights follow query · key and the "
-            "bias, distances follow query · key alone."
+            "This layer adds a position bias to its logits. The weights depend on query · key and "
+            "the bias, but distances depend only on query · key."
         )
         found.append(Caveat("bias", words))
     return found
@@ -193,8 +193,8 @@ class Corpus:
         self.places = tuple(range(count)) if places is None else whole_numbers("places", places)
         if len(self.places) != count:
             raise ValueError(
-                f"places has {len(self.places)} entries but there are {count} records; give one "
-                "for each"
+                f"places has {len(self.places)} entries but there are {count} records. Pass one "
+                "index for each record."
             )
         self.names = tuple(
             _title(record, place) for record, place in zip(self.records, self.places, strict=True)
@@ -377,7 +377,7 @@ class Corpus:
             If the layer or the text does not exist.
         """
         if not 0 <= text < len(self.records):
-            raise IndexError(f"text={text!r}: there are texts 0 to {len(self.records) - 1}")
+            raise IndexError(f"text={text!r}: this corpus has texts 0 to {len(self.records) - 1}")
         vectors = self.records[text].stacks[self._stack_name(stack)].attention(layer).vectors
         if vectors is None:  # `stack_names` has no such stack
             raise ValueError(f"layer {layer} of text {text} has no queries and keys")
@@ -430,8 +430,9 @@ class Corpus:
             If the column does not exist. The error lists those that exist.
         """
         if name not in self._columns:
-            known = ", ".join(map(repr, self._columns)) or "none"
-            raise KeyError(f"column={name!r}: the columns of this corpus are: {known}")
+            names = ", ".join(map(repr, self._columns))
+            columns = f"the columns {names}" if names else "no columns"
+            raise KeyError(f"column={name!r}: this corpus has {columns}")
         chosen = self._stack_name(stack)
         points, given = self.points(chosen), self._columns[name]
         return Column(
@@ -446,7 +447,7 @@ class Corpus:
             return self.stack_names[0]
         if name not in self.stack_names:
             known = ", ".join(map(short_repr, self.stack_names))
-            raise KeyError(f"stack={short_repr(name)}: this corpus has {known}")
+            raise KeyError(f"stack={short_repr(name)}: this corpus has the stacks {known}")
         return name
 
     def _heads(self, stack: str, layer: int, heads: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -458,7 +459,7 @@ class Corpus:
         missing = [head for head in chosen if head not in there]
         if missing or not chosen:
             raise IndexError(
-                f"heads={list(chosen)!r}: of layer {layer} of stack {stack!r} the corpus has heads "
+                f"heads={list(chosen)!r}: layer {layer} of stack {stack!r} has heads "
                 f"{format_numbers(there)}"
             )
         return chosen

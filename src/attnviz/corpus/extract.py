@@ -196,7 +196,7 @@ def _taken(
     places = sorted(reading.records)
     if not places:
         raise ValueError(
-            f"texts: all {len(given)} are empty or too long for the model; {reading.last_words}"
+            f"texts: all {len(given)} are empty or too long for the model. {reading.last_words}"
         )
     corpus = Corpus(
         [reading.records[place] for place in places],
@@ -226,7 +226,7 @@ class _Reading:
     misfits: int = 0
     empty: int = 0
     too_long: int = 0
-    last_words: str = "give texts with words in them"
+    last_words: str = "Pass texts that contain words."
     stack: str = ""
 
     def take(self, place: int, record: AttentionRecord) -> int:
@@ -259,11 +259,9 @@ class _Reading:
         """Return sentences on the texts that were left out."""
         found = []
         if self.empty:
-            found.append(f"{_texts(self.empty)} empty, and left out.")
+            found.append(f"{_texts(self.empty)} left out: empty.")
         if self.too_long:
-            found.append(
-                f"{_texts(self.too_long)} left out: longer than the model has positions for."
-            )
+            found.append(f"{_texts(self.too_long)} left out: too long for the model.")
         return found
 
 
@@ -304,8 +302,8 @@ def _with_advice(found: Iterator[ReadText], reading: _Reading) -> Iterator[ReadT
         yield from found
     except MemoryError as error:
         raise MemoryError(
-            f"{error}. Before it {len(reading.records)} texts were read, with "
-            f"{reading.in_all:,} of points={reading.points:,}: fewer points need less"
+            f"{error}. {len(reading.records)} texts with {reading.in_all:,} of "
+            f"points={reading.points:,} were read before. Pass fewer points to need less memory."
         ) from error
 
 
@@ -318,6 +316,6 @@ def _check_options(options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in known:
             raise TypeError(
-                f"extract_corpus takes no {name}=; beside its own arguments there are "
-                f"{', '.join(sorted(known))}"
+                f"extract_corpus has no argument {name}. Options that it passes to extract are "
+                f"{', '.join(sorted(known))}."
             )

@@ -217,7 +217,7 @@ def head_statistics(
     parses = _parses(parse, given)
     loaded = (load if on_ray is None else _not_loaded)(model, tokenizer, processor)
     if resume and checkpoint is None:
-        raise ValueError("resume=True goes on with a file; give checkpoint= too")
+        raise ValueError("resume=True continues from a file. Pass its path as checkpoint.")
     statistics = HeadStatistics(
         name or (None if is_loader(model) else name_of(loaded.model)),
         weights=weights_hash(loaded.model) if isinstance(loaded.model, torch.nn.Module) else "",
@@ -293,8 +293,8 @@ def head_statistics(
 def _not_empty(statistics: HeadStatistics, count: int) -> HeadStatistics:
     if not statistics.texts:
         raise ValueError(
-            f"texts: all {count} are empty or too long for the model; give texts with words in "
-            "them, or truncation=True"
+            f"texts: all {count} are empty or too long for the model. Pass texts that contain "
+            "words, or truncation=True."
         )
     return statistics
 
@@ -428,9 +428,8 @@ def _only_records(**given: tuple[Any, Any]) -> None:
     for name, (value, default) in given.items():
         if value != default:
             raise TypeError(
-                f"{name}={short_repr(value)} is for a model and its texts; give texts, or leave "
-                f"{name} "
-                "out"
+                f"{name}={short_repr(value)} has no meaning without texts. Pass texts, or omit "
+                f"{name}."
             )
 
 
@@ -449,16 +448,16 @@ def _of_records(
         records = [records]
     if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
         raise TypeError(
-            "texts is missing: give a model and texts, head_statistics(model, texts), or a list of "
-            f"records alone; got {type(records).__name__}"
+            "texts is missing. Pass a model and texts, head_statistics(model, texts), or a list of "
+            f"records, not {type(records).__name__}."
         )
     listed = list(records)
     if not listed:
-        raise ValueError("records is empty; give at least one")
+        raise ValueError("records is empty. Pass at least one record.")
     for number, record in enumerate(listed):
         if not isinstance(record, AttentionRecord):
             raise TypeError(
-                f"records[{number}] must be an AttentionRecord; got {type(record).__name__}"
+                f"records[{number}] must be an AttentionRecord, not {type(record).__name__}"
             )
     kept = read_capture_options(layers)
     known = TextColumns(columns, Texts(listed))
@@ -520,7 +519,9 @@ def _with_layers(
         known = "; ".join(
             f"{each.name!r} {format_numbers(each.layers)}" for each in record.stacks.values()
         )
-        raise ValueError(f"layers: there is no layer {missing[0]}; there are {known}")
+        raise ValueError(
+            f"layers: layer {missing[0]} does not exist. The records have layers {known}."
+        )
     return AttentionRecord(stacks, model=record.model if name is None else name)
 
 
@@ -534,12 +535,12 @@ def _parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
     if isinstance(parse, Mapping) or not hasattr(parse, "__len__"):
         raise TypeError(
             "parse must be a sequence with an entry for each text, (heads, relations) or (words, "
-            f"heads, relations); got {type(parse).__name__}"
+            f"heads, relations), not {type(parse).__name__}"
         )
     if len(parse) != len(texts):
         raise ValueError(
-            f"parse has {len(parse)} entries, but there are {len(texts)} texts; give one for each, "
-            "None where a text has none"
+            f"parse has {len(parse)} entries, but there are {len(texts)} texts. Pass one for each "
+            "text, or None for a text without a parse."
         )
     return list(parse)
 
@@ -550,10 +551,12 @@ def _of_part(part: Any, count: int) -> range:
         return range(count)
     if not isinstance(part, tuple | list) or len(part) != 2:
         raise TypeError(
-            f"part={short_repr(part)} must be a part and how many there are, such as (3, 16)"
+            f"part={short_repr(part)} must be a pair (part, number of parts), such as (3, 16)"
         )
-    parts = whole_number("part[1]", part[1], 1, count, hint="how many parts, of a text at least")
-    number = whole_number("part[0]", part[0], 0, parts - 1, hint="the number of a part, from 0")
+    parts = whole_number(
+        "part[1]", part[1], 1, count, hint="the number of parts, each with at least one text"
+    )
+    number = whole_number("part[0]", part[0], 0, parts - 1, hint="the index of a part")
     return range(number * count // parts, (number + 1) * count // parts)
 
 
@@ -631,8 +634,8 @@ class _Checkpoint:
         place = with_suffix(as_path("checkpoint", path, "file"))
         if place.exists() and not resume:
             raise FileExistsError(
-                f"checkpoint={str(path)!r} is there already: give resume=True to go on with it, or "
-                "another name"
+                f"checkpoint={str(path)!r} already exists. Pass resume=True to continue it, or "
+                "another path."
             )
         return cls(place, arguments, by_text, count, time.monotonic())
 
@@ -644,8 +647,8 @@ class _Checkpoint:
         found, arguments = statistics_state(self.path, HeadStatistics)
         if arguments is None:
             raise ValueError(
-                f"checkpoint={str(self.path)!r} holds statistics, but no checkpoint; load them "
-                "with HeadStatistics.load, and add what is new"
+                f"checkpoint={str(self.path)!r} contains statistics that are not a checkpoint. "
+                "Load them with HeadStatistics.load, and add the statistics of new texts."
             )
         there = {
             **arguments,
@@ -675,7 +678,7 @@ class _Checkpoint:
             if bool(before) != (values is not None):
                 raise ValueError(
                     f"checkpoint={str(self.path)!r} was made with{'' if before else 'out'} "
-                    f"{argument}; use the same, or another file"
+                    f"{argument}. Pass the same {argument} or another file."
                 )
             read = [
                 place
@@ -686,8 +689,8 @@ class _Checkpoint:
                 str(place): before[str(place)] for place in read
             }:
                 raise ValueError(
-                    f"checkpoint={str(self.path)!r} was made of other {argument}; use the same, or "
-                    "another file"
+                    f"checkpoint={str(self.path)!r} was made with different {argument}. Pass the "
+                    f"same {argument} or another file."
                 )
 
     def now_and_then(self, statistics: HeadStatistics) -> None:

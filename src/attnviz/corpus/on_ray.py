@@ -106,7 +106,9 @@ class RayEngine:
         for name, value in numbers.items():
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not math.isfinite(value) or value < 0:
-                raise ValueError(f"{name}={short_repr(value)} must be a number from 0")
+                raise ValueError(
+                    f"{name}={short_repr(value)} must be a finite number of at least 0"
+                )
 
 
 def engine_of(engine: Any, texts: Any) -> RayEngine | None:
@@ -117,9 +119,7 @@ def engine_of(engine: Any, texts: Any) -> RayEngine | None:
         return RayEngine()
     if engine is None:
         return None
-    raise ValueError(
-        f'engine={short_repr(engine)} does not exist; give "ray" or a RayEngine, or leave it out'
-    )
+    raise ValueError(f'engine={short_repr(engine)} must be None, "ray" or a RayEngine')
 
 
 def is_dataset(texts: Any) -> bool:
@@ -146,9 +146,9 @@ def check_model(model: Any) -> None:
     devices = {parameter.device.type for parameter in inside.parameters()} - {"cpu"}
     if devices:
         raise ValueError(
-            f"model: its weights are on {', '.join(sorted(devices))}, and Ray's actors load it "
-            "themselves; give its hub id or folder, a function without arguments that loads it, or "
-            "a model on the CPU (num_gpus= moves it to each actor's device)"
+            f"model: its weights are on {', '.join(sorted(devices))}, but Ray actors need a model "
+            "on the CPU. Pass its hub id or folder, a function without arguments that loads it, or "
+            "a model on the CPU (num_gpus= moves it to the GPU of each actor)."
         )
 
 
@@ -271,8 +271,8 @@ def _fitting(ray: Any, engine: RayEngine) -> int:
         has = ", ".join(f"{there.get(name, 0):g} {name}" for name in asked)
         raise ValueError(
             f"engine: an actor with num_cpus={engine.num_cpus:g} and num_gpus={engine.num_gpus:g} "
-            f"does not fit into this Ray cluster, which has {has}; ask for less, or start Ray with "
-            "more (ray.init)"
+            f"does not fit into this Ray cluster, which has {has}. Pass smaller numbers, or start "
+            "Ray with more resources (ray.init)."
         )
     return fitting
 

@@ -58,24 +58,24 @@ def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
     if isinstance(parse, Mapping):
         missing = {"heads", "relations"} - set(parse)
         if missing:
-            raise ValueError(f"parse lacks {sorted(missing)[0]!r}; give {_FORMS}")
+            raise ValueError(f"parse has no {sorted(missing)[0]!r}. It must be {_FORMS}.")
         parts: Sequence[Any] = [parse.get("words"), parse["heads"], parse["relations"]]
     elif isinstance(parse, list | tuple) and len(parse) in (2, 3):
         parts = [None, *parse] if len(parse) == 2 else parse
     else:
-        raise TypeError(f"parse must be {_FORMS}; got {short_repr(parse)}")
+        raise TypeError(f"parse must be {_FORMS}, not {short_repr(parse)}")
     for name, part in zip(("words", "heads", "relations"), parts, strict=True):
         if part is not None and (isinstance(part, str) or not hasattr(part, "__len__")):
-            raise TypeError(f"parse: {name} must be a list; got {short_repr(part)}")
+            raise TypeError(f"parse: {name} must be a list, not {short_repr(part)}")
     words, heads, relations = parts
     if heads is None or relations is None:
-        raise TypeError(f"parse must be {_FORMS}; got {short_repr(parse)}")
+        raise TypeError(f"parse must be {_FORMS}, not {short_repr(parse)}")
     lengths = {len(part) for part in parts if part is not None}
     if len(lengths) > 1:
         raise ValueError(
             f"parse: {len(heads)} heads, {len(relations)} relations"
             + ("" if words is None else f" and {len(words)} words")
-            + "; give one of each for each word"
+            + ". Pass one of each for every word."
         )
     numbers = []
     for place, head in enumerate(heads):
@@ -83,13 +83,15 @@ def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
         whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
         if not whole or not -1 <= number < len(heads):
             raise ValueError(
-                f"parse: heads[{place}]={short_repr(head)} must be the place of a word, from 0 to "
+                f"parse: heads[{place}]={short_repr(head)} must be the index of a word, from 0 to "
                 f"{len(heads) - 1}, or -1 for the root"
             )
         numbers.append(int(number))
     for place, relation in enumerate(relations):
         if not isinstance(relation, str) or not relation:
-            raise TypeError(f"parse: relations[{place}]={short_repr(relation)} must be a text")
+            raise TypeError(
+                f"parse: relations[{place}]={short_repr(relation)} must be a non-empty string"
+            )
     texts = None if words is None else [str(word) for word in words]
     return texts, numbers, list(relations)
 
@@ -106,8 +108,8 @@ def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) ->
     there = sorted(set(own) - {-1})
     if len(there) != count:
         raise ValueError(
-            f"parse has {count} words, and the tokenizer makes {len(there)} of the text; give the "
-            "words too, (words, heads, relations)"
+            f"parse has {count} words, but the tokens of the text form {len(there)}. Pass the "
+            "words too, (words, heads, relations)."
         )
     return [[place for place, word in enumerate(own) if word == number] for number in there]
 
@@ -122,15 +124,15 @@ def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
         part = "" if special else _plain(text.removeprefix("##"))
         if not letters.startswith(part, at):
             raise ValueError(
-                f"parse: its words do not make up the text: where token {place} has {text!r}, they "
-                f"go on with {letters[at : at + 12]!r}"
+                f"parse: the words do not match the text. At token {place}, {text!r}, the words "
+                f"continue with {letters[at : at + 12]!r}."
             )
         for number in sorted({owner[each] for each in range(at, at + len(part))}):
             found[number].append(place)
         at += len(part)
     if at < len(letters):
         raise ValueError(
-            f"parse: its words go on with {letters[at : at + 12]!r} where the text ends"
+            f"parse: the text ends, but the words continue with {letters[at : at + 12]!r}"
         )
     return found
 

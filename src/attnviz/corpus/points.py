@@ -100,7 +100,7 @@ def sampled_points(
     sizes = np.add(query_counts, key_counts)
     with_tokens = np.flatnonzero(sizes)
     if not len(with_tokens):
-        raise ValueError("the texts have no tokens; give texts with words")
+        raise ValueError("the texts have no tokens. Pass texts that contain words.")
     random = np.random.default_rng(seed)
     order = random.permutation(with_tokens)
     in_all = int(sizes.sum())
@@ -126,7 +126,7 @@ def sampled_points(
 
 def checked_points(points: Any) -> int:
     """Return `points` if it is a whole number of at least `LEAST_POINTS`, else raise."""
-    hint = "how many queries and keys to look at together, such as 10_000"
+    hint = "the maximum number of queries and keys, such as 10_000"
     return whole_number("points", points, LEAST_POINTS, hint=hint)
 
 

@@ -164,16 +164,16 @@ def checked_batch_size(batch_size: Any) -> BatchSize:
     """Return `batch_size` if it is ``"auto"`` or a whole number of at least 1, else raise."""
     if isinstance(batch_size, str) and batch_size == "auto":
         return "auto"
-    hint = 'how many texts a forward has at most, such as 16, or "auto"'
+    hint = 'the maximum number of texts in a batch, such as 16, or "auto"'
     return whole_number("batch_size", batch_size, 1, hint=hint)
 
 
 def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
     """Raise ValueError unless `target` has an entry for each text."""
     if target is not None and (isinstance(target, str) or len(target) != len(texts)):
-        found = "one text" if isinstance(target, str) else f"{len(target)} entries"
+        found = "one string" if isinstance(target, str) else f"{len(target)} entries"
         raise ValueError(
-            f"target must be a list with an entry for each of the {len(texts)} texts; got {found}"
+            f"target must be a list with an entry for each of the {len(texts)} texts, not {found}"
         )
 
 
@@ -435,9 +435,9 @@ class _Reader:
             return True
         if count > 1:
             raise _DifferentError(
-                f"batch_size: read with others, texts[{shortest.place}] has weights that differ "
-                f"by {difference:.2g} from those that it has alone, which no text before showed; "
-                "give batch_size=1"
+                f"batch_size: in a batch, the weights of texts[{shortest.place}] differ by "
+                f"{difference:.2g} from those of the text alone, unlike in earlier batches. Pass "
+                "batch_size=1."
             )
         return False
 
@@ -536,7 +536,7 @@ def _difference(one: AttentionRecord, other: AttentionRecord) -> float:
 
 
 def _several(place: int, count: int) -> str:
-    return f"texts[{place}] holds {count} examples; give each one as a separate text"
+    return f"texts[{place}] contains {count} examples. Pass each one as a separate text."
 
 
 def _is_empty(text: Any) -> bool:

@@ -299,7 +299,9 @@ class Roles:
     def _of(self, layer: int, head: int) -> list[tuple[Role, bool]]:
         number = resolve_negative(layer, self.layers)
         if number not in self.layers:
-            raise IndexError(f"layer={short_repr(layer)}: there are layers {self.layers}")
+            raise IndexError(
+                f"layer={short_repr(layer)}: these roles have layers {format_numbers(self.layers)}"
+            )
         place = self.layers.index(number)
         heads = range(self.heads_per_layer[place])
         chosen = resolve_negative(head, heads)
@@ -476,5 +478,5 @@ def checked_share(name: str, given: Any, *, below: float = 1.0) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float | np.number):
         raise TypeError(f"{name}={short_repr(given)} must be a number such as 0.05")
     if not 0 <= given < below:
-        raise ValueError(f"{name}={short_repr(given)} must be from 0 to below {below:g}")
+        raise ValueError(f"{name}={short_repr(given)} must be at least 0 and below {below:g}")
     return float(given)

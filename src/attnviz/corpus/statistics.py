@@ -129,9 +129,8 @@ class HeadStatistics:
         check_column_names(names)
         if KIND in names or len(set(names)) < len(names):
             raise ValueError(
-                f"columns={short_repr(names)}: each name must be there once, and {KIND!r} is taken "
-                "by "
-                "the kinds of tokens"
+                f"columns={short_repr(names)}: names must be distinct, and not {KIND!r}, which is "
+                "the name of the kinds of tokens"
             )
         self._columns = tuple(names)
         self._frequencies = dict(frequencies or {})
@@ -170,8 +169,8 @@ class HeadStatistics:
         """Sentences for readers of the numbers, such as on texts that were left out."""
         found = list(self.remarks)
         for count, why in (
-            (self._state.empty, "empty, and left out."),
-            (self._state.too_long, "left out: longer than the model has positions for."),
+            (self._state.empty, "left out: empty."),
+            (self._state.too_long, "left out: too long for the model."),
         ):
             if count:
                 texts = "1 text is" if count == 1 else f"{count:,} texts are"
@@ -207,7 +206,9 @@ class HeadStatistics:
         """
         if len(self.stack_names) > 1:
             names = " and ".join(f"stack({name!r}).roles()" for name in self.stack_names)
-            raise ValueError(f"these statistics have several stacks, each with its roles: {names}")
+            raise ValueError(
+                f"these statistics have several stacks, each with its own roles. Use {names}."
+            )
         return self.stack().roles(margin, level)
 
     def stack(self, name: str | None = None) -> StackStatistics:
@@ -230,11 +231,11 @@ class HeadStatistics:
             If no text was added yet.
         """
         if not self._state.stacks:
-            raise ValueError("no text was folded yet, so no stack exists")
+            raise ValueError("the statistics have no texts yet. Add one with fold(record).")
         chosen = self.stack_names[0] if name is None else name
         if chosen not in self._state.stacks:
             known = ", ".join(map(repr, self.stack_names))
-            raise KeyError(f"stack={short_repr(name)}: these statistics have {known}")
+            raise KeyError(f"stack={short_repr(name)}: these statistics have the stacks {known}")
         totals = self._state.stacks[chosen]
         # Cached: sorting the edges and their tokens is slow, and views call this often.
         made = self._views.get(chosen)
@@ -274,7 +275,7 @@ class HeadStatistics:
             numbers; or if the columns or the parse do not fit its tokens. Nothing is added then.
         """
         if not isinstance(record, AttentionRecord):
-            raise TypeError(f"record must be an AttentionRecord; got {type(record).__name__}")
+            raise TypeError(f"record must be an AttentionRecord, not {type(record).__name__}")
         following = self._state.texts[-1][1] if self._state.texts else 0
         number = following if text is None else whole_number("text", text, 0, 2**62)
         given = dict(columns or {})
@@ -282,7 +283,7 @@ class HeadStatistics:
         if unknown:
             raise ValueError(
                 f"columns: {unknown[0]!r} is not one of the columns of these statistics, "
-                f"{short_repr(list(self._columns))}; name them when you make it"
+                f"{short_repr(list(self._columns))}. Pass all names to HeadStatistics(columns=...)."
             )
         facts: dict[int, TokenFacts] = {}
         sides = [
@@ -351,8 +352,8 @@ class HeadStatistics:
     def _check_same(self, other: HeadStatistics) -> None:
         if self.weights and other.weights and self.weights != other.weights:
             raise ValueError(
-                f"statistics of {self.model!r} and of {other.model!r} are of models with other "
-                "weights; add those of one model"
+                f"the statistics of {self.model!r} and {other.model!r} belong to models with "
+                "different weights. Add statistics of the same model."
             )
         for what, one, two in (
             ("edges", self.edges, other.edges),
@@ -362,9 +363,8 @@ class HeadStatistics:
         ):
             if one is not two and one != two:
                 raise ValueError(
-                    f"statistics differ in {what}: {short_repr(one)} and {short_repr(two)}; make "
-                    "both with "
-                    "the same"
+                    f"the statistics differ in {what}: {short_repr(one)} and {short_repr(two)}. "
+                    f"Make both with the same {what}."
                 )
 
     def save(self, path: str | os.PathLike[str]) -> Any:
@@ -465,7 +465,7 @@ class HeadStatistics:
                 lengths = " or ".join(map(str, sorted(counts)))
                 raise ValueError(
                     f"columns[{name!r}] has {len(value)} values, but the text has {lengths} "
-                    "tokens; give one value for each, or one for the whole text"
+                    "tokens. Pass one value for each token or one for the whole text."
                 )
 
     def _facts(self, tokens: Tokens, given: Mapping[str, Any]) -> TokenFacts:
@@ -888,7 +888,7 @@ class StackStatistics:
         """
         kept = self._side(side).get(text)
         if kept is None:
-            raise KeyError(f"text={short_repr(text)}: no edge of this text is kept")
+            raise KeyError(f"text={short_repr(text)}: no tokens of this text are kept")
         codes = np.full((len(self.class_systems), len(kept.positions)), -1, np.int32)
         for row, (system, classes) in enumerate(zip(self.class_systems, kept.classes, strict=True)):
             places = {name: place for place, name in enumerate(self.classes_of(system))}
@@ -934,7 +934,7 @@ class StackStatistics:
     def _evidence(self, score: str) -> Evidence:
         if score not in self.score_names:
             raise KeyError(
-                f"score={short_repr(score)}: stack {self.name!r} has "
+                f"score={short_repr(score)}: stack {self.name!r} has the scores "
                 f"{', '.join(map(repr, self.score_names))}"
             )
         fields = self._totals.scores[score]
@@ -1002,7 +1002,9 @@ class StackStatistics:
     def _table(self, system: str) -> Tables:
         if system not in self._totals.tables:
             known = ", ".join(map(repr, self.class_systems))
-            raise KeyError(f"system={short_repr(system)}: there are {known}")
+            raise KeyError(
+                f"system={short_repr(system)}: these statistics have the systems {known}"
+            )
         return self._totals.tables[system]
 
     def layer_number(self, layer: int) -> int:
@@ -1070,8 +1072,8 @@ def _together(one: _State, other: _State) -> _State:
     """Return the sum of two states."""
     if one.model is not None and other.model is not None and one.model != other.model:
         raise ValueError(
-            f"these statistics are of {one.model!r}, and the others or the record of "
-            f"{other.model!r}; make one for each model"
+            f"the statistics belong to model {one.model!r}, and the other statistics or the record "
+            f"to {other.model!r}. Make statistics for each model."
         )
     stacks = dict(one.stacks)
     for name, totals in other.stacks.items():
@@ -1082,8 +1084,8 @@ def _together(one: _State, other: _State) -> _State:
         if (known.layers, known.heads_per_layer) != (totals.layers, totals.heads_per_layer):
             raise ValueError(
                 f"stack {name!r} has layers {format_numbers(known.layers)} with "
-                f"{known.num_heads} heads here, and layers {format_numbers(totals.layers)} with "
-                f"{totals.num_heads} there; use the same model and layers="
+                f"{known.num_heads} heads, and layers {format_numbers(totals.layers)} with "
+                f"{totals.num_heads} heads. Use the same model and layers=."
             )
         stacks[name] = known.plus(totals)
     return _State(
@@ -1104,7 +1106,7 @@ def _joined_runs(
     for start, stop in sorted([*one, *other]):
         if found and start < found[-1][1]:
             raise ValueError(
-                f"text={start} was folded already; give each text a number of its own (text=)"
+                f"text={start} was already added. Pass a different number for each text."
             )
         if found and start == found[-1][1]:
             found[-1] = found[-1][0], stop
@@ -1146,7 +1148,6 @@ def _class_name(column: str, value: Any) -> str:
     if isinstance(value, str | bool | int | np.integer | np.bool_):
         return str(value)
     raise TypeError(
-        f"columns[{column!r}]: a class must be a text or a whole number; got {short_repr(value)}. "
-        "Of "
-        "numbers make classes first, such as 'short' and 'long'"
+        f"columns[{column!r}]: a class must be a string or a whole number, not "
+        f"{short_repr(value)}. Convert numbers to classes first, such as 'short' and 'long'."
     )

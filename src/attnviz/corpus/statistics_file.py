@@ -153,19 +153,18 @@ def statistics_state(
     header, arrays = read_arrays(existing_file(as_path("path", path, "file")), verify=True)
     if header.get("kind") != _KIND:
         raise ValueError(
-            f"path={str(path)!r} does not hold statistics of heads; those are saved with "
-            "statistics.save(path)"
+            f"path={str(path)!r} does not contain head statistics. Pass a file that "
+            "HeadStatistics.save wrote."
         )
     if header.get("format") != _FORMAT:
         raise ValueError(
-            f"path={str(path)!r} has the format {short_repr(header.get('format'))}, and this "
-            "version of "
-            f"attnviz reads {_FORMAT}; update attnviz"
+            f"path={str(path)!r} has format {short_repr(header.get('format'))}, but this version "
+            f"of attnviz reads format {_FORMAT}. Update attnviz."
         )
     try:
         return _statistics(header, arrays, kind), header.get("arguments")
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"path={str(path)!r} is damaged ({error}); save it again") from error
+        raise ValueError(f"path={str(path)!r} is damaged ({error}). Save it again.") from error
 
 
 def _statistics(
@@ -186,14 +185,14 @@ def _statistics(
     _check(isinstance(header["stacks"], list), "stacks are not a list")
     for fields in header["stacks"]:
         name = _text(fields["name"])
-        _check(name not in stacks, f"stack {name!r} is there twice")
+        _check(name not in stacks, f"stack {name!r} exists twice")
         stacks[name] = _totals(fields, _Reader(name, arrays, words))
         systems = tuple(stacks[name].tables)
-        _check(systems == found.class_systems, "the classes are not those of the columns")
-        _check(stacks[name].strongest.most == found.edges, "other numbers of edges")
+        _check(systems == found.class_systems, "systems of classes do not match the columns")
+        _check(stacks[name].strongest.most == found.edges, "numbers of edges differ")
     runs = tuple((_count(start), _count(stop)) for start, stop in header["texts"])
     ends = [-1, *(end for run in runs for end in run)]
-    _check(all(one < other for one, other in pairwise(ends)), "runs of texts")
+    _check(all(one < other for one, other in pairwise(ends)), "ranges of texts are not ascending")
     state = _State(
         runs,
         _count(header["tokens"]),
@@ -202,7 +201,7 @@ def _statistics(
         MappingProxyType(stacks),
         None if header["model"] is None else _text(header["model"]),
     )
-    _check(state.empty + state.too_long <= state.seen, "more texts left out than there are")
+    _check(state.empty + state.too_long <= state.seen, "more texts are left out than exist")
     found._state = state
     return found
 
@@ -221,34 +220,36 @@ class _Reader:
         fits = values.ndim == len(shape) and all(
             size is None or size == there for size, there in zip(shape, values.shape, strict=True)
         )
-        _check(fits and values.dtype == wanted, f"{name} has another shape")
+        _check(fits and values.dtype == wanted, f"{name} has a wrong shape or dtype")
         return values.view(np.uint64) if dtype == np.uint64 else values
 
     def words(self, key: str, count: int) -> list[str]:
         numbers = self.array(key, np.int32, count)
-        _check(_within(numbers, len(self._words)), f"{key} names words that are not there")
+        _check(_within(numbers, len(self._words)), f"{key} contains an invalid word index")
         return [self._words[number] for number in numbers.tolist()]
 
 
 def _totals(fields: dict[str, Any], read: _Reader) -> StackTotals:
     layers = tuple(_count(layer) for layer in fields["layers"])
     heads_per_layer = tuple(_count(count) for count in fields["heads_per_layer"])
-    _check(len(layers) == len(heads_per_layer) > 0, "layers and heads differ")
-    _check(sorted(set(layers)) == list(layers), "numbers of layers")
-    _check(min(heads_per_layer) > 0, "a layer without heads")
+    _check(len(layers) == len(heads_per_layer) > 0, "numbers of layers and heads differ")
+    _check(sorted(set(layers)) == list(layers), "layers are not ascending")
+    _check(min(heads_per_layer) > 0, "a layer has no heads")
     num_heads, one_text = sum(heads_per_layer), _flag(fields["one_text"])
     scores = [_text(score) for score in fields["scores"]]
-    _check(len(set(scores)) == len(scores), "a score is there twice")
+    _check(len(set(scores)) == len(scores), "a score exists twice")
     tables = {}
     for place, (system, classes) in enumerate(fields["tables"]):
         names = tuple(_text(each) for each in classes)
-        _check(len(set(names)) == len(names) and "" not in names, "classes of tokens")
+        _check(
+            len(set(names)) == len(names) and "" not in names, "a class is empty or exists twice"
+        )
         tables[_text(system)] = Tables(
             names,
             read.array(f"tables/{place}/sums", np.int64, num_heads, len(names), len(names)),
             read.array(f"tables/{place}/counts", np.int64, num_heads, len(names)),
         )
-    _check(len(tables) == len(fields["tables"]), "a system of classes is there twice")
+    _check(len(tables) == len(fields["tables"]), "a system of classes exists twice")
     sides = tuple((_tokens(read, side, len(tables)),) for side in range(1 if one_text else 2))
     most = _count(fields["most"])
     pools = [_pool(read, kind, most, num_heads) for kind in ("strongest", "sampled")]
@@ -280,9 +281,9 @@ def _pool(read: _Reader, kind: str, most: int, num_heads: int) -> Pool:
         read.array(f"{kind}/{column}", dtype, count) for column, dtype in _EDGE_COLUMNS.items()
     ]
     edges = EdgeColumns(*columns)
-    _check(_within(edges.head, num_heads), f"{kind} edges of heads that are not there")
-    _check((np.diff(edges.head) >= 0).all(), f"{kind} edges in another order")
-    _check(np.isfinite(edges.weight).all(), f"{kind} edges have weights that are none")
+    _check(_within(edges.head, num_heads), f"{kind} edges have invalid heads")
+    _check((np.diff(edges.head) >= 0).all(), f"{kind} edges are not sorted by head")
+    _check(np.isfinite(edges.weight).all(), f"{kind} edges have weights that are not finite")
     _check((np.bincount(edges.head, minlength=1) <= most).all(), f"too many {kind} edges")
     return Pool(most, num_heads, edges)
 
@@ -291,8 +292,8 @@ def _tokens(read: _Reader, side: int, num_systems: int) -> dict[int, KeptTokens]
     texts = read.array(f"tokens/{side}/texts", np.int64, None)
     counts = read.array(f"tokens/{side}/counts", np.int64, len(texts))
     positions = read.array(f"tokens/{side}/positions", np.int32, None)
-    _check((counts > 0).all() and int(counts.sum()) == len(positions), "numbers of tokens")
-    _check((np.diff(texts) > 0).all() and (positions >= 0).all(), "texts in another order")
+    _check((counts > 0).all() and int(counts.sum()) == len(positions), "numbers of tokens differ")
+    _check((np.diff(texts) > 0).all() and (positions >= 0).all(), "texts are not ascending")
     tokens = read.words(f"tokens/{side}/tokens", len(positions))
     systems = [
         read.words(f"tokens/{side}/classes/{system}", len(positions))
@@ -304,7 +305,7 @@ def _tokens(read: _Reader, side: int, num_systems: int) -> dict[int, KeptTokens]
         some = slice(start, start + count)
         start += count
         here = tuple(positions[some].tolist())
-        _check(all(one < two for one, two in pairwise(here)), "positions")
+        _check(all(one < two for one, two in pairwise(here)), "positions are not ascending")
         found[text] = KeptTokens(
             here, tuple(tokens[some]), tuple(tuple(each[some]) for each in systems)
         )
@@ -316,7 +317,7 @@ def _check_tokens(edges: EdgeColumns, sides: Sequence[tuple[dict[int, KeptTokens
     for places, side in ((edges.query, sides[0][0]), (edges.key, sides[-1][0])):
         known = {text: set(kept.positions) for text, kept in side.items()}
         for text, place in zip(edges.text.tolist(), places.tolist(), strict=True):
-            _check(place in known.get(text, ()), f"an edge of text {text} without its tokens")
+            _check(place in known.get(text, ()), f"an edge of text {text} has no tokens")
 
 
 def _within(numbers: NDArray[Any], stop: int) -> bool:
@@ -330,7 +331,7 @@ def _check(fits: object, what: str) -> None:
 
 def _text(given: Any) -> str:
     if not isinstance(given, str):
-        raise TypeError(f"{short_repr(given)} is not a text")
+        raise TypeError(f"{short_repr(given)} is not a string")
     return given
 
 
@@ -346,5 +347,5 @@ def _id(given: Any) -> int | str:
 
 def _flag(given: Any) -> bool:
     if not isinstance(given, bool):
-        raise TypeError(f"{short_repr(given)} is neither true nor false")
+        raise TypeError(f"{short_repr(given)} is not a boolean")
     return given

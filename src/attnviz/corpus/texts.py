@@ -33,13 +33,11 @@ class Texts:
     def __init__(self, texts: Any, column: str = "text") -> None:
         if isinstance(texts, Mapping):
             splits = ", ".join(map(repr, list(texts)[:5]))
-            raise TypeError(
-                f"texts must be {_KINDS}; got a mapping of {splits}: give one of its entries"
-            )
+            raise TypeError(f"texts is a mapping of {splits}. Pass one of its entries.")
         if isinstance(texts, np.ndarray) and texts.ndim == 0:
             texts = texts.item()
         if isinstance(texts, str | bytes):
-            raise TypeError(f"texts must be {_KINDS}; got one text: put it into a list, [text]")
+            raise TypeError("texts is one text. Pass a list, [text].")
         self._names: tuple[str, ...] | None = None
         self._table: Any = texts
         if hasattr(texts, "columns") and hasattr(texts, "shape"):
@@ -53,15 +51,15 @@ class Texts:
             texts = texts.tolist()
         if not hasattr(texts, "__len__") or not hasattr(texts, "__getitem__"):
             raise TypeError(
-                f"texts must be {_KINDS}; got {type(texts).__name__}, of which no text can be "
-                "chosen at random: give list(texts), or of a stream list(texts.take(1000))"
+                f"texts must be {_KINDS}. {type(texts).__name__} has no random access. Pass "
+                "list(texts), or list(texts.take(1000)) for a stream."
             )
         if hasattr(texts, "column_names"):
             self._names = tuple(texts.column_names)
             _check_name(column, self._names, "dataset")
         self._texts, self._column = texts, column
         if not len(self):
-            raise ValueError(f"texts is empty; give {_KINDS}")
+            raise ValueError(f"texts is empty. Pass {_KINDS}.")
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -76,12 +74,12 @@ class Texts:
         """Return a column of the dataset, and the class names if its values are class indices."""
         if self._names is None:
             raise ValueError(
-                f"columns: {name!r} must be a column of the dataset given as texts, which is not a "
-                f"dataset; for others give a mapping, columns={{{name!r}: values}}"
+                f"columns: {name!r} must be a column of the dataset, but texts is not a dataset. "
+                f"Pass a mapping, columns={{{name!r}: values}}."
             )
         if name not in self._names:
             known = ", ".join(map(repr, self._names))
-            raise ValueError(f"columns: {name!r} is not one of the dataset's columns {known}")
+            raise ValueError(f"columns: {name!r} is not one of the columns of the dataset, {known}")
         feature = getattr(self._table, "features", {}).get(name)
         values = self._table[name]
         # A Series is indexed by label.
@@ -106,7 +104,7 @@ class TextColumns:
         if not isinstance(columns, Iterable | None):
             raise TypeError(
                 "columns must be a mapping of names to values, {name: values}, or names of columns "
-                f"of the dataset; got {type(columns).__name__}"
+                f"of the dataset, not {type(columns).__name__}"
             )
         names = [columns] if isinstance(columns, str) else list(columns or ())
         check_column_names(names)
@@ -117,14 +115,14 @@ class TextColumns:
             values = columns[name]
             if isinstance(values, str) or not hasattr(values, "__len__"):
                 raise TypeError(
-                    f"columns[{name!r}] must be a sequence with a value for each text; got "
+                    f"columns[{name!r}] must be a sequence with a value for each text, not "
                     f"{type(values).__name__}"
                 )
             if len(values) != len(texts):
                 raise ValueError(
                     f"columns[{name!r}] has {len(values)} values, but there are {len(texts)} "
-                    "texts; give one value for each text, or one sequence for each with a value "
-                    "for each of its tokens"
+                    "texts. Pass one value for each text, or one sequence for each text with a "
+                    "value for each of its tokens."
                 )
             listed = list(values)
             for place, value in enumerate(listed):
@@ -155,8 +153,8 @@ def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
     """Raise ValueError unless the column exists exactly once."""
     if names.count(column) != 1:
         raise ValueError(
-            f"column={column!r}: the {kind} has the columns {', '.join(map(repr, names))}; give "
-            "the name of the one with the texts"
+            f"column={column!r}: the {kind} has the columns {', '.join(map(repr, names))}. Pass "
+            "the name of the column with the texts."
         )
 
 

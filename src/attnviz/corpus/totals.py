@@ -278,7 +278,7 @@ def added(one: Whole, other: Whole) -> Whole:
     total = one + other
     # Overflow: the summands have the same sign and the sum has the other.
     if (((one ^ total) & (other ^ total)) < 0).any():
-        raise OverflowError("too many texts for one object: their sums no longer fit into 64 bits")
+        raise OverflowError("too many texts: their sums do not fit into 64 bits")
     return total
 
 
@@ -351,7 +351,7 @@ def _whole(values: Numbers, one: int = _ONE) -> Whole:
     """Convert numbers to scaled integers, NaN to 0."""
     scaled = np.rint(np.where(np.isnan(values), 0.0, values) * one)
     if not (np.abs(scaled) < 2.0**62).all():
-        raise OverflowError("a number is too large to be added up")
+        raise OverflowError("a number is too large to be added")
     whole: Whole = scaled.astype(np.int64)
     return whole
 

@@ -40,13 +40,13 @@ _HERE = Path(__file__).parent
 def _checked(name: str, names: tuple[str, ...] = NAMES) -> str:
     if name not in names:
         known = ", ".join(repr(known) for known in names)
-        raise ValueError(f"name must be one of the demo models {known}; got {name!r}")
+        raise ValueError(f"name must be one of the demo models {known}, not {name!r}")
     return name
 
 
 def _without_pillow(name: str, error: ImportError) -> ImportError:
     return ImportError(
-        f"The demo model {name!r} reads images, which needs pillow: pip install 'attnviz[vision]'",
+        f"The demo model {name!r} has image input and needs pillow: pip install 'attnviz[vision]'",
         name=error.name,
     )
 
@@ -145,7 +145,7 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
     steps = [step for step in kept if step in after]
     if not steps or set(after) - set(kept):
         raise ValueError(
-            f"after={after!r} must hold some of the steps after which {name!r} was kept: "
+            f"after={after!r} must contain training steps of {name!r}, at least one of "
             f"{', '.join(map(str, kept))}"
         )
     import transformers

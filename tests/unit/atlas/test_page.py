@@ -85,7 +85,7 @@ def test_a_page_that_cannot_be_small_enough_says_what_would_do() -> None:
         view.to_html(max_mb=0.01)
     least = len(make_atlas_page(view.statistics, view.state, max_bytes=None).encode())
     with pytest.raises(
-        ValueError, match=r"the page of 6 heads has .* MB without any edges .* max_mb"
+        ValueError, match=r"the page of 6 heads needs .* MB without any edges, .* max_mb"
     ):
         view.to_html(max_mb=(least - 4_000) / 1e6)
     for wrong in (0, -1, float("nan")):

@@ -141,11 +141,11 @@ def test_many_heads_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("block", {}, "request 'block' is unknown of an atlas"),
+        ("block", {}, "request 'block' does not exist for an atlas"),
         ("statistics", {}, "'stack' is missing"),
-        ("statistics", {"stack": "cross"}, "stack 'cross' does not exist; this atlas has 'self'"),
+        ("statistics", {"stack": "cross"}, "stack='cross': this atlas has the stacks 'self'"),
         ("statistics", {"stack": "self", "part": 7}, "part=7 of statistics must be from 0 to 0"),
-        ("edges", {"stack": "self", "layer": 5}, r"layer=5: stack 'self' has the layers 0, 1"),
+        ("edges", {"stack": "self", "layer": 5}, r"layer=5: stack 'self' has layers 0, 1"),
         ("offsets", {"stack": "self", "layer": "0"}, "layer='0' must be a whole number"),
         (
             "classes",
@@ -155,7 +155,7 @@ def test_many_heads_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "classes",
             {"stack": "self", "layer": 1, "head": 2, "system": "pos"},
-            "classes 'pos' do not exist; known are 'kind'",
+            "system='pos': stack 'self' has the systems 'kind'",
         ),
         ("page", {"part": 0, "state": {}}, "this view has no HTML export"),
     ],

@@ -49,7 +49,7 @@ def test_everything_can_be_said_at_once() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("stack", "cross", "stack='cross': these statistics have 'self'"),
+        ("stack", "cross", "stack='cross': the statistics have the stacks 'self'"),
         ("layer", 2, "layer=2: stack 'self' has layers 0, 1"),
         ("heads", [3], r"heads=\[3\]: layer 0 of stack 'self' has heads 0 to 2"),
         ("color", "roles", "color='roles' must be one of 'role', 'previous token'"),
@@ -57,7 +57,7 @@ def test_everything_can_be_said_at_once() -> None:
         ("edges", "all", "edges='all': expected any of"),
         ("offsets", [1, -1], r"offsets=\[1, -1\] must be \[from, to\]"),
         ("edge", [0, -1], r"edge=\[0, -1\] must be \[query, key\]"),
-        ("text", -1, "text=-1 must be the number of a text"),
+        ("text", -1, "text=-1 must be at least 0, the number of a text"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(name: str, value: Any, message: str) -> None:
@@ -73,13 +73,13 @@ def test_values_that_do_not_fit_are_refused(name: str, value: Any, message: str)
 def test_what_is_no_statistics_is_refused() -> None:
     given: Any
     for given in (None, causal_record(0), [causal_record(0)], "statistics.safetensors"):
-        with pytest.raises(TypeError, match="statistics must be HeadStatistics"):
+        with pytest.raises(TypeError, match="statistics must be a HeadStatistics"):
             AtlasView(given)
     with pytest.raises(TypeError, match="AtlasView has no argument 'token'; it takes color"):
         AtlasView(made_statistics(), token=3)
-    with pytest.raises(TypeError, match=r"model is statistics.*; leave out texts, keep_edges"):
+    with pytest.raises(TypeError, match=r"model is a HeadStatistics, .*\. Omit texts, keep_edges"):
         show_atlas_view(made_statistics(), MODEL_TEXTS, keep_edges=3)
-    with pytest.raises(ValueError, match="statistics are of no text yet"):
+    with pytest.raises(ValueError, match="statistics has no texts yet"):
         AtlasView(av.HeadStatistics())
 
 
@@ -139,7 +139,7 @@ def test_one_call_measures_and_shows() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"texts": None}, TypeError, "texts is missing: what the model reads"),
+        ({"texts": None}, TypeError, "texts is missing"),
         ({"edges": 100}, traitlets.TraitError, "edges=100: expected any of"),
         ({"texts": []}, ValueError, "texts is empty"),
     ],

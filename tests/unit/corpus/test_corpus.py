@@ -105,33 +105,33 @@ def test_a_stack_of_some_texts_or_of_weights_alone_is_left_out_with_a_word() -> 
     made = Corpus([whole, part])
     assert made.stack_names == ("self",)
     assert made.notes == [
-        "Stack “vision” is left out: 1 of the 2 texts have none.",
-        "Stack “cross” is left out: only its weights are known.",
+        "Stack “vision” is left out: 1 of 2 texts do not have it.",
+        "Stack “cross” is left out: it has weights but no queries and keys.",
     ]
 
 
 @pytest.mark.parametrize(
     ("records", "error", "say"),
     [
-        ([], ValueError, "records is empty; a corpus needs at least one text"),
-        (record(3), TypeError, r"got one record: put it in \[\]"),
-        ("texts", TypeError, r"got str\. For a model and texts use attnviz\.extract_corpus"),
-        ([record(3), "x"], TypeError, r"records\[1\] must be an AttentionRecord; got str"),
+        ([], ValueError, "records is empty"),
+        (record(3), TypeError, r"Pass \[record\] for one record"),
+        ("texts", TypeError, r"not str\. For a model and texts, use attnviz\.extract_corpus"),
+        ([record(3), "x"], TypeError, r"records\[1\] must be an AttentionRecord, not str"),
         ([given_record()], ValueError, "records contain only weights"),
         (
             [AttentionRecord({"self": record(2).stack()}, model="a"), record(2)],
             ValueError,
-            r"records\[1\] is of 'made' and records\[0\] of 'a'; a corpus is of one model",
+            r"records\[1\] belongs to 'made' and records\[0\] to 'a'\. Make one corpus",
         ),
         (
             [record(2, layers=2), record(2, layers=3)],
             ValueError,
             r"records\[1\] and records\[0\] differ in stack 'self': layers 0 to 2 and 0",
         ),
-        ([record(2), record(2, heads=4)], ValueError, "in layer 0 4 heads with head_dim 8, and 3"),
+        ([record(2), record(2, heads=4)], ValueError, "layer 0 has 4 heads with head_dim 8, and 3"),
         ([record(2), record(2, size=6)], ValueError, "with head_dim 6, and 3 heads with"),
-        ([record(3), cross_record(2, 3)], ValueError, "no stack in common with queries and keys"),
-        ([merged_record()], ValueError, r"the records of the tokens, before merge_words\(\)"),
+        ([record(3), cross_record(2, 3)], ValueError, "no stack with queries and keys in common"),
+        ([merged_record()], ValueError, r"the records of tokens, before merge_words\(\)"),
     ],
 )
 def test_what_is_no_corpus_is_refused(records: Any, error: type[Exception], say: str) -> None:
@@ -154,9 +154,9 @@ def test_options_that_are_refused(options: Any, say: str) -> None:
 
 def test_places_that_do_not_exist_are_named() -> None:
     made = corpus([2, 3])
-    with pytest.raises(KeyError, match="stack='cross': this corpus has 'self'"):
+    with pytest.raises(KeyError, match="stack='cross': this corpus has the stacks 'self'"):
         made.points("cross")
-    with pytest.raises(IndexError, match="text=2: there are texts 0 to 1"):
+    with pytest.raises(IndexError, match="text=2: this corpus has texts 0 to 1"):
         made.attention("self", 0, 2)
     with pytest.raises(IndexError, match="layer=9"):
         made.vectors("self", 9)
@@ -176,7 +176,7 @@ def test_only_some_layers() -> None:
 @pytest.mark.parametrize(
     ("options", "say"),
     [
-        ({"softcap": 30.0}, "caps its logits softly at 30: moving the keys is not exact"),
+        ({"softcap": 30.0}, "soft-caps its logits at 30, so moving the keys is not exact"),
         ({"sinks": vectors(3)}, "has a sink"),
         ({"bias": DistanceBias(vectors(3, 5), 3)}, "adds a position bias"),
     ],

@@ -33,13 +33,13 @@ def test_parts_are_all_texts_each_once() -> None:
 @pytest.mark.parametrize(
     ("part", "error", "message"),
     [
-        ((-1, 2), ValueError, r"part\[0\]=-1 must be from 0 to 1, the number of a part"),
+        ((-1, 2), ValueError, r"part\[0\]=-1 must be from 0 to 1, the index of a part"),
         ((2, 2), ValueError, r"part\[0\]=2 must be from 0 to 1"),
-        ((1, 6), ValueError, r"part\[1\]=6 must be from 1 to 5, how many parts"),
+        ((1, 6), ValueError, r"part\[1\]=6 must be from 1 to 5, the number of parts"),
         ((1, 0), ValueError, r"part\[1\]=0 must be"),
-        ((1,), TypeError, "must be a part and how many there are, such as"),
+        ((1,), TypeError, r"must be a pair \(part, number of parts\), such as"),
         (("1", 2), TypeError, r"part\[0\]='1' must be a whole number"),
-        (3, TypeError, "part=3 must be a part and how many there are"),
+        (3, TypeError, "part=3 must be a pair"),
     ],
 )
 def test_what_is_no_part_is_refused(part: Any, error: type[Exception], message: str) -> None:
@@ -50,5 +50,5 @@ def test_what_is_no_part_is_refused(part: Any, error: type[Exception], message: 
 
 def test_records_have_no_parts() -> None:
     record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
-    with pytest.raises(TypeError, match=r"part=\(1, 2\) is for a model and its texts"):
+    with pytest.raises(TypeError, match=r"part=\(1, 2\) has no meaning without texts"):
         av.head_statistics([record], part=(1, 2))

@@ -97,7 +97,7 @@ def test_queries_and_keys_of_other_tokens_have_numbers_of_their_own() -> None:
 
 def test_texts_without_tokens_are_passed_over() -> None:
     assert sampled_points([0, 2], [0, 2], points=4).texts == (1,)
-    with pytest.raises(ValueError, match="the texts have no tokens; give"):
+    with pytest.raises(ValueError, match="the texts have no tokens"):
         sampled_points([0], [0], points=4)
 
 

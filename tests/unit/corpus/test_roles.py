@@ -153,7 +153,7 @@ def test_every_role_has_a_score_and_words() -> None:
 
 def test_heads_that_are_not_there() -> None:
     roles = roles_of({"self": evidence([0.5])}, 1)
-    with pytest.raises(IndexError, match="layer=0: there are layers"):
+    with pytest.raises(IndexError, match="layer=0: these roles have layers 3"):
         roles.of(0, 0)
     with pytest.raises(IndexError, match="head=1: layer 3 has heads"):
         roles.label(3, 1)
@@ -162,9 +162,9 @@ def test_heads_that_are_not_there() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
-        ({"margin": 1.5}, ValueError, "margin=1.5 must be from 0 to below 1"),
+        ({"margin": 1.5}, ValueError, "margin=1.5 must be at least 0 and below 1"),
         ({"margin": "0.1"}, TypeError, "margin='0.1' must be a number"),
-        ({"level": 0.7}, ValueError, "level=0.7 must be from 0 to below 0.5"),
+        ({"level": 0.7}, ValueError, "level=0.7 must be at least 0 and below 0.5"),
         ({"level": float("nan")}, ValueError, "level=nan must be"),
     ],
 )
@@ -213,11 +213,11 @@ class TestParses:
         ("parse", "kind", "words"),
         [
             ("text", TypeError, "parse must be"),
-            (([0, 1], ["a"]), ValueError, "2 heads, 1 relations; give one of each"),
-            (([7], ["a"]), ValueError, r"heads\[0\]=7 must be the place of a word"),
-            (([-1], [3]), TypeError, r"relations\[0\]=3 must be a text"),
-            (([-1], ["root"]), ValueError, "parse has 1 words, and the tokenizer makes"),
-            ((["dogs"], [-1], ["root"]), ValueError, "where token 1 has 'the', they go on with"),
+            (([0, 1], ["a"]), ValueError, r"2 heads, 1 relations\. Pass one of each"),
+            (([7], ["a"]), ValueError, r"heads\[0\]=7 must be the index of a word"),
+            (([-1], [3]), TypeError, r"relations\[0\]=3 must be a non-empty string"),
+            (([-1], ["root"]), ValueError, "parse has 1 words, but the tokens of the text form 6"),
+            ((["dogs"], [-1], ["root"]), ValueError, "At token 1, 'the', the words continue with"),
             ((["the", "cats", "don't", "sleep", "now"], [-1] * 5, ["a"] * 5), ValueError, "'now'"),
             (("the", [-1], ["root"]), TypeError, "words must be a list"),
         ],

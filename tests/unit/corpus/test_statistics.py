@@ -412,13 +412,15 @@ class TestAdding:
     def test_what_does_not_belong_together_is_refused(self) -> None:
         record = causal_record(5)
         base = statistics_of(record)
-        with pytest.raises(ValueError, match="'made', and the others or the record of 'other'"):
+        with pytest.raises(
+            ValueError, match="'made', and the other statistics or the record to 'other'"
+        ):
             base.fold(record_of(shares(1, 8, 8), model="other"))
-        with pytest.raises(ValueError, match="stack 'self' has layers 0, 2 with 4 heads here"):
+        with pytest.raises(ValueError, match="stack 'self' has layers 0, 2 with 4 heads, and"):
             base.fold(record_of(shares(1, 8, 8)))
-        with pytest.raises(ValueError, match="text=0 was folded already"):
+        with pytest.raises(ValueError, match="text=0 was already added"):
             base.fold(record, 0)
-        with pytest.raises(ValueError, match="text=0 was folded already"):
+        with pytest.raises(ValueError, match="text=0 was already added"):
             base + statistics_of(record)
         for options, words in (
             ({"edges": 7}, "differ in edges: 100 and 7"),
@@ -428,7 +430,7 @@ class TestAdding:
         ):
             with pytest.raises(ValueError, match=words):
                 base + HeadStatistics(**options)
-        with pytest.raises(ValueError, match="models with other weights"):
+        with pytest.raises(ValueError, match="models with different weights"):
             HeadStatistics("a", weights="1") + HeadStatistics("a", weights="2")
         assert base.texts == 1
 
@@ -457,10 +459,10 @@ class TestAdding:
         assert (statistics.texts, statistics.left_out, statistics.tokens) == (1, 2, 5)
         assert statistics.text_numbers == ((0, 3),)
         assert statistics.notes == [
-            "1 text is empty, and left out.",
-            "1 text is left out: longer than the model has positions for.",
+            "1 text is left out: empty.",
+            "1 text is left out: too long for the model.",
         ]
-        with pytest.raises(ValueError, match="text=2 was folded already"):
+        with pytest.raises(ValueError, match="text=2 was already added"):
             statistics.leave_out(2, "empty")
         with pytest.raises(ValueError, match='must be "empty" or "too long"'):
             statistics.leave_out(3, "dull")
@@ -470,7 +472,7 @@ class TestBadInput:
     def test_of_fold(self) -> None:
         statistics = HeadStatistics(columns=["pos"])
         record = causal_record(4)
-        with pytest.raises(TypeError, match="record must be an AttentionRecord; got str"):
+        with pytest.raises(TypeError, match="record must be an AttentionRecord, not str"):
             statistics.fold("text")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="text=-1 must be"):
             statistics.fold(record, -1)
@@ -478,13 +480,15 @@ class TestBadInput:
             statistics.fold(record, columns={"label": "a"})
         with pytest.raises(ValueError, match=r"columns\['pos'\] has 3 values, but the text has 4"):
             statistics.fold(record, columns={"pos": ["a", "b", "c"]})
-        with pytest.raises(TypeError, match=r"a class must be a text or a whole number; got 0\.5"):
+        with pytest.raises(
+            TypeError, match=r"a class must be a string or a whole number, not 0\.5"
+        ):
             statistics.fold(record, columns={"pos": 0.5})
         signed = AttentionRecord.from_weights([-shares(1, 3, 3)], ["a", "b", "c"], signed=True)
         with pytest.raises(ValueError, match="statistics of heads are defined for attention"):
             statistics.fold(signed)
         assert statistics.texts == 0
-        with pytest.raises(ValueError, match="no text was folded yet"):
+        with pytest.raises(ValueError, match="the statistics have no texts yet"):
             statistics.stack()
 
     def test_of_making_one(self) -> None:
@@ -495,16 +499,20 @@ class TestBadInput:
     def test_of_reading(self) -> None:
         statistics = statistics_of(causal_record(4))
         stack = statistics.stack()
-        with pytest.raises(KeyError, match="stack='cross': these statistics have 'self'"):
+        with pytest.raises(
+            KeyError, match="stack='cross': these statistics have the stacks 'self'"
+        ):
             statistics.stack("cross")
-        with pytest.raises(KeyError, match="score='indction': stack 'self' has 'previous token'"):
+        with pytest.raises(
+            KeyError, match="score='indction': stack 'self' has the scores 'previous token'"
+        ):
             stack.mean("indction")
         for wrong in (stack.offsets, stack.class_weights, stack.edge_columns):
             with pytest.raises(IndexError, match="layer=1: stack 'self' has layers 0, 2"):
                 wrong(1)
         with pytest.raises(IndexError, match="head=5: layer 0 has heads 0, 1"):
             stack.strongest(0, 5)
-        with pytest.raises(KeyError, match="text=9: no edge of this text is kept"):
+        with pytest.raises(KeyError, match="text=9: no tokens of this text are kept"):
             stack.text_tokens(9)
 
     def test_texts_of_tokens_may_be_anything(self, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_records_and_statistics_are_not_taken_for_each_other(file: Path, tmp_pat
     with pytest.raises(ValueError, match=r"holds head statistics, not a .*HeadStatistics\.load"):
         attnviz.load(file)
     given_record().save(tmp_path / "record")
-    with pytest.raises(ValueError, match="does not hold statistics of heads"):
+    with pytest.raises(ValueError, match="does not contain head statistics"):
         HeadStatistics.load(tmp_path / "record")
     with pytest.raises(FileNotFoundError, match="no file at path="):
         HeadStatistics.load(tmp_path / "nothing")
@@ -160,7 +160,9 @@ def test_missing_fields_and_a_later_format(file: Path, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="is damaged"):
             HeadStatistics.load(tmp_path / "file")
     write_arrays(tmp_path / "file", {**header, "format": 2}, arrays)
-    with pytest.raises(ValueError, match="has the format 2, and this version of attnviz reads 1"):
+    with pytest.raises(
+        ValueError, match="has format 2, but this version of attnviz reads format 1"
+    ):
         HeadStatistics.load(tmp_path / "file")
 
 
