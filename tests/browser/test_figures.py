@@ -268,7 +268,8 @@ def test_two_readers_of_svg_draw_what_the_browser_drew(saved: Path) -> None:
     by_cairo = pixels_of(cairosvg.svg2png(svg.encode(), scale=scale))
     by_resvg = pixels_of(bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=scale)))
     for other in (by_cairo, by_resvg):
-        assert np.abs(np.subtract(other.shape, drawn.shape)).max() <= 1
+        # A reader may round the size to whole pixels before it scales them.
+        assert np.abs(np.subtract(other.shape, drawn.shape)).max() <= np.ceil(scale / 2)
         rows, columns = np.minimum(other.shape, drawn.shape)[:2]
         far = np.abs(other[:rows, :columns] - drawn[:rows, :columns]).max(-1) > 0.5
         # Letters are set a little differently; a text that is cut, or lines that are missing, are
