@@ -19,9 +19,9 @@ from attnviz.atlas.server import ATLAS_REQUESTS
 from attnviz.embedding.server.description import CorpusPoints
 from attnviz.embedding.server.plots import HeadPlot, PlotOptions
 from attnviz.embedding.server.server import CORPUS_REQUESTS
+from attnviz.server.pending_replies import PendingHeader
 from attnviz.server.protocol import Requests
 from attnviz.server.server import RECORD_REQUESTS
-from attnviz.server.unfinished import LaterHeader
 from attnviz.server.vectors import RowHeader
 
 FILE = Path(__file__).parents[1] / "js" / "src" / "client" / "protocol.ts"
@@ -193,7 +193,7 @@ def _table(writer: Writer, name: str, summary: str, requests: Requests[Any]) -> 
 def protocol() -> str:
     """The whole file."""
     writer = Writer()
-    for kind in (PlotOptions, HeadPlot, CorpusPoints, RowHeader, LaterHeader):
+    for kind in (PlotOptions, HeadPlot, CorpusPoints, RowHeader, PendingHeader):
         writer.name_of(kind)
     # What travels deflated.
     for deflated in (AtlasTable, AtlasTexts, AtlasEdges):

@@ -170,7 +170,7 @@ class LiveView:
         self._said.clear()
         self._channel.receive(message)
         # What a slow machine makes in several replies counts once, as its answer.
-        goes_on = any("later" in answer.get("header", {}) for answer, _ in self._said)
+        goes_on = any("pending" in answer.get("header", {}) for answer, _ in self._said)
         if message.get("attnviz") == "request" and not goes_on:
             self.requests[message["name"]] += 1
             self.asked.append((message["name"], message["arguments"], drawn))

@@ -46,11 +46,11 @@ av.HeadView(av.AttentionRecord({"self": stack}))
 """
 # One layer a reply, however fast the machine is.
 SLOW = """
-from attnviz.server import unfinished
+from attnviz.server import pending_replies
 from attnviz.utils import progress
 vectors = torch.randn(300, 1, 12, 4, generator=torch.Generator().manual_seed(0))
 slow = av.HeadView(av.AttentionRecord.from_qk(vectors, vectors, list("abcdefghijkl")))
-usual = unfinished.REPLY_SECONDS, progress.STEP
+usual = pending_replies.REPLY_SECONDS, progress.STEP
 slow
 """
 # What lies under a note, of all that a reader can use.
@@ -147,7 +147,7 @@ def test_what_takes_long_says_how_far_it_is_and_is_given_up(
     slow.scroll_into_view_if_needed()
     drawn(slow, "head:self:0")
     notebook.execute(f"slow.layout.width = {width!r}")
-    notebook.execute("unfinished.REPLY_SECONDS, progress.STEP = 0.0, 1")
+    notebook.execute("pending_replies.REPLY_SECONDS, progress.STEP = 0.0, 1")
     notebook.execute(f"slow.order = {pattern!r}")
     note = slow.locator(".av-passing")
     expect(note).to_contain_text(
@@ -158,7 +158,7 @@ def test_what_takes_long_says_how_far_it_is_and_is_given_up(
     note.get_by_role("button", name="Cancel").click()
     expect(note).to_have_count(0)
     expect(slow).to_contain_text("Stopped before it was computed.")
-    notebook.execute("unfinished.REPLY_SECONDS, progress.STEP = usual")
+    notebook.execute("pending_replies.REPLY_SECONDS, progress.STEP = usual")
     slow.get_by_role("button", name="Try again").click()
     expect(slow).to_have_attribute("data-attnviz-state", "ready")
     expect(slow.locator(".av-head").first).to_contain_text(re.compile(r"0\.\d\d"))

@@ -40,7 +40,7 @@ def counted(self, name, arguments):
     reply = answer(self, name, arguments)
     replies.append(name)
     # What goes on when it is asked again counts once.
-    if "later" not in reply.header:
+    if "pending" not in reply.header:
         asked.append((name, len(reply.data or b"")))
     return reply
 
@@ -236,7 +236,7 @@ def test_a_page_that_takes_long_says_how_long_and_is_given_up(
     view = view_in(notebook, 3)
     view.scroll_into_view_if_needed()
     drawn(view, "head:self:0")
-    held = "'pages' in paged.record.computed, len(paged._channel._server.unfinished)"
+    held = "'pages' in paged.record.computed, len(paged._channel._server.pending_replies)"
 
     def export() -> None:
         view.get_by_role("button", name="Export").click()

@@ -24,7 +24,7 @@ asked, answer = [], RecordServer.reply
 def reply(self, name, arguments):
     found = answer(self, name, arguments)
     # What goes on when it is asked again counts once.
-    if "later" not in found.header:
+    if "pending" not in found.header:
         asked.append([name, arguments.get("layer"), arguments.get("heads"), len(found.data or b"")])
     return found
 RecordServer.reply = reply

@@ -559,11 +559,11 @@ def test_what_goes_wrong_comes_as_words(view: av.HeadView, decoder: tuple[Any, A
 def test_a_second_change_waits_for_the_first(
     view: av.HeadView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnviz.server.unfinished.REPLY_SECONDS", 0)
+    monkeypatch.setattr("attnviz.server.pending_replies.REPLY_SECONDS", 0)
     server = view._channel._server
     one, other = ({"changes": [{**each, "stack": "self"}]} for each in (HEAD, EDGE))
     under_way = replies(server, "intervene", one)
-    assert next(under_way).header["later"]["doing"] == "the unchanged run"
+    assert next(under_way).header["pending"]["doing"] == "the unchanged run"
     with pytest.raises(RuntimeError, match="another change is being computed"):
         whole_reply(server, "intervene", other)
     assert "Without head 1.0" in list(under_way)[-1].header["sentence"]

@@ -16,7 +16,7 @@ def replies(server: Server, name: str, arguments: Mapping[str, Any]) -> Iterator
     while True:
         reply = server.reply(name, arguments)
         yield reply
-        if "later" not in reply.header:
+        if "pending" not in reply.header:
             return
 
 

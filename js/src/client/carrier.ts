@@ -1,7 +1,13 @@
 /** What moves requests and replies: a running kernel, or an exported page. */
 
 import type { ReadonlySignal } from "@preact/signals";
-import type { AtlasRequests, CorpusRequests, Later, PartHeader, RecordRequests } from "./protocol";
+import type {
+  AtlasRequests,
+  CorpusRequests,
+  PartHeader,
+  RecordRequests,
+  ReplyProgress,
+} from "./protocol";
 
 /** A reply as it came: a header, and at most one buffer. */
 export interface Reply {
@@ -13,7 +19,7 @@ export interface Reply {
  * How a carrier stands: `unanswered` after it has waited too long; `detached` where no kernel is there
  * that could answer; how far an answer is that is computed for a while already.
  */
-export type Connection = "ready" | "waiting" | "unanswered" | "detached" | Later;
+export type Connection = "ready" | "waiting" | "unanswered" | "detached" | ReplyProgress;
 
 /** Arguments of all requests, by name. */
 export type Requests = RecordRequests & Omit<CorpusRequests & AtlasRequests, keyof RecordRequests>;
@@ -25,7 +31,7 @@ export interface Carrier {
     name: N,
     args: Requests[N],
     signal?: AbortSignal,
-    report?: (later: Later) => void,
+    report?: (later: ReplyProgress) => void,
   ): Promise<Reply>;
   /** Asks once more for everything that has not been answered. */
   retry(): void;

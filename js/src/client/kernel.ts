@@ -4,12 +4,12 @@
  * anywidget's own `invoke` gives up after three seconds and cannot carry an error back, so the
  * channel is its own: every request has an id, can be cancelled, may be answered late, and only
  * a few travel at once. A kernel computes a moment for each; what takes longer it answers with how
- * far it is, and goes on when it is asked again (`attnviz/server/unfinished.py`).
+ * far it is, and goes on when it is asked again (`attnviz/server/pending_replies.py`).
  */
 
 import { type Signal, signal } from "@preact/signals";
 import type { Carrier, Connection, Reply } from "./carrier";
-import type { Later, LaterHeader } from "./protocol";
+import type { PendingHeader, ReplyProgress } from "./protocol";
 import { RECORD_NUMBER, withNumber, withoutNumber } from "./record-number";
 
 /** The part of anywidget's model that is used. */
@@ -41,10 +41,10 @@ interface Pending {
   connection: Connection;
   timers: ReturnType<typeof setTimeout>[];
   /** How far the answer is, once the kernel has said that it takes longer. */
-  later: Later | null;
+  later: ReplyProgress | null;
   /** When it said so first. */
   since: number;
-  report: ((later: Later) => void) | undefined;
+  report: ((later: ReplyProgress) => void) | undefined;
 }
 
 interface Message {
@@ -143,7 +143,7 @@ export class KernelChannel implements Carrier {
     name: string,
     args: object,
     signal?: AbortSignal,
-    report?: (later: Later) => void,
+    report?: (later: ReplyProgress) => void,
   ): Promise<Reply> {
     const named = this.#asked(args);
     if (named === null) return Promise.reject(abortError());
@@ -272,7 +272,7 @@ export class KernelChannel implements Carrier {
     // An id that is not in the table: another tab's, or one that was cancelled meanwhile.
     const pending = this.#byId.get(String(message.id));
     if (!pending) return;
-    const { later = null } = (message.header ?? {}) as Partial<LaterHeader>;
+    const { pending: later = null } = (message.header ?? {}) as Partial<PendingHeader>;
     if (message.attnviz === "reply" && later !== null) {
       this.#goOn(pending, String(message.id), later);
       return;
@@ -287,7 +287,7 @@ export class KernelChannel implements Carrier {
   }
 
   /** Asks again for what the kernel has not done yet. */
-  #goOn(pending: Pending, id: string, later: Later): void {
+  #goOn(pending: Pending, id: string, later: ReplyProgress): void {
     const newest = pending.ids[pending.ids.length - 1] === id;
     pending.ids = pending.ids.filter((other) => other !== id);
     this.#byId.delete(id);

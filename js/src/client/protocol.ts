@@ -145,7 +145,7 @@ export interface RowHeader {
 }
 
 /** Progress of a pending reply. */
-export interface Later {
+export interface ReplyProgress {
   /** Name of the current task. */
   doing: string;
   /** Finished share of the task, 0 to 1. */
@@ -155,8 +155,8 @@ export interface Later {
 }
 
 /** Header of a reply that is not finished. Sending the same request again continues it. */
-export interface LaterHeader {
-  later: Later;
+export interface PendingHeader {
+  pending: ReplyProgress;
 }
 
 /** Role of a head, with the evidence. */

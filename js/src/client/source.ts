@@ -12,12 +12,12 @@ import { isAbort } from "./kernel";
 import type {
   BlockRequest,
   Description,
-  Later,
   MapsHeader,
   MapsRequest,
   PageHeader,
   PieceHeader,
   Range,
+  ReplyProgress,
   ScoresHeader,
   StackDescription,
   TileHeader,
@@ -352,7 +352,7 @@ export class Source {
   async page(
     state: object,
     signal?: AbortSignal,
-    report?: (later: Later) => void,
+    report?: (later: ReplyProgress) => void,
   ): Promise<MadeFile> {
     const more = async (part: number): Promise<Reply> =>
       this.carrier.ask("page", { part, state }, signal, report);

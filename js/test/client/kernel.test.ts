@@ -275,7 +275,7 @@ describe("the request channel", () => {
 
 describe("an answer that takes longer than a moment", () => {
   const later = (progress: number): object => ({
-    later: { doing: "scores", progress, seconds_left: 8 },
+    pending: { doing: "scores", progress, seconds_left: 8 },
   });
 
   it("is asked for again, with the same arguments, until it is there", async () => {

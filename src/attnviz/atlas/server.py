@@ -16,9 +16,9 @@ from attnviz.atlas.answers import deflated, describe_atlas, edges_of, table_of, 
 from attnviz.atlas.description import AtlasDescription, ClassesHeader, OffsetsHeader
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.server.cache import ByteCache
+from attnviz.server.pending_replies import PendingReplies
 from attnviz.server.protocol import PartHeader, Reply, Request, Requests, part_of
 from attnviz.server.server import MakePage, PageHeader, PageRequest, Pages
-from attnviz.server.unfinished import Unfinished
 from attnviz.utils.progress import Steps
 
 __all__ = ["ATLAS_REQUESTS", "AtlasServer"]
@@ -49,21 +49,21 @@ class AtlasServer:
         self.make_page = page
         # Parts of exported pages are cached as for any view.
         self.pages = Pages()
-        self.unfinished = Unfinished()
+        self.pending_replies = PendingReplies()
         self._packed: ByteCache[bytes] = ByteCache(_PACKED_CACHED, len)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
         """Answer a request."""
         request = self._request(name, arguments)
         answer = request.answer(self)
-        return answer if isinstance(answer, Reply) else self.unfinished.reply(request, answer)
+        return answer if isinstance(answer, Reply) else self.pending_replies.reply(request, answer)
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Cancel a pending reply."""
         request = self._request(name, arguments)
-        self.unfinished.forget(request)
+        self.pending_replies.cancel(request)
         if isinstance(request, AtlasPageRequest):
-            request.page.give_up(self)
+            request.page.cancel(self)
 
     def stack(self, name: str) -> StackStatistics:
         """Return the statistics of a stack, or raise KeyError."""

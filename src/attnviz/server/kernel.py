@@ -112,7 +112,7 @@ class KernelChannel:
             self._send({"attnviz": "error", "id": identifier, "message": _reason(error)}, [])
             return
         # The remaining parts of a reply can be cancelled as well.
-        if "later" in reply.header or "parts" in reply.header:
+        if "pending" in reply.header or "parts" in reply.header:
             self._goes_on[identifier] = (name, arguments)
         buffers = [] if reply.data is None else [reply.data]
         self._send({"attnviz": "reply", "id": identifier, "header": reply.header}, buffers)

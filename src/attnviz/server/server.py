@@ -7,7 +7,7 @@ request:
 - Its arguments are checked against the record before anything is computed.
 - A reply has at most one megabyte (`attnviz.server.protocol.MAX_REPLY_BYTES`).
 - A reply is computed for a fraction of a second. Longer work continues when the browser sends the
-  request again (`attnviz.server.unfinished`).
+  request again (`attnviz.server.pending_replies`).
 - Caches for later requests have a limit in bytes.
 """
 
@@ -40,6 +40,7 @@ from attnviz.server.description import (
 )
 from attnviz.server.images import ImageHeader, encoded_image
 from attnviz.server.maps import encoded_maps
+from attnviz.server.pending_replies import MAX_PENDING, PendingReplies
 from attnviz.server.protocol import (
     MAX_REPLY_BYTES,
     PartHeader,
@@ -55,7 +56,6 @@ from attnviz.server.protocol import (
 from attnviz.server.row_normalizers import CACHE_BYTES, RowNormalizers
 from attnviz.server.strongest import Combine, Pair, StrongestHeader, encoded_strongest
 from attnviz.server.tiles import Pooled, TileHeader, encoded_tile
-from attnviz.server.unfinished import MOST_UNFINISHED, Unfinished
 from attnviz.server.vectors import VectorsHeader, encoded_vectors
 from attnviz.utils.arguments import format_numbers
 from attnviz.utils.progress import Pace, Steps
@@ -117,7 +117,7 @@ class RecordServer:
         self.row_normalizers = RowNormalizers(CACHE_BYTES // share)
         self.pages = Pages()
         self.description: Description | bytes | None = None
-        self.unfinished = Unfinished()
+        self.pending_replies = PendingReplies()
 
     def stack(self, name: str) -> AttentionStack:
         """Return a stack of the record, or of a run with changed attention."""
@@ -132,14 +132,14 @@ class RecordServer:
         request = self._request(name, arguments)
         check_mapped(self.record.mapped_files)
         answer = request.answer(self)
-        return answer if isinstance(answer, Reply) else self.unfinished.reply(request, answer)
+        return answer if isinstance(answer, Reply) else self.pending_replies.reply(request, answer)
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Stop a pending reply and free its memory."""
         request = self._request(name, arguments)
-        self.unfinished.forget(request)
+        self.pending_replies.cancel(request)
         if isinstance(request, PageRequest):
-            request.give_up(self)
+            request.cancel(self)
 
     @staticmethod
     def _request(name: str, arguments: Mapping[str, Any]) -> Request[RecordServer]:
@@ -631,7 +631,7 @@ class Pages:
     """
 
     def __init__(self) -> None:
-        self._by_state: LRUCache[str, tuple[str, bytes]] = LRUCache(MOST_UNFINISHED)
+        self._by_state: LRUCache[str, tuple[str, bytes]] = LRUCache(MAX_PENDING)
         # A cancel may come from another thread than the requests.
         self._lock = threading.Lock()
 
@@ -644,7 +644,7 @@ class Pages:
         with self._lock:
             self._by_state[_key_of(state)] = page
 
-    def forget(self, state: Mapping[str, Any]) -> None:
+    def drop(self, state: Mapping[str, Any]) -> None:
         """Drop the page of a state, if any."""
         with self._lock:
             self._by_state.pop(_key_of(state), None)
@@ -703,12 +703,12 @@ class PageRequest:
         name, content = page
         piece, parts = part_of(content, self.part, "a page")
         if self.part == parts - 1:
-            server.pages.forget(self.state)
+            server.pages.drop(self.state)
         return Reply({"parts": parts, "name": name}, piece)
 
-    def give_up(self, server: HasPage) -> None:
+    def cancel(self, server: HasPage) -> None:
         """Drop the page: no further part is needed."""
-        server.pages.forget(self.state)
+        server.pages.drop(self.state)
 
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:

@@ -248,7 +248,7 @@ class View(anywidget.AnyWidget):
         except Exception:
             _logger.debug("the view does not open with its description", exc_info=True)
             return None
-        return None if "later" in reply.header or reply.data is not None else reply.header
+        return None if "pending" in reply.header or reply.data is not None else reply.header
 
     def open(self) -> None:
         """Open the widget in the browser, which gets the description with it.

@@ -14,7 +14,7 @@ from attnviz.analysis import heads
 from attnviz.pages import encoding, html, packing, strongest, vectors
 from attnviz.record import softmax
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.server import unfinished
+from attnviz.server import pending_replies
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
 from attnviz.utils import progress
@@ -173,7 +173,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply makes one step, however fast the machine is."""
-    monkeypatch.setattr(unfinished, "REPLY_SECONDS", 0.0)
+    monkeypatch.setattr(pending_replies, "REPLY_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("moments", "one_step", "one_thread")
@@ -188,16 +188,16 @@ def test_a_page_that_is_given_up_computes_no_more_and_holds_nothing(
     kernel = Sent(server)
     for number in range(200):
         header = kernel.ask(str(number))
-        if header["later"]["doing"] == "strongest keys" and header["later"]["progress"] > 0.5:
+        if header["pending"]["doing"] == "strongest keys" and header["pending"]["progress"] > 0.5:
             break
-    assert header["later"]["progress"] > 0.5
+    assert header["pending"]["progress"] > 0.5
     before, said = counted.logits, len(kernel.messages)
     kernel.cancel(str(number))
-    assert len(server.unfinished) == 0
+    assert len(server.pending_replies) == 0
     assert "pages" not in shown.computed
     assert (counted.logits, len(kernel.messages)) == (before, said)
     # It is made again from its beginning, and a cell is answered meanwhile.
-    assert kernel.ask("again")["later"]["progress"] <= 0.5
+    assert kernel.ask("again")["pending"]["progress"] <= 0.5
     assert shown.stack().weights(layer=1, head=2).shape == (TOKENS, TOKENS)
 
 
@@ -208,7 +208,7 @@ def test_a_page_that_is_given_up_on_its_way_is_freed(monkeypatch: pytest.MonkeyP
     server = RecordServer(shown, page=HeadView(shown)._page_of)
     kernel = Sent(server)
     number = 0
-    while "later" in kernel.ask(str(number)):
+    while "pending" in kernel.ask(str(number)):
         number += 1
     assert kernel.ask("second part", part=1)["parts"] > 2
     assert server.pages.get({}) is not None

@@ -19,7 +19,7 @@ import torch
 import attnviz as av
 from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.server import row_normalizers, unfinished
+from attnviz.server import pending_replies, row_normalizers
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.server.server import RECORD_REQUESTS, RecordServer
 from attnviz.utils.progress import STEP, Progress, Steps
@@ -115,7 +115,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
         return made
 
     monkeypatch.setattr(QueryKeyAttention, "shared_logits", logits)
-    monkeypatch.setattr(unfinished, "REPLY_SECONDS", 0.0)
+    monkeypatch.setattr(pending_replies, "REPLY_SECONDS", 0.0)
     tracemalloc.start()
     yield found
     tracemalloc.stop()
@@ -173,7 +173,7 @@ def test_a_reply_about_a_record_is_bounded(
         for _ in range(TRIES)
     ]
     assert isinstance(server, RecordServer)
-    assert len(server.unfinished) <= unfinished.MOST_UNFINISHED
+    assert len(server.pending_replies) <= pending_replies.MAX_PENDING
     assert server.row_normalizers.num_bytes <= row_normalizers.CACHE_BYTES
     # Some have sense: else all would be refused, and nothing be tried. There is no image, no model.
     assert name in ("changed", "edge", "image", "intervene") or "reply" in {
@@ -223,9 +223,9 @@ def test_what_takes_long_is_made_in_bounded_steps(
     for _ in range(4):
         message = assert_bounded(server, name, given, counted)
         assert message["attnviz"] == "reply", message
-        if "later" not in message["header"]:
+        if "pending" not in message["header"]:
             break
-        shares.append(message["header"]["later"]["progress"])
+        shares.append(message["header"]["pending"]["progress"])
     # It goes on each time, and whoever asks is told how far it is.
     assert shares
     assert shares == sorted(set(shares))
@@ -282,7 +282,7 @@ def test_what_goes_on_gives_what_is_computed_at_once(counted: Counted) -> None:
         for name, given in list(waiting.items()):
             reply = server.reply(name, given)
             found[name].append(reply)
-            if "later" not in reply.header:
+            if "pending" not in reply.header:
                 del waiting[name]
     assert min(len(each) for each in found.values()) > 2
     scores = found["scores"][-1].header["scores"][0]
@@ -305,19 +305,19 @@ def test_what_goes_on_gives_what_is_computed_at_once(counted: Counted) -> None:
 def test_answers_that_nobody_asks_for_make_place(counted: Counted) -> None:
     server = RecordServer(long_record(4000))
     given = {"stack": "self", "layer": 0, "heads": [0], "columns": [0, 9]}
-    asked = [given | {"rows": [row, 4000]} for row in range(unfinished.MOST_UNFINISHED + 1)]
+    asked = [given | {"rows": [row, 4000]} for row in range(pending_replies.MAX_PENDING + 1)]
     for each in asked:
-        later = server.reply("block", each).header["later"]
+        later = server.reply("block", each).header["pending"]
     # There is no place for the last one, which waits for its turn.
     assert (later["progress"], later["doing"]) == (0.0, "waiting for other replies")
-    assert len(server.unfinished) == unfinished.MOST_UNFINISHED
+    assert len(server.pending_replies) == pending_replies.MAX_PENDING
     # A browser says what it has given up.
     server.cancel("block", asked[0])
-    assert server.reply("block", asked[-1]).header["later"]["progress"] > 0
+    assert server.reply("block", asked[-1]).header["pending"]["progress"] > 0
     # One that has gone says nothing.
     server = RecordServer(long_record(4000))
     for each in asked[:-1]:
         server.reply("block", each)
     turns = list(replies(server, "block", asked[-1]))
-    assert turns[0].header["later"]["progress"] == 0.0
-    assert turns[-1].header["shape"] == (1, 4000 - unfinished.MOST_UNFINISHED, 9)
+    assert turns[0].header["pending"]["progress"] == 0.0
+    assert turns[-1].header["shape"] == (1, 4000 - pending_replies.MAX_PENDING, 9)

@@ -21,7 +21,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import sampled_queries
 from attnviz.record.tokens import Tokens
-from attnviz.server import unfinished
+from attnviz.server import pending_replies
 from attnviz.server.codec import Encoded, decode
 from attnviz.server.description import describe
 from attnviz.server.images import averaged_image
@@ -282,7 +282,7 @@ def test_two_tabs_that_fetch_pages_at_once_get_their_own() -> None:
 def test_a_page_that_takes_long_is_made_a_moment_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(unfinished, "REPLY_SECONDS", 0.0)
+    monkeypatch.setattr(pending_replies, "REPLY_SECONDS", 0.0)
     made = []
 
     def page(state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
@@ -298,11 +298,11 @@ def test_a_page_that_takes_long_is_made_a_moment_at_a_time(
     shares = []
     for _ in range(3):
         reply = server.reply("page", asked)
-        assert (reply.data, list(reply.header)) == (None, ["later"])
-        assert reply.header["later"]["doing"] == "strongest keys"
+        assert (reply.data, list(reply.header)) == (None, ["pending"])
+        assert reply.header["pending"]["doing"] == "strongest keys"
         # Other requests have their turn.
         assert server.reply("describe", {}).header["stacks"]
-        shares.append(reply.header["later"]["progress"])
+        shares.append(reply.header["pending"]["progress"])
     assert shares == [0.25, 0.5, 0.75]
     last = server.reply("page", asked)
     assert (last.header, last.data) == ({"parts": 1, "name": "x.html"}, b"page")
@@ -313,7 +313,7 @@ def test_a_page_that_takes_long_is_made_a_moment_at_a_time(
     with pytest.raises(KeyboardInterrupt):
         server.reply("page", {"part": 0, "state": {"stop": 2}})
     assert server.reply("page", {"part": 0, "state": {"stop": 2}}).header == {
-        "later": {"doing": "strongest keys", "progress": 0.25, "seconds_left": None}
+        "pending": {"doing": "strongest keys", "progress": 0.25, "seconds_left": None}
     }
 
 

@@ -43,7 +43,7 @@ class Seen:
         while True:
             self.view._handle_custom_msg(content, [])
             message = self.received[identifier][0]
-            if "later" not in message.get("header", {}):
+            if "pending" not in message.get("header", {}):
                 return message
 
     def weights(self, layer: int, head: int, identifier: str) -> NDArray[np.float32]:

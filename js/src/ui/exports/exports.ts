@@ -1,7 +1,7 @@
 /** The export menu of every view, and the same files for scripts that drive the page. */
 
 import { useEffect } from "preact/hooks";
-import type { Later } from "../../client/protocol";
+import type { ReplyProgress } from "../../client/protocol";
 import type { MadeFile } from "../../client/source";
 import { toPng } from "../../draw/canvas";
 import type { Figure } from "../../draw/figure";
@@ -132,7 +132,7 @@ async function madePage<S extends RecordState>(context: ViewContext<S>): Promise
   record.job.peek()?.cancel();
   const job = { text: "Making the page …", done: null, cancel };
   record.job.value = job;
-  const report = (later: Later): void => {
+  const report = (later: ReplyProgress): void => {
     if (record.job.peek()?.cancel !== cancel) return;
     const text = `Making the page: ${laterInWords(later)}.`;
     record.job.value = { text, done: later.progress, cancel };

@@ -2,8 +2,8 @@
 
 import type {
   EmbeddedShare,
-  Later,
   Range,
+  ReplyProgress,
   StackDescription,
   TokenList,
 } from "../../client/protocol";
@@ -12,7 +12,7 @@ import { printable } from "../../draw/marks";
 import { roundedUp } from "../exports/csv";
 
 /** How far an answer is: "strongest keys, 34%, about 40 s left". */
-export function laterInWords({ doing, progress, seconds_left: left }: Later): string {
+export function laterInWords({ doing, progress, seconds_left: left }: ReplyProgress): string {
   const parts = [doing, `${Math.floor(100 * progress)}%`];
   if (left !== null) {
     // No more exact than it is.

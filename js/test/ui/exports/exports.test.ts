@@ -3,7 +3,7 @@
 import { expect, test } from "vitest";
 import type { Requests } from "../../../src/client/carrier";
 import { KernelChannel, type MessageModel } from "../../../src/client/kernel";
-import type { Later } from "../../../src/client/protocol";
+import type { ReplyProgress } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { laterInWords } from "../../../src/ui/text/captions";
 
@@ -14,7 +14,7 @@ test.each([
   [{ ...LATER, seconds_left: 6.1 }, "strongest keys, 34%, about 7 s left"],
   [{ ...LATER, seconds_left: 400 }, "strongest keys, 34%, about 7 min left"],
   [{ ...LATER, seconds_left: null }, "strongest keys, 34%"],
-] as [Later, string][])("says how far an answer is", (later, words) => {
+] as [ReplyProgress, string][])("says how far an answer is", (later, words) => {
   expect(laterInWords(later)).toBe(words);
 });
 
@@ -32,7 +32,7 @@ class Maker implements MessageModel {
     const { part } = args as Requests["page"];
     this.asked.push(part);
     const later = { ...LATER, progress: this.asked.length / 4 };
-    const header = this.asked.length <= 2 ? { later } : { parts: 2, name: "x.html" };
+    const header = this.asked.length <= 2 ? { pending: later } : { parts: 2, name: "x.html" };
     const data = new TextEncoder().encode(part === 0 ? "first " : "second");
     const buffers = "parts" in header ? [new DataView(data.buffer)] : [];
     queueMicrotask(() => this.#listener?.({ attnviz: "reply", id, header }, buffers));

@@ -31,6 +31,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.cache import ByteCache
 from attnviz.server.description import Description
+from attnviz.server.pending_replies import PendingReplies
 from attnviz.server.protocol import (
     PartHeader,
     Reply,
@@ -40,7 +41,6 @@ from attnviz.server.protocol import (
     part_of,
 )
 from attnviz.server.server import MakePage, PageHeader, PageRequest, RecordServer
-from attnviz.server.unfinished import Unfinished
 from attnviz.utils.progress import Steps
 
 __all__ = ["CORPUS_REQUESTS", "MOST_BINS", "CorpusServer"]
@@ -81,7 +81,7 @@ class CorpusServer:
         self.pages = RecordServer(corpus.records[0], page=page)
         self.points: dict[str, bytes] = {}
         self.parts: ByteCache[Answer] = ByteCache(_PARTS_CACHED, lambda answer: len(answer[1]))
-        self.unfinished = Unfinished()
+        self.pending_replies = PendingReplies()
         self._texts = TextServers(partial(_text_of, corpus))
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
@@ -91,16 +91,16 @@ class CorpusServer:
         request = self._request(name, arguments)
         check_mapped({file for record in self.corpus.records for file in record.mapped_files})
         answer = request.answer(self)
-        return answer if isinstance(answer, Reply) else self.unfinished.reply(request, answer)
+        return answer if isinstance(answer, Reply) else self.pending_replies.reply(request, answer)
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Stop an answer that is under way."""
         if self._texts.cancel(name, arguments):
             return
         request = self._request(name, arguments)
-        self.unfinished.forget(request)
+        self.pending_replies.cancel(request)
         if isinstance(request, CorpusPageRequest):
-            request.page.give_up(self.pages)
+            request.page.cancel(self.pages)
 
     @staticmethod
     def _request(name: str, arguments: Mapping[str, Any]) -> Request[CorpusServer]:

@@ -1,7 +1,7 @@
 /** Asks about one text of a corpus what is asked about a record. */
 
 import type { Carrier, Connection, Reply, Requests } from "../../../client/carrier";
-import type { Later } from "../../../client/protocol";
+import type { ReplyProgress } from "../../../client/protocol";
 
 export class TextCarrier implements Carrier {
   readonly #carrier: Carrier;
@@ -21,7 +21,7 @@ export class TextCarrier implements Carrier {
     name: N,
     args: Requests[N],
     signal?: AbortSignal,
-    report?: (later: Later) => void,
+    report?: (later: ReplyProgress) => void,
   ): Promise<Reply> {
     return this.#carrier.ask(name, { ...args, text: this.#text }, signal, report);
   }
