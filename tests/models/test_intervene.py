@@ -318,7 +318,7 @@ def test_what_makes_no_sense_is_refused(
 
 
 def test_changes_refuse_what_says_nothing() -> None:
-    with pytest.raises(ValueError, match="mean_of are two things"):
+    with pytest.raises(ValueError, match="mean_of both change the output"):
         av.Ablate(factor=0.5, mean_of=["a text"])
     with pytest.raises(ValueError, match="tokens=None"):
         av.HideTokens(None)

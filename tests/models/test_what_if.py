@@ -225,11 +225,11 @@ def test_another_answer_to_the_same_changes_runs_nothing(
     [
         (
             "zebra",
-            "answer='zebra' is not in the vocabulary: the tokenizer reads it as '<unk>'; give",
+            "answer='zebra' is not in the vocabulary: the tokenizer reads it as '<unk>'; pass",
         ),
-        ("wide street", r"answer='wide street' is 2 tokens here \(.*\); give one token"),
+        ("wide street", r"answer='wide street' is 2 tokens here \(.*\); pass one token"),
         (["street", "wide street"], "answer='wide street' is 2 tokens here"),
-        (281, "answer=281: there are tokens of the vocabulary 0 to 280; give one of these"),
+        (281, "answer=281: there are tokens of the vocabulary 0 to 280; pass one of these"),
         (-1, "answer=-1: there are tokens of the vocabulary 0 to 280"),
         (1.5, r"answer=1\.5 must be a token or class: its text or its number"),
         (("a", "b", "c"), r"answer=.* must be one token, or a pair \(answer, other\)"),

@@ -307,7 +307,7 @@ def _id_of(wanted: Any, model: Any, tokenizer: Any, count: int, *, classes: bool
         if not 0 <= wanted < count:
             kind = "classes" if classes else "tokens of the vocabulary"
             raise ValueError(
-                f"answer={wanted}: there are {kind} 0 to {count - 1}; give one of these, or a text"
+                f"answer={wanted}: there are {kind} 0 to {count - 1}; pass one of these"
             )
         return wanted
     if classes:
@@ -318,17 +318,17 @@ def _id_of(wanted: Any, model: Any, tokenizer: Any, count: int, *, classes: bool
             )
         return int(known[wanted])
     if tokenizer is None:
-        raise ValueError(f"answer={wanted!r}: give tokenizer=, or the number of the token")
+        raise ValueError(f"answer={wanted!r} needs tokenizer=; pass it, or the number of the token")
     ids = call_reader(tokenizer, wanted, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         raise ValueError(
-            f"answer={wanted!r} is {len(ids)} tokens here ({token_texts(ids, tokenizer)}); give "
+            f"answer={wanted!r} is {len(ids)} tokens here ({token_texts(ids, tokenizer)}); pass "
             "one token, often with a space before it, or its number"
         )
     if ids[0] == getattr(tokenizer, "unk_token_id", None) and wanted != tokenizer.unk_token:
         raise ValueError(
             f"answer={wanted!r} is not in the vocabulary: the tokenizer reads it as "
-            f"{tokenizer.unk_token!r}; give a token of the vocabulary, or its number"
+            f"{tokenizer.unk_token!r}; pass a token of the vocabulary, or its number"
         )
     return int(ids[0])
 

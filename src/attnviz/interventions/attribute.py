@@ -146,7 +146,7 @@ def attribute(
     progress : bool
         Whether a bar is shown where it takes longer than a second.
     **options
-        `tokenizer`, `processor`, `truncation`, `name`, `layers`, `heads`, `dtype` and `device` of
+        `tokenizer`, `processor`, `truncation`, `name`, `layers`, `dtype` and `device` of
         `attnviz.extract`.
 
     Returns
@@ -185,7 +185,7 @@ def attribute(
     if points > _MOST_POINTS:
         raise ValueError(f"points={points} must be at most {_MOST_POINTS}; 16 are usual")
     if options.get("generate") is not None:
-        raise TypeError("attribute has no generate=; generate first, and give the text as target=")
+        raise TypeError("attribute has no generate=; generate first, and pass the text as target=")
     if torch.is_inference_mode_enabled():
         raise ValueError(
             "gradients cannot be computed under torch.inference_mode(); leave it, or use "
@@ -230,7 +230,7 @@ def _attributed(
     if method in ("value norm", "rollout") and (wanted is not None or position is not None):
         raise ValueError(f"method={method!r} has no answer; leave answer and position out")
     if method in _MIXED and kept.layers is not None:
-        raise ValueError(f"method={method!r} multiplies all layers; leave layers= and heads= out")
+        raise ValueError(f"method={method!r} multiplies all layers; leave layers= out")
     if method == "rollout":
         return _mixed(record, method, [])
     if method == "value norm":
@@ -345,7 +345,7 @@ def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
             if asked and torch.is_grad_enabled() and not _passes(module, asked[0], output):
                 raise NotImplementedError(
                     f"model: gradients do not pass {name} ({type(module).__name__}), as where it "
-                    'is quantised; load the model without quantisation, give method="value norm" '
+                    'is quantised; load the model without quantisation, pass method="value norm" '
                     "or measure effects with head_effects and intervene"
                 )
 

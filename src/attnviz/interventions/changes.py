@@ -239,13 +239,12 @@ class Ablate(Change):
     def __post_init__(self) -> None:
         """Refuse anything but a number."""
         if isinstance(self.factor, bool) or not isinstance(self.factor, int | float):
-            raise TypeError(f"factor={self.factor!r} must be a number, 0 to take the output away")
+            raise TypeError(f"factor={self.factor!r} must be a number, 0 to remove the output")
         if not np.isfinite(self.factor):
             raise ValueError(f"factor={self.factor!r} must be finite")
         if self.mean_of is not None and self.factor != 0:
             raise ValueError(
-                f"factor={self.factor!r} and mean_of are two things to do with an output; leave "
-                "one of them out"
+                f"factor={self.factor!r} and mean_of both change the output; leave one of them out"
             )
 
     @property
@@ -511,8 +510,8 @@ class SetWeights(Change):
             if (there.num_queries, there.num_keys) != size:
                 raise ValueError(
                     f"weights: the record has {there.num_queries} x {there.num_keys} tokens in "
-                    f"stack {stack.name!r}, and the text {size[0]} x {size[1]}; give one of a text "
-                    "with as many tokens"
+                    f"stack {stack.name!r}, and the text {size[0]} x {size[1]}; pass a record of a "
+                    "text with as many tokens"
                 )
             return {head: (there, other.head_number(layer, head)) for head in heads}
         if isinstance(self.weights, str):

@@ -25,12 +25,11 @@ from attnviz.extraction.models import evaluate
 from attnviz.extraction.modules import attention_modules
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["SAME", "SAME_HALF", "Copies", "Place", "expanded", "watch"]
+__all__ = ["Copies", "Place", "expanded", "rounding_of", "watch"]
 
-#: Largest difference between a copy in a batch and the input alone, relative to the largest value.
-SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
-#: The same for half precision.
-SAME_HALF = 0.05
+# Largest difference between a copy in a batch and the input alone, relative to the largest value.
+_SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
+_SAME_HALF = 0.05
 
 #: A module's path, and which of its runs.
 Place = tuple[str, int]
@@ -38,6 +37,11 @@ Place = tuple[str, int]
 
 #: Is called with every attention, and may write over its output.
 At = Callable[[AttentionCall, Place], None]
+
+
+def rounding_of(model: Any, largest: float) -> float:
+    """How far rounding may move a number of a copy in a batch, where the largest has a size."""
+    return _SAME.get(model.dtype, _SAME_HALF) * max(1.0, abs(largest))
 
 
 class Copies:
@@ -109,7 +113,6 @@ class Copies:
 
     def _is_same(self, found: Any) -> bool:
         """Whether each copy has the outputs of the input alone, except for rounding."""
-        share = SAME.get(self._model.dtype, SAME_HALF)
         own = self.outputs
         names = own if isinstance(own, Mapping) else range(len(own))
         for name in names:
@@ -121,10 +124,8 @@ class Copies:
             other = found[name]
             if other.shape != (2, *one.shape[1:]):
                 return False
-            largest = max(1.0, float(one.abs().max()))
-            if not torch.allclose(
-                other.float(), one.float(), rtol=0, atol=share * largest, equal_nan=True
-            ):
+            most = rounding_of(self._model, float(one.abs().max()))
+            if not torch.allclose(other.float(), one.float(), rtol=0, atol=most, equal_nan=True):
                 return False
         return True
 

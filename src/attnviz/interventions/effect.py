@@ -99,6 +99,10 @@ def effect_of(runs: Runs, answer: Answer, *, after: Any, identity: Any) -> Effec
     value = answer.value(answer.unchanged)
     noise = abs(answer.value(identity) - value)
     effect = Effect(answer.measure, value, answer.value(after), noise, None, (), ())
+    if not math.isfinite(effect.after):
+        raise ValueError(
+            f"changes leave the model nothing: the {answer.measure} is NaN or infinite"
+        )
     one, other = (exact_row(each, answer.position) for each in (answer.unchanged, after))
     if one is None or other is None:
         return effect

@@ -15,9 +15,9 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.inputs.encode import examples_of
 from attnviz.extraction.options import RecordOptions
 from attnviz.interventions.answer import answer_of, one_for_each, reading_of
-from attnviz.interventions.copies import SAME, SAME_HALF, Copies, Place
+from attnviz.interventions.copies import Copies, Place, rounding_of
 from attnviz.interventions.means import Sums, means_of, sums_of
-from attnviz.interventions.runs import LEAST, Runs
+from attnviz.interventions.runs import LEAST, NOT_KEPT, Runs, check_options
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.progress import Progress, Steps, run_steps, run_with_bar
 
@@ -167,12 +167,10 @@ def head_effects(
     """
     if ablate not in get_args(Ablation):
         raise ValueError(f'ablate={short_repr(ablate)} must be "zero" or "mean"')
-    for name in ("generate", "layers", "heads", "dtype"):
-        if options.get(name) is not None:
-            raise TypeError(f"head_effects has no {name}=; leave it out")
+    check_options(options, refused=NOT_KEPT)
     examples, many = examples_of(inputs)
     if ablate == "mean" and len(examples) < 2:
-        raise ValueError('ablate="mean" takes the mean over other texts; give two texts at least')
+        raise ValueError('ablate="mean" takes the mean over other texts; pass at least two texts')
     answers = one_for_each(answer, len(examples), many=many)
     # Check the memory for all texts before the model runs. Then run one text after the other.
     runs = [_runs(model, example, target, options) for example in examples]
@@ -290,8 +288,8 @@ class _Text:
 
     def _is_same(self, row: torch.Tensor, own: torch.Tensor) -> bool:
         """Whether logits are the model's own, but for rounding."""
-        share = SAME.get(self._model.dtype, SAME_HALF)
-        return bool((row - own).abs().max() <= share * max(1.0, float(own.abs().max())))
+        most = rounding_of(self._model, float(own.abs().max()))
+        return bool((row - own).abs().max() <= most)
 
     def sums(self) -> Sums:
         """The sum of each head's outputs over all tokens, and their number."""
@@ -347,12 +345,12 @@ class _Text:
         if not reached:
             raise NotImplementedError(
                 f"model: {place[0]} computes its attention in one function, or in a way that "
-                "cannot be followed, where nothing can be changed yet; give stack= without it"
+                "cannot be followed, where nothing can be changed yet; pass another stack="
             )
         if not check:
             return outputs
         off = abs(self.answer.value(outputs) - self._before)
-        if off <= self._tolerance():
+        if off <= rounding_of(self._model, self._before):
             self.noise = max(self.noise, off)
             return outputs
         if not self.reuses:
@@ -363,7 +361,3 @@ class _Text:
             )
         self._copies.reuses = False
         return None
-
-    def _tolerance(self) -> float:
-        share = SAME.get(self._model.dtype, SAME_HALF)
-        return share * max(1.0, abs(self._before))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -171,10 +170,10 @@ def intervene(
     progress : bool
         Whether several texts, and a text that is long in coming, show a progress bar.
     **options
-        `tokenizer`, `processor`, `truncation`, `generate`, `name`, `layers`, `heads`, `dtype` and
-        `device` of `attnviz.extract`. `layers` and `heads` say what the record keeps; changes reach
-        all. With `generate` the model produces a text while its attention is changed, in every
-        step: see the notes.
+        `tokenizer`, `processor`, `truncation`, `generate`, `name`, `layers`, `dtype` and `device`
+        of `attnviz.extract`. `layers` says what the record keeps; changes reach all.
+        With `generate` the model produces a text while its attention is changed, in every step: see
+        the notes.
 
     Returns
     -------
@@ -330,8 +329,6 @@ class _Intervention:
         effect = effect_of(
             run, measured(changed.outputs), after=changed.outputs, identity=same.outputs
         )
-        if not math.isfinite(effect.after):
-            raise ValueError("the changed run gives NaN: these changes leave the model nothing")
         if texts is not None:
             effect = replace(effect, text_before=texts[0], text_after=texts[1])
         made = changed_record(run.record(changed, self._kept), changes, plan, record, effect)
@@ -472,7 +469,7 @@ def read_changes(changes: Any) -> tuple[Change, ...]:
                 f"got {type(each).__name__}"
             )
     if not given:
-        raise ValueError("changes is empty; give one such as Knockout(queries=5, keys=2)")
+        raise ValueError("changes is empty; pass one such as Knockout(queries=5, keys=2)")
     return given
 
 

@@ -13,8 +13,8 @@ import torch
 from attnviz.extraction.capture.forward import arguments_of
 from attnviz.extraction.models import evaluate
 from attnviz.interventions.answer import answer_of, reading_of
-from attnviz.interventions.copies import SAME, SAME_HALF, expanded
-from attnviz.interventions.runs import LEAST, Runs
+from attnviz.interventions.copies import expanded, rounding_of
+from attnviz.interventions.runs import LEAST, NOT_KEPT, Runs, check_options
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
@@ -34,9 +34,7 @@ def read_leave_out(given: Any, options: Any) -> LeaveOut:
     if given not in get_args(LeaveOut):
         known = ", ".join(map(repr, get_args(LeaveOut)))
         raise ValueError(f"leave_out={short_repr(given)} must be one of {known}")
-    for name in ("generate", "layers", "heads", "dtype"):
-        if options.get(name) is not None:
-            raise TypeError(f"there is no {name}= where tokens are left out")
+    check_options(options, refused=NOT_KEPT)
     found: LeaveOut = given
     return found
 
@@ -105,7 +103,7 @@ class LeftOut:
             self.tokens,
             row,
             None if row is None or encoder_decoder else count + row,
-            lambda given: self._off(_run(model, given)) <= self._tolerance(),
+            lambda given: self._off(_run(model, given)) <= rounding_of(model, self.before),
         )
         self._change = _CHANGES[leave_out](model, example)
         #: Tokens that can be left out, not the one after which the answer is read.
@@ -163,17 +161,14 @@ class LeftOut:
         """Return how far the answer of an unchanged copy is from that of the input alone."""
         return abs(self.answer.value(outputs, copy) - self.before)
 
-    def _tolerance(self) -> float:
-        return SAME.get(self._model.dtype, SAME_HALF) * max(1.0, abs(self.before))
-
     def _check(self, off: float) -> None:
         """Take a difference between unchanged copies into the noise; refuse more than rounding."""
         # NaN is refused too.
-        if not off <= self._tolerance():
+        if not off <= rounding_of(self._model, self.before):
             raise NotImplementedError(
                 f"model: {type(self._model).__name__} gives another answer (by {off:.2g}) when the "
-                "same input comes several times in a batch, or when it is given as embeddings; try "
-                "another leave_out="
+                "same input comes several times in a batch, or as embeddings; pass another "
+                "leave_out="
             )
         self.noise = max(self.noise, off)
 
@@ -225,7 +220,7 @@ class _Change:
         ids = self._example.arguments.get("input_ids")
         if ids is None:
             raise ValueError(
-                f"leave_out: {type(self._model).__name__} is given no token ids here; give "
+                f"leave_out: {type(self._model).__name__} reads no token ids here; pass "
                 'leave_out="mean color" for an image'
             )
         found: torch.Tensor = ids
@@ -242,12 +237,13 @@ class _Mask(_Change):
         mask = example.arguments.get("attention_mask")
         if not self._accepts("attention_mask"):
             raise ValueError(
-                f'leave_out="mask": {type(model).__name__} has no attention mask; give '
+                f'leave_out="mask": {type(model).__name__} has no attention mask; pass '
                 '"mean embedding" or "delete"'
             )
         if mask is not None and mask.dim() != 2:
             raise ValueError(
-                'leave_out="mask": the attention mask given has four axes; give "mean embedding"'
+                'leave_out="mask": the attention mask of inputs has four axes; pass '
+                '"mean embedding"'
             )
         self._mask = torch.ones_like(ids) if mask is None else mask
         self._arguments = {**example.arguments, "attention_mask": self._mask}
@@ -278,7 +274,7 @@ class _MeanEmbedding(_Change):
         ids, table = self._ids(), model.get_input_embeddings()
         if not self._accepts("inputs_embeds"):
             raise ValueError(
-                f'leave_out="mean embedding": {type(model).__name__} takes no embeddings; give '
+                f'leave_out="mean embedding": {type(model).__name__} takes no embeddings; pass '
                 '"mask" or "delete"'
             )
         with torch.no_grad():
@@ -308,7 +304,7 @@ class _Delete(_Change):
             and value.shape[1] == ids.shape[1]
         ]
         if any(name.startswith(("pixel_values", "input_features")) for name in example.arguments):
-            raise ValueError('leave_out="delete" is for texts alone; give "mask"')
+            raise ValueError('leave_out="delete" is for texts alone; pass "mask"')
         if ids.shape[1] < 2:
             raise ValueError('leave_out="delete": the text is one token long')
 
@@ -337,7 +333,7 @@ class _MeanColor(_Change):
         grids = example.tokens.grids
         if pixels is None or pixels.dim() != 4 or len(pixels) != 1 or len(grids) != 1:
             raise ValueError(
-                'leave_out="mean color" is for one image whose patches are tokens; give "mask" for '
+                'leave_out="mean color" is for one image whose patches are tokens; pass "mask" for '
                 "a text"
             )
         self._pixels, self._grid = pixels, grids[0]

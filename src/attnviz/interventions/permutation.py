@@ -147,7 +147,9 @@ def permutation_effect(
     weights, allowed = here.attention(layer).weights_of_rows(head, np.array([token]))
     keys = np.flatnonzero(allowed[0])
     if len(keys) < 2:
-        raise ValueError(f"query={query!r} may attend to {len(keys)} key; give one with several")
+        raise ValueError(
+            f"query={query!r} may attend to {len(keys)} key; pass a query with several"
+        )
     found = forward.stacks[here.name]
     run = found.runs[list(found.examples[0]).index(layer)]
     place = run.name, run.turn
@@ -178,7 +180,7 @@ def _changed(copies: Copies, place: Place, head: int, token: int, rows: NDArray[
         values = call.value[0, head // group].float()
         if values.shape[0] != rows.shape[1] or output.shape[1] <= token:
             raise NotImplementedError(
-                f"model: {place[0]} attends to padding too; give the text without it"
+                f"model: {place[0]} attends to padding too; pass the text without padding"
             )
         output[:, token, head] = (torch.from_numpy(rows).to(values.device) @ values).to(output)
         reached.append(place)

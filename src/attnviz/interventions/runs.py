@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,13 +23,29 @@ from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
+from attnviz.utils.arguments import did_you_mean
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["LEAST", "Runs", "answering_stack"]
+__all__ = ["LEAST", "NOT_KEPT", "Runs", "answering_stack", "check_options"]
 
 
 # Runs that are only compared by their answers keep no attention.
 LEAST = CaptureOptions(outline=True)
+
+
+#: Options of what a record keeps, which functions without a record do not have.
+NOT_KEPT = ("generate", "layers", "dtype")
+_ARGUMENTS = ("answer", "position", "target", "progress")
+
+
+def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) -> None:
+    """Raise TypeError for unknown options, and for some that are not None."""
+    for name, value in options.items():
+        if name not in RecordOptions.__annotations__:
+            meant = did_you_mean(name, [*RecordOptions.__annotations__, *_ARGUMENTS])
+            raise TypeError(f"there is no argument {name}={meant}")
+        if name in refused and value is not None:
+            raise TypeError(f"{name}= has no meaning here; leave it out")
 
 
 class Runs:
@@ -61,12 +77,11 @@ class Runs:
         examples, many = examples_of(inputs)
         if many and len(examples) != 1:
             raise ValueError(
-                f"inputs: {len(examples)} examples; change one at a time, intervene(model, "
-                "inputs[i], changes)"
+                f"inputs has {len(examples)} examples; pass one at a time, such as inputs[0]"
             )
         found, _ = cls.several(model, examples[0], target, decoder_input_ids, options)
         if len(found) != 1:
-            raise ValueError(f"inputs: a batch of {len(found)} examples; change one at a time")
+            raise ValueError(f"inputs is a batch of {len(found)} examples; pass one at a time")
         return found[0]
 
     @classmethod
@@ -84,6 +99,7 @@ class Runs:
 
         With `settings` each is a prompt that the model goes on with.
         """
+        check_options(options)
         loaded = load(model, options.get("tokenizer"), options.get("processor"))
         truncation = read_truncation(options.get("truncation", False))
         encoder = Encoder(loaded, truncation=truncation)
