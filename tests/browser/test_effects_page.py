@@ -61,7 +61,7 @@ def test_effects_of_heads_are_bars_in_the_order_of_their_size(show: Show, page: 
         "Layer 1, head 0, effect none",
     ]
     expect(root).to_contain_text("By effect, ordered by size: all 6 heads.")
-    expect(root).to_contain_text(f"Effect of taking a head away on: {MEASURE}; noise 0.000003.")
+    expect(root).to_contain_text(f"Effect of taking a head away on: {MEASURE}; noise 3.4e−6.")
     expect(root.locator(".av-legends")).to_contain_text("−40+4bars below heads: effect")
     # Where the bars lie says the sign without their colour.
     places = cells.evaluate_all(

@@ -77,13 +77,13 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     expect(pair).to_have_text(
         re.compile(
             r"Pinned: “the” \(13\) to “street”, head 1\.0 in the unchanged run\. Weight 0\.92; "
-            r"share of the value norm 0\.92; effect: cut before the softmax 17\.0 to -15\.5; "
-            r"noise 0\.0+\d\."
+            r"share of the value norm 0\.92; effect: cut before the softmax 17\.0 to −15\.5; "
+            r"noise \d[.\d]*e−\d\."
         )
     )
     # The measure is named once.
     measure = "Logit of “street” minus logit of “animal”"
-    expect(answer).to_contain_text(f"{measure}: 17.0 to -15.5, noise 0.0")
+    expect(answer).to_contain_text(f"{measure}: 17.0 to −15.5, noise ")
     expect(root.get_by_text(measure, exact=False)).to_have_count(1)
     accessibility.check(what_if)
     # The picture is that of the changed run. The difference in its place, and back.
@@ -118,7 +118,7 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     sentence = page.locator(".av-sentence")
     expect(sentence).to_contain_text("“street”: difference −0.92 (less).")
     expect(page.locator(".av-pinned-edge")).to_contain_text(
-        "cut before the softmax 17.0 to -15.5 (logit of “street” minus logit of “animal” after"
+        "cut before the softmax 17.0 to −15.5 (logit of “street” minus logit of “animal” after"
     )
     accessibility.check(page.locator(".attnviz"))
     # Which of them is shown is in the address.
@@ -158,7 +158,7 @@ def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
     accessibility.check(what_if)
     field.fill("animal")
     keyboard.press("Enter")
-    expect(answer).to_contain_text("Logit of “animal” minus logit of “street”: -17.0 to")
+    expect(answer).to_contain_text("Logit of “animal” minus logit of “street”: −17.0 to")
     notebook.becomes("model_view.answer", "animal")
     expect(what_if.locator("form")).to_have_count(0)
     # From Python.

@@ -170,7 +170,7 @@ def test_what_rounding_does_to_the_weights_is_stated(kind: str, dtype: Any) -> N
     (note,) = [each for each in rounded.notes if "were kept in" in each]
     assert note.startswith(f"Queries and keys were kept in {name}: weights differ by up to ")
     assert note.endswith(", measured on 4 queries of each head.")
-    stated = float(note.split("up to ")[1].split(",")[0])
+    stated = float(note.split("up to ")[1].split(",")[0].replace("−", "-"))
     worst = 0.0
     sampled = 0.0
     for key, stack in exact.stacks.items():
@@ -258,7 +258,7 @@ def test_weights_without_queries_and_keys_are_narrowed_with_care() -> None:
         assert held(record) == 3 * 4 * 10 * 10 * 2
         (note,) = [each for each in record.notes if "were kept in" in each]
         assert "Weights without known queries and keys" in note
-        stated = float(note.split("up to ")[1].rstrip("."))
+        stated = float(note.split("up to ")[1].rstrip(".").replace("−", "-"))
         worst = 0.0
         for layer in range(3):
             for head in range(4):

@@ -104,7 +104,7 @@ def test_an_answer_says_in_a_sentence_which_cut_it_was(view: av.HeadView) -> Non
     said = ask(view, EDGE)["sentence"]
     assert said.startswith("Cut before the softmax, the next token becomes “animal” (“street” ")
     assert "to 0.00). " in said
-    assert re.search(r"noise 0(\.0000\d+)?\.$", said)
+    assert re.search(r"noise (0|\d[.\d]*e−\d)\.$", said)
     assert ask(view, {**EDGE, "renormalize": False})["sentence"].startswith("Cut after the softmax")
     assert ask(view, HEAD)["sentence"].startswith("Without head 1.0, the next token becomes")
     assert ask(view, TOKEN)["sentence"].startswith("With “street” hidden, the next token")
@@ -193,9 +193,10 @@ def test_an_answer_is_measured_as_by_hand_and_in_the_bars(
     measure = f"logit of “{texts[0]}” minus logit of “{texts[1]}”"
     assert said["measure"] == f"{measure} after “the”"
     assert [said["before"], said["after"]] == pytest.approx(wanted, abs=1e-4)
-    assert f"{measure.capitalize()}: {wanted[0]:.1f} to {wanted[1]:.1f}, noise" in said["sentence"]
+    [old, new] = (f"{number:.1f}".replace("-", "−") for number in wanted)
+    assert f"{measure.capitalize()}: {old} to {new}, noise" in said["sentence"]
     # Before any change, too.
-    assert ask(view)["sentence"].endswith(f"{measure.capitalize()}: {wanted[0]:.1f}.")
+    assert ask(view)["sentence"].endswith(f"{measure.capitalize()}: {old}.")
     bars = av.head_effects(model, TEXT, answer=given, tokenizer=tokenizer, progress=False)
     assert bars.measure == said["measure"]
     assert float(bars[1][0]) == pytest.approx(wanted[1] - wanted[0], abs=1e-4)
@@ -354,12 +355,13 @@ def test_a_pair_says_which_cuts_of_it_were_answered(view: av.HeadView) -> None:
     assert asked_of(view)["cuts"] == []
     before = ask(view, EDGE)
     cut = {
-        "words": "cut before the softmax 17.0 to -15.5",
+        "words": "cut before the softmax 17.0 to −15.5",
         "measure": "logit of “street” minus logit of “animal” after “the”",
     }
     assert asked_of(view)["cuts"] == [cut]
-    # One digit is written: half a unit of it is at most a third of the number, as of 1.5.
-    assert float(asked_of(view)["noise"]) == pytest.approx(before["noise"], rel=1 / 3)
+    # Two digits are written: half a unit of the second is at most 1 / 20 of the number.
+    written = float(asked_of(view)["noise"].replace("−", "-"))
+    assert written == pytest.approx(before["noise"], rel=1 / 20)
     ask(view, {**EDGE, "renormalize": False, "layer": None, "head": None})
     [_, other] = asked_of(view)["cuts"]
     assert other["words"].startswith("cut after the softmax in all layers ")

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from attnviz.extraction.inputs.batch import Batch, ProducedText
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate, Prediction, Tokens
+from attnviz.utils.numbers import format_small
 
 __all__ = ["add_predictions", "num_logits"]
 
@@ -76,7 +77,7 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
         if read.difference > _TOLERANCE.get(logits.dtype, _TOLERANCE_HALF):
             batch.notes.append(
                 "The steps that generated the text and the one forward that is shown here differ: "
-                f"probabilities by up to {read.difference:.2g}."
+                f"probabilities by up to {format_small(read.difference)}."
             )
         tokens = batch.tokens[sequence][index]
         predictions = _predictions(produced, read, tokens, tokenizer)

@@ -35,6 +35,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import quoted
 from attnviz.utils.arguments import format_numbers, short_repr, whole_number
 from attnviz.utils.cleanup import Cleanup
+from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import Progress, Steps, run_steps, run_with_bar
 
 __all__ = ["Method", "attribute"]
@@ -258,8 +259,8 @@ def _attributed(
     if method == "integrated gradients":
         vectors, off = yield from _integrated(runs.loaded.model, copies, answer, layers, points)
         notes.append(
-            f"Numbers of a layer add up to what the answer loses without it, but for {off:.2g} of "
-            f"that at most ({points} points)."
+            "Numbers of a layer add up to what the answer loses without it, but for "
+            f"{format_small(off)} of that at most ({points} points)."
         )
     elif method == "direct":
         slopes = direct_slopes(runs, copies, answer, layers)

@@ -11,6 +11,7 @@ import torch
 from attnviz.interventions.answer import Answer, exact_row, texts_of
 from attnviz.interventions.runs import Runs
 from attnviz.record.tokens import Candidate, quoted
+from attnviz.utils.numbers import format_signed, format_small
 
 __all__ = ["Effect", "effect_of", "share_of"]
 
@@ -62,7 +63,8 @@ class Effect:
         return self.after - self.before
 
     def __str__(self) -> str:
-        said = f"{self.measure}: {self.before:.4g} before, {self.after:.4g} after"
+        before, after = (format_signed(each, ".4g") for each in (self.before, self.after))
+        said = f"{self.measure}: {before} before, {after} after"
         return self._compared(said) + self._texts()
 
     def _texts(self) -> str:
@@ -76,7 +78,7 @@ class Effect:
 
     def _compared(self, said: str) -> str:
         if abs(self.change) <= self.noise:
-            return f"{said}; no more than noise ({self.noise:.2g})"
+            return f"{said} (no more than the noise {format_small(self.noise)})"
         if self.likeliest_before and self.likeliest_after:
             one, other = self.likeliest_before[0], self.likeliest_after[0]
             if one.id == other.id:
@@ -85,7 +87,7 @@ class Effect:
                 said += (
                     f"; the likeliest becomes {quoted(other.text)} instead of {quoted(one.text)}"
                 )
-        return f"{said} (noise {self.noise:.2g})"
+        return f"{said} (noise {format_small(self.noise)})"
 
 
 def share_of(outputs: Any, position: int | None, token: int) -> float:

@@ -33,9 +33,10 @@ from attnviz.interventions.runs import LEAST, Runs
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import quoted
 from attnviz.utils.cleanup import Cleanup
+from attnviz.utils.numbers import format_change, format_signed, format_small
 from attnviz.utils.progress import Progress, Steps
 
-__all__ = ["Outcome", "RepeatedInterventions", "both", "small"]
+__all__ = ["Outcome", "RepeatedInterventions"]
 
 # Queries at which the outputs of all heads are computed again for the noise.
 _NOISE_ROWS = 256
@@ -313,14 +314,15 @@ def _sentence(
 ) -> str:
     """The answer before and after, what was measured, and the noise."""
     begin = _begin(changes, known.record)
-    nothing = "no more than the noise," if abs(effect.change) <= effect.noise else "noise"
-    numbers = f"{both(effect.before, effect.after)}, {nothing} {small(effect.noise)}."
+    noise = "no more than the noise" if abs(effect.change) <= effect.noise else "noise"
+    noise += f" {format_small(effect.noise)}."
+    numbers = f"{format_change(effect.before, effect.after)}, {noise}"
     if not effect.likeliest_before:
         if not answer.of_hidden_states:
             return f"{begin}, the {effect.measure} goes from {numbers}"
         return (
-            f"{begin}, the last hidden states have a cosine similarity of {effect.after:.4f} "
-            f"with the unchanged ones; noise {small(effect.noise)}."
+            f"{begin}, the last hidden states have a cosine similarity of "
+            f"{format_signed(effect.after, '.4f')} with the unchanged ones, {noise}"
         )
     one, other = effect.likeliest_before[0], effect.likeliest_after[0]
     left = share_of(outputs, known.reading.row, one.id)
@@ -394,7 +396,7 @@ def _outcome_unchanged(known: _Unchanged, answer: Answer, runs: Runs, *, named: 
         one = effect.likeliest_before[0]
         sentence = f"Unchanged, {known.subject} is {quoted(one.text)} ({one.probability:.2f})."
     if named:
-        sentence += f" {_measure(effect)}: {effect.before:.1f}."
+        sentence += f" {_measure(effect)}: {format_signed(effect.before, '.1f')}."
     return Outcome(sentence, (), effect)
 
 
@@ -412,17 +414,3 @@ def _begin(changes: tuple[Change, ...], record: AttentionRecord) -> str:
     if isinstance(change, Ablate) and isinstance(change.heads, int):
         return f"Without head {change.layers}.{change.heads}"
     return "With this change"
-
-
-def both(before: float, after: float) -> str:
-    """Two numbers with as many decimals as tell them apart, four at most."""
-    differ = (each for each in range(1, 4) if f"{before:.{each}f}" != f"{after:.{each}f}")
-    digits = next(differ, 4)
-    return f"{before:.{digits}f} to {after:.{digits}f}"
-
-
-def small(number: float) -> str:
-    """A small number, written out."""
-    if number == 0:
-        return "0"
-    return np.format_float_positional(float(f"{number:.1g}"), trim="-")

@@ -24,6 +24,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import decode, pool_max
 from attnviz.server.maps import encoded_maps
 from attnviz.server.pooling import joined, parted
+from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import Pace, Steps, run_steps
 
 __all__ = [
@@ -267,8 +268,8 @@ def numbered(what: str, numbers: Sequence[int]) -> str:
 def scale_in_words(stack: AttentionStack, largest: float) -> str:
     """Describe the color scale of a picture."""
     if stack.signed:
-        return f"Blue is above zero and orange below, up to {largest:.2g}."
-    return f"Darker is more, up to {largest:.2g}."
+        return f"Blue is above zero and orange below, up to {format_small(largest)}."
+    return f"Darker is more, up to {format_small(largest)}."
 
 
 def pooled_maps(

@@ -29,6 +29,7 @@ from attnviz.pages.picture import (
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens, quoted
+from attnviz.utils.numbers import format_small
 
 __all__ = ["MAX_WEIGHTS", "heads_still", "saved_still"]
 
@@ -214,16 +215,16 @@ def _svg(
     half = (count - 1) // 2
     # The legend of signed numbers goes from the largest negative to the largest positive one.
     order = [*range(count - 1, half, -1), 0, *range(1, half + 1)] if stack.signed else range(count)
-    low = f"−{largest:.2g}" if stack.signed else "0"
+    low = f"−{format_small(largest)}" if stack.signed else "0"
     x = left + _text_width(low) + 6
     parts += [
         _text(left, legend + 9, low, color=_MUTED),
         _image(np.array([list(order)], np.uint8), palette, (x, legend, 120, 10)),
-        _text(x + 126, legend + 9, f"{largest:.2g} {stack.measure}", color=_MUTED),
+        _text(x + 126, legend + 9, f"{format_small(largest)} {stack.measure}", color=_MUTED),
     ]
     whole = max(
         left + len(heads) * (width + _GAP) - _GAP + right,
-        x + 126 + _text_width(f"{largest:.2g} {stack.measure}") + _MARGIN,
+        x + 126 + _text_width(f"{format_small(largest)} {stack.measure}") + _MARGIN,
     )
     tall = legend + 10 + _MARGIN
     return (

@@ -22,6 +22,7 @@ from attnviz.server.server import (
     OutcomeHeader,
     WantedChange,
 )
+from attnviz.utils.numbers import format_change, format_small
 from attnviz.utils.progress import Steps, run_steps
 
 if TYPE_CHECKING:
@@ -229,8 +230,6 @@ class ChangedRuns:
 
     def _cuts_of(self, asked: EdgeRequest) -> tuple[list[Cut], str]:
         """The effects of all cuts of a pair that were asked for, and the noise, in words."""
-        from attnviz.interventions.repeated import both, small
-
         cuts: list[Cut] = []
         noise = 0.0
         for known in self._outcomes.values():
@@ -241,11 +240,11 @@ class ChangedRuns:
             where = "" if change.head is not None else f" in all heads of layer {change.layer}"
             where = " in all layers" if change.layer is None else where
             nothing = ", no more than the noise" if abs(effect.change) <= effect.noise else ""
-            numbers = both(effect.before, effect.after)
+            numbers = format_change(effect.before, effect.after)
             words = f"cut {when} the softmax{where} {numbers}{nothing}"
             cuts.append(Cut(words=words, measure=effect.measure))
             noise = max(noise, effect.noise)
-        return cuts, small(noise) if cuts else ""
+        return cuts, format_small(noise) if cuts else ""
 
     def page_state(self) -> dict[str, Any]:
         """What a page carries of all that was answered."""

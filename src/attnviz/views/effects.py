@@ -12,6 +12,7 @@ import traitlets
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
+from attnviz.utils.numbers import format_small
 from attnviz.views.position import PositionedView, same_tokens
 
 __all__ = ["Notes", "TokenScores", "note_of", "notes_of"]
@@ -44,7 +45,7 @@ def note_of(value: Any, of: Literal["head", "token"]) -> str | None:
         what = f"leaving a token out ({getattr(value, 'leave_out', 'mask')})"
     texts = getattr(value, "num_texts", 1)
     mean = f", mean of {texts:,} texts" if texts > 1 else ""
-    return f"effect of {what} on: {measure}{mean}; noise {_plain(noise)}"
+    return f"effect of {what} on: {measure}{mean}; noise {format_small(noise)}"
 
 
 def notes_of(by_name: Mapping[Any, Any], of: Literal["head", "token"]) -> dict[str, str]:
@@ -56,11 +57,6 @@ def notes_of(by_name: Mapping[Any, Any], of: Literal["head", "token"]) -> dict[s
             if note is not None:
                 notes.setdefault(str(name), note)
     return notes
-
-
-def _plain(noise: float) -> str:
-    """One digit, and no exponent: "0.000003"."""
-    return np.format_float_positional(float(f"{noise:.1g}"), trim="-")
 
 
 class Notes(traitlets.Dict):

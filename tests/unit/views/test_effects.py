@@ -34,11 +34,11 @@ def test_effects_of_heads_bring_their_measure_and_noise() -> None:
     view = ModelView(given_record((3,)), scores={"effect": effects})
     assert view.scores == {"effect": {"self": [[-2.0, None, 0.5]]}}
     assert view.order == "effect"
-    words = f"effect of taking a head away on: {MEASURE}; noise 0.000003"
+    words = f"effect of taking a head away on: {MEASURE}; noise 3.4e−6"
     assert view.score_notes == {"effect": words}
     assert view.state["score_notes"] == {"effect": words}
     several = ModelView(given_record((3,)), scores=head_effects([[1, 2, 3]], (0,), texts=1200))
-    assert several.score_notes["score"].endswith(", mean of 1,200 texts; noise 0.000003")
+    assert several.score_notes["score"].endswith(", mean of 1,200 texts; noise 3.4e−6")
 
 
 def test_effects_of_several_texts_bring_their_standard_errors() -> None:

@@ -6,7 +6,7 @@ import { headColor, type Palette, rgbOf } from "../colors/palette";
 import { EffectBar, EffectNote } from "../effects/bar";
 import { type EffectScale, effectText, errorText, shortEffectText } from "../effects/effects";
 import type { HeadRole } from "../head-grid/head-roles";
-import { formatWeight } from "../text/captions";
+import { formatNumber, formatWeight } from "../text/captions";
 import type { HeadMaps, HeadOrder } from "../view/record";
 
 export interface HeadStripProps {
@@ -97,7 +97,7 @@ function HeadMap(props: { maps: HeadMaps | null; head: number; ink: Ink; size: n
 /** A score in as many digits as fit below a map. */
 export function scoreText(score: number | null): string {
   if (score === null) return "–";
-  return Math.abs(score) < 10 ? formatWeight(score) : String(Number(score.toPrecision(3)));
+  return Math.abs(score) < 10 ? formatWeight(score) : formatNumber(score);
 }
 
 /** Chosen heads with one more or one fewer. */

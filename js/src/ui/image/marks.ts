@@ -8,7 +8,7 @@ import { fontOf, type Mark, translate } from "../../draw/marks";
 import { greyOf, patchIn, pictureMark } from "../../draw/patches";
 import { type Ink, inkColor, signColor } from "../colors/color-scales";
 import { type Palette, rgbOf } from "../colors/palette";
-import { aroundZero, signsInWords } from "../text/captions";
+import { aroundZero, plainNumber, signsInWords } from "../text/captions";
 import { type HeatCaptionInput, headingOf, heatInWords } from "./captions";
 import { type Heat, onGrid } from "./state";
 
@@ -176,7 +176,7 @@ export function panelMarks(content: PanelContent): Panel {
   }
   const only = heats.length === 1 ? heats[0]?.series.color : palette.neutral;
   if (heats.length > 0) {
-    const end = String(Number(content.end.toPrecision(3)));
+    const end = plainNumber(Number(content.end.toPrecision(3)));
     const { name = "weight", signed = false } = captionInput?.quantity ?? {};
     const scale = rampBox(
       palette,

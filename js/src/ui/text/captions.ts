@@ -111,12 +111,19 @@ export function formatWeight(weight: number, decimals = 2): string {
   if (Number.isNaN(weight)) return "…";
   const least = 10 ** -decimals;
   if (weight > 0 && weight < least / 2) return `<${least}`;
-  return weight.toFixed(decimals);
+  return withMinus(weight.toFixed(decimals));
 }
 
-/** A weight with two digits, however small: of a long text nearly all are. */
+/** A number as JavaScript writes it, with the sign that print has for minus. */
+export function withMinus(number: string): string {
+  return number.replace("-", "−");
+}
+
+/** A weight with two digits, however small: "0.13", "0.0004", "1.3e−6". */
 export function formatSmall(weight: number): string {
-  return weight < 0.01 ? String(Number(weight.toPrecision(2))) : formatWeight(weight);
+  const short = Number(weight.toPrecision(2));
+  if (short >= 0.01) return formatWeight(weight);
+  return short < 1e-4 ? formatNumber(short) : plainNumber(short);
 }
 
 /** What the numbers of a stack are called, and how they are written. */
@@ -339,7 +346,7 @@ export function formatNumber(value: number): string {
     short >= 1000
       ? counted(Math.round(short))
       : short !== 0 && short < 1e-3
-        ? short.toExponential().replace("-", "−")
+        ? withMinus(short.toExponential())
         : String(short);
   return `${value < 0 && short !== 0 ? "−" : ""}${text}`;
 }

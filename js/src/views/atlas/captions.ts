@@ -10,6 +10,7 @@ import {
   formatShare,
   several,
   stackName,
+  withMinus,
 } from "../../ui/text/captions";
 import type { Figure, Table } from "./client/atlas";
 import { type Count, wilson } from "./search";
@@ -179,7 +180,7 @@ export function listInWords(list: EdgeList): string {
 
 /** "−3 to −1", of an offset or of several. */
 export function offsetsInWords([from, to]: readonly [number, number]): string {
-  const sign = (value: number): string => String(value).replace("-", "−");
+  const sign = (value: number): string => withMinus(String(value));
   return from === to ? sign(from) : `${sign(from)} to ${sign(to)}`;
 }
 

@@ -1,15 +1,7 @@
 /** What the compare view says of itself, in words. */
 
 import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
-import {
-  formatNumber,
-  formatWeight,
-  plainNumber,
-  quotedAt,
-  several,
-  stackName,
-  tokensInWords,
-} from "../../ui/text/captions";
+import { formatSmall, quotedAt, several, stackName, tokensInWords } from "../../ui/text/captions";
 import type { Change, Moved } from "./moved";
 import {
   type CompareOpening,
@@ -21,14 +13,7 @@ import {
 
 /** A change with its sign: "+0.12", "−0.30". */
 export function signed(change: number): string {
-  return `${change < 0 ? "−" : "+"}${formatDistance(Math.abs(change))}`;
-}
-
-/** A distance, with more digits where two would say nothing: "0.13", "0.0004", "1.3e−6". */
-export function formatDistance(distance: number): string {
-  if (distance <= 0 || distance >= 0.01) return formatWeight(distance);
-  const short = Number(distance.toPrecision(2));
-  return short < 1e-4 ? formatNumber(short) : plainNumber(short);
+  return `${change < 0 ? "−" : "+"}${formatSmall(Math.abs(change))}`;
 }
 
 /** "layer 8, head 3" */
@@ -50,13 +35,13 @@ export function subtitleOf(place: ComparePlace): string {
 export function distanceInWords(place: ComparePlace, cell: HeadIndex): string {
   const at = distanceOf(place, cell.layer, cell.head);
   if (at.distance === null) return "nothing to compare";
-  const floor = at.rounding === null ? "" : `rounding alone: up to ${formatDistance(at.rounding)}`;
+  const floor = at.rounding === null ? "" : `rounding alone: up to ${formatSmall(at.rounding)}`;
   if (isSame(at)) {
     return at.distance === 0
       ? "no difference: exactly the same"
-      : `no difference: ${formatDistance(at.distance)}; ${floor}`;
+      : `no difference: ${formatSmall(at.distance)}; ${floor}`;
   }
-  return `distance ${formatDistance(at.distance)}${floor ? `; ${floor}` : ""}`;
+  return `distance ${formatSmall(at.distance)}${floor ? `; ${floor}` : ""}`;
 }
 
 /** Whose row, in a sentence. */
@@ -84,9 +69,9 @@ export function sentenceOf(place: ComparePlace, moved: Moved | null): string {
   }
   if (at.distance === null) return `${name}: nothing to compare between ${a} and ${b}.`;
   if (at.distance === 0) return `${name} is exactly the same in ${a} and ${b}.`;
-  const mean = formatDistance(at.distance);
+  const mean = formatSmall(at.distance);
   if (isSame(at)) {
-    const floor = formatDistance(at.rounding ?? 0);
+    const floor = formatSmall(at.rounding ?? 0);
     return `${name} does not differ: ${a} and ${b} lie ${mean} apart, and rounding alone may move it by ${floor}.`;
   }
   if (!moved || (!moved.from && !moved.to)) {
@@ -106,7 +91,7 @@ export function sentenceOf(place: ComparePlace, moved: Moved | null): string {
   // One key lost nearly all, and one got it.
   const whole = Math.min(...changes) >= NEARLY_ALL * moved.total;
   return (
-    `${name} moved ${formatDistance(moved.total)} of the attention of ${row}` +
+    `${name} moved ${formatSmall(moved.total)} of the attention of ${row}` +
     (whole ? `${comma} ${left} ${went}.` : `: the largest part ${left}, the largest part ${went}.`)
   );
 }
@@ -151,7 +136,7 @@ export function openingInWords(opening: CompareOpening | null, place: ComparePla
   if (!here) return "";
   return (
     `Opened at layer ${layer}, head ${head}, which lies farthest apart: ` +
-    `${formatDistance(distance)}, the mean over queries.`
+    `${formatSmall(distance)}, the mean over queries.`
   );
 }
 

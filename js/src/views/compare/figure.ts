@@ -7,7 +7,7 @@ import { type Mark, type Scene, translate } from "../../draw/marks";
 import { pinColor } from "../../ui/colors/palette";
 import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import { columnLabel, type GridLayout, type HeadGrid, rowLabel } from "../../ui/head-grid/grid";
-import { formatDistance } from "./captions";
+import { formatSmall } from "../../ui/text/captions";
 import { type CellStyle, cellMarks, distanceColor, TREND, trendMarks } from "./marks";
 import { type ComparePlace, distanceOf, missingQueries } from "./state";
 
@@ -68,7 +68,7 @@ function gridMarks({ grid, layout, place, style }: GridFigure): Mark[] {
 function trendBox({ place, style, trend }: GridFigure): Box | null {
   if (trend.length < 3) return null;
   const { palette, end } = style;
-  const title = `head ${place.layer}.${place.head}: distance from ${place.names[0]}, 0 to ${formatDistance(end)}`;
+  const title = `head ${place.layer}.${place.head}: distance from ${place.names[0]}, 0 to ${formatSmall(end)}`;
   const names = [place.names[0] ?? "", place.names.at(-1) ?? ""];
   const low = TREND.height + 28;
   return {
@@ -109,7 +109,7 @@ export function gridFigure(parts: GridFigure, request?: FigureRequest): Scene {
     marks.push({ kind: "line", ...line, opacity: 0 });
   }
   const color = (share: number) => distanceColor(style.theme, share, 1);
-  const labels = ["0", "distance", formatDistance(style.end)] as const;
+  const labels = ["0", "distance", formatSmall(style.end)] as const;
   return composeFigure(
     {
       palette: style.palette,

@@ -8,9 +8,9 @@ import { ColorLegend } from "../../ui/colors/legend";
 import { pinColor } from "../../ui/colors/palette";
 import type { ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
-import { capital } from "../../ui/text/captions";
+import { capital, formatSmall } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
-import { distanceInWords, formatDistance, headName, orderInWords, sentenceOf } from "./captions";
+import { distanceInWords, headName, orderInWords, sentenceOf } from "./captions";
 import { cellMarks, rampStops, TREND, trendMarks, trendX } from "./marks";
 import { type CompareState, distanceOf } from "./state";
 import type { CompareStore } from "./store";
@@ -115,11 +115,11 @@ export function ChosenHead({ context, store }: Pick<GridProps, "context" | "stor
         <ColorLegend
           name="av-scale"
           stops={rampStops(context.theme.value)}
-          labels={["0", "distance", formatDistance(store.end.value)]}
+          labels={["0", "distance", formatSmall(store.end.value)]}
         />
         <p class="av-muted av-compare-key">
           <span class="av-compare-hatch" aria-hidden="true" />
-          no more than rounding: no difference
+          no more than rounding alone may cause
         </p>
       </div>
     </div>
@@ -141,14 +141,14 @@ function Trend({ context, store }: Pick<GridProps, "context" | "store">) {
   const words = useComputed(() => {
     const names = store.place.value?.names ?? [];
     return store.trend.value
-      .map((each, at) => `${names[at]} ${each === null ? "unknown" : formatDistance(each)}`)
+      .map((each, at) => `${names[at]} ${each === null ? "unknown" : formatSmall(each)}`)
       .join(", ");
   });
   if (!place) return null;
   return (
     <figure class="av-compare-trend">
       <p class="av-muted">
-        distance from {place.names[0]}, 0 to {formatDistance(end)}
+        distance from {place.names[0]}, 0 to {formatSmall(end)}
       </p>
       <canvas
         ref={canvas}

@@ -302,7 +302,7 @@ export function coverage(input: CoverageInput): string {
   // The strongest are not too faint to see.
   const least =
     input.faintest !== null && !isLimited
-      ? String(Number(input.faintest.toPrecision(2)))
+      ? plainNumber(Number(input.faintest.toPrecision(2)))
       : input.threshold > 0
         ? written({ ...quantity, signed: false }, input.threshold)
         : null;

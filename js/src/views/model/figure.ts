@@ -38,7 +38,7 @@ import {
   roleBox,
   roleMarks,
 } from "../../ui/head-grid/head-roles";
-import { aroundZero, quantityOf, signsInWords } from "../../ui/text/captions";
+import { aroundZero, plainNumber, quantityOf, signsInWords } from "../../ui/text/captions";
 import type { Place } from "../../ui/view/record";
 import { captionLines } from "./captions";
 import { BAR_GAP, BAR_HEIGHT, byLayer, type Layout, LEAST_NAMED, ROLE_LETTER } from "./layout";
@@ -236,7 +236,7 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   const named = (effects || signs.length > 0) && {
     legend: (width: number) => legend(effects, signs, palette, width),
   };
-  const end = String(Number(maximum.toPrecision(2)));
+  const end = plainNumber(Number(maximum.toPrecision(2)));
   const { name, signed } = quantity;
   const opacityOf = (share: number): number => (straight ? Math.abs(share) : inkOf(share, 1));
   const note = straight ? `opacity = ${name}` : `ink = √${name}`;

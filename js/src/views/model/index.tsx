@@ -28,6 +28,7 @@ import { BY_PIN } from "../../ui/head-grid/pinned-weights";
 import { pairInWords, pairOf } from "../../ui/pairs";
 import {
   aroundZero,
+  plainNumber,
   type Quantity,
   quantityOf,
   signsInWords,
@@ -404,7 +405,7 @@ function InkLegend(props: {
     const color = signed ? signColor(share, palette) : palette.neutral;
     return `${color}${ink.toString(16).padStart(2, "0")}`;
   });
-  const end = String(Number(props.maximum.toPrecision(2)));
+  const end = plainNumber(Number(props.maximum.toPrecision(2)));
   const note = straight ? `opacity = ${name}` : `ink = √${name}`;
   return (
     <ColorLegend

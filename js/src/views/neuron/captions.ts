@@ -11,6 +11,7 @@ import {
   precision,
   quotedAt,
   stackName,
+  withMinus,
 } from "../../ui/text/captions";
 import type { Place } from "../../ui/view/record";
 import { headOf, tokenOf } from "./state";
@@ -23,7 +24,8 @@ const MOST_NAMED = 3;
 export function signed(value: number): string {
   const size = Math.abs(value);
   const digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 0.005 || size === 0 ? 2 : null;
-  const text = digits === null ? Number(size.toPrecision(1)).toString() : size.toFixed(digits);
+  const text =
+    digits === null ? withMinus(String(Number(size.toPrecision(1)))) : size.toFixed(digits);
   return `${value < 0 ? "−" : "+"}${text}`;
 }
 

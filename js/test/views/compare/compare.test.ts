@@ -5,11 +5,11 @@ import type { Source } from "../../../src/client/source";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { createSharedScale } from "../../../src/ui/colors/shared-scale";
 import { layerGrid, offeredHeads } from "../../../src/ui/head-grid/grid";
+import { formatSmall } from "../../../src/ui/text/captions";
 import { placeOf } from "../../../src/ui/view/record";
 import {
   coverageOf,
   distanceInWords,
-  formatDistance,
   openingInWords,
   sentenceOf,
   signed,
@@ -280,10 +280,10 @@ describe("the sentence", () => {
 
   it("writes numbers with their sign, and small ones in full", () => {
     expect([signed(-0.3), signed(0.12), signed(-0.0004)]).toEqual(["−0.30", "+0.12", "−0.0004"]);
-    expect([formatDistance(0.000012), formatDistance(0.25), formatDistance(0)]).toEqual([
+    expect([formatSmall(0.000012), formatSmall(0.25), formatSmall(0)]).toEqual([
       "1.2e−5",
       "0.25",
-      "0.00",
+      "0",
     ]);
   });
 });

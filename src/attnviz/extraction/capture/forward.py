@@ -31,6 +31,7 @@ from attnviz.extraction.predictions import num_logits
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup, SharedChange
+from attnviz.utils.numbers import format_small
 
 __all__ = [
     "TRAINING_NOTE",
@@ -420,7 +421,8 @@ def _half_precision_note(
     return (
         f"The model's attention computes in {name}: weights are a float32 softmax of its "
         f"queries and keys. In a sample of {_ROWS} queries of one head per layer, weights "
-        f"rounded as in eager attention differ by up to {worst:.2g}. Others may differ more."
+        f"rounded as in eager attention differ by up to {format_small(worst)}. "
+        "Others may differ more."
     )
 
 

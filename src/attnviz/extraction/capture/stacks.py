@@ -16,6 +16,7 @@ from attnviz.extraction.capture.copies import SAMPLED_QUERIES
 from attnviz.extraction.modules import layer_numbers
 from attnviz.extraction.options import CaptureOptions
 from attnviz.utils.arguments import format_numbers
+from attnviz.utils.numbers import format_small
 
 __all__ = ["StackLayers", "is_copied", "rounding_notes", "select_layers", "stacks_of"]
 
@@ -281,4 +282,4 @@ def _upwards(error: float) -> str:
     if not error:
         return "0"
     unit = 10.0 ** (math.floor(math.log10(error)) - 1)
-    return f"{math.ceil(error / unit) * unit:.2g}"
+    return format_small(math.ceil(error / unit) * unit)

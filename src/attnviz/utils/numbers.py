@@ -1,0 +1,35 @@
+"""Numbers in sentences that a reader sees, with the sign that print has for minus."""
+
+from __future__ import annotations
+
+__all__ = ["format_change", "format_signed", "format_small"]
+
+
+def format_signed(number: float, spec: str) -> str:
+    """Format a number of either sign.
+
+    >>> format_signed(-15.479, ".4g")
+    '−15.48'
+    """
+    return format(number, spec).replace("-", "−")
+
+
+def format_small(number: float) -> str:
+    """Format two digits of a number that may be very small, such as a noise.
+
+    >>> format_small(0.0123), format_small(1.26e-6), format_small(0)
+    ('0.012', '1.3e−6', '0')
+    """
+    digits, exponent, power = f"{float(f'{number:.2g}'):g}".partition("e")
+    return f"{digits}e{format_signed(int(power), 'd')}" if exponent else digits
+
+
+def format_change(before: float, after: float) -> str:
+    """Format two numbers with as many decimals as distinguish them, at most four.
+
+    >>> format_change(8.5431, 8.5312), format_change(17.04, -15.48)
+    ('8.54 to 8.53', '17.0 to −15.5')
+    """
+    differ = (each for each in range(1, 4) if f"{before:.{each}f}" != f"{after:.{each}f}")
+    spec = f".{next(differ, 4)}f"
+    return f"{format_signed(before, spec)} to {format_signed(after, spec)}"
