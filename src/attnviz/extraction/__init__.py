@@ -16,7 +16,7 @@ from transformers import GenerationConfig
 
 from attnviz.extraction.capture.forward import check_capture, run_forward
 from attnviz.extraction.inputs.batch import Batch, split_examples
-from attnviz.extraction.inputs.encode import Encoder, examples_of, one_each
+from attnviz.extraction.inputs.encode import Encoder, examples_of, values_per_example
 from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
 from attnviz.extraction.inputs.truncate import read_truncation
 from attnviz.extraction.models import Loaded, load, name_of
@@ -201,7 +201,7 @@ def extract(
                 check_capture(
                     loaded,
                     each,
-                    settings.longest,
+                    settings.max_tokens,
                     encoder_decoder=encoder.encoder_decoder,
                     options=options,
                     folder=None if spool is None else Path(spool),
@@ -219,8 +219,8 @@ def extract(
     if not many:
         records = record_one(examples[0], target, decoder_input_ids)
         return records[0] if len(records) == 1 else records
-    targets = one_each("target", target, len(examples))
-    decoder_ids = one_each("decoder_input_ids", decoder_input_ids, len(examples))
+    targets = values_per_example("target", target, len(examples))
+    decoder_ids = values_per_example("decoder_input_ids", decoder_input_ids, len(examples))
     records = []
     bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
     # One forward each: no padding, and no more memory than the longest text needs.

@@ -34,26 +34,26 @@ class Capabilities:
     ----------
     name : str
         The model's class.
-    reads, sees, hears : bool
+    takes_text, takes_images, takes_sounds : bool
         Whether it takes the ids of a text, images, sounds.
     """
 
     name: str
-    reads: bool
-    sees: bool
-    hears: bool
+    takes_text: bool
+    takes_images: bool
+    takes_sounds: bool
 
     def __str__(self) -> str:
-        kinds = {"texts": self.reads, "images": self.sees, "sounds": self.hears}
+        kinds = {"texts": self.takes_text, "images": self.takes_images, "sounds": self.takes_sounds}
         return " and ".join(kind for kind, takes in kinds.items() if takes) or "nothing known"
 
     def refuse(self, given: str, way_out: str | None = None) -> TypeError:
         """Make the error for what it doesn't take."""
         if way_out is None:
             kinds = {
-                "a text": self.reads,
-                "an image (PIL, or an array)": self.sees,
-                "a sound (an array)": self.hears,
+                "a text": self.takes_text,
+                "an image (PIL, or an array)": self.takes_images,
+                "a sound (an array)": self.takes_sounds,
             }
             fitting = [kind for kind, takes in kinds.items() if takes]
             way_out = " or ".join([*fitting, "the output of its tokenizer or processor"])

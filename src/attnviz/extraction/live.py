@@ -64,7 +64,9 @@ def extract_live(
         raise ValueError(f"inputs holds {batch.size} prompts, and live=True shows one: give one")
     [batch] = split_examples(batch)
     encoder_decoder = encoder.encoder_decoder
-    check_capture(loaded, batch, settings.longest, encoder_decoder=encoder_decoder, options=options)
+    check_capture(
+        loaded, batch, settings.max_tokens, encoder_decoder=encoder_decoder, options=options
+    )
     title = name or name_of(loaded.model)
 
     def record_of(generated: Generated) -> AttentionRecord:

@@ -111,7 +111,9 @@ def _read(produced: ProducedText, logits: torch.Tensor, positions: Sequence[int]
         ]
         came = torch.tensor(produced.ids[part])
         read.came += probabilities.gather(1, came[:, None])[:, 0].tolist()
-        for row, (likeliest, before) in zip(probabilities, produced.likeliest[part], strict=False):
+        for row, (likeliest, before) in zip(
+            probabilities, produced.most_probable[part], strict=False
+        ):
             read.difference = max(read.difference, abs(float(row[likeliest]) - before))
     return read
 

@@ -81,7 +81,7 @@ def records_of_forward(
         notes.append(
             f"The {batch.size} rows given are one example: tokens are shown by their place."
         )
-        batch.size, batch.tokens, batch.own_notes = 1, {}, []
+        batch.size, batch.tokens, batch.example_notes = 1, {}, []
     return _RecordMaker(loaded, batch, stacks).records(notes, title)
 
 
@@ -162,7 +162,7 @@ class _RecordMaker:
                 key_tokens=None if keys is queries else keys,
             )
         used = any(stack.query_tokens.grids or stack.key_tokens.grids for stack in made.values())
-        own = self._batch.own_notes[index] if self._batch.own_notes else []
+        own = self._batch.example_notes[index] if self._batch.example_notes else []
         return AttentionRecord(
             made,
             model=title,

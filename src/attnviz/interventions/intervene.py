@@ -277,7 +277,7 @@ class _Intervention:
         before = prompt.forward(LEAST, None)
         record = outline_of(prompt.record(before, LEAST), before)
         count = len(answering_stack(record).query_tokens)
-        longest = settings.longest(count)
+        longest = settings.max_tokens(count)
         known = self._means.known(self._changes, record, before, prompt)
         changes = tuple(_of_beginning(each, record, longest) for each in known)
         plan = plan_of(changes, record, places_of(before))

@@ -15,7 +15,7 @@ from attnviz.extraction.capture.forward import (
 )
 from attnviz.extraction.capture.memory import check_runs
 from attnviz.extraction.inputs.batch import Batch, split_examples
-from attnviz.extraction.inputs.encode import Encoder, examples_of, one_each
+from attnviz.extraction.inputs.encode import Encoder, examples_of, values_per_example
 from attnviz.extraction.inputs.generate import Generated, GenerationSettings, generate_text
 from attnviz.extraction.inputs.truncate import read_truncation
 from attnviz.extraction.models import Loaded, load, name_of
@@ -106,9 +106,11 @@ class Runs:
         title = options.get("name") or name_of(loaded.model)
         examples, many = examples_of(inputs)
         count = len(examples)
-        targets = one_each("target", target, count) if many else [target]
+        targets = values_per_example("target", target, count) if many else [target]
         ids = (
-            one_each("decoder_input_ids", decoder_input_ids, count) if many else [decoder_input_ids]
+            values_per_example("decoder_input_ids", decoder_input_ids, count)
+            if many
+            else [decoder_input_ids]
         )
         to_come = 0 if settings is None else settings.max_new_tokens or 1
         found: list[Runs] = []
@@ -184,7 +186,7 @@ class Runs:
         check_capture(
             self.loaded,
             self.batch,
-            None if settings is None else settings.longest,
+            None if settings is None else settings.max_tokens,
             encoder_decoder=self.encoder.encoder_decoder,
             options=options,
         )

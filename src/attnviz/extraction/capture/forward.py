@@ -289,7 +289,7 @@ def _sequences(loaded: Loaded, batch: Batch) -> Mapping[str, TokenSequence]:
 def check_capture(
     loaded: Loaded,
     batch: Batch,
-    longest: Callable[[int], int] | None,
+    max_tokens: Callable[[int], int] | None,
     *,
     encoder_decoder: bool,
     options: CaptureOptions,
@@ -298,15 +298,15 @@ def check_capture(
     """Raise MemoryError or OSError if the captured attention would not fit.
 
     `batch` is one example. `folder` is the folder that queries and keys are written to, or None if
-    they stay in memory. `longest` is given if a text is generated: it returns the final number of
-    tokens for the number of tokens of the prompt.
+    they stay in memory. `max_tokens` is needed if a text is generated: it returns the final number
+    of tokens for the number of tokens of the prompt.
     """
     sequences = dict(_sequences(loaded, batch))
-    if longest is not None:
+    if max_tokens is not None:
         name = "decoder" if encoder_decoder else "input"
         before = sequences[name].length if name in sequences else 1
         # The last token of a decoder is predicted but not read.
-        sequences[name] = TokenSequence(longest(before) - encoder_decoder, [None])
+        sequences[name] = TokenSequence(max_tokens(before) - encoder_decoder, [None])
     collector = _collector(loaded, batch, _Watch(options), encoder_decoder=encoder_decoder)
     _check_free_space(collector, sequences, options, folder)
 

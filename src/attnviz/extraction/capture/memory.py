@@ -145,7 +145,7 @@ class LayerSize:
         The device of its queries and keys.
     as_weights : bool
         Whether only weights are known.
-    of_stack : tuple of int
+    stack_numbers : tuple of int
         Numbers of all layers of its stack.
     """
 
@@ -157,13 +157,17 @@ class LayerSize:
     dtype: torch.dtype
     device: torch.device
     as_weights: bool = False
-    of_stack: tuple[int, ...] = ()
+    stack_numbers: tuple[int, ...] = ()
 
     def size(self, options: CaptureOptions) -> int:
         """Return the number of bytes that the layer takes with these options."""
-        of_stack = options.of_stack(self.of_stack)
+        stack_options = options.of_stack(self.stack_numbers)
         # Layers whose number only a run shows are counted if all layers are kept.
-        kept = of_stack.layers is None if self.number is None else of_stack.keeps(self.number)
+        kept = (
+            stack_options.layers is None
+            if self.number is None
+            else stack_options.keeps(self.number)
+        )
         if options.outline or not kept:
             return 0
         if self.as_weights:
@@ -193,7 +197,7 @@ def layer_sizes(
         for number, entry in zip(numbers, entries, strict=True):
             size = _layer_size(model, entry, number, lengths)
             if lengths and size is not None:
-                sizes.append(replace(size, of_stack=tuple(sorted(stack_numbers))))
+                sizes.append(replace(size, stack_numbers=tuple(sorted(stack_numbers))))
     return sizes
 
 

@@ -53,13 +53,13 @@ class StepChange:
         The stack that it belongs to.
     num_heads : int
         Number of its heads.
-    at : callable
+    change_for : callable
         Function from the current number of queries and keys to the change.
     """
 
     stack: str
     num_heads: int
-    at: Callable[[int, int], LayerChange]
+    change_for: Callable[[int, int], LayerChange]
 
 
 class ChangedSteps:
@@ -140,13 +140,13 @@ class ChangedSteps:
             step_change = self._changes[run_key]
             call = with_four_axes(call, _examples(step_change, call.weights))
             block = self._block(step_change.stack, call.num_queries, call.num_keys)
-            change = step_change.at(block.num_queries, block.num_keys)
+            change = step_change.change_for(block.num_queries, block.num_keys)
             replace_outputs(call, change, name, call.num_examples)
             return
         check_changeable(call, name, 1, several=True)
         step_change = self._changes[run_key]
         block = self._block(step_change.stack, call.num_queries, call.num_keys)
-        change = step_change.at(block.num_queries, block.num_keys)
+        change = step_change.change_for(block.num_queries, block.num_keys)
         self._changed.add(run_key)
         heads = change.heads
         if not heads:
@@ -168,7 +168,7 @@ class ChangedSteps:
         name = f"{entry.name} ({type(entry.module).__name__})"
         step_change = self._changes[self._open[-1]]
         block = self._block(step_change.stack, *weights.shape[-2:])
-        change = step_change.at(block.num_queries, block.num_keys)
+        change = step_change.change_for(block.num_queries, block.num_keys)
         examples = _examples(step_change, weights)
         edit_weights(weights, Positions(None, None), change, name, examples=examples, block=block)
         self._changed.add(self._open[-1])

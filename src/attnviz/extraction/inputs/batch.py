@@ -56,7 +56,7 @@ class ProducedText:
         after it predict the others.
     ids : tuple of int
         Its vocabulary ids.
-    likeliest : tuple of (int, float)
+    most_probable : tuple of (int, float)
         For each token of a generated text the most probable id in that step, and its probability.
         Empty if it is not known.
     """
@@ -64,7 +64,7 @@ class ProducedText:
     sequence: str
     first: int
     ids: tuple[int, ...]
-    likeliest: tuple[tuple[int, float], ...] = ()
+    most_probable: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Batch:
         The text that each example produces. Empty if no example produces any.
     processor : object or None
         The processor that made pixel values of images, or features of a sound.
-    own_notes : list of list of str
+    example_notes : list of list of str
         Notes for the reader of one example, one entry per example. Empty if there are none.
     """
 
@@ -98,7 +98,7 @@ class Batch:
     notes: list[str] = field(default_factory=list)
     produced: list[ProducedText | None] = field(default_factory=list)
     processor: Any = None
-    own_notes: list[list[str]] = field(default_factory=list)
+    example_notes: list[list[str]] = field(default_factory=list)
 
 
 def moved_to_model(model: Any, value: Any) -> Any:
@@ -145,7 +145,7 @@ def split_examples(batch: Batch) -> list[Batch]:
             else TokenSequence(sequence.length, [sequence.unpadded[index]])
             for name, sequence in batch.sequences.items()
         }
-        tokens = {name: [each[index]] for name, each in batch.tokens.items()}
+        tokens = {name: [lists[index]] for name, lists in batch.tokens.items()}
         singles.append(
             Batch(
                 arguments,
@@ -178,10 +178,10 @@ def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] 
     if batch.size != 1 or "input" not in batch.sequences:
         return None
     rows = {name: batch.arguments.get(f"{name}_ids") for name in ("input", "decoder_input")}
-    known = {name for names in _OF_TOKENS.values() for name in names}
+    token_arguments = {name for names in _OF_TOKENS.values() for name in names}
     for name, value in batch.arguments.items():
         ids = rows["decoder_input" if name.startswith("decoder_") else "input"]
-        if name not in known or not isinstance(value, torch.Tensor) or ids is None:
+        if name not in token_arguments or not isinstance(value, torch.Tensor) or ids is None:
             return None
         if value.shape != ids.shape or value.is_floating_point():
             return None
@@ -231,7 +231,7 @@ def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
         produced=[text for batch in batches for text in batch.produced or [None]]
         if any(batch.produced for batch in batches)
         else [],
-        own_notes=[list(batch.notes) for batch in batches],
+        example_notes=[list(batch.notes) for batch in batches],
     )
 
 

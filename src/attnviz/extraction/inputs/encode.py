@@ -44,8 +44,8 @@ from attnviz.extraction.inputs.target import (
     append_ids,
     append_target,
     check_target,
-    own_decoder_ids,
-    shifted,
+    default_decoder_ids,
+    shift_labels,
     target_texts,
 )
 from attnviz.extraction.inputs.truncate import Truncation
@@ -55,7 +55,7 @@ from attnviz.extraction.tokens.frames import length_note
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.text import display_tokens
 
-__all__ = ["Encoder", "examples_of", "one_each"]
+__all__ = ["Encoder", "examples_of", "values_per_example"]
 
 _IDS = ("input_ids", "decoder_input_ids")
 
@@ -71,7 +71,7 @@ class Encoder:
         self._truncation = Truncation(loaded.model, truncation)
         self._model: PreTrainedModel = loaded.model
         self._tokenizer: Any = loaded.tokenizer
-        self._looked_in: set[str] = set()
+        self._searched: set[str] = set()
         self._positions: dict[str, int | None] = {}
         #: Arguments that the model takes.
         self.accepted = accepted_arguments(self._model)
@@ -155,16 +155,17 @@ class Encoder:
             which = "token was" if len(added) == 1 else f"{len(added)} tokens were"
             note = f"The last {which} generated {method}."
         batch.produced = [
-            text and replace(text, likeliest=tuple(generated.likeliest)) for text in batch.produced
+            text and replace(text, most_probable=tuple(generated.most_probable))
+            for text in batch.produced
         ]
         batch.notes.append(note)
 
     def tokenizer(self, *, needed: bool) -> Any:
         """Return the tokenizer. Raise ValueError if it is needed and none is found."""
         where = "hub" if needed else "here"
-        if self._tokenizer is None and where not in self._looked_in:
+        if self._tokenizer is None and where not in self._searched:
             self._tokenizer = find_tokenizer(self._loaded, from_hub=needed)
-            self._looked_in.add(where)
+            self._searched.add(where)
         if self._tokenizer is None and needed:
             source = getattr(self._model, "name_or_path", "")
             reason = f"none was found in {source!r}" if source else "the model has no name_or_path"
@@ -181,10 +182,10 @@ class Encoder:
                 raise ValueError(f"inputs: {which} is empty. Pass at least one word.")
             _check_characters(f"inputs: {which}", part)
         capabilities = capabilities_of(self._model)
-        if not capabilities.reads and (capabilities.sees or capabilities.hears):
+        if not capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds):
             raise capabilities.refuse("a text")
         tokenizer = self.tokenizer(needed=True)
-        return self._cut(
+        return self._truncated_batch(
             lambda **options: call_reader(tokenizer, *parts, return_tensors="pt", **options),
             to_come=to_come,
         )
@@ -205,7 +206,7 @@ class Encoder:
             )
         # Encode the template directly: its text may already contain the first token, and encoding
         # the text would add that token again.
-        return self._cut(
+        return self._truncated_batch(
             lambda verbose=True, **options: call_reader(
                 tokenizer.apply_chat_template,
                 messages,
@@ -219,10 +220,12 @@ class Encoder:
             to_come=to_come,
         )
 
-    def _cut(self, encode: Callable[..., Any], *, to_come: int) -> Batch:
+    def _truncated_batch(self, encode: Callable[..., Any], *, to_come: int) -> Batch:
         """Return the batch of a text, truncated if requested and too long."""
         tokenizer = self.tokenizer(needed=True)
-        encoded, note = self._truncation.cut(encode, tokenizer, "inputs", to_come=to_come)
+        encoded, note = self._truncation.encode_truncated(
+            encode, tokenizer, "inputs", to_come=to_come
+        )
         batch = self._tokenized(encoded)
         batch.notes += [note] if note else []
         return batch
@@ -234,11 +237,11 @@ class Encoder:
                 del encoded[name]
         return self._encode_mapping(encoded)
 
-    def _encode_mapping(self, given: Mapping[str, Any]) -> Batch:
+    def _encode_mapping(self, mapping: Mapping[str, Any]) -> Batch:
         arguments = {
             name: _ids(name, tensor_of(name, value)) if name in _IDS else tensor_of(name, value)
-            for name, value in given.items()
-            if not _stands_for_tokens(name, value)
+            for name, value in mapping.items()
+            if not _replaces_tokens(name, value)
         }
         if not arguments:
             raise ValueError("inputs: the encoded batch is empty. Pass a tokenizer's output.")
@@ -251,7 +254,7 @@ class Encoder:
         )
         if main is None or main.dim() == 0:
             raise ValueError(
-                f"inputs: none of {', '.join(given)} is a model input. Pass the output of a "
+                f"inputs: none of {', '.join(mapping)} is a model input. Pass the output of a "
                 "tokenizer or processor."
             )
         if main is arguments.get("input_ids") and main.dim() == 1:
@@ -276,12 +279,12 @@ class Encoder:
                 "and it is unclear which patches belong to which example. Encode one example "
                 "at a time."
             )
-        encodings = getattr(given, "encodings", None)
+        encodings = getattr(mapping, "encodings", None)
         if "input_ids" in arguments:
             self._add_sequence(batch, "input", "inputs", encodings)
         if self.encoder_decoder:
             if labels is not None and "decoder_input_ids" not in arguments:
-                arguments["decoder_input_ids"] = shifted(self._model, labels)
+                arguments["decoder_input_ids"] = shift_labels(self._model, labels)
                 arguments.setdefault("decoder_attention_mask", (labels != -100).long())
                 batch.produced = [produced_text_of(row, row != -100) for row in labels]
             if "decoder_input_ids" in arguments:
@@ -292,10 +295,10 @@ class Encoder:
         main = getattr(self._model, "main_input_name", "input_ids")
         return (*([main] if isinstance(main, str) else main), "input_ids", "pixel_values")
 
-    def _encode_ids(self, given: Any) -> Batch:
-        if not isinstance(given, torch.Tensor | np.ndarray | list):
-            raise TypeError(f"inputs: {type(given).__name__} cannot be read. Pass {_KINDS}.")
-        ids = torch.as_tensor(given)
+    def _encode_ids(self, values: Any) -> Batch:
+        if not isinstance(values, torch.Tensor | np.ndarray | list):
+            raise TypeError(f"inputs: {type(values).__name__} cannot be read. Pass {_KINDS}.")
+        ids = torch.as_tensor(values)
         if ids.dtype == torch.bool or ids.is_floating_point() or ids.dim() not in (1, 2):
             raise TypeError(
                 "inputs: ids must be integers, (tokens,) or (examples, tokens); got "
@@ -363,7 +366,7 @@ class Encoder:
         elif target is not None:
             texts = target_texts(target, batch.size)
             tokenizer = self.tokenizer(needed=True)
-            encoded, note = self._truncation.cut(
+            encoded, note = self._truncation.encode_truncated(
                 lambda **options: call_reader(
                     tokenizer,
                     text_target=texts,
@@ -378,7 +381,7 @@ class Encoder:
             )
             batch.notes += [note] if note else []
             check_ids(self._model, encoded["input_ids"], "target")
-            batch.arguments["decoder_input_ids"] = shifted(self._model, encoded["input_ids"])
+            batch.arguments["decoder_input_ids"] = shift_labels(self._model, encoded["input_ids"])
             # The decoder reads one token before each token of the target, so the padding has the
             # same length.
             batch.arguments["decoder_attention_mask"] = encoded["attention_mask"]
@@ -386,8 +389,8 @@ class Encoder:
                 produced_text_of(row, mask != 0)
                 for row, mask in zip(encoded["input_ids"], encoded["attention_mask"], strict=True)
             ]
-        elif self._labels_its_text(batch):
-            batch.arguments["decoder_input_ids"] = own_decoder_ids(self._model, batch.arguments)
+        elif self._decoder_reads_input(batch):
+            batch.arguments["decoder_input_ids"] = default_decoder_ids(self._model, batch.arguments)
             batch.notes.append("The decoder's ids are those that this class makes by default.")
         else:
             return
@@ -395,7 +398,7 @@ class Encoder:
             batch, "decoder", "target" if target is not None else "decoder_input_ids", None
         )
 
-    def _labels_its_text(self, batch: Batch) -> bool:
+    def _decoder_reads_input(self, batch: Batch) -> bool:
         """Whether the decoder reads the encoder's text, because the class does not generate."""
         return (
             "input_ids" in batch.arguments
@@ -405,7 +408,7 @@ class Encoder:
         )
 
 
-def _stands_for_tokens(name: str, value: Any) -> bool:
+def _replaces_tokens(name: str, value: Any) -> bool:
     """Whether an argument could replace tokens. Raise ValueError if it does."""
     if name not in (*CACHES, "encoder_outputs"):
         return False
@@ -505,13 +508,13 @@ def _check_characters(name: str, text: str) -> None:
         ) from None
 
 
-def one_each(argument: str, given: Any, count: int) -> Sequence[Any]:
+def values_per_example(argument: str, values: Any, count: int) -> Sequence[Any]:
     """Return an argument's entries, one per example. Raise ValueError if their number differs."""
-    if given is None:
+    if values is None:
         return [None] * count
-    if isinstance(given, str) or len(given) != count:
-        found = "one string" if isinstance(given, str) else f"{len(given)} entries"
+    if isinstance(values, str) or len(values) != count:
+        actual = "one string" if isinstance(values, str) else f"{len(values)} entries"
         raise ValueError(
-            f"{argument} must be a list with one entry for each of the {count} inputs; got {found}"
+            f"{argument} must be a list with one entry for each of the {count} inputs; got {actual}"
         )
-    return list(given)
+    return list(values)

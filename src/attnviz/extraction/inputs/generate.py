@@ -81,7 +81,7 @@ class GenerationSettings:
     quiet: bool
     max_length: int | None = None
 
-    def longest(self, before: int) -> int:
+    def max_tokens(self, before: int) -> int:
         """Return the maximum final number of tokens, given the number before the generation."""
         if self.max_new_tokens is not None:
             return before + self.max_new_tokens
@@ -98,23 +98,23 @@ class Generated:
         (tokens,), int64, on the CPU: the initial ids and the generated ones.
     prefix : int
         Number of initial ids: the prompt, or the first ids of the decoder.
-    likeliest : list of (int, float)
+    most_probable : list of (int, float)
         For each step the most probable id and its probability. Empty if a step did not return one
         row of logits.
     """
 
     ids: torch.Tensor
     prefix: int
-    likeliest: list[tuple[int, float]] = field(default_factory=list)
+    most_probable: list[tuple[int, float]] = field(default_factory=list)
 
 
-def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSettings:
+def read_generation_settings(generate: Any, model: PreTrainedModel) -> GenerationSettings:
     """Convert the argument `generate` into settings.
 
     Raise TypeError or ValueError if it cannot be read, requests no tokens or several answers, or if
     the model cannot generate.
     """
-    options = _options(given)
+    options = _options(generate)
     _check_model(model)
     refused = sorted(_RESERVED & options.keys())
     if refused:
@@ -149,25 +149,25 @@ def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSe
         options,
         None if limit is None else int(limit),
         method,
-        quiet=isinstance(given, Integral),
+        quiet=isinstance(generate, Integral),
         max_length=setting("max_length"),
     )
 
 
-def _options(given: Any) -> dict[str, Any]:
-    if _is_number(given):
-        if given < 1:
-            raise ValueError(f"generate must be at least 1 token; got {given}")
-        return {"max_new_tokens": int(given)} | _GREEDY
-    if isinstance(given, GenerationConfig):
-        return {"generation_config": given}
-    if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
-        return dict(given)
-    raise TypeError(f"generate: {type(given).__name__} cannot be read. {_HOW_TO_GIVE_IT}")
+def _options(value: Any) -> dict[str, Any]:
+    if _is_number(value):
+        if value < 1:
+            raise ValueError(f"generate must be at least 1 token; got {value}")
+        return {"max_new_tokens": int(value)} | _GREEDY
+    if isinstance(value, GenerationConfig):
+        return {"generation_config": value}
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return dict(value)
+    raise TypeError(f"generate: {type(value).__name__} cannot be read. {_HOW_TO_GIVE_IT}")
 
 
-def _is_number(given: object) -> bool:
-    return isinstance(given, Integral) and not isinstance(given, bool)
+def _is_number(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _check_model(model: PreTrainedModel) -> None:
@@ -216,7 +216,7 @@ def generate_text(
         before = None if encoder_decoder else batch.arguments["input_ids"].shape[1]
         watcher = _Watcher(bar, before, on_token)
         steps = base_of(model).register_forward_hook
-        hook((steps(each) for each in [watcher.see_step]), undo)
+        hook((steps(step) for step in [watcher.record_step]), undo)
         evaluate(model, undo)
         if settings.quiet:
             options |= _min_length(model, batch, settings)
@@ -226,8 +226,8 @@ def generate_text(
             options |= {"disable_compile": True}
             watch(undo)
         criteria.append(watcher)
-        given: Any = model.generate(**arguments, **options, stopping_criteria=criteria)
-    sequences = getattr(given, "sequences", given)
+        result: Any = model.generate(**arguments, **options, stopping_criteria=criteria)
+    sequences = getattr(result, "sequences", result)
     if watcher.ids is None or not isinstance(sequences, torch.Tensor) or watcher.prefix < 1:
         raise NotImplementedError(
             f"generate: the tokens of {type(model).__name__} cannot be observed during its "
@@ -253,14 +253,14 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     ) -> None:
         self.ids: torch.Tensor | None = None
         self.prefix = 0
-        self.likeliest: list[tuple[int, float]] = []
+        self.most_probable: list[tuple[int, float]] = []
         self._bar = bar
         self._before = before
         self._on_token = on_token
         self._thread = threading.get_ident()
         self._reads = False
 
-    def see_step(self, _module: Any, _inputs: Any, output: Any) -> None:
+    def record_step(self, _module: Any, _inputs: Any, output: Any) -> None:
         """Record the most probable token of a step."""
         # Another thread may run the same model, and `on_token` may run it too.
         if self._reads or threading.get_ident() != self._thread:
@@ -268,7 +268,7 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         logits = getattr(output, "logits", None)
         if isinstance(logits, torch.Tensor) and logits.dim() == 3 and logits.shape[0] == 1:
             probability, token = torch.softmax(logits[0, -1].float(), dim=-1).max(dim=-1)
-            self.likeliest.append((int(token), float(probability)))
+            self.most_probable.append((int(token), float(probability)))
 
     def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
         """Record all tokens so far. Return whether to stop."""
@@ -276,7 +276,7 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         if self.ids is None or width <= self.ids.shape[1]:
             # Some models restart if they reject an answer (Whisper).
             self.prefix = width - 1
-            self.likeliest = self.likeliest[-1:]
+            self.most_probable = self.most_probable[-1:]
         self.ids = input_ids
         if self._bar is not None:
             self._bar.update(width - self.prefix - self._bar.n)
@@ -293,8 +293,8 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         """Return the text of ids, (tokens,), with the most probable tokens of the steps."""
         ids = ids.detach().cpu()
         prefix = self.prefix if self._before is None else self._before
-        likeliest = self.likeliest if len(self.likeliest) == len(ids) - prefix else []
-        return Generated(ids, prefix, list(likeliest))
+        most_probable = self.most_probable if len(self.most_probable) == len(ids) - prefix else []
+        return Generated(ids, prefix, list(most_probable))
 
 
 def _check_positions(
@@ -321,16 +321,16 @@ def _min_length(
     own = getattr(getattr(model, "generation_config", None), "min_length", None) or 0
     ids = batch.arguments.get("decoder_input_ids", batch.arguments.get("input_ids"))
     before = 1 if getattr(model.config, "is_encoder_decoder", False) or ids is None else len(ids[0])
-    most = before + (settings.max_new_tokens or 0)
-    return {"min_length": most} if own > most else {}
+    max_length = before + (settings.max_new_tokens or 0)
+    return {"min_length": max_length} if own > max_length else {}
 
 
 def _quieten(undo: Cleanup) -> None:
     """Suppress this thread's warnings of transformers about settings until `undo` ends."""
-    here = threading.get_ident()
+    current_thread = threading.get_ident()
 
     def passes(record: logging.LogRecord) -> bool:
-        return record.thread != here or record.levelno >= logging.ERROR
+        return record.thread != current_thread or record.levelno >= logging.ERROR
 
     names = ("utils", "configuration_utils")
     loggers = [logging.getLogger(f"transformers.generation.{name}") for name in names]

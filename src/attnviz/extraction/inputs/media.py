@@ -101,24 +101,27 @@ def encode_media(
     capabilities = capabilities_of(model)
     if is_media_and_text(example):
         sound = any(map(is_sound, example))
-        if not (capabilities.reads and (capabilities.hears if sound else capabilities.sees)):
-            given = "a sound with a text" if sound else "an image with a text"
-            raise capabilities.refuse(given)
+        if not (
+            capabilities.takes_text
+            and (capabilities.takes_sounds if sound else capabilities.takes_images)
+        ):
+            kind = "a sound with a text" if sound else "an image with a text"
+            raise capabilities.refuse(kind)
         processor = find("of both")
         return Processed(_with_text(model, example, processor, ends_open=ends_open), processor)
     array = isinstance(example, np.ndarray | torch.Tensor)
-    if is_sound(example) or (array and capabilities.hears and not capabilities.reads):
-        if not capabilities.hears:
+    if is_sound(example) or (array and capabilities.takes_sounds and not capabilities.takes_text):
+        if not capabilities.takes_sounds:
             raise capabilities.refuse("a sound (an array of floating point)")
         processor = find("of sounds")
         samples = example["array"] if isinstance(example, Mapping) else example
         return Processed(_sound(model, example, processor), processor, len(samples))
     only = (
-        capabilities.sees
-        and not capabilities.reads
+        capabilities.takes_images
+        and not capabilities.takes_text
         and not isinstance(example, list | Mapping | str | tuple)
     )
-    if only or is_image(example) or (capabilities.sees and array and example.ndim == 3):
+    if only or is_image(example) or (capabilities.takes_images and array and example.ndim == 3):
         return _image(model, capabilities, example, find)
     return None
 
@@ -129,9 +132,9 @@ def _image(
     image: Any,
     find: Callable[[Literal["of both", "of images", "of sounds"]], Any],
 ) -> Processed:
-    if not capabilities.sees:
+    if not capabilities.takes_images:
         raise capabilities.refuse("an image")
-    if capabilities.reads:
+    if capabilities.takes_text:
         raise capabilities.refuse("an image without a text", "(image, text)")
     pixels = isinstance(image, torch.Tensor) and image.is_floating_point()
     if pixels and image.dim() in (3, 4):
@@ -151,22 +154,22 @@ def _with_text(
     model: PreTrainedModel, pair: tuple[Any, Any], processor: Any, *, ends_open: bool
 ) -> Mapping[str, Any]:
     """Encode a text with an image or a sound, as a chat message if the processor has a template."""
-    given, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
-    sound = is_sound(given)
+    media_input, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
+    sound = is_sound(media_input)
     kind = "audio" if sound else "image"
     _need_both(model, processor, f"inputs contain {'a sound' if sound else 'an image'} and a text")
     rate = _rate(processor)
-    given = checked_sound(given, rate) if sound else checked_image(model, given)
+    media_input = checked_sound(media_input, rate) if sound else checked_image(model, media_input)
     marks = [getattr(processor, name, None) for name in (f"{kind}_token", "boi_token")]
     marked = any(isinstance(mark, str) and mark in text for mark in marks)
     if getattr(processor, "chat_template", None) and not marked:
-        content = [{"type": kind, kind: given}, {"type": "text", "text": text}]
+        content = [{"type": kind, kind: media_input}, {"type": "text", "text": text}]
         return encode_chat(
             model, [{"role": "user", "content": content}], processor, ends_open=ends_open
         )
     if not marked and isinstance(marks[0], str):
         text = marks[0] + text
-    media = {"audio": given, "sampling_rate": rate} if sound else {"images": given}
+    media = {"audio": media_input, "sampling_rate": rate} if sound else {"images": media_input}
     encoded: Mapping[str, Any] = call_reader(processor, text=text, return_tensors="pt", **media)
     return encoded
 
@@ -186,7 +189,7 @@ def encode_chat(
     messages, and ValueError if there is no processor or it has no chat template.
     """
     capabilities = capabilities_of(model)
-    if not (capabilities.reads and (capabilities.sees or capabilities.hears)):
+    if not (capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds)):
         raise capabilities.refuse("a chat with images or sounds")
     _need_both(model, processor, "inputs contain chat messages with images or sounds")
     if not getattr(processor, "chat_template", None):
@@ -205,10 +208,10 @@ def encode_chat(
     return encoded
 
 
-def _need_both(model: PreTrainedModel, processor: Any, given: str) -> None:
+def _need_both(model: PreTrainedModel, processor: Any, contents: str) -> None:
     if processor is None or not hasattr(processor, "apply_chat_template"):
         raise ValueError(
-            f"processor: {given}, and the model has no processor for both. Pass "
+            f"processor: {contents}, and the model has no processor for both. Pass "
             f"{type(model).__name__}'s as processor= (AutoProcessor.from_pretrained), or pass "
             "its output as inputs."
         )
@@ -287,10 +290,10 @@ def checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
     empty, or has another rate.
     """
     if isinstance(sound, Mapping):
-        given = sound.get("sampling_rate")
-        if given is not None and rate is not None and int(given) != int(rate):
+        given_rate = sound.get("sampling_rate")
+        if given_rate is not None and rate is not None and int(given_rate) != int(rate):
             raise ValueError(
-                f"inputs: the sound has {given} samples per second, and the model needs "
+                f"inputs: the sound has {given_rate} samples per second, and the model needs "
                 f"{rate}. Resample it (librosa.resample, torchaudio.functional.resample)."
             )
         sound = sound["array"]

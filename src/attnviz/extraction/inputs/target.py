@@ -27,14 +27,14 @@ __all__ = [
     "append_ids",
     "append_target",
     "check_target",
+    "default_decoder_ids",
     "joined_tokens",
-    "own_decoder_ids",
-    "shifted",
+    "shift_labels",
     "target_texts",
 ]
 
 
-_WRITTEN = 1
+_GENERATED_TYPE = 1
 
 
 def check_target(
@@ -67,12 +67,12 @@ def check_target(
             f"{'generate' if generating else 'target'}: {name} cannot produce text (its attention "
             "is bidirectional). Pass a second text as inputs=(first, second)."
         )
-    given = generating or labelled or target is not None or decoder_input_ids is not None
+    has_text = generating or labelled or target is not None or decoder_input_ids is not None
     if isinstance(example, Mapping):
-        given = given or "decoder_input_ids" in example
+        has_text = has_text or "decoder_input_ids" in example
     # Decoders of other kinds (of objects in an image, of a time series) need no initial text.
     reads = "decoder_input_ids" in accepted_arguments(model)
-    if generates and reads and not given:
+    if generates and reads and not has_text:
         raise _missing_target(model)
 
 
@@ -87,17 +87,17 @@ class _ReachedError(Exception):
     """Signal that ends a forward at its decoder."""
 
 
-def own_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) -> torch.Tensor:
+def default_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) -> torch.Tensor:
     """Return the ids that a model passes to its decoder by default.
 
     Classes that label a text (BART's for classification and for questions) shift the encoder's text
     by one token. Raise ValueError if the model makes no ids.
     """
-    found: list[Any] = []
+    decoder_ids: list[Any] = []
 
     def look(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         del module
-        found.append(kwargs.get("input_ids", args[0] if args else None))
+        decoder_ids.append(kwargs.get("input_ids", args[0] if args else None))
         raise _ReachedError
 
     handle = model.get_decoder().register_forward_pre_hook(look, with_kwargs=True)
@@ -106,9 +106,9 @@ def own_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) -> tor
             model(**{name: moved_to_model(model, value) for name, value in arguments.items()})
     finally:
         handle.remove()
-    if not found or not isinstance(found[0], torch.Tensor):
+    if not decoder_ids or not isinstance(decoder_ids[0], torch.Tensor):
         raise _missing_target(model)
-    return found[0].cpu()
+    return decoder_ids[0].cpu()
 
 
 def _is_causal(model: PreTrainedModel) -> bool:
@@ -137,7 +137,7 @@ def target_texts(target: Any, count: int) -> list[str]:
     return list(texts)
 
 
-def shifted(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
+def shift_labels(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
     """Return decoder inputs for labels, (examples, tokens) with -100 as padding, one step later.
 
     The first id is the decoder's start token. Raise ValueError if the model does not define it.
@@ -198,15 +198,15 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
             if name == "position_ids":
                 more = more + 1 + torch.arange(added.shape[1])
             elif name == "token_type_ids" and family_of(model.config).prompt_looks_both_ways:
-                more = torch.full_like(more, _WRITTEN)
+                more = torch.full_like(more, _GENERATED_TYPE)
             more = added if name == "input_ids" else more
             batch.arguments[name] = torch.cat([value.cpu(), more], dim=1)
     prompt = batch.tokens["input"][0]
-    came = added[0].tolist()
-    answer = display_tokens(came, tokenizer=tokenizer, sequence=[1] * len(came))
+    new_ids = added[0].tolist()
+    answer = display_tokens(new_ids, tokenizer=tokenizer, sequence=[1] * len(new_ids))
     batch.sequences["input"] = TokenSequence(len(prompt) + len(answer), [None])
     batch.tokens["input"] = [joined_tokens(prompt, answer)]
-    batch.produced = [ProducedText("input", len(prompt) - 1, tuple(came))]
+    batch.produced = [ProducedText("input", len(prompt) - 1, tuple(new_ids))]
 
 
 def joined_tokens(first: Tokens, second: Tokens) -> Tokens:

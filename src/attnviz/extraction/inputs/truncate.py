@@ -15,36 +15,36 @@ __all__ = ["Truncation", "read_truncation"]
 _NO_LIMIT = 10**9
 
 
-def read_truncation(given: Any) -> bool | int:
+def read_truncation(value: Any) -> bool | int:
     """Convert the argument `truncation`: False, True, or a maximum number of tokens.
 
     None is False.
     """
-    if given is None or isinstance(given, bool):
-        return bool(given)
-    if not hasattr(given, "__index__"):
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if not hasattr(value, "__index__"):
         raise TypeError(
-            f"truncation={given!r} must be True (as many tokens as the model takes), a number of "
+            f"truncation={value!r} must be True (as many tokens as the model takes), a number of "
             "tokens, or False"
         )
-    most = int(given.__index__())
-    if most < 1:
-        raise ValueError(f"truncation={most} must be at least 1 token, or True or False")
-    return most
+    max_tokens = int(value.__index__())
+    if max_tokens < 1:
+        raise ValueError(f"truncation={max_tokens} must be at least 1 token, or True or False")
+    return max_tokens
 
 
 class Truncation:
-    """Maximum number of tokens of a text. `given` is a result of `read_truncation`."""
+    """Maximum number of tokens of a text. `limit` is a result of `read_truncation`."""
 
-    def __init__(self, model: PreTrainedModel, given: bool | int) -> None:  # noqa: FBT001 - a union
+    def __init__(self, model: PreTrainedModel, limit: bool | int) -> None:  # noqa: FBT001 - a union
         self._model = model
-        self._given = given
+        self._limit = limit
         self._positions: dict[bool, int | None] = {}
 
     def __bool__(self) -> bool:
-        return self._given is not False
+        return self._limit is not False
 
-    def cut(
+    def encode_truncated(
         self,
         encode: Callable[..., Any],
         tokenizer: Any,
@@ -59,28 +59,28 @@ class Truncation:
         tokens that will follow. Raise ValueError if nothing of the text would be left.
         """
         encoded = encode(verbose=False) if self else encode()
-        whole = len(encoded["input_ids"][0])
-        most = self._most(tokenizer, decoder=decoder, to_come=to_come)
-        if most is None or whole <= most:
+        num_tokens = len(encoded["input_ids"][0])
+        max_tokens = self._max_tokens(tokenizer, decoder=decoder, to_come=to_come)
+        if max_tokens is None or num_tokens <= max_tokens:
             return encoded, None
         special = int(tokenizer.num_special_tokens_to_add(pair=False))
-        if most <= special:
+        if max_tokens <= special:
             raise ValueError(
-                f"{argument}: truncation leaves {max(0, most)} tokens"
+                f"{argument}: truncation leaves {max(0, max_tokens)} tokens"
                 + (f" before {to_come} new ones" if to_come else "")
                 + f", and {special} special tokens are needed. Pass a larger number, or a "
                 "smaller number of new tokens."
             )
-        encoded = encode(verbose=False, truncation=True, max_length=most)
+        encoded = encode(verbose=False, truncation=True, max_length=max_tokens)
         which = "last" if getattr(tokenizer, "truncation_side", "right") == "left" else "first"
         left = len(encoded["input_ids"][0])
         name = {"inputs": "text"}.get(argument, argument)
         return encoded, (
-            f"The {name} was truncated to the {which} {left:,} of its {whole:,} tokens, "
+            f"The {name} was truncated to the {which} {left:,} of its {num_tokens:,} tokens, "
             "including special ones."
         )
 
-    def _most(self, tokenizer: Any, *, decoder: bool, to_come: int) -> int | None:
+    def _max_tokens(self, tokenizer: Any, *, decoder: bool, to_come: int) -> int | None:
         """Return the maximum number of tokens, or None without a limit."""
         if not self:
             return None
@@ -88,8 +88,8 @@ class Truncation:
             self._positions[decoder] = num_positions(self._model, decoder=decoder)
         table = self._positions[decoder]
         room = None if table is None else table - to_come
-        if self._given is not True and not decoder:
-            return self._given if room is None else min(self._given, room)
+        if self._limit is not True and not decoder:
+            return self._limit if room is None else min(self._limit, room)
         own = getattr(tokenizer, "model_max_length", None)
         limits = [own - to_come] if own is not None and own < _NO_LIMIT else []
         if room is not None:
