@@ -1,1 +1,1 @@
-"""What each query and key is called."""
+"""Names of the tokens that are queries and keys."""

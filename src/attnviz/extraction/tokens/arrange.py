@@ -1,4 +1,4 @@
-"""Patches in the order of the image: row by row, whatever order a model keeps them in."""
+"""Arrangement of patches row by row, from the order in which a model keeps them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ __all__ = ["ImageLayout", "arrange_patches"]
 
 @dataclass(frozen=True)
 class ImageLayout:
-    """Where the tokens of a stack lie in images.
+    """Layout of a stack's tokens in images.
 
     Attributes
     ----------
     grids : list of tuple of int
-        Rows and columns of each image, one after the other.
+        Rows and columns of each image, in the order of the images.
     padding : int
-        How many tokens behind them only fill up windows, or the rest of a batch.
+        Number of tokens after the patches that only fill windows or a batch.
     sizes : list of tuple of int, or None
-        Height and width of each image in pixels, where what lies beyond only fills up.
+        Height and width of each image in pixels if the rest of its pixels is padding.
     block : int
-        Rows and columns of patches that the model was given next to each other.
+        Rows and columns of the blocks of patches in the model's input.
     """
 
     grids: list[tuple[int, int]]
@@ -49,10 +49,10 @@ class ImageLayout:
 def arrange_patches(
     model: nn.Module, layers: StackLayers, arguments: Mapping[str, Any]
 ) -> ImageLayout | None:
-    """Put a vision stack's tokens into the order of the image, in place.
+    """Sort a vision stack's tokens row by row, in place, and return their layout.
 
-    `layers` is changed where the model keeps patches in windows or blocks; `arguments` are the
-    model's. None where the model says nothing of the order.
+    `layers` is changed if the model keeps patches in windows or blocks. `arguments` are the
+    model's. Return None if the order of the patches is unknown.
     """
     grid = grid_of(arguments)
     if grid is not None:
@@ -72,7 +72,7 @@ def arrange_patches(
 
 
 def _padded(layers: StackLayers, shapes: torch.Tensor, length: int) -> ImageLayout | None:
-    """Patches of an image of any shape, filled up to a fixed number (SigLIP 2)."""
+    """Return the layout of one image, padded to a fixed number of patches (SigLIP 2)."""
     if len(shapes) != 1 or set(layers.shape()) != {length}:
         return None
     rows, columns = (int(each) for each in shapes[0])
@@ -82,7 +82,7 @@ def _padded(layers: StackLayers, shapes: torch.Tensor, length: int) -> ImageLayo
 def _side_by_side(
     model: Any, layers: StackLayers, pixels: torch.Tensor, sizes: Any
 ) -> ImageLayout | None:
-    """Images of any shape as one run of patches, each laid into the corner of a page (Pixtral)."""
+    """Return the layout of images of any shape, each in the corner of a padded page (Pixtral)."""
     if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
         return None
     known = isinstance(sizes, torch.Tensor) and tuple(sizes.shape) == (len(pixels), 2)
@@ -105,7 +105,7 @@ def _reorder(layers: StackLayers, number: int, order: torch.Tensor) -> None:
 
 
 def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
-    """How many rows and columns make a block, where that is given with the images."""
+    """Return the rows and columns of a block if an argument contains them, else None."""
     for name in IMAGE_MERGE_SIZES:
         sizes = arguments.get(name)
         if isinstance(sizes, torch.Tensor) and len(sizes.unique()) == 1:
@@ -116,7 +116,7 @@ def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
 def _in_blocks(
     model: nn.Module, layers: StackLayers, grid: torch.Tensor, size: int | None
 ) -> ImageLayout | None:
-    """Blocks of patches that become one token of the text (Qwen2-VL and its kin)."""
+    """Sort patches that are kept in blocks, each of which becomes a text token (Qwen2-VL)."""
     images = [(height, width) for frames, height, width in grid.tolist() for _ in range(frames)]
     queries, keys = layers.shape()
     if queries != keys or queries != sum(height * width for height, width in images):
@@ -142,14 +142,14 @@ def _in_blocks(
 
 
 def _block_order(height: int, width: int, size: int) -> torch.Tensor:
-    """The raster number of each patch, in the order in which blocks of patches are kept."""
+    """Return the row-by-row index of each patch, in the order of blocks of patches."""
     numbers = torch.arange(height * width)
     blocks = numbers.reshape(height // size, size, width // size, size)
     return blocks.transpose(1, 2).flatten()
 
 
 def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) -> ImageLayout | None:
-    """Square windows, in some models shifted in every other layer (Swin, SAM)."""
+    """Sort patches of square windows, which some models shift in every other layer (Swin, SAM)."""
     queries, keys = layers.shape()
     if queries != keys:
         return None
@@ -160,7 +160,7 @@ def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) ->
         side = math.isqrt(windows[0]) if windows else 0
         stage = _stage(model.config, side, image_size, queries)
         own = shifted_windows(model, name)
-        # Only where the model says itself that these are its windows: others cut otherwise.
+        # Require that the module defines these windows: other models cut differently.
         if stage is None or (windows and own.size not in (side, (side, side), [side, side])):
             return None
         found = ImageLayout([stage[0]], padding=queries - math.prod(stage[0]))
@@ -174,7 +174,7 @@ def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) ->
 def _window_order(
     shape: tuple[int, int], padded: tuple[int, int], side: int, shift: tuple[int, int]
 ) -> torch.Tensor:
-    """Where patches, row by row, lie among windows; what only fills these up comes last."""
+    """Return the indices, in windows, of patches row by row, followed by those of padding."""
     rows, columns = padded
     numbers = torch.arange(rows * columns).reshape(rows, columns)
     shifted = torch.roll(numbers, (-shift[0], -shift[1]), (0, 1))
@@ -188,10 +188,10 @@ def _window_order(
 def _stage(
     config: Any, side: int, image_size: tuple[int, int], count: int
 ) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Rows and columns of a stage's patches, and of the windows that hold them."""
+    """Return the rows and columns of a stage's patches, and those of its padded windows."""
     for patch in patch_sizes(config):
         shape = (-(-image_size[0] // patch[0]), -(-image_size[1] // patch[1]))
-        # From stage to stage patches become twice as long and as wide.
+        # From stage to stage the patches double in height and width.
         while True:
             padded = shape
             if side:

@@ -1,4 +1,4 @@
-"""Tokens of a sound: its frames, by their time."""
+"""Tokens of a sound: its frames, named by their time."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from attnviz.record.tokens import Tokens
 
 __all__ = ["frame_tokens", "length_note", "with_sound_runs"]
 
-# What speech models are made for, where no processor says otherwise: 16 kHz, 10 ms a feature.
+# Defaults of speech models without a processor: 16 kHz, 10 ms per feature.
 _SAMPLING_RATE = 16_000
 _HOP_LENGTH = 160
 
 
 @dataclass(frozen=True)
 class _Sound:
-    """What a model was given of some sounds.
+    """Sounds among a model's arguments.
 
-    ``lengths``: for each the number of its features (or samples); ``seconds``: how long each
-    lasts; ``longest``: with what fills up.
+    `lengths` has the number of features (or samples) of each sound, `longest` the number with
+    padding, and `seconds` the duration of one feature (or sample).
     """
 
     lengths: tuple[int, ...]
@@ -46,7 +46,7 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
     if not isinstance(features, torch.Tensor) or features.dim() != 3:
         return None
     hop = getattr(extractor, "hop_length", None) or _HOP_LENGTH
-    # Some put neighbouring features together.
+    # Some extractors stack neighbouring features.
     hop *= getattr(extractor, "stride", None) or 1
     longest = features.shape[_time_axis(features, config, extractor)]
     lengths = (longest,) * len(features)
@@ -59,23 +59,23 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
 
 
 def _time_axis(features: torch.Tensor, config: Any, extractor: Any) -> int:
-    """Which axis of (examples, bins, features) or (examples, features, bins) is time."""
+    """Return the time axis of (examples, bins, features) or (examples, features, bins)."""
     widths = feature_widths(config, extractor)
     fitting = [axis for axis in (1, 2) if features.shape[axis] in widths]
     if len(fitting) == 1:
         return 3 - fitting[0]
-    # A feature has few numbers.
+    # There are usually more features than bins.
     return 1 if features.shape[1] > features.shape[2] else 2
 
 
 def frame_tokens(
     arguments: Mapping[str, Any], config: Any, processor: Any, count: int
 ) -> Tokens | None:
-    """Name the frames of a sound, `count`, by the time at which each begins, such as ``0.04s``.
+    """Return `count` frames of a sound, named by the time at which they begin, such as ``0.04s``.
 
-    `arguments` hold ``input_values`` (examples, samples), or ``input_features`` (examples, bins,
-    features) or (examples, features, bins); the processor says the sampling rate, and how many
-    samples a feature is made of. None where no sound was given.
+    `arguments` contain ``input_values`` (examples, samples), or ``input_features`` (examples, bins,
+    features) or (examples, features, bins). The processor has the sampling rate and the number of
+    samples of a feature. Return None if there is no sound.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def frame_tokens(
     sound = _sound_of(arguments, config, processor)
     if sound is None:
         return None
-    # Convolutions lose some samples at the ends: their strides say more than the length does.
+    # Convolutions drop some samples at the ends, so their strides are more exact than the length.
     step = sound.longest / count
     if "input_values" in arguments:
         step = samples_per_frame(config) or step
@@ -102,8 +102,8 @@ def with_sound_runs(
 ) -> Tokens:
     """Name the tokens of a text that stand for a sound by their time, such as ``0.04s``.
 
-    Of several sounds as ``2: 0.04s``, where there are as many runs as sounds; otherwise as ``sound
-    1``. The same object where no token stands for a sound.
+    With several sounds the name is ``2: 0.04s`` if there are as many runs as sounds, otherwise
+    ``sound 1``. Return the same object if no token stands for a sound.
     """
     runs = runs_of(tokens, config, SOUND_TOKEN_IDS)
     if not runs:
@@ -115,7 +115,7 @@ def with_sound_runs(
         )
     names: dict[int, str] = {}
     for number, (run, length) in enumerate(zip(runs, sound.lengths, strict=True), 1):
-        # A token is so many features, to what their number leaves over.
+        # Each token stands for the same number of features, rounded.
         times = _times(len(run), max(round(length / len(run)), 1) * sound.seconds)
         prefix = f"{number}: " if len(runs) > 1 else ""
         names.update((position, prefix + time) for position, time in zip(run, times, strict=True))
@@ -125,9 +125,9 @@ def with_sound_runs(
 def length_note(
     samples: int, arguments: Mapping[str, Any], config: Any, processor: Any
 ) -> str | None:
-    """Say where a sound of so many samples ends, if what the model gets of it goes on.
+    """Return a note on the end of a sound if the model's input is longer than the sound.
 
-    `samples` are counted at the processor's sampling rate, 0 where there was no sound.
+    `samples` is the number of samples at the processor's sampling rate, or 0 without a sound.
     """
     sound = _sound_of(arguments, config, processor)
     extractor = getattr(processor, "feature_extractor", processor)

@@ -1,4 +1,4 @@
-"""What the tokens of each stack are: of a text, of pictures, of a sound, or the model's own."""
+"""Labels of the tokens of each stack: of a text, of pictures, of a sound, or of the model."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from attnviz.record.tokens import Tokens
 
 __all__ = ["TokenNames"]
 
-# Stacks whose queries are what the model was given, and stacks that may read a text.
+# Stacks whose queries may be media, and stacks that may read a text.
 _SEEING = ("vision", "encoder", "audio", "self")
 _READING = ("self", "encoder", "decoder", "cross")
 
 
 class TokenNames:
-    """Names the tokens of a forward's stacks.
+    """Names of the tokens of a forward's stacks.
 
-    `positions` say where the tokens of some of the stacks lie in images, `num_pictures` how many
-    pictures of each example are known, and `processor` is what made pixel values of images, or
-    features of a sound. `virtual` are the tokens that an adapter puts in front of the text.
+    `layouts` has the layouts of stacks whose tokens lie in images, `num_pictures` is the number of
+    known pictures of each example, and `processor` made the pixel values of images or the features
+    of a sound. `virtual` are the tokens that an adapter puts before the text.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class TokenNames:
         self._virtual = virtual
 
     def tokens(self, index: int) -> dict[str, tuple[Tokens, Tokens]]:
-        """The queries and keys of an example's stacks, one object where they are the same."""
+        """Return the queries and keys of an example's stacks. Equal ones are the same object."""
         queries: dict[str, Tokens] = {}
-        # Towers first: a text's image tokens are cut as the images were.
+        # Towers come first: image tokens of a text have the same grids as the images.
         for name in sorted(self._stacks, key=lambda each: self._own_text(each, index) is not None):
             queries[name] = self._queries(name, index, queries)
         made = {}
@@ -76,7 +76,7 @@ class TokenNames:
         return made
 
     def _own_text(self, name: str, index: int) -> Tokens | None:
-        """The text that a stack's queries are; None where they are something else."""
+        """Return the text that a stack's queries are, or None if they are anything else."""
         layers = self._stacks[name]
         if layers.stack not in _READING:
             return None
@@ -105,7 +105,7 @@ class TokenNames:
         return _plain(count) if found is None else found
 
     def _with_image(self, name: str, index: int) -> Tokens | None:
-        """A text and an image in one attention, where a model's way to put them is known."""
+        """Return a text and an image in one attention, if their order is known."""
         layers = self._stacks[name]
         text, pixels = self._text("input", index), self._batch.arguments.get("pixel_values")
         first = family_of(self._model.config).image_first
@@ -125,7 +125,7 @@ class TokenNames:
     def _keys(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
         layers = self._stacks[name]
         if layers.stack == "cross" and any(layers.windows):
-            # In windows: each may hold keys of another picture than its queries are of.
+            # In windows the keys may belong to another picture than the queries.
             return _plain(layers.shape(index)[1])
         count = layers.shape(index)[1]
         side = "decoder" if layers.stack == "decoder" else "input"
@@ -137,7 +137,7 @@ class TokenNames:
             if side == "input" and virtual is not None and len(text) + virtual.count == count:
                 return _behind(virtual, self._read(text, index, named))
             if layers.stack == "decoder" and read is not None and len(text) + len(read) == count:
-                # A decoder that reads its own tokens and the input's in one attention.
+                # The decoder attends to its own tokens and the input's in one attention.
                 return joined_tokens(text, self._read(read, index, named))
         towers = [named[each] for each in named if self._stacks[each].stack in _SEEING]
         found = next((tokens for tokens in towers if len(tokens) == count), None)
@@ -146,7 +146,7 @@ class TokenNames:
         return _plain(count) if found is None else found
 
     def _read(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
-        """Tokens of a text, those that stand for patches or frames by their place or time."""
+        """Name the tokens of a text that stand for patches or frames by their position or time."""
         config = self._model.config
         runs = image_positions(tokens, config)
         if runs:
@@ -156,14 +156,14 @@ class TokenNames:
     def _shapes(
         self, runs: Sequence[Sequence[int]], index: int, named: Mapping[str, Tokens]
     ) -> list[tuple[int, int]] | None:
-        """Rows and columns of the patches that became the image tokens of a text."""
+        """Return the rows and columns of the patches that became the image tokens of a text."""
         grid = grid_of(self._batch.arguments)
         if grid is not None:
             return [
                 (rows, columns) for frames, rows, columns in grid.tolist() for _ in range(frames)
             ]
         if any(_asks_for_several(each, index) for each in self._stacks.values()):
-            # What a resampler gives stands for the whole image, and for no place in it.
+            # Each token of a resampler stands for the whole image, not for a position.
             return None
         towers = [
             tokens
@@ -174,14 +174,14 @@ class TokenNames:
             return [(grid.rows, grid.columns) for grid in towers[-1].grids]
         if any(each.stack == "vision" for each in self._stacks.values()):
             return None
-        # Without a tower that attends (Chameleon) images are squares.
+        # Without an attending tower (Chameleon) images are squares.
         sides = [isqrt(len(run)) for run in runs]
         squares = all(side * side == len(run) for side, run in zip(sides, runs, strict=True))
         known = squares and len(runs) == self._num_pictures
         return [(side, side) for side in sides] if known else None
 
     def _media_tokens(self, name: str, count: int) -> Tokens | None:
-        """Tokens of pictures or of a sound; None where it isn't known which."""
+        """Return tokens of pictures or of a sound, or None if the kind is unknown."""
         layers = self._stacks[name]
         arguments = self._batch.arguments
         own = layers.shape()[0] == count
@@ -192,7 +192,7 @@ class TokenNames:
             return grid_tokens(layout.grids, after=["[PAD]"] * layout.padding, images=images)
         windows = set(layers.windows)
         if own and windows != {()}:
-            # Layers that keep tokens in different orders have no common names for them.
+            # Layers with different orders of tokens have no common names for them.
             return self._windows(name, windows.pop()) if len(windows) == 1 else None
         pixels = arguments.get("pixel_values")
         if not isinstance(pixels, torch.Tensor):
@@ -203,7 +203,7 @@ class TokenNames:
         return patch_tokens(self._model, layers.names[0], size, count, images=self._films(pixels))
 
     def _shows_patches(self, layers: StackLayers) -> bool:
-        """Whether a stack's tokens may be patches: pictures were given, and it is not a decoder."""
+        """Whether a stack's tokens may be patches: there are pictures, and it is no decoder."""
         pixels = self._batch.arguments.get("pixel_values")
         if not isinstance(pixels, torch.Tensor) or pixels.dim() < 4:
             return False
@@ -211,7 +211,7 @@ class TokenNames:
         return layers.stack == "encoder" or (layers.stack == "vision" and not asks)
 
     def _films(self, pixels: torch.Tensor) -> list[int | None]:
-        """Which pictures one run of patches shows: one, or each frame of a film that is cut."""
+        """Return the index of each run's picture: one picture, or each shown frame of a film."""
         frames = pixels.shape[1] if pixels.dim() == 5 else 1
         step = frames_per_patch(self._model.config)
         shown = range(0, frames, step) if frames % step == 0 else range(frames)
@@ -219,7 +219,7 @@ class TokenNames:
         return [number if known else None for number in shown]
 
     def _windows(self, name: str, windows: Sequence[int]) -> Tokens:
-        """Windows that are whole pictures, or of which only the order is known."""
+        """Name tokens in windows, which are whole pictures, or have a known order only."""
         layers = self._stacks[name]
         if len(windows) == self._num_pictures and self._shows_patches(layers):
             pixels = self._batch.arguments["pixel_values"]
@@ -240,7 +240,7 @@ class TokenNames:
 
 
 def _behind(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
-    """The tokens of a text behind the virtual ones."""
+    """Return the virtual tokens followed by the tokens of a text."""
     names = [f"[virtual{number}]" for number in range(virtual.count)]
     special = [True] * virtual.count
     joined = joined_tokens(Tokens.of(names, special=special, words=range(virtual.count)), tokens)
@@ -256,13 +256,13 @@ def _behind(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
 
 
 def _asks_for_several(layers: StackLayers, index: int) -> bool:
-    """Whether a stack makes a few tokens of all of an image's patches."""
+    """Whether a stack turns all patches of an image into a few tokens."""
     num_queries, num_keys = layers.shape(index)
-    # In windows: a head that makes one token of each of several images.
+    # In windows a pooling head makes one token of each of several images.
     each = max(layers.windows[0] or (num_queries,))
     return layers.stack == "connector" or (layers.stack == "pooling" and 1 < each < num_keys)
 
 
 def _plain(count: int) -> Tokens:
-    """Tokens of which nothing is known but their number."""
+    """Return tokens that are named by their position only."""
     return Tokens.of([f"[{position}]" for position in range(count)], words=range(count))

@@ -1,4 +1,4 @@
-"""Images as a model receives them: pictures, patches, and the tokens that stand for them."""
+"""Images as a model receives them: pictures, patches, and the tokens that represent them."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ __all__ = [
 
 
 def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
-    """Frames, rows and columns of patches of each image or film, int64, (images, 3).
+    """Return the frames, rows and columns of patches of each image or film, int64, (images, 3).
 
-    None where they are not given, or where there are images and films at once.
+    Return None if no argument has them, or if there are both images and films.
     """
     grids = [
         arguments[name] for name in IMAGE_GRIDS if isinstance(arguments.get(name), torch.Tensor)
@@ -67,12 +67,12 @@ def patch_tokens(
     *,
     images: Sequence[int | None] = (None,),
 ) -> Tokens | None:
-    """Name the tokens that the tower around the module `name` makes of an image, `count` in all.
+    """Return the `count` tokens that the tower around the module `name` makes of an image.
 
-    `image_size` is height and width in pixels, as the model received it; `images` says which of the
-    record's images they are patches of, one after the other. Class token and registers are special
-    tokens, each patch is ``row,column``, counted from 0 at the top left. None where these don't
-    account for exactly `count` tokens: the position in an image is never guessed.
+    `image_size` is height and width in pixels, as the model received it. `images` are the indices
+    of the record's images that the patches belong to, in order. Class token and registers are
+    special tokens. Each patch is ``row,column``, counted from 0 at the top left. Return None if
+    these are not exactly `count` tokens: the position in an image is never guessed.
     """
     config: Any = model.config
     if any(family.own_patch_order for family in families_in(config)):
@@ -84,7 +84,7 @@ def patch_tokens(
     if has_stages(config):
         grids += _coarser(image_size, sizes)
     for rows, columns in grids:
-        # Some stages of a tower have the tokens beside the patches, and some have not.
+        # Only some stages of a tower have the tokens beside the patches.
         for first, last in ((before, after), ((), ())):
             patches = rows * columns * len(images)
             if patches and patches + len(first) + len(last) == count:
@@ -94,7 +94,7 @@ def patch_tokens(
 
 
 def _timm_patch_sizes(model: nn.Module) -> list[tuple[int, int]]:
-    """Heights and widths of patches in timm, whose configurations do not name them."""
+    """Return heights and widths of patches in timm, whose configurations do not contain them."""
     return [
         (module.kernel_size[0], module.kernel_size[1])
         for name, module in model.named_modules()
@@ -103,7 +103,7 @@ def _timm_patch_sizes(model: nn.Module) -> list[tuple[int, int]]:
 
 
 def _beside(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tokens before and behind the patches, which the tower around a module has parameters for."""
+    """Return the tokens before and after the patches for which a module's tower has parameters."""
     found: dict[str, int] = {}
     while name and not found:
         name = name.rpartition(".")[0]
@@ -139,7 +139,7 @@ def _numbered(mark: str, count: int | None) -> list[str]:
 def _coarser(
     image_size: tuple[int, int], sizes: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Grids of patches that become twice as long and as wide from stage to stage."""
+    """Yield grids of patches that double in height and width from stage to stage."""
     for height, width in sizes or [(1, 1)]:
         for doubled in range(_COARSEST):
             step = 2**doubled
@@ -155,9 +155,9 @@ def grid_tokens(
 ) -> Tokens:
     """Name the patches of images, by rows and columns, one image after the other.
 
-    `before` and `after` are shown around them, as special tokens; `images` says which of the
-    record's images each is, None where the picture isn't known. Patches are ``row,column``, of
-    several images ``image: row,column`` counted from 1.
+    `before` and `after` are special tokens around the patches. `images` has for each image its
+    index in the record, or None if the picture is not known. Patches are named ``row,column``, or
+    ``image: row,column`` counted from 1 if there are several images.
 
     Examples
     --------
@@ -181,14 +181,14 @@ def grid_tokens(
         text=tuple(text),
         special=tuple(special),
         sequence=tuple(None if flag else 0 for flag in special),
-        # A patch is a part of no larger thing: it stays as it is where words are merged.
+        # Each patch is its own word, so that merging words keeps it.
         words=tuple(None if special[position] else position for position in range(count)),
         grids=tuple(found),
     )
 
 
 def one_after_the_other(parts: Sequence[Tokens]) -> Tokens:
-    """Tokens of several images in one list, each with its image's number, counted from 1.
+    """Join tokens of several images into one list, each with its image's number, counted from 1.
 
     Examples
     --------
@@ -211,12 +211,12 @@ def one_after_the_other(parts: Sequence[Tokens]) -> Tokens:
 
 
 def image_positions(tokens: Tokens, config: Any) -> list[list[int]]:
-    """The runs of a text's tokens that stand for patches of images, each by its positions."""
+    """Return the runs of a text's tokens that stand for image patches, each as its positions."""
     return runs_of(tokens, config, IMAGE_TOKEN_IDS)
 
 
 def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
-    """Runs of tokens whose ids a configuration holds under some names, each by its positions."""
+    """Return the runs of tokens whose ids a configuration has under `names`, as positions."""
     wanted = {getattr(config, name, None) for name in names} - {None}
     runs: list[list[int]] = []
     for position, identifier in enumerate(tokens.ids or ()):
@@ -234,10 +234,10 @@ def with_image_runs(
 ) -> Tokens:
     """Name the tokens of a text that stand for patches of images.
 
-    `runs` are those of `image_positions`, `shapes` rows and columns of the patches that each
-    picture was cut into, if they are known. A token is ``row,column``, with its grid, where the
-    shapes, made coarser alike, account for exactly so many tokens; otherwise ``image 1``, by run.
-    The same object without runs.
+    `runs` is the result of `image_positions`. `shapes` are the rows and columns of each picture's
+    patches, if they are known. If the shapes, all merged by the same factor, give exactly the
+    number of tokens, a token is named ``row,column`` and has a grid. Otherwise it is named ``image
+    1``, by run. Return the same object without runs.
 
     Examples
     --------
@@ -262,14 +262,14 @@ def with_image_runs(
         for offset, position in enumerate(own):
             row, column = divmod(offset, columns)
             names[position] = f"{prefix}{row},{column}"
-        # Some models put a token behind each row: their patches are not one run.
+        # Some models put a token after each row, so their patches are not one run.
         if own[-1] - own[0] == len(own) - 1:
             grids.append(PatchGrid(number, own[0], rows, columns))
     return replace(renamed(tokens, names), grids=tuple(grids))
 
 
 def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]] | None:
-    """The same shapes with blocks of patches made one, so that they are just so many."""
+    """Return the shapes after merging square blocks of patches to a total of `count`, or None."""
     block = isqrt(sum(rows * columns for rows, columns in shapes) // count)
     if block < 1 or any(rows % block or columns % block for rows, columns in shapes):
         return None
@@ -278,14 +278,14 @@ def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[i
 
 
 def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
-    """Give tokens other names, by position, as words of the text that they stand in."""
+    """Rename tokens by position, as words of the text that contains them."""
     text, special, sequence = list(tokens.text), list(tokens.special), list(tokens.sequence)
     words = None if tokens.words is None else list(tokens.words)
     for position, name in names.items():
         text[position], special[position] = name, False
         sequence[position] = _sequence_near(tokens, position)
         if words is not None:
-            # A word of its own, so that it stays where words are merged.
+            # Each is a separate word, so that merging words keeps it.
             words[position] = len(tokens) + position
     return replace(
         tokens,
@@ -297,7 +297,7 @@ def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
 
 
 def _sequence_near(tokens: Tokens, position: int) -> int:
-    """The text that a place belongs to: that of the nearest token before it which has one."""
+    """Return the text of a token: that of the nearest token up to `position` which has one."""
     before = (tokens.sequence[each] for each in range(position, -1, -1))
     return next((number for number in before if number is not None), 0)
 
@@ -311,16 +311,16 @@ _SCALED_NOTE = (
 def pictures(
     arguments: Mapping[str, Any], config: Any, processor: Any, *, block: int = 1
 ) -> tuple[list[NDArray[np.uint8]], list[str]]:
-    """Draw the pictures that a model was given, uint8 (height, width, 3), and notes for the reader.
+    """Return the pictures in a model's input, uint8 (height, width, 3), and notes for the reader.
 
-    They are as the model saw them, resized and cropped, from ``pixel_values`` as pictures (..., 3,
-    height, width), or as patches with ``image_grid_thw`` or ``spatial_shapes``. The image processor
-    says how colours were changed; `block` is how many rows and columns of patches follow each
-    other.
+    They are resized and cropped as the model received them: from ``pixel_values`` as pictures (...,
+    3, height, width), or as patches with ``image_grid_thw`` or ``spatial_shapes``. The image
+    processor defines how colours were changed. `block` is the number of rows and columns of a block
+    of consecutive patches.
     """
     given = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [each for each in given if isinstance(each, torch.Tensor)]
-    # With both images and films it is unclear which tokens belong to which.
+    # With both images and films, the owner of each token is unclear.
     if len(tensors) != 1 or not tensors[0].is_floating_point():
         return [], []
     pixels = tensors[0].detach().float().cpu()
@@ -343,7 +343,7 @@ def pictures(
 
 @dataclass(frozen=True)
 class _Colours:
-    """How pixel values were made of colours: ``(colour * factor - offset - mean) / deviation``."""
+    """Conversion into pixel values: ``(colour * factor - offset - mean) / deviation``."""
 
     factor: float
     offset: float
@@ -352,7 +352,7 @@ class _Colours:
 
     @classmethod
     def of(cls, processor: Any) -> _Colours | None:
-        """Read it from an image processor; None where it doesn't say."""
+        """Return the conversion of an image processor, or None if it is unknown."""
         mean, deviation = (getattr(processor, each, None) for each in ("image_mean", "image_std"))
         if not getattr(processor, "do_normalize", False):
             mean, deviation = 0.0, 1.0
@@ -368,10 +368,10 @@ class _Colours:
         )
 
     def back(self, pixels: torch.Tensor) -> NDArray[np.uint8]:
-        """Colours of one picture, (3, height, width)."""
+        """Return the colours of one picture, uint8 (height, width, 3), from its pixel values."""
         colours = (pixels * self.deviation + self.mean + self.offset) / self.factor
         if self.factor == 1.0 and float(colours.max()) <= 1.0:
-            # Not rescaled because it came between 0 and 1 already.
+            # The picture was between 0 and 1 already, so it was not rescaled.
             colours = colours * 255
         return _image(colours)
 
@@ -388,7 +388,7 @@ def _image(colours: torch.Tensor) -> NDArray[np.uint8]:
 
 
 def _from_rows(pixels: torch.Tensor, shapes: list[list[int]]) -> list[torch.Tensor]:
-    """Put patches that are kept row by row, colours last (SigLIP 2), into pictures again."""
+    """Rebuild pictures from patches kept row by row with colours last (SigLIP 2)."""
     side = isqrt(pixels.shape[2] // 3)
     if pixels.shape[2] != 3 * side * side:
         return []
@@ -404,7 +404,7 @@ def _from_rows(pixels: torch.Tensor, shapes: list[list[int]]) -> list[torch.Tens
 def _from_patches(
     pixels: torch.Tensor, grid: list[list[int]], config: Any, block: int
 ) -> list[torch.Tensor]:
-    """Put patches that are kept in blocks (Qwen2-VL and its kin) into pictures again."""
+    """Rebuild pictures from patches kept in blocks (Qwen2-VL and related models)."""
     frames_each = frames_in_pixels(config)
     side = isqrt(pixels.shape[1] // (3 * frames_each))
     count = sum(frames * rows * columns for frames, rows, columns in grid)
@@ -421,7 +421,8 @@ def _from_patches(
             frames, rows // block, columns // block, block, block, 3, frames_each, side, side
         )
         start = stop
-        # Frames that share a patch are the same picture twice, or nearly so in a film.
+        # Frames that share a patch are copies of a picture, or similar frames of a film: use the
+        # first.
         laid = patches[:, :, :, :, :, :, 0].permute(0, 5, 1, 3, 6, 2, 4, 7)
         found += list(laid.reshape(frames, 3, rows * side, columns * side))
     return found

@@ -1,4 +1,4 @@
-"""Tokens of a text: what a reader sees for each id, which are special, and their words."""
+"""Tokens of a text: their display texts, special tokens, and words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def display_tokens(
     encoding: Any = None,
     sequence: Sequence[int | None] | None = None,
 ) -> Tokens:
-    """Make display tokens for a list of ids.
+    """Return display tokens for a list of ids.
 
     Parameters
     ----------
@@ -30,18 +30,17 @@ def display_tokens(
     tokenizer : PreTrainedTokenizerBase, optional
         The tokenizer that made them. Without it, and without `encoding`, a token is ``#id``.
     encoding : tokenizers.Encoding, optional
-        What the fast tokenizer made of the text: which tokens it added, and which text of a pair
-        each belongs to.
+        Encoding of a fast tokenizer, with the added tokens and the text of a pair that each token
+        belongs to.
     sequence : sequence of (int or None), optional
-        The text of a pair that each token belongs to, where `encoding` doesn't say so; 0 by
-        default.
+        The text of a pair that each token belongs to, if there is no `encoding`. Default: 0.
 
     Returns
     -------
     Tokens
-        Special tokens are those that the tokenizer added or counts as special; a token for an
-        unknown word is text. They belong to neither text. Words are those of a fast tokenizer that
-        splits a text into words; otherwise those that the vocabulary's signs tell, if any do.
+        Special tokens are those that the tokenizer added or defines as special. The token of an
+        unknown word is not special. Special tokens belong to no text. Words are those of a fast
+        tokenizer that splits a text into words, otherwise those that the vocabulary marks, if any.
 
     Raises
     ------
@@ -81,7 +80,7 @@ def display_tokens(
 
 
 def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
-    """Make display texts for ids that don't follow each other; ``#id`` without a tokenizer.
+    """Return display texts for ids that are not consecutive, or ``#id`` without a tokenizer.
 
     Examples
     --------
@@ -98,7 +97,7 @@ def _texts(ids: Sequence[int], tokenizer: Any, encoding: Any, *, apart: bool = F
         entries: list[str | None] = list(encoding.tokens)
         return display_text(entries, alphabet=alphabet_of_entries(entries))
     entries = list(tokenizer.convert_ids_to_tokens(list(ids)))
-    # Added tokens are written as they are, whatever the alphabet.
+    # Added tokens are displayed literally, whatever the alphabet.
     added = tokenizer.added_tokens_decoder
     literal = [identifier in added for identifier in ids]
     alphabet = alphabet_of(tokenizer)
@@ -116,7 +115,7 @@ def _texts(ids: Sequence[int], tokenizer: Any, encoding: Any, *, apart: bool = F
 
 
 def _special_ids(tokenizer: Any) -> set[int]:
-    """Ids that count as special, those of chat templates included; an unknown word is text."""
+    """Return ids of special tokens, with those of chat templates and without the unknown word."""
     special = set(tokenizer.all_special_ids)
     special.update(
         identifier for identifier, token in tokenizer.added_tokens_decoder.items() if token.special
@@ -131,7 +130,7 @@ def _special_ids(tokenizer: Any) -> set[int]:
     return special
 
 
-# How vocabularies write a space, and what else separates words.
+# Spaces and other word separators in each alphabet of a vocabulary.
 _SPACE = {"bytes": "Ġ", "metaspace": METASPACE, "plain": " "}
 _BREAKS = {"bytes": "Ċĉč", "metaspace": "\n\t\r", "plain": "\n\t\r"}
 _WRITTEN = {"<0x0A>": "\n", "<0x09>": "\t", "<0x0D>": "\r"}
@@ -148,27 +147,27 @@ def words_of(
     tokenizer: Any = None,
     encoding: Any = None,
 ) -> tuple[int | None, ...] | None:
-    """Find the word that each token is a part of.
+    """Return the word that each token belongs to.
 
     Parameters
     ----------
     ids : sequence of int
         Vocabulary ids.
     special : sequence of bool
-        Which of them are special.
+        Whether each token is special.
     sequence : sequence of (int or None)
-        The text of a pair that each belongs to.
+        The text of a pair that each token belongs to.
     tokenizer : PreTrainedTokenizerBase, optional
         The tokenizer that made them.
     encoding : tokenizers.Encoding, optional
-        What the fast tokenizer made of the text.
+        Encoding of a fast tokenizer.
 
     Returns
     -------
     tuple of (int or None), or None
-        As `Tokens.words`: a fast tokenizer's own words; where it does not split texts into words
-        (Llama 2, Gemma) or is slow, those that the vocabulary's signs tell. None where nothing
-        does.
+        As `Tokens.words`: the words of a fast tokenizer, or those that the vocabulary marks if the
+        tokenizer is slow or does not split texts into words (Llama 2, Gemma). None if words are
+        unknown.
     """
     if tokenizer is None and encoding is None:
         return None
@@ -195,7 +194,7 @@ def words_of(
 def _encoded_again(
     ids: Sequence[int], special: Sequence[bool], sequence: Sequence[int | None], tokenizer: Any
 ) -> Words | None:
-    """Words of ids whose text is encoded again, where that gives the same ids."""
+    """Return words from encoding the text of the ids again, or None if the ids differ."""
     words: list[int | None] = []
     runs = groupby(range(len(ids)), key=lambda position: (special[position], sequence[position]))
     for (is_special, _), positions in runs:
@@ -212,7 +211,7 @@ def _encoded_again(
 
 
 def _are_words(words: Words, entries: Sequence[str], space: str, breaks: str) -> bool:
-    """Whether no word holds a space inside: otherwise the tokenizer takes a text for one word."""
+    """Whether no word contains a space. If one does, the tokenizer does not split into words."""
     grouped = groupby(zip(words, entries, strict=True), key=lambda pair: pair[0])
     return not any(
         space in "".join(entry for _, entry in pairs).strip(space + breaks)
@@ -222,10 +221,10 @@ def _are_words(words: Words, entries: Sequence[str], space: str, breaks: str) ->
 
 
 def alphabet_of(tokenizer: Any) -> Alphabet:
-    """How a tokenizer's vocabulary writes its entries."""
+    """Return the alphabet of a tokenizer's vocabulary."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        # A tokenizer written in Python says nothing about its alphabet; its vocabulary does.
+        # A tokenizer written in Python does not define its alphabet. Read it from the vocabulary.
         return alphabet_of_entries(list(tokenizer.get_vocab()))
     parts = "".join(
         part.__getstate__().decode()
