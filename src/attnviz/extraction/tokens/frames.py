@@ -134,7 +134,4 @@ def length_note(
     rate = getattr(extractor, "sampling_rate", None) or _SAMPLING_RATE
     if not samples or sound is None or sound.longest * sound.seconds <= samples / rate + 0.1:
         return None
-    return (
-        f"The sound ends at {samples / rate:.2f}s; what comes behind is silence that fills up "
-        "what the model takes."
-    )
+    return f"The sound ends at {samples / rate:.2f}s. The rest of the model's input is silence."

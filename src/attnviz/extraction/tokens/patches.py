@@ -303,8 +303,8 @@ def _sequence_near(tokens: Tokens, position: int) -> int:
 
 
 _SCALED_NOTE = (
-    "No image processor says how the picture's colours were made into pixel values: they are drawn "
-    "from the darkest to the brightest."
+    "No image processor defines how colours became pixel values: pictures are drawn from the "
+    "darkest to the brightest value."
 )
 
 
