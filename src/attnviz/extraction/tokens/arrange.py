@@ -75,7 +75,7 @@ def _padded(layers: StackLayers, shapes: torch.Tensor, length: int) -> ImageLayo
     """Return the layout of one image, padded to a fixed number of patches (SigLIP 2)."""
     if len(shapes) != 1 or set(layers.shape()) != {length}:
         return None
-    rows, columns = (int(each) for each in shapes[0])
+    rows, columns = (int(number) for number in shapes[0])
     return ImageLayout([(rows, columns)], padding=length - rows * columns)
 
 
@@ -85,9 +85,9 @@ def _side_by_side(
     """Return the layout of images of any shape, each in the corner of a padded page (Pixtral)."""
     if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
         return None
-    known = isinstance(sizes, torch.Tensor) and tuple(sizes.shape) == (len(pixels), 2)
+    has_sizes = isinstance(sizes, torch.Tensor) and tuple(sizes.shape) == (len(pixels), 2)
     pages = [(pixels.shape[-2], pixels.shape[-1])] * len(pixels)
-    inside = [(int(row), int(column)) for row, column in sizes.tolist()] if known else pages
+    inside = [(int(row), int(column)) for row, column in sizes.tolist()] if has_sizes else pages
     if any(
         row > page[0] or column > page[1] for (row, column), page in zip(inside, pages, strict=True)
     ):
@@ -99,9 +99,9 @@ def _side_by_side(
     return None
 
 
-def _reorder(layers: StackLayers, number: int, order: torch.Tensor) -> None:
+def _reorder(layers: StackLayers, layer: int, order: torch.Tensor) -> None:
     for example in layers.examples:
-        example[number] = example[number].permute(order)
+        example[layer] = example[layer].permute(order)
 
 
 def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
@@ -153,7 +153,7 @@ def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) ->
     queries, keys = layers.shape()
     if queries != keys:
         return None
-    orders, found = {}, None
+    orders, layout = {}, None
     for name, number, windows in zip(
         layers.names, list(layers.examples[0]), layers.windows, strict=True
     ):
@@ -163,12 +163,12 @@ def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) ->
         # Require that the module defines these windows: other models cut differently.
         if stage is None or (windows and own.size not in (side, (side, side), [side, side])):
             return None
-        found = ImageLayout([stage[0]], padding=queries - math.prod(stage[0]))
+        layout = ImageLayout([stage[0]], padding=queries - math.prod(stage[0]))
         if windows:
             orders[number] = _window_order(*stage, side, own.shift)
     for number, order in orders.items():
         _reorder(layers, number, order)
-    return found
+    return layout
 
 
 def _window_order(

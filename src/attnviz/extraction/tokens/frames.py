@@ -53,7 +53,7 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
     for name in FRAME_MASKS:
         mask = arguments.get(name)
         if isinstance(mask, torch.Tensor) and mask.shape == (len(features), longest):
-            lengths = tuple(int(each) for each in (mask != 0).sum(-1))
+            lengths = tuple(int(length) for length in (mask != 0).sum(-1))
             break
     return _Sound(lengths, longest, hop / rate)
 

@@ -20,7 +20,7 @@ from attnviz.extraction.tokens.patches import (
     grid_of,
     grid_tokens,
     image_positions,
-    one_after_the_other,
+    joined_images,
     patch_tokens,
     with_image_runs,
 )
@@ -64,7 +64,9 @@ class TokenNames:
         """Return the queries and keys of an example's stacks. Equal ones are the same object."""
         queries: dict[str, Tokens] = {}
         # Towers come first: image tokens of a text have the same grids as the images.
-        for name in sorted(self._stacks, key=lambda each: self._own_text(each, index) is not None):
+        for name in sorted(
+            self._stacks, key=lambda stack: self._own_text(stack, index) is not None
+        ):
             queries[name] = self._queries(name, index, queries)
         made = {}
         for name, layers in self._stacks.items():
@@ -82,15 +84,15 @@ class TokenNames:
             return None
         decoder = layers.stack in ("decoder", "cross") and "decoder" in self._batch.sequences
         tokens = self._text("decoder" if decoder else "input", index)
-        known = tokens is not None and len(tokens) == layers.shape(index)[0]
-        return tokens if known else None
+        fits = tokens is not None and len(tokens) == layers.shape(index)[0]
+        return tokens if fits else None
 
     def _text(self, sequence: str, index: int) -> Tokens | None:
         if sequence not in self._batch.tokens:
             return None
         tokens, virtual = self._batch.tokens[sequence][index], self._virtual
         if sequence == "input" and virtual is not None and not virtual.only_keys:
-            return _behind(virtual, tokens)
+            return _after_virtual(virtual, tokens)
         return tokens
 
     def _queries(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
@@ -99,10 +101,10 @@ class TokenNames:
         text = self._own_text(name, index)
         if text is not None:
             return self._read(text, index, named)
-        found = None
+        tokens = None
         if layers.stack in _SEEING:
-            found = self._with_image(name, index) or self._media_tokens(name, count)
-        return _plain(count) if found is None else found
+            tokens = self._with_image(name, index) or self._media_tokens(name, count)
+        return _numbered_tokens(count) if tokens is None else tokens
 
     def _with_image(self, name: str, index: int) -> Tokens | None:
         """Return a text and an image in one attention, if their order is known."""
@@ -126,7 +128,7 @@ class TokenNames:
         layers = self._stacks[name]
         if layers.stack == "cross" and any(layers.windows):
             # In windows the keys may belong to another picture than the queries.
-            return _plain(layers.shape(index)[1])
+            return _numbered_tokens(layers.shape(index)[1])
         count = layers.shape(index)[1]
         side = "decoder" if layers.stack == "decoder" else "input"
         text, read = self._text(side, index), self._text("input", index)
@@ -135,15 +137,15 @@ class TokenNames:
                 return self._read(text, index, named)
             virtual = self._virtual
             if side == "input" and virtual is not None and len(text) + virtual.count == count:
-                return _behind(virtual, self._read(text, index, named))
+                return _after_virtual(virtual, self._read(text, index, named))
             if layers.stack == "decoder" and read is not None and len(text) + len(read) == count:
                 # The decoder attends to its own tokens and the input's in one attention.
                 return joined_tokens(text, self._read(read, index, named))
-        towers = [named[each] for each in named if self._stacks[each].stack in _SEEING]
-        found = next((tokens for tokens in towers if len(tokens) == count), None)
-        if found is None and layers.stack in _SEEING:
-            found = self._media_tokens(name, count)
-        return _plain(count) if found is None else found
+        towers = [named[stack] for stack in named if self._stacks[stack].stack in _SEEING]
+        fitting = next((tokens for tokens in towers if len(tokens) == count), None)
+        if fitting is None and layers.stack in _SEEING:
+            fitting = self._media_tokens(name, count)
+        return _numbered_tokens(count) if fitting is None else fitting
 
     def _read(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
         """Name the tokens of a text that stand for patches or frames by their position or time."""
@@ -162,7 +164,7 @@ class TokenNames:
             return [
                 (rows, columns) for frames, rows, columns in grid.tolist() for _ in range(frames)
             ]
-        if any(_asks_for_several(each, index) for each in self._stacks.values()):
+        if any(_is_resampler(layers, index) for layers in self._stacks.values()):
             # Each token of a resampler stands for the whole image, not for a position.
             return None
         towers = [
@@ -172,13 +174,13 @@ class TokenNames:
         ]
         if towers:
             return [(grid.rows, grid.columns) for grid in towers[-1].grids]
-        if any(each.stack == "vision" for each in self._stacks.values()):
+        if any(layers.stack == "vision" for layers in self._stacks.values()):
             return None
         # Without an attending tower (Chameleon) images are squares.
         sides = [isqrt(len(run)) for run in runs]
         squares = all(side * side == len(run) for side, run in zip(sides, runs, strict=True))
-        known = squares and len(runs) == self._num_pictures
-        return [(side, side) for side in sides] if known else None
+        fits = squares and len(runs) == self._num_pictures
+        return [(side, side) for side in sides] if fits else None
 
     def _media_tokens(self, name: str, count: int) -> Tokens | None:
         """Return tokens of pictures or of a sound, or None if the kind is unknown."""
@@ -187,8 +189,8 @@ class TokenNames:
         own = layers.shape()[0] == count
         if own and name in self._layouts:
             layout = self._layouts[name]
-            known = len(layout.grids) == self._num_pictures
-            images = range(self._num_pictures) if known else [None] * len(layout.grids)
+            are_known = len(layout.grids) == self._num_pictures
+            images = range(self._num_pictures) if are_known else [None] * len(layout.grids)
             return grid_tokens(layout.grids, after=["[PAD]"] * layout.padding, images=images)
         windows = set(layers.windows)
         if own and windows != {()}:
@@ -200,7 +202,9 @@ class TokenNames:
         if not self._shows_patches(layers):
             return None
         size = (pixels.shape[-2], pixels.shape[-1])
-        return patch_tokens(self._model, layers.names[0], size, count, images=self._films(pixels))
+        return patch_tokens(
+            self._model, layers.names[0], size, count, images=self._picture_of_runs(pixels)
+        )
 
     def _shows_patches(self, layers: StackLayers) -> bool:
         """Whether a stack's tokens may be patches: there are pictures, and it is no decoder."""
@@ -210,13 +214,13 @@ class TokenNames:
         asks = any(NOT_PATCHES.search(name) for name in layers.names)
         return layers.stack == "encoder" or (layers.stack == "vision" and not asks)
 
-    def _films(self, pixels: torch.Tensor) -> list[int | None]:
+    def _picture_of_runs(self, pixels: torch.Tensor) -> list[int | None]:
         """Return the index of each run's picture: one picture, or each shown frame of a film."""
         frames = pixels.shape[1] if pixels.dim() == 5 else 1
         step = frames_per_patch(self._model.config)
         shown = range(0, frames, step) if frames % step == 0 else range(frames)
-        known = self._num_pictures == frames
-        return [number if known else None for number in shown]
+        are_known = self._num_pictures == frames
+        return [number if are_known else None for number in shown]
 
     def _windows(self, name: str, windows: Sequence[int]) -> Tokens:
         """Name tokens in windows, which are whole pictures, or have a known order only."""
@@ -230,7 +234,7 @@ class TokenNames:
             ]
             pictures = [part for part in parts if part is not None]
             if len(pictures) == len(parts):
-                return one_after_the_other(pictures)
+                return joined_images(pictures)
         text = [
             f"w{number + 1}:{position}"
             for number, count in enumerate(windows)
@@ -239,30 +243,30 @@ class TokenNames:
         return Tokens.of(text, words=range(len(text)))
 
 
-def _behind(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
+def _after_virtual(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
     """Return the virtual tokens followed by the tokens of a text."""
     names = [f"[virtual{number}]" for number in range(virtual.count)]
     special = [True] * virtual.count
     joined = joined_tokens(Tokens.of(names, special=special, words=range(virtual.count)), tokens)
     predictions = [
         replace(
-            each,
-            query=each.query + virtual.count,
-            row=None if each.row is None else each.row + virtual.count,
+            prediction,
+            query=prediction.query + virtual.count,
+            row=None if prediction.row is None else prediction.row + virtual.count,
         )
-        for each in tokens.predictions
+        for prediction in tokens.predictions
     ]
     return replace(joined, predictions=tuple(predictions))
 
 
-def _asks_for_several(layers: StackLayers, index: int) -> bool:
+def _is_resampler(layers: StackLayers, index: int) -> bool:
     """Whether a stack turns all patches of an image into a few tokens."""
     num_queries, num_keys = layers.shape(index)
     # In windows a pooling head makes one token of each of several images.
-    each = max(layers.windows[0] or (num_queries,))
-    return layers.stack == "connector" or (layers.stack == "pooling" and 1 < each < num_keys)
+    window_size = max(layers.windows[0] or (num_queries,))
+    return layers.stack == "connector" or (layers.stack == "pooling" and 1 < window_size < num_keys)
 
 
-def _plain(count: int) -> Tokens:
+def _numbered_tokens(count: int) -> Tokens:
     """Return tokens that are named by their position only."""
     return Tokens.of([f"[{position}]" for position in range(count)], words=range(count))

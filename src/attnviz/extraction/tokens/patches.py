@@ -31,7 +31,7 @@ __all__ = [
     "grid_of",
     "grid_tokens",
     "image_positions",
-    "one_after_the_other",
+    "joined_images",
     "patch_tokens",
     "pictures",
     "renamed",
@@ -56,7 +56,7 @@ def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
     return grid
 
 
-_COARSEST = 7
+_MAX_DOUBLINGS = 7
 
 
 def patch_tokens(
@@ -78,7 +78,7 @@ def patch_tokens(
     if any(family.own_patch_order for family in families_in(config)):
         return None
     height, width = image_size
-    before, after = _beside(model, name)
+    before, after = _extra_tokens(model, name)
     sizes = patch_sizes(config) or _timm_patch_sizes(model)
     grids = [(height // size[0], width // size[1]) for size in sizes]
     if has_stages(config):
@@ -102,28 +102,28 @@ def _timm_patch_sizes(model: nn.Module) -> list[tuple[int, int]]:
     ]
 
 
-def _beside(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _extra_tokens(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the tokens before and after the patches for which a module's tower has parameters."""
-    found: dict[str, int] = {}
-    while name and not found:
+    counts: dict[str, int] = {}
+    while name and not counts:
         name = name.rpartition(".")[0]
         tower = model.get_submodule(name)
         for path, parameter in tower.named_parameters():
             last = path.rpartition(".")[2]
             if last in TOKENS_BEFORE_PATCHES or last in TOKENS_AFTER_PATCHES:
-                found.setdefault(last, parameter.shape[-2] if parameter.dim() > 1 else 1)
+                counts.setdefault(last, parameter.shape[-2] if parameter.dim() > 1 else 1)
         family = family_of(getattr(tower, "config", None))
-    if not found:
+    if not counts:
         return (), ()
     before = [
         shown
-        for each, mark in TOKENS_BEFORE_PATCHES.items()
-        for shown in _numbered(mark, found.get(each))
+        for parameter_name, mark in TOKENS_BEFORE_PATCHES.items()
+        for shown in _numbered(mark, counts.get(parameter_name))
     ]
     after = [
         shown
-        for each, mark in TOKENS_AFTER_PATCHES.items()
-        for shown in _numbered(mark, found.get(each))
+        for parameter_name, mark in TOKENS_AFTER_PATCHES.items()
+        for shown in _numbered(mark, counts.get(parameter_name))
     ]
     if family.class_token_last:
         before, after = [], before
@@ -141,7 +141,7 @@ def _coarser(
 ) -> Iterator[tuple[int, int]]:
     """Yield grids of patches that double in height and width from stage to stage."""
     for height, width in sizes or [(1, 1)]:
-        for doubled in range(_COARSEST):
+        for doubled in range(_MAX_DOUBLINGS):
             step = 2**doubled
             yield ceil(image_size[0] / (height * step)), ceil(image_size[1] / (width * step))
 
@@ -166,11 +166,11 @@ def grid_tokens(
     (('[CLS]', '0,0', '0,1', '[PAD]'), (PatchGrid(image=0, start=1, rows=1, columns=2),))
     """
     text = list(before)
-    found = []
+    patch_grids = []
     for number, (rows, columns) in enumerate(grids):
         image = None if images is None else images[number]
         if image is not None:
-            found.append(PatchGrid(image, len(text), rows, columns))
+            patch_grids.append(PatchGrid(image, len(text), rows, columns))
         prefix = f"{number + 1}: " if len(grids) > 1 else ""
         text += [f"{prefix}{row},{column}" for row in range(rows) for column in range(columns)]
     num_patches = len(text) - len(before)
@@ -183,11 +183,11 @@ def grid_tokens(
         sequence=tuple(None if flag else 0 for flag in special),
         # Each patch is its own word, so that merging words keeps it.
         words=tuple(None if special[position] else position for position in range(count)),
-        grids=tuple(found),
+        grids=tuple(patch_grids),
     )
 
 
-def one_after_the_other(parts: Sequence[Tokens]) -> Tokens:
+def joined_images(parts: Sequence[Tokens]) -> Tokens:
     """Join tokens of several images into one list, each with its image's number, counted from 1.
 
     Examples
@@ -199,7 +199,7 @@ def one_after_the_other(parts: Sequence[Tokens]) -> Tokens:
     grids = []
     for number, part in enumerate(parts):
         grids += [replace(grid, start=grid.start + len(text)) for grid in part.grids]
-        text += [f"{number + 1}: {each}" for each in part.text]
+        text += [f"{number + 1}: {name}" for name in part.text]
     special = [flag for part in parts for flag in part.special]
     return Tokens(
         text=tuple(text),
@@ -217,10 +217,10 @@ def image_positions(tokens: Tokens, config: Any) -> list[list[int]]:
 
 def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
     """Return the runs of tokens whose ids a configuration has under `names`, as positions."""
-    wanted = {getattr(config, name, None) for name in names} - {None}
+    identifiers = {getattr(config, name, None) for name in names} - {None}
     runs: list[list[int]] = []
     for position, identifier in enumerate(tokens.ids or ()):
-        if identifier not in wanted:
+        if identifier not in identifiers:
             continue
         if runs and runs[-1][-1] == position - 1:
             runs[-1].append(position)
@@ -298,7 +298,7 @@ def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
 
 def _sequence_near(tokens: Tokens, position: int) -> int:
     """Return the text of a token: that of the nearest token up to `position` which has one."""
-    before = (tokens.sequence[each] for each in range(position, -1, -1))
+    before = (tokens.sequence[index] for index in range(position, -1, -1))
     return next((number for number in before if number is not None), 0)
 
 
@@ -318,27 +318,27 @@ def pictures(
     processor defines how colours were changed. `block` is the number of rows and columns of a block
     of consecutive patches.
     """
-    given = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
-    tensors = [each for each in given if isinstance(each, torch.Tensor)]
+    values = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
     # With both images and films, the owner of each token is unclear.
     if len(tensors) != 1 or not tensors[0].is_floating_point():
         return [], []
     pixels = tensors[0].detach().float().cpu()
     grid, shapes = grid_of(arguments), arguments.get("spatial_shapes")
     if grid is not None:
-        found = _from_patches(pixels.flatten(1), grid.tolist(), config, block)
+        images = _from_patches(pixels.flatten(1), grid.tolist(), config, block)
     elif pixels.dim() == 3 and isinstance(shapes, torch.Tensor):
-        found = _from_rows(pixels, shapes.tolist())
+        images = _from_rows(pixels, shapes.tolist())
     elif pixels.dim() >= 4 and pixels.shape[-3] in (1, 3):
-        found = list(pixels.flatten(0, -4).expand(-1, 3, -1, -1))
+        images = list(pixels.flatten(0, -4).expand(-1, 3, -1, -1))
     else:
-        found = []
-    if not found:
+        images = []
+    if not images:
         return [], []
     colours = _Colours.of(getattr(processor, "image_processor", processor))
     if colours is None:
-        return [_scaled(each) for each in found], [_SCALED_NOTE]
-    return [colours.back(each) for each in found], []
+        return [_scaled(image) for image in images], [_SCALED_NOTE]
+    return [colours.to_colours(image) for image in images], []
 
 
 @dataclass(frozen=True)
@@ -353,13 +353,13 @@ class _Colours:
     @classmethod
     def of(cls, processor: Any) -> _Colours | None:
         """Return the conversion of an image processor, or None if it is unknown."""
-        mean, deviation = (getattr(processor, each, None) for each in ("image_mean", "image_std"))
+        mean, deviation = (getattr(processor, name, None) for name in ("image_mean", "image_std"))
         if not getattr(processor, "do_normalize", False):
             mean, deviation = 0.0, 1.0
         if processor is None or mean is None or deviation is None:
             return None
         rescales = bool(getattr(processor, "do_rescale", False))
-        shifts = any(getattr(processor, each, False) for each in ("offset", "rescale_offset"))
+        shifts = any(getattr(processor, name, False) for name in ("offset", "rescale_offset"))
         return cls(
             float(processor.rescale_factor) if rescales else 1.0,
             1.0 if rescales and shifts else 0.0,
@@ -367,7 +367,7 @@ class _Colours:
             torch.as_tensor(deviation, dtype=torch.float32).reshape(-1, 1, 1),
         )
 
-    def back(self, pixels: torch.Tensor) -> NDArray[np.uint8]:
+    def to_colours(self, pixels: torch.Tensor) -> NDArray[np.uint8]:
         """Return the colours of one picture, uint8 (height, width, 3), from its pixel values."""
         colours = (pixels * self.deviation + self.mean + self.offset) / self.factor
         if self.factor == 1.0 and float(colours.max()) <= 1.0:
@@ -393,11 +393,11 @@ def _from_rows(pixels: torch.Tensor, shapes: list[list[int]]) -> list[torch.Tens
     if pixels.shape[2] != 3 * side * side:
         return []
     return [
-        each[: rows * columns]
+        patches[: rows * columns]
         .reshape(rows, columns, side, side, 3)
         .permute(4, 0, 2, 1, 3)
         .reshape(3, rows * side, columns * side)
-        for each, (rows, columns) in zip(pixels, shapes, strict=True)
+        for patches, (rows, columns) in zip(pixels, shapes, strict=True)
     ]
 
 
@@ -405,24 +405,24 @@ def _from_patches(
     pixels: torch.Tensor, grid: list[list[int]], config: Any, block: int
 ) -> list[torch.Tensor]:
     """Rebuild pictures from patches kept in blocks (Qwen2-VL and related models)."""
-    frames_each = frames_in_pixels(config)
-    side = isqrt(pixels.shape[1] // (3 * frames_each))
+    frames_per_patch = frames_in_pixels(config)
+    side = isqrt(pixels.shape[1] // (3 * frames_per_patch))
     count = sum(frames * rows * columns for frames, rows, columns in grid)
-    if tuple(pixels.shape) != (count, 3 * frames_each * side * side):
+    if tuple(pixels.shape) != (count, 3 * frames_per_patch * side * side):
         return []
     if family_of(config).colours_last:
         pixels = pixels.unflatten(1, (side * side, -1)).transpose(1, 2).flatten(1)
-    found, start = [], 0
+    images, start = [], 0
     for frames, rows, columns in grid:
         if rows % block or columns % block:
             return []
         stop = start + frames * rows * columns
         patches = pixels[start:stop].reshape(
-            frames, rows // block, columns // block, block, block, 3, frames_each, side, side
+            frames, rows // block, columns // block, block, block, 3, frames_per_patch, side, side
         )
         start = stop
         # Frames that share a patch are copies of a picture, or similar frames of a film: use the
         # first.
         laid = patches[:, :, :, :, :, :, 0].permute(0, 5, 1, 3, 6, 2, 4, 7)
-        found += list(laid.reshape(frames, 3, rows * side, columns * side))
-    return found
+        images += list(laid.reshape(frames, 3, rows * side, columns * side))
+    return images

@@ -60,9 +60,9 @@ def display_tokens(
         special = [bool(flag) for flag in encoding.special_tokens_mask]
         sequence = encoding.sequence_ids
     if tokenizer is not None:
-        counted = _special_ids(tokenizer)
+        special_ids = _special_ids(tokenizer)
         special = [
-            flag or identifier in counted for flag, identifier in zip(special, ids, strict=True)
+            flag or identifier in special_ids for flag, identifier in zip(special, ids, strict=True)
         ]
     if sequence is None:
         sequence = [0] * len(ids)
@@ -133,7 +133,7 @@ def _special_ids(tokenizer: Any) -> set[int]:
 # Spaces and other word separators in each alphabet of a vocabulary.
 _SPACE = {"bytes": "Ġ", "metaspace": METASPACE, "plain": " "}
 _BREAKS = {"bytes": "Ċĉč", "metaspace": "\n\t\r", "plain": "\n\t\r"}
-_WRITTEN = {"<0x0A>": "\n", "<0x09>": "\t", "<0x0D>": "\r"}
+_BYTE_ENTRIES = {"<0x0A>": "\n", "<0x09>": "\t", "<0x0D>": "\r"}
 _WORD_END = "</w>"
 
 Words = Sequence[int | None]
@@ -178,14 +178,14 @@ def words_of(
         entries = [entry or "" for entry in tokenizer.convert_ids_to_tokens(list(ids))]
         alphabet = alphabet_of(tokenizer)
     space = _SPACE[alphabet]
-    entries = [_WRITTEN.get(entry, entry.replace(_WORD_END, space)) for entry in entries]
-    given: Words | None = None
+    entries = [_BYTE_ENTRIES.get(entry, entry.replace(_WORD_END, space)) for entry in entries]
+    word_ids: Words | None = None
     if encoding is not None:
-        given = encoding.word_ids
+        word_ids = encoding.word_ids
     elif getattr(tokenizer, "is_fast", False):
-        given = _encoded_again(ids, special, sequence, tokenizer)
-    if given is not None:
-        words = numbered_words(given, special, sequence)
+        word_ids = _encoded_again(ids, special, sequence, tokenizer)
+    if word_ids is not None:
+        words = numbered_words(word_ids, special, sequence)
         if _are_words(words, entries, space, _BREAKS[alphabet]):
             return words
     return words_from_text(entries, special, sequence, space=space, breaks=_BREAKS[alphabet])
